@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Build Horovod 0.28.1 from its source release against the torch of the given Python, and install it.
+# Usage: envs/build-horovod.sh .venv/bin/python      (environment: HOROVOD_GPU_OPERATIONS=NCCL on a GPU cluster,
+# HOROVOD_WITH_MPI=1 with MPI; the defaults here are Gloo only.) About 5 minutes on 2 cores; the wheel is cached,
+# keyed on Python, torch and options, in ${XDG_CACHE_HOME:-~/.cache}/ddlbench.
+# Why not `pip install horovod`: 0.28.1 exists as source only and asks for C++14 where torch's headers want C++17.
+set -euo pipefail
+python=$(realpath -s "$1")
+version=0.28.1
+sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
+
+export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
+if [ -z "${HOROVOD_WITH_MPI:-}" ]; then export HOROVOD_WITHOUT_MPI=1; fi
+export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS="-j$(nproc)"
+
+tag=$("$python" -c 'import sys, platform, torch; print(f"cp{sys.version_info.major}{sys.version_info.minor}-torch{torch.__version__}-{platform.machine()}-glibc{platform.libc_ver()[1]}")')
+options="${HOROVOD_GPU_OPERATIONS:-cpu}-${HOROVOD_WITH_MPI:+mpi-}gloo"
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/ddlbench/horovod-$version-$tag-$options"
+if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    printf 'horovod==%s --hash=sha256:%s\n' "$version" "$sha256" > "$work/requirements.txt"
+    "$python" -m pip download -q --no-deps --no-build-isolation --no-binary horovod --require-hashes \
+        -d "$work/sdist" -r "$work/requirements.txt"
+    tar -xzf "$work/sdist/horovod-$version.tar.gz" -C "$work"
+    source="$work/horovod-$version"
+    sed -i 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
+        "$source/CMakeLists.txt" "$source/horovod/torch/CMakeLists.txt"
+    echo "building Horovod $version ($options); about 5 minutes on 2 cores" >&2
+    # The venv's cmake (< 4) and ninja go first: Horovod's build files predate CMake 4.
+    PATH="$(dirname "$python"):$PATH" "$python" -m pip wheel -q --no-deps --no-build-isolation \
+        -w "$work/wheel" "$source"
+    mkdir -p "$(dirname "$cache")"
+    rm -rf "$cache"
+    mv "$work/wheel" "$cache"
+fi
+"$python" -m pip install -q --no-deps "$cache"/horovod-*.whl

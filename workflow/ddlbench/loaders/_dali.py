@@ -1,0 +1,113 @@
+"""The DALI pipeline that `dali_cpu.py` and `dali_gpu.py` share; reads the tfrecord form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ddlbench.forms import tfrecord
+from ddlbench.loaders._share import MEAN, STD
+
+PACKAGE = "nvidia.dali"
+INSTALL = "make install"
+# DALI shuffles within a buffer of this many records a reader; the shards were shuffled when they were written.
+SHUFFLE_BUFFER = 4096
+
+
+class DaliLoader:
+    """One rank's share of a split, decoded on the CPU or (`on_gpu`) by the GPU's decoder."""
+
+    def __init__(
+        self, folder: Path, split: str, spec: Any, rank: int, images: int, classes: int, *, on_gpu: bool
+    ) -> None:  # noqa: ARG002
+        import torch
+        from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+        from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+        self.device = torch.device(spec.device)
+        self.iterator = DALIGenericIterator(
+            pipeline(tfrecord.shards(folder, split), split == "train", spec, rank, on_gpu),
+            ["images", "labels"],
+            reader_name="reader",
+            auto_reset=True,
+            # Every sample once, and as many batches on every rank: without padding ranks would disagree and hang.
+            last_batch_policy=LastBatchPolicy.PARTIAL,
+        )
+
+    def epoch(self, epoch: int) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
+        """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
+        for (batch,) in self.iterator:
+            labels = batch["labels"].squeeze(-1).long() - tfrecord.LABEL_OFFSET
+            yield batch["images"].to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
+
+
+def pipeline(paths: list[Path], train: bool, spec: Any, rank: int, on_gpu: bool) -> Any:
+    """The built pipeline: read, decode, augment as the recipe says, normalise to float32 CHW."""
+    from nvidia.dali import fn, pipeline_def, tfrecord as tfrec, types
+
+    size = spec.recipe.image_size
+    augment = spec.recipe.augmentation == "imagenet"
+
+    @pipeline_def(
+        batch_size=spec.batch_per_worker,
+        num_threads=spec.loader_threads,
+        # None, and not -1 or CPU_ONLY_DEVICE_ID, is what works on a machine without a GPU.
+        device_id=_device_index() if on_gpu else None,
+        seed=spec.seed + rank,
+    )
+    def build() -> Any:
+        record = fn.readers.tfrecord(
+            path=[str(p) for p in paths],
+            index_path=[f"{p}.idx" for p in paths],
+            features={
+                "image/encoded": tfrec.FixedLenFeature((), tfrec.string, ""),
+                "image/class/label": tfrec.FixedLenFeature([1], tfrec.int64, -1),
+            },
+            shard_id=rank,
+            num_shards=spec.workers,
+            random_shuffle=train,
+            initial_fill=SHUFFLE_BUFFER,
+            pad_last_batch=True,
+            name="reader",
+        )
+        decode = "mixed" if on_gpu else "cpu"
+        encoded, mirror = record["image/encoded"], 0
+        if augment and train:
+            images = fn.decoders.image_random_crop(
+                encoded,
+                device=decode,
+                output_type=types.RGB,
+                random_area=[0.08, 1.0],
+                random_aspect_ratio=[3 / 4, 4 / 3],
+            )
+            images = fn.resize(images, size=(size, size), interp_type=types.INTERP_LINEAR)
+            mirror = fn.random.coin_flip(probability=0.5)
+        else:
+            images = fn.decoders.image(encoded, device=decode, output_type=types.RGB)
+            if augment:
+                images = fn.resize(
+                    images, resize_shorter=round(size * 256 / 224), interp_type=types.INTERP_LINEAR
+                )
+            else:
+                images = fn.resize(images, size=(size, size), interp_type=types.INTERP_LINEAR)
+        images = fn.crop_mirror_normalize(
+            images.gpu() if on_gpu else images,
+            crop=(size, size),
+            mirror=mirror,
+            mean=[255 * m for m in MEAN],
+            std=[255 * s for s in STD],
+            dtype=types.FLOAT,
+            output_layout="CHW",
+        )
+        return images, record["image/class/label"]
+
+    built = build()
+    built.build()
+    return built
+
+
+def _device_index() -> int:
+    import torch
+
+    return torch.cuda.current_device()

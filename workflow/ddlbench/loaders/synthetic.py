@@ -1,0 +1,36 @@
+"""synthetic: one random batch that stays on the device; the ceiling that no real loader can pass.
+
+It trains on nothing, so its accuracy means nothing; tables leave it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ddlbench.loaders._share import share
+
+FORM: str | None = None
+DEVICE: str | None = None
+PACKAGE: str | None = "torch"
+INSTALL = "make install"
+
+
+class Loader:
+    """As many images an epoch as the data set has, all from one batch."""
+
+    def __init__(self, folder: Path | None, split: str, spec: Any, rank: int, images: int, classes: int) -> None:  # noqa: ARG002
+        import torch
+
+        generator = torch.Generator().manual_seed(spec.seed + rank)
+        size = spec.recipe.image_size
+        device = torch.device(spec.device)
+        self.images = torch.randn(spec.batch_per_worker, 3, size, size, generator=generator).to(device)
+        self.labels = torch.randint(classes, (spec.batch_per_worker,), generator=generator).to(device)
+        self.sizes = [len(b) for b in share(list(range(images)), spec.global_batch, rank, spec.workers)]
+
+    def epoch(self, epoch: int) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
+        """(images, labels) a step."""
+        for size in self.sizes:
+            yield self.images[:size], self.labels[:size]

@@ -1,0 +1,77 @@
+"""Where runs happen: `config/machines/<name>.yaml` as a frozen value. `launch.py` turns it into command lines."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlbench.config import CONFIG, ConfigError, check, complain, read_yaml
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A queue of a SLURM machine: at most `max_nodes` nodes for at most `max_minutes`."""
+
+    name: str
+    max_nodes: int
+    max_minutes: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine; every key is explained in `config/README.md`."""
+
+    name: str
+    launcher: str
+    device: str
+    device_name: str
+    nodes: int
+    workers_per_node: int
+    cores_per_worker: int
+    loader_threads: int
+    data: str
+    partitions: tuple[Partition, ...]
+    modules: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    host_suffix: str
+    images_per_s: tuple[tuple[str, float], ...]
+
+    @property
+    def workers(self) -> int:
+        """The most workers that one run can have."""
+        return self.nodes * self.workers_per_node
+
+    def partition(self, nodes: int) -> Partition | None:
+        """The first partition with room for so many nodes; None on a machine without a queue."""
+        return next((p for p in self.partitions if nodes <= p.max_nodes), None)
+
+
+def expand(text: str) -> str:
+    """`${NAME}` and `${NAME:-default}` as a shell would; an unset name without default stays as it is."""
+    return re.sub(
+        r"\$\{(\w+)(?::-([^}]*))?\}",
+        lambda m: os.environ.get(m[1]) or (m[2] if m[2] is not None else m[0]),
+        text,
+    )
+
+
+def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
+    """The machine of that name. Raises ConfigError."""
+    path = folder / f"{name}.yaml"
+    data: dict[str, Any] = check(read_yaml(path), "machine", path)
+    if data["launcher"] == "slurm" and not data["partitions"]:
+        raise ConfigError(f"{path}: partitions: is missing; a machine with launcher slurm needs at least one")
+    data["workers_per_node"] = data["workers_per_node"] or len(os.sched_getaffinity(0))
+    if data["launcher"] == "local" and data["nodes"] != 1:
+        raise complain(path, "nodes", data["nodes"], "allowed: 1, because launcher is local")
+    partitions = tuple(Partition(**p) for p in data.pop("partitions"))
+    environment = tuple(sorted((k, str(v)) for k, v in data.pop("environment").items()))
+    rates = tuple(sorted(data.pop("images_per_s").items()))
+    modules = tuple(data.pop("modules"))
+    data["data"] = expand(data["data"])
+    return Machine(
+        name=name, partitions=partitions, environment=environment, images_per_s=rates, modules=modules, **data
+    )

@@ -1,0 +1,58 @@
+"""Models by name: LeNet-5 of our own, everything else from timm."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def build(name: str, classes: int, image_size: int) -> nn.Module:
+    """The untrained model for RGB pictures of `image_size` pixels a side. Raises RuntimeError on a name timm lacks."""
+    if name == "lenet":
+        return lenet(classes, image_size)
+    mend_torchvision()
+    import timm
+
+    return timm.create_model(name, pretrained=False, num_classes=classes)
+
+
+def lenet(classes: int, image_size: int) -> nn.Module:
+    """LeNet-5 (LeCun et al. 1998, doi:10.1109/5.726791) with three input channels, max pooling and ReLU."""
+    side = (image_size // 2 - 4) // 2
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * side**2, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+@cache
+def mend_torchvision() -> None:
+    """Let a CUDA-built torchvision be imported beside a CPU-built torch.
+
+    Its compiled part cannot load there, and importing it then fails on two operators that it describes to the
+    compiler; defining their signatures first is enough. Does nothing where the compiled part loads.
+    """
+    found = find_spec("torchvision")
+    if found is None or found.origin is None:
+        return
+    try:
+        ctypes.CDLL(str(Path(found.origin).parent / "_C.so"))
+    except OSError:
+        for operator in ("nms", "qnms"):
+            signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(f"torchvision::{operator}", signature)

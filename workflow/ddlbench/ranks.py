@@ -1,0 +1,112 @@
+"""Who am I? A rank's place in the world, from its launcher's variables: torchrun, horovodrun or srun.
+
+Under srun no launcher speaks for the framework: the SLURM variables are translated, and rank 0 hosts Horovod's
+rendezvous. See `launch.py` for how ranks are started.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rank:
+    """`rank` of `world`, and `local_rank` on its node."""
+
+    rank: int
+    world: int
+    local_rank: int
+
+
+class WorldError(RuntimeError):
+    """The launcher started another number of ranks than the run promised."""
+
+
+def under_srun() -> bool:
+    """True when srun started this process and no framework's launcher did."""
+    e = os.environ
+    return "SLURM_PROCID" in e and "TORCHELASTIC_RUN_ID" not in e and "HOROVOD_RANK" not in e
+
+
+def slurm_variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
+    """torch.distributed's and Horovod's variables for a task of srun; ports derive from the job's id.
+
+    `first_host` is the name of the job's first node on the network that the ranks use.
+    """
+    rank, world, local = int(e["SLURM_PROCID"]), int(e["SLURM_NTASKS"]), int(e["SLURM_LOCALID"])
+    nodes = int(e.get("SLURM_NNODES", "1"))
+    per_node = str(world // nodes)
+    port = 20000 + int(e.get("SLURM_JOB_ID", "0")) % 20000
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": per_node,
+        "LOCAL_SIZE": per_node,
+        "MASTER_ADDR": first_host,
+        "MASTER_PORT": str(port),
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": str(world),
+        "HOROVOD_LOCAL_RANK": str(local),
+        "HOROVOD_LOCAL_SIZE": per_node,
+        "HOROVOD_CROSS_RANK": e.get("SLURM_NODEID", "0"),
+        "HOROVOD_CROSS_SIZE": str(nodes),
+        "HOROVOD_HOSTNAME": e.get("SLURMD_NODENAME", socket.gethostname()),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": first_host,
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port + 1),
+    }
+
+
+def here(workers: int) -> Rank:
+    """This process's rank. Raises WorldError if the world is not `workers` ranks, or no launcher said who we are."""
+    e = os.environ
+    if under_srun():
+        e.update(slurm_variables(e, _first_host()))
+    if "HOROVOD_RANK" in e and "RANK" not in e:
+        rank = Rank(int(e["HOROVOD_RANK"]), int(e["HOROVOD_SIZE"]), int(e["HOROVOD_LOCAL_RANK"]))
+    elif "RANK" in e:
+        rank = Rank(int(e["RANK"]), int(e["WORLD_SIZE"]), int(e["LOCAL_RANK"]))
+    else:
+        raise WorldError("no launcher set RANK, HOROVOD_RANK or SLURM_PROCID: start runs with ddlbench.run")
+    if rank.world != workers:
+        raise WorldError(f"rank {rank.rank} was promised {workers} workers and finds {rank.world}")
+    return rank
+
+
+def _first_host() -> str:
+    if int(os.environ.get("SLURM_NNODES", "1")) == 1:
+        return "127.0.0.1"
+    nodes = os.environ["SLURM_JOB_NODELIST"]
+    hosts = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
+    # On JUWELS the InfiniBand name of a node is its name and an i: machine key host_suffix.
+    return hosts.stdout.split()[0] + os.environ.get("DDLBENCH_HOST_SUFFIX", "")
+
+
+def host_horovod_rendezvous(patience_s: float = 120.0) -> None:
+    """Rank 0 serves the key-value store that Horovod's ranks meet in; the others wait until it answers."""
+    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    if os.environ["RANK"] == "0":
+        from threading import Thread
+
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+        server = RendezvousHTTPServer(("", port), RendezvousHandler, 0)
+        Thread(target=server.serve_forever, daemon=True).start()
+        return
+    give_up = time.monotonic() + patience_s
+    while True:
+        try:
+            socket.create_connection((address, port), 1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > give_up:
+                raise WorldError(f"rank 0's rendezvous at {address}:{port} does not answer") from error
+            time.sleep(0.2)

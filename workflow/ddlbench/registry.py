@@ -1,0 +1,58 @@
+"""Rooms and their members: a file's name in `frameworks/`, `loaders/`, ... is its name in the config.
+
+`frameworks/ddp.py` is framework `ddp`, `loaders/dali_cpu.py` is loader `dali-cpu`. Adding a member is adding a file;
+files whose name begins with an underscore are shared helpers, no members.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+@cache
+def members(room: str) -> tuple[str, ...]:
+    """The names that a study may use for a room: `members("loaders")` -> ("dali-cpu", "native", ...)."""
+    files = (PACKAGE / room).glob("[!_]*.py")
+    return tuple(sorted(f.stem.replace("_", "-") for f in files))
+
+
+def path(room: str, name: str) -> Path:
+    """The file that a member is."""
+    return PACKAGE / room / f"{name.replace('-', '_')}.py"
+
+
+@cache
+def member(room: str, name: str) -> Any:
+    """The member's module. Importing it is cheap: members import torch, DALI, ... inside their functions only."""
+    return import_module(f"ddlbench.{room}.{name.replace('-', '_')}")
+
+
+def docstring(room: str, name: str) -> str:
+    """The member's module docstring, read without importing it (a figure's caption, for one)."""
+    return ast.get_docstring(ast.parse(path(room, name).read_text(encoding="utf-8"))) or ""
+
+
+OWN_MODELS = ("lenet",)
+
+
+@cache
+def models() -> tuple[str, ...]:
+    """Names of our own models and of timm's, read from timm's source because importing it would import torch.
+
+    Only our own if timm is not installed where this runs (a login node): the job then checks the name.
+    """
+    timm = find_spec("timm")
+    if timm is None or timm.origin is None:
+        return OWN_MODELS
+    names = set(OWN_MODELS)
+    for file in (Path(timm.origin).parent / "models").rglob("*.py"):
+        names.update(re.findall(r"@register_model\s+def (\w+)", file.read_text(encoding="utf-8")))
+    return tuple(sorted(names))
