@@ -27,7 +27,6 @@ class Job:
     """A run and what it asks of the machine: minutes are a first guess for the queue's limit."""
 
     spec: RunSpec
-    timed: bool
     minutes: int
 
 
@@ -58,9 +57,9 @@ def make_plan(study: Study, machine: Machine) -> Plan:
     for block in study.blocks:
         ids = []
         for spec in _runs(block, study, machine):
-            known = jobs.get(spec.id)
-            timed = (block.timed and not block.profiled) or (known is not None and known.timed)
-            jobs[spec.id] = Job(spec, timed, guess_minutes(spec, machine))
+            if spec.id in jobs and jobs[spec.id].spec.timed:  # one block that wants its speed is enough
+                spec = jobs[spec.id].spec
+            jobs[spec.id] = Job(spec, guess_minutes(spec, machine))
             ids.append(spec.id)
         blocks[block.name] = tuple(dict.fromkeys(ids))
     return Plan(study, machine, jobs, blocks)
@@ -118,6 +117,7 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             schedule=schedule,
             epochs=block.epochs,
             repeat=repeat,
+            timed=block.timed and not block.profiled,
             profiled=block.profiled,
         )
 

@@ -38,7 +38,8 @@ class RunSpec:
     """One training with all its settings.
 
     `workers` are ranks, one device each; `global_batch` is images a step over all of them; `repeat` counts from 1 and
-    moves the seed. `profiled` runs carry a profiler and are never timed.
+    moves the seed. `timed` runs have the machine to themselves; those that are not say nothing about speed.
+    `profiled` runs carry a profiler and are never timed.
     """
 
     machine: str
@@ -55,6 +56,7 @@ class RunSpec:
     schedule: str
     epochs: int
     repeat: int
+    timed: bool = True
     profiled: bool = False
 
     @property
