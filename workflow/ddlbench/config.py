@@ -1,14 +1,16 @@
-"""Reading and checking the YAML files that people write; every complaint names file, key, value and what is allowed.
+"""Reading and checking the YAML files that people write; a complaint names file, key, value and what is right.
 
-The schemas are in `workflow/schemas/`; what a schema cannot know (which files exist, which members a room has) is
-checked in `study.py`. See `config/README.md` for the meaning of each key.
+The schemas are in `workflow/schemas/`; what a schema cannot know (which files exist, what members a room has)
+is checked in `study.py`. See `config/README.md` for the meaning of each key.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,25 @@ WORKFLOW = Path(__file__).resolve().parents[1]
 CONFIG = WORKFLOW.parent / "config"
 
 
+# What may become part of a path or of a run's id; the schemas say the same of the names written in files.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+# YAML's words for JSON schema's types.
+TYPES = {
+    "object": "a mapping of keys to values",
+    "array": "a list",
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+
+
 class ConfigError(ValueError):
     """Something a person wrote cannot be used; the message is one line and is all they need."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.replace("\n", "\\n"))
 
 
 def complain(file: str | Path, key: str, value: object, allowed: str) -> ConfigError:
@@ -39,22 +58,65 @@ def one_of(names: Iterable[str], given: object = None) -> str:
     return f"allowed: {shown}{hint}"
 
 
+def names_in(folder: Path, suffix: str) -> list[str]:
+    """The names that files of this folder give to what they hold, sorted: `names_in(recipes, ".yaml")`."""
+    return sorted(p.stem for p in folder.glob(f"*{suffix}") if NAME.fullmatch(p.stem))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key can be given once: of two, plain YAML would drop the first without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    both = f"lines {lines[key.value]} and {line}"
+                    raise ConfigError(f"{self.name}: {key.value}: is given twice, in {both}")
+                lines[key.value] = line
+        return node
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError if it is missing, does not parse or is no mapping."""
+    """The mapping in a YAML file. Raises ConfigError if it is missing, broken, no mapping or repeats a key."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as stream:
+            data = yaml.load(stream, _Loader)
     except FileNotFoundError:
-        there = sorted(p.stem for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        there = names_in(path.parent, ".yaml")
         raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    try:
-        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{path}: is not YAML: {where}{error.problem}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    if data is None:
+        raise ConfigError(f"{path}: is empty; allowed: {TYPES['object']}")
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: must be a mapping of keys to values, not {type(data).__name__}")
+        raise complain(path, "", data, f"allowed: {TYPES['object']}")
     return data
+
+
+def _is_finite(checker: object, value: object) -> bool:  # noqa: ARG001
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(checker: object, value: object) -> bool:  # noqa: ARG001
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# JSON schema takes 4.0 for an integer, and .inf and .nan for numbers: neither is a count or a rate.
+_Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"number": _is_finite, "integer": _is_whole}
+    ),
+)
 
 
 @cache
@@ -66,7 +128,7 @@ def schema(kind: str) -> dict[str, Any]:
 
 def check(data: dict[str, Any], kind: str, file: str | Path) -> dict[str, Any]:
     """`data` with the schema's defaults filled in at the top level. Raises ConfigError at the first fault."""
-    validator = jsonschema.Draft202012Validator(schema(kind))
+    validator = _Validator(schema(kind))
     errors = sorted(validator.iter_errors(data), key=lambda e: (len(e.absolute_path), str(e.absolute_path)))
     if errors:
         raise _explain(errors[0], file)
@@ -77,7 +139,7 @@ def check(data: dict[str, Any], kind: str, file: str | Path) -> dict[str, Any]:
 def _explain(error: jsonschema.ValidationError, file: str | Path) -> ConfigError:
     while error.context:  # oneOf/anyOf: the deepest branch says most
         error = max(error.context, key=lambda e: len(e.absolute_path))
-    key = ".".join(str(part) for part in error.absolute_path)
+    key = _join(*error.absolute_path)
     rule, value = error.validator, error.validator_value
     if rule == "additionalProperties":
         known = error.schema.get("properties", {})
@@ -85,20 +147,37 @@ def _explain(error: jsonschema.ValidationError, file: str | Path) -> ConfigError
         return ConfigError(f"{file}: {_join(key, unknown)}: unknown key; {one_of(known, unknown)}")
     if rule == "required":
         missing = next(k for k in value if k not in error.instance)
-        return ConfigError(f"{file}: {_join(key, missing)}: is missing")
-    allowed = {
+        return ConfigError(f"{file}: {_join(key, missing)}: is missing; {_meaning(error.schema, missing)}")
+    rules: dict[str, Callable[[], str]] = {
         "enum": lambda: one_of((str(v) for v in value), error.instance),
-        "type": lambda: f"allowed: {value if isinstance(value, str) else ' or '.join(value)}",
+        "type": lambda: _types(value, error.instance),
         "minimum": lambda: f"allowed: at least {value}",
         "exclusiveMinimum": lambda: f"allowed: more than {value}",
         "maximum": lambda: f"allowed: at most {value}",
-        "minItems": lambda: f"allowed: at least {value} item(s)",
+        "minItems": lambda: f"allowed: at least {value} item{'s' * (value > 1)}",
+        "minLength": lambda: f"allowed: at least {value} character{'s' * (value > 1)}",
         "uniqueItems": lambda: "allowed: each item once",
-        "minProperties": lambda: f"allowed: at least {value} key(s)",
+        "minProperties": lambda: f"allowed: at least {value} key{'s' * (value > 1)}",
         "pattern": lambda: f"allowed: text matching {value}",
-    }.get(str(rule), lambda: error.message)()
+    }
+    allowed = rules[rule]() if rule in rules else error.message
     return complain(file, key, error.instance, allowed)
 
 
-def _join(*parts: str) -> str:
-    return ".".join(p for p in parts if p)
+def _types(names: str | list[str], given: object) -> str:
+    allowed = " or ".join(TYPES[name] for name in ([names] if isinstance(names, str) else names))
+    # YAML 1.1 reads 1e-4 as text: a number with an exponent needs its point.
+    exponent = re.fullmatch(r"([+-]?\d+)e([+-]?\d+)", given) if isinstance(given, str) else None
+    if exponent and "number" in names:
+        return f"allowed: {allowed} (write it as {exponent[1]}.0e{exponent[2]})"
+    return f"allowed: {allowed}"
+
+
+def _meaning(of: dict[str, Any], key: str) -> str:
+    """The description of a key, as the end of a sentence; its name where the schema has none."""
+    description: str = of.get("properties", {}).get(key, {}).get("description", key)
+    return description[0].lower() + description[1:].rstrip(".")
+
+
+def _join(*parts: object) -> str:
+    return ".".join(str(p) for p in parts if p != "")

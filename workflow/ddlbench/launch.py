@@ -6,6 +6,8 @@ task a worker, and `ranks.py` tells each rank who it is.
 
 from __future__ import annotations
 
+import shlex
+
 from ddlbench import registry
 from ddlbench.machine import Machine
 from ddlbench.spec import RunSpec
@@ -28,6 +30,46 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
         **dict(machine.environment),
         **registry.member("frameworks", spec.framework).environment(spec, machine),
     }
+
+
+def resources(spec: RunSpec, machine: Machine, minutes: int, account: str | None) -> dict[str, str | int | None]:
+    """What Snakemake asks of the machine for a run; `asks` and `launch` are for people and for the rule's command.
+
+    The SLURM keys are those of snakemake-executor-plugin-slurm: without `mpi` it would wrap the job in `srun -n1`;
+    `tasks_per_gpu=0` stops it from multiplying tasks by GPUs; counts a node go in by `slurm_extra`.
+    """
+    gpus = spec.workers if machine.device == "cuda" else 0
+    asks = f"{_count(spec.nodes, 'node')}, {_count(spec.workers, 'task')}, {_count(gpus, 'GPU')}, limit {minutes} min"
+    common: dict[str, str | int | None] = {"asks": asks, "launch": shlex.join(command(spec, machine))}
+    if machine.launcher == "local":
+        return common
+    partition = machine.partition(spec.nodes)
+    assert partition is not None  # make_plan refused runs that no partition holds
+    return common | {
+        "nodes": spec.nodes,
+        "tasks": spec.workers,
+        "tasks_per_gpu": 0,
+        "cpus_per_task": machine.cores_per_worker,
+        "mpi": "srun" if spec.workers > 1 else None,
+        "gres": f"gpu:{spec.workers_per_node}" if gpus else None,
+        "runtime": minutes,
+        "slurm_partition": partition.name,
+        "slurm_account": account,
+        "slurm_extra": f"'--ntasks-per-node={spec.workers_per_node}'",
+    }
+
+
+def resource_names(machine: Machine) -> tuple[str, ...]:
+    """The keys of `resources` on this machine."""
+    names = ("asks", "launch")
+    if machine.launcher == "slurm":
+        names += ("nodes", "tasks", "tasks_per_gpu", "cpus_per_task", "mpi", "gres", "runtime")
+        names += ("slurm_partition", "slurm_account", "slurm_extra")
+    return names
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _launcher(spec: RunSpec, machine: Machine, program: tuple[str, ...]) -> list[str]:

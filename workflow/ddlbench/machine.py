@@ -1,4 +1,4 @@
-"""Where runs happen: `config/machines/<name>.yaml` as a frozen value. `launch.py` turns it into command lines."""
+"""Where runs happen: `config/machines/<name>.yaml` as a frozen value; `launch.py` makes commands of it."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     """The machine of that name. Raises ConfigError."""
     path = folder / f"{name}.yaml"
     data: dict[str, Any] = check(read_yaml(path), "machine", path)
-    if data["launcher"] == "slurm" and not data["partitions"]:
-        raise ConfigError(f"{path}: partitions: is missing; a machine with launcher slurm needs at least one")
+    if data["launcher"] == "slurm":
+        _check_slurm(data, path)
     data["workers_per_node"] = data["workers_per_node"] or len(os.sched_getaffinity(0))
     if data["launcher"] == "local" and data["nodes"] != 1:
         raise complain(path, "nodes", data["nodes"], "allowed: 1, because launcher is local")
@@ -75,3 +75,15 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     return Machine(
         name=name, partitions=partitions, environment=environment, images_per_s=rates, modules=modules, **data
     )
+
+
+def _check_slurm(data: dict[str, Any], path: Path) -> None:
+    """Raises ConfigError without a partition, or workers a node, or if no partition holds so many nodes."""
+    if not data["partitions"]:
+        raise ConfigError(f"{path}: partitions: is missing; a machine with launcher slurm needs at least one")
+    if data["workers_per_node"] is None:  # the cores of a login node say nothing
+        raise ConfigError(f"{path}: workers_per_node: is missing; a machine with launcher slurm needs it")
+    largest = max(partition["max_nodes"] for partition in data["partitions"])
+    if data["nodes"] > largest:
+        allowed = f"allowed: at most {largest}, the most that one of its partitions holds"
+        raise complain(path, "nodes", data["nodes"], allowed)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 import csv
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from ddlbench import launch, registry
 from ddlbench.config import ConfigError, complain
@@ -24,10 +24,15 @@ from ddlbench.study import Block, Study, load_study
 
 @dataclass(frozen=True)
 class Job:
-    """A run and what it asks of the machine: minutes are a first guess for the queue's limit."""
+    """A run, what it reads, and what it asks of the machine (`launch.resources`)."""
 
     spec: RunSpec
-    minutes: int
+    manifest: str | None  # of the form that it reads
+    resources: Mapping[str, str | int | None]
+
+    def threads(self, cores: int | None) -> int:
+        """Of `cores` on one machine: timed runs have it to themselves."""
+        return cores or 1 if self.spec.timed else self.spec.workers
 
 
 @dataclass(frozen=True)
@@ -39,30 +44,27 @@ class Plan:
     jobs: Mapping[str, Job]
     blocks: Mapping[str, tuple[str, ...]]
 
-    def forms(self) -> set[tuple[str, str]]:
-        """(data set, form) pairs that the runs read."""
-        return {(job.spec.dataset, form_of(job.spec)) for job in self.jobs.values()}
 
-
-def form_of(spec: RunSpec) -> str:
-    """The form that the run's loader reads; runs that read nothing still need the counts in raw's manifest."""
-    form: str = registry.member("loaders", spec.loader).FORM
-    return form
-
-
-def make_plan(study: Study, machine: Machine) -> Plan:
+def make_plan(study: Study, machine: Machine, account: str | None = None) -> Plan:
     """Every run of the study once. Raises ConfigError if the machine cannot hold one or ranks do not divide a batch."""
-    jobs: dict[str, Job] = {}
+    specs: dict[str, RunSpec] = {}
     blocks: dict[str, tuple[str, ...]] = {}
     for block in study.blocks:
         ids = []
         for spec in _runs(block, study, machine):
-            if spec.id in jobs and jobs[spec.id].spec.timed:  # one block that wants its speed is enough
-                spec = jobs[spec.id].spec
-            jobs[spec.id] = Job(spec, guess_minutes(spec, machine))
-            ids.append(spec.id)
+            run = spec.id
+            if run not in specs or spec.timed:  # one block that wants its speed is enough
+                specs[run] = spec
+            ids.append(run)
         blocks[block.name] = tuple(dict.fromkeys(ids))
+    jobs = {run: _job(spec, machine, account) for run, spec in specs.items()}
     return Plan(study, machine, jobs, blocks)
+
+
+def _job(spec: RunSpec, machine: Machine, account: str | None) -> Job:
+    form = registry.member("loaders", spec.loader).FORM
+    manifest = f"{machine.data}/{spec.dataset}/{form}/manifest.json" if form else None
+    return Job(spec, manifest, launch.resources(spec, machine, guess_minutes(spec, machine), account))
 
 
 def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
@@ -89,6 +91,14 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
                 f"runs.{block.name}.workers",
                 workers,
                 f"allowed: multiples of {machine.workers_per_node}, a node of machine {machine.name}",
+            )
+        nodes = -(-workers // machine.workers_per_node)
+        if machine.launcher == "slurm" and machine.partition(nodes) is None:
+            raise complain(
+                study.path,
+                f"runs.{block.name}.workers",
+                workers,
+                f"allowed: what a partition of machine {machine.name} holds; none has {nodes} nodes",
             )
         if block.global_batch and batch % workers:
             raise complain(
@@ -120,6 +130,20 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             timed=block.timed and not block.profiled,
             profiled=block.profiled,
         )
+
+
+def figure_options(plan: Plan, name: str) -> dict[str, Any]:
+    """What a figure is drawn from and with, as plain values: `ddlbench.figures` takes it as JSON."""
+    figure = next(f for f in plan.study.figures if f.name == name)
+    runs = [run for block in figure.runs for run in plan.blocks[block]]
+    return {
+        "plot": figure.plot,
+        "title": figure.title,
+        "runs": list(dict.fromkeys(runs)),
+        "select": {column: list(values) for column, values in figure.select},
+        "device": plan.machine.device,
+        "device_name": plan.machine.device_name,
+    }
 
 
 def guess_minutes(spec: RunSpec, machine: Machine) -> int:
@@ -181,11 +205,9 @@ def main() -> None:
     except ConfigError as error:
         sys.exit(str(error))
     table = csv.writer(sys.stdout)
-    table.writerow(("run", "nodes", "tasks", "gpus", "minutes", "command"))
+    table.writerow(("run", "asks", "command"))
     for run, job in plan.jobs.items():
-        gpus = job.spec.workers if job.spec.device == "cuda" else 0
-        command = shlex.join(launch.command(job.spec, plan.machine))
-        table.writerow((run, job.spec.nodes, job.spec.workers, gpus, job.minutes, command))
+        table.writerow((run, job.resources["asks"], job.resources["launch"]))
 
 
 if __name__ == "__main__":

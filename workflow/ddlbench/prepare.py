@@ -1,4 +1,4 @@
-"""Prepare one form of one data set: `python -m ddlbench.prepare mnist5k tfrecord results/data/mnist5k/tfrecord`.
+"""Prepare one form of one data set: `python -m ddlbench.prepare mnist5k tfrecord results/data/mnist5k/tfrecord/manifest.json`.
 
 Written into a folder aside and renamed into place; the manifest comes last.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 
-from ddlbench import registry
+from ddlbench import __version__, registry
 from ddlbench.manifest import NAME, SPLITS, Manifest
 
 
@@ -22,7 +21,7 @@ def prepare(dataset: str, form: str, folder: Path, seed: int = 1) -> Manifest:
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     splits = {s: target.write(source.samples(s), s, aside, source.CLASSES, seed) for s in SPLITS}
-    versions = {"ddlbench": version("ddlbench")}
+    versions = {"ddlbench": __version__}
     manifest = Manifest(dataset, form, source.CLASSES, target.LABEL_OFFSET, seed, versions, splits)
     manifest.write(aside)
     (folder / NAME).unlink(missing_ok=True)
@@ -35,9 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dataset")
     parser.add_argument("form")
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("manifest", type=Path, help="the form is written into its folder")
     arguments = parser.parse_args()
-    manifest = prepare(arguments.dataset, arguments.form, arguments.folder)
+    manifest = prepare(arguments.dataset, arguments.form, arguments.manifest.parent)
     for name, split in manifest.splits.items():
         print(f"{arguments.dataset} {arguments.form} {name}: {split.images} images, {split.bytes / 1e6:.1f} MB")
 

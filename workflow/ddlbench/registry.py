@@ -7,6 +7,7 @@ files whose name begins with an underscore are shared helpers, no members.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from functools import cache
 from importlib import import_module
@@ -27,6 +28,11 @@ def members(room: str) -> tuple[str, ...]:
 def path(room: str, name: str) -> Path:
     """The file that a member is."""
     return PACKAGE / room / f"{name.replace('-', '_')}.py"
+
+
+def source(room: str, name: str) -> str:
+    """The file from the working directory, as an input of a rule: relative, so that a moved project is not stale."""
+    return os.path.relpath(path(room, name))
 
 
 @cache

@@ -21,10 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ddlbench import __version__
+from ddlbench.profile import KERNELS
 from ddlbench.record import MLLOG, STEPS, RankLog, join_steps, read_log
 from ddlbench.spec import RunSpec
 
-PACKAGES = ("ddlbench", "torch", "torchvision", "timm", "horovod", "deepspeed", "nvidia-dali-cuda120", "mlperf-logging")
+PACKAGES = ("torch", "torchvision", "timm", "horovod", "deepspeed", "nvidia-dali-cuda120", "mlperf-logging")
 
 
 def execute(spec: RunSpec, folder: Path, data: Path | None, command: list[str]) -> int:
@@ -45,8 +47,9 @@ def execute(spec: RunSpec, folder: Path, data: Path | None, command: list[str]) 
         partial.rename(failed)
         print(f"{spec.id} failed with exit code {code}; what it left is in {failed}", file=sys.stderr)
         return code
-    for name in (STEPS, MLLOG):
-        (partial / name).replace(folder / name)
+    for name in (KERNELS, STEPS, MLLOG):
+        if name != KERNELS or spec.profiled:
+            (partial / name).replace(folder / name)
     shutil.rmtree(partial)
     shutil.rmtree(folder / "failed", ignore_errors=True)
     return 0
@@ -86,7 +89,7 @@ def _complete(spec: RunSpec, partial: Path) -> int:
 
 def facts(argv: list[str]) -> dict[str, Any]:
     """Where, with what and how the run was made."""
-    versions = {}
+    versions: dict[str, str | None] = {"ddlbench": __version__}
     for package in PACKAGES:
         try:
             versions[package] = version(package)
@@ -126,10 +129,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, help="the run as RunSpec.to_json wrote it")
     parser.add_argument("--folder", type=Path, required=True, help="results/runs/<run id>")
-    parser.add_argument("--data", type=Path, help="folder of the prepared form; none for synthetic data")
+    parser.add_argument("--manifest", type=Path, nargs="?", help="of the form that is read; none for synthetic data")
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
-    sys.exit(execute(RunSpec.from_json(a.spec), a.folder, a.data, a.command))
+    data = a.manifest.parent if a.manifest else None
+    sys.exit(execute(RunSpec.from_json(a.spec), a.folder, data, a.command))
 
 
 if __name__ == "__main__":

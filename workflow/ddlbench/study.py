@@ -1,23 +1,30 @@
-"""A study: one YAML file that names axes and the figures made from them; read and checked here, planned in `plan.py`."""
+"""A study: one YAML file that names axes and figures; read and checked here, made into runs in `plan.py`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ddlbench import registry
-from ddlbench.config import CONFIG, ConfigError, check, complain, one_of, read_yaml
-from ddlbench.spec import Recipe
+from ddlbench.config import CONFIG, ConfigError, check, complain, names_in, one_of, read_yaml
+from ddlbench.spec import Recipe, RunSpec
 
 SCHEDULES = ("step", "cosine", "exponential")
 # Axes whose values are names of members; the rest are numbers.
-NAMED_AXES = {
+NAMED_AXES: dict[str, Callable[[], tuple[str, ...]]] = {
     "models": registry.models,
     "frameworks": lambda: registry.members("frameworks"),
     "loaders": lambda: registry.members("loaders"),
     "schedules": lambda: SCHEDULES,
 }
+# What each block needs, from itself or from the top level of its study; and one of BATCH.
+REQUIRED = ("dataset", "recipe", "epochs", "models", "frameworks", "loaders", "workers", "schedules")
+BATCH = ("batch_per_worker", "global_batch")
+# Columns of the tables that a figure may select by.
+COLUMNS = ("run", "nodes", *(field.name for field in fields(RunSpec)))
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture: the member of `figures/` that draws it, the blocks whose runs it shows, and what it is given."""
+    """One picture: the member of `figures/` that draws it, the blocks whose runs it shows, its settings."""
 
     name: str
     plot: str
@@ -53,6 +60,11 @@ class Figure:
     title: str
     reference: str | None
     select: tuple[tuple[str, tuple[Any, ...]], ...]
+
+    @property
+    def reference_file(self) -> str | None:
+        """The file with published numbers that is drawn beside, from the working directory."""
+        return os.path.relpath(CONFIG / "references" / f"{self.reference}.csv") if self.reference else None
 
 
 @dataclass(frozen=True)
@@ -85,50 +97,51 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
 
 
 def _block(path: Path, name: str, common: dict[str, Any], own: dict[str, Any], recipes: Path) -> Block:
-    batch_keys = {"batch_per_worker", "global_batch"}
-    if batch_keys & own.keys():  # a block's own way of saying the batch replaces the study's
-        common = {k: v for k, v in common.items() if k not in batch_keys}
+    if own.keys() & set(BATCH):  # a block's own way of saying the batch replaces the study's
+        common = {k: v for k, v in common.items() if k not in BATCH}
     merged = common | own
-    for key in ("dataset", "recipe", "epochs", "models", "frameworks", "loaders", "workers", "schedules"):
+    for key in REQUIRED:
         if key not in merged:
             raise ConfigError(f"{path}: runs.{name}.{key}: is missing, here and at the study's top level")
-    if len(batch_keys & merged.keys()) != 1:
-        raise ConfigError(f"{path}: runs.{name}: allowed: exactly one of batch_per_worker and global_batch")
+    batches = [key for key in BATCH if key in merged]
+    if len(batches) != 1:
+        raise complain(path, f"runs.{name}", batches, f"allowed: exactly one of {' and '.join(BATCH)}")
 
     def where(key: str) -> str:
         return f"runs.{name}.{key}" if key in own else key
 
-    for key, names in NAMED_AXES.items():
+    for key, members in NAMED_AXES.items():
+        if key == "models" and members() == registry.OWN_MODELS:
+            continue  # timm is not installed here (a login node): the job checks the name
         for value in merged[key]:
-            if value not in names():
-                raise complain(path, where(key), value, one_of(names(), value))
-    if merged["dataset"] not in registry.members("datasets"):
-        datasets = registry.members("datasets")
-        raise complain(path, where("dataset"), merged["dataset"], one_of(datasets, merged["dataset"]))
-    if not (recipes / f"{merged['recipe']}.yaml").is_file():
-        known = [p.stem for p in recipes.glob("*.yaml")]
-        raise complain(path, where("recipe"), merged["recipe"], one_of(known, merged["recipe"]))
+            _is_one_of(members(), value, path, where(key))
+    _is_one_of(registry.members("datasets"), merged["dataset"], path, where("dataset"))
+    _is_one_of(names_in(recipes, ".yaml"), merged["recipe"], path, where("recipe"))
     axes = {k: tuple(v) for k, v in merged.items() if isinstance(v, list)}
     scalars = {k: v for k, v in merged.items() if not isinstance(v, list)}
-    empty: dict[str, tuple[int, ...]] = {"batch_per_worker": (), "global_batch": ()}
+    empty: dict[str, tuple[int, ...]] = dict.fromkeys(BATCH, ())
     return Block(name=name, **empty | axes | scalars | {"recipe": load_recipe(merged["recipe"], recipes)})
 
 
 def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], config: Path) -> Figure:
-    if own["plot"] not in registry.members("figures"):
-        raise complain(
-            path, f"figures.{name}.plot", own["plot"], one_of(registry.members("figures"), own["plot"])
-        )
+    key = f"figures.{name}"
+    _is_one_of(registry.members("figures"), own["plot"], path, f"{key}.plot")
     runs = own.get("runs", list(blocks))
     for block in runs:
-        if block not in blocks:
-            raise complain(path, f"figures.{name}.runs", block, one_of(blocks, block))
+        _is_one_of(blocks, block, path, f"{key}.runs")
     reference = own.get("reference")
-    if reference is not None and not (config / "references" / f"{reference}.csv").is_file():
-        known = [p.stem for p in (config / "references").glob("*.csv")]
-        raise complain(path, f"figures.{name}.reference", reference, one_of(known, reference))
-    select = tuple(
-        (column, tuple(values) if isinstance(values, list) else (values,))
-        for column, values in own.get("select", {}).items()
-    )
-    return Figure(name, own["plot"], tuple(runs), own.get("title", name), reference, select)
+    if reference is not None:
+        _is_one_of(names_in(config / "references", ".csv"), reference, path, f"{key}.reference")
+    select = own.get("select", {})
+    for column in select:
+        if column not in COLUMNS:
+            raise ConfigError(f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}")
+    chosen = tuple((c, tuple(v) if isinstance(v, list) else (v,)) for c, v in select.items())
+    return Figure(name, own["plot"], tuple(runs), own.get("title", name), reference, chosen)
+
+
+def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:
+    """Raises ConfigError if `value` is none of the names."""
+    names = list(names)
+    if value not in names:
+        raise complain(path, key, value, one_of(names, value))

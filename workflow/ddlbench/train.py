@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ddlbench import ranks, recipe, registry
+from ddlbench import profile, ranks, recipe, registry
 from ddlbench.manifest import Manifest
 from ddlbench.record import RankLog
 from ddlbench.spec import RunSpec
@@ -53,12 +53,13 @@ def train(spec: RunSpec, folder: Path, data: Path | None, facts: dict[str, Any])
     log.start("run_start")
     began = perf_counter()
     steps = -(-images["train"] // spec.global_batch)
+    profiled_step = profile.start(spec, who.rank, folder, steps)
     for epoch in range(spec.epochs):
         log.start("epoch_start", epoch_num=epoch + 1)
         losses, rows = [], []
-        batches = iter(first.pop("train", None) or loaders["train"].epoch(epoch))
         model.train()
         before = perf_counter()
+        batches = iter(first.pop("train", None) or loaders["train"].epoch(epoch))
         for step in range(steps):
             x, y = next(batches)
             waited = perf_counter()
@@ -75,6 +76,7 @@ def train(spec: RunSpec, folder: Path, data: Path | None, facts: dict[str, Any])
             ) * ((spec.workers / whole) if n else 0.0)
             engine.backward(loss)
             engine.step()
+            profiled_step()
             previous = x, y
             after = perf_counter()
             losses.append(loss.detach() / spec.workers)  # summed over ranks it is the step's loss
@@ -87,7 +89,7 @@ def train(spec: RunSpec, folder: Path, data: Path | None, facts: dict[str, Any])
             log.rows.append((*row[:5], loss_value, *row[5:]))
         if next(batches, None) is not None:
             raise RuntimeError(f"rank {who.rank}: loader {spec.loader} gave more than {steps} steps")
-        seconds = perf_counter() - began
+        seconds = sum(wait + compute + (reduction or 0.0) for *_, wait, compute, reduction, _ in rows)
         log.stop("epoch_stop", epoch_num=epoch + 1)
 
         log.start("eval_start", epoch_num=epoch + 1)

@@ -32,6 +32,7 @@ class Loader:
             num_workers=spec.loader_threads,
             collate_fn=collate,
             persistent_workers=True,
+            generator=torch.Generator().manual_seed(spec.seed),  # leave torch's own generator to the model
             pin_memory=spec.device == "cuda",
         )
         self.device = torch.device(spec.device)
@@ -41,7 +42,10 @@ class Loader:
     def epoch(self, epoch: int) -> Iterator[tuple[Any, Any]]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
         self.batches.epoch = epoch
-        for pixels, labels in self.loader:
+        return self._on_device(iter(self.loader))  # not lazily: worker processes start when this is called
+
+    def _on_device(self, batches: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        for pixels, labels in batches:
             pixels = pixels.to(self.device, non_blocking=True)
             labels = labels.to(self.device, non_blocking=True)
             yield (pixels.float() - self.mean) / self.std, labels

@@ -1,0 +1,32 @@
+# make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
+# Both install what they need first; PYTHON=/path/to/python3.11 says which Python, if `python3.11` is not on the path.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+STUDY := demo
+
+.PHONY: demo test lint install clean
+
+demo: $(VENV)/.installed
+	@$(BIN)/snakemake --profile profiles/local --config study=$(STUDY)
+	@echo
+	@echo "figures: $(CURDIR)/results/$(STUDY)/figures"
+	@echo "tables:  $(CURDIR)/results/$(STUDY)/tables"
+	@echo "report:  $(CURDIR)/results/$(STUDY)/report.html"
+
+test: lint
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/mypy
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: envs/requirements.txt envs/constraints.txt envs/install.sh envs/build-horovod.sh pyproject.toml
+	@envs/install.sh
+
+clean:
+	rm -rf $(VENV) .snakemake .mypy_cache .ruff_cache .pytest_cache

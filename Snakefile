@@ -1,0 +1,78 @@
+# ddlbench: how far does your training scale, and at what price?
+#
+#   snakemake --profile profiles/local -n        what would be done, and why
+#   snakemake --profile profiles/local           do it: here ...
+#   snakemake --profile profiles/juwels          ... or on a cluster
+#
+# The map:
+#   config/config.yaml names a study (what to run: config/studies/) and a machine (where: config/machines/).
+#   workflow/ddlbench/plan.py makes runs of them; the rules make everything else:
+#       data.smk      prepare   <data>/<data set>/<form>/manifest.json
+#       train.smk     train     results/runs/<run id>/{run.mllog,steps.parquet}    shared by all studies
+#       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
+#                     figure    results/<study>/figures/<figure>.{png,svg,pdf}
+#       report.smk    report    results/<study>/report.html
+import os
+import shlex
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
+
+from snakemake.exceptions import WorkflowError
+
+from ddlbench import config as settings, launch, plan, registry
+from ddlbench.machine import load_machine
+from ddlbench.study import load_study
+
+
+configfile: "config/config.yaml"
+
+
+try:
+    config = settings.check(config, "config", "config/config.yaml")
+    STUDY, MACHINE = load_study(config["study"]), load_machine(config["machine"])
+    PLAN = plan.make_plan(STUDY, MACHINE, config["account"])
+    plan.check_installed(PLAN, Path("results"))
+except settings.ConfigError as error:
+    raise WorkflowError(str(error)) from None
+
+# Every rule runs the package that lies beside this file, with the Python that runs Snakemake (modules and conda
+# environments, where used, put theirs before it).
+shell.prefix(
+    f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
+    f"PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'workflow'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}}; "
+)
+FIGURES = [f"results/{STUDY.name}/figures/{figure.name}.png" for figure in STUDY.figures]
+TABLES = f"results/{STUDY.name}/tables"
+
+
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/analysis.smk"
+include: "workflow/rules/report.smk"
+
+
+localrules:
+    all,
+    figures,
+    tables,
+
+
+rule all:
+    default_target: True
+    input:
+        expand("results/runs/{run}/run.mllog", run=PLAN.jobs),
+        f"{TABLES}/runs.parquet",
+        FIGURES,
+        f"results/{STUDY.name}/report.html",
+
+
+rule figures:
+    input:
+        FIGURES,
+
+
+rule tables:
+    input:
+        f"{TABLES}/runs.parquet",

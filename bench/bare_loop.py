@@ -1,0 +1,173 @@
+"""The rival of `overhead.py`: the training loop that one would write by hand, in one file, without ddlbench.
+
+One rank of it; its launcher starts as many as there are workers. The only argument is a JSON object of settings. Rank 0
+prints one JSON line: images/s over the epochs after the first, and the loss of the last step. It validates nothing,
+logs no step and waits for nothing that training does not need.
+"""
+
+import json
+import math
+import os
+import random
+import sys
+from pathlib import Path
+from time import perf_counter
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+MEAN = torch.tensor([0.485, 0.456, 0.406]).view(1, 3, 1, 1) * 255
+STD = torch.tensor([0.229, 0.224, 0.225]).view(1, 3, 1, 1) * 255
+
+
+class Pictures(Dataset):
+    """Class folders of pictures."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        names = sorted(p.name for p in folder.iterdir())
+        self.files = [(p, i) for i, n in enumerate(names) for p in sorted((folder / n).iterdir())]
+        self.size = (size, size)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        path, label = self.files[index]
+        with Image.open(path) as image:
+            image = image.convert("RGB")
+        return (image if image.size == self.size else image.resize(self.size, Image.Resampling.BILINEAR)), label
+
+
+class Batches:
+    """This rank's part of each global batch; the order is ddlbench's, so that both train on the same pictures."""
+
+    def __init__(self, images: int, s: SimpleNamespace, rank: int) -> None:
+        self.epoch, self.s, self.rank = 0, s, rank
+        # Before the clock starts: how an order is drawn is no part of what is compared.
+        self.orders = [list(range(images)) for _ in range(s.epochs)]
+        for epoch, order in enumerate(self.orders):
+            random.Random(f"{s.seed}-{epoch}").shuffle(order)
+
+    def __iter__(self):
+        order, batch = self.orders[self.epoch], self.s.batch_per_worker
+        for start in range(self.rank * batch, len(order), self.s.workers * batch):
+            yield order[start : start + batch]
+
+
+def collate(items):
+    """uint8 pictures: four times less to hand over between processes than floats."""
+    pixels = torch.from_numpy(np.stack([np.asarray(image) for image, _ in items]))
+    return pixels.permute(0, 3, 1, 2).contiguous(), torch.tensor([label for _, label in items])
+
+
+def build_model(s: SimpleNamespace) -> nn.Module:
+    """LeNet-5 or a model of timm's."""
+    torch.manual_seed(s.seed)
+    if s.model != "lenet":
+        import timm
+
+        return timm.create_model(s.model, num_classes=s.classes)
+    side = (s.image_size // 2 - 4) // 2
+    return nn.Sequential(
+        *(nn.Conv2d(3, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+        *(nn.Linear(16 * side**2, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, s.classes)),
+    )
+
+
+def learning_rate(s: SimpleNamespace, epoch: float) -> float:
+    """Linear scaling, gradual warm-up, then cosine by whole epochs."""
+    peak = s.base_lr * s.batch_per_worker * s.workers / s.base_batch
+    t = math.floor(max(epoch, s.warmup_epochs))
+    scheduled = s.lr_min + (peak - s.lr_min) / 2 * (1 + math.cos(math.pi * t / s.epochs))
+    if epoch < s.warmup_epochs:
+        return s.base_lr + (scheduled - s.base_lr) * epoch / s.warmup_epochs
+    return scheduled
+
+
+def main() -> None:
+    s = SimpleNamespace(**json.loads(sys.argv[1]))
+    torch.set_num_threads(1)
+    rank = int(os.environ["HOROVOD_RANK" if s.framework == "horovod" else "RANK"])
+    pictures = Pictures(Path(s.data) / "train", s.image_size)
+    batches = Batches(len(pictures), s, rank)
+    loader = DataLoader(
+        pictures,
+        batch_sampler=batches,
+        num_workers=s.loader_threads,
+        collate_fn=collate,
+        persistent_workers=True,
+    )
+    model = build_model(s)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=s.base_lr, momentum=s.momentum, nesterov=s.nesterov, weight_decay=s.weight_decay
+    )
+    if s.framework == "ddp":
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        dist.init_process_group("gloo")
+        engine = DistributedDataParallel(model, broadcast_buffers=False)
+    elif s.framework == "horovod":
+        import horovod.torch as hvd
+
+        hvd.init()
+        engine = model
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    else:
+        import deepspeed
+        import torch.distributed as dist
+
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # it would be compiled for two minutes
+        deepspeed.init_distributed("gloo", verbose=False)
+        config = {
+            "train_micro_batch_size_per_gpu": s.batch_per_worker,
+            "gradient_clipping": 0.0,
+            "steps_per_print": 10**9,
+        }
+        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+
+    engine.train()
+    steps = math.ceil(len(pictures) / (s.batch_per_worker * s.workers))
+    seconds = []
+    for epoch in range(s.epochs):
+        began = perf_counter()
+        batches.epoch = epoch
+        for step, (pixels, labels) in enumerate(loader):
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(s, epoch + step / steps)
+            if s.framework != "deepspeed":
+                optimizer.zero_grad()
+            loss = F.cross_entropy(
+                engine((pixels.float() - MEAN) / STD), labels, label_smoothing=s.label_smoothing
+            )
+            if s.framework == "deepspeed":
+                engine.backward(loss)
+                engine.step()
+            else:
+                loss.backward()
+                optimizer.step()
+        seconds.append(perf_counter() - began)
+
+    mine = torch.tensor([*seconds[1:], loss.item()], dtype=torch.float64)
+    if s.framework == "horovod":
+        ranks = hvd.allgather(mine.unsqueeze(0))
+    else:
+        parts = [torch.empty_like(mine) for _ in range(s.workers)]
+        dist.all_gather(parts, mine)
+        ranks = torch.stack(parts)
+    slowest = float(ranks[:, :-1].max(0).values.sum())
+    if rank == 0:
+        rate = len(pictures) * (s.epochs - 1) / slowest
+        print(json.dumps({"images_per_s": rate, "loss": float(ranks[:, -1].mean())}), flush=True)
+    (hvd.shutdown if s.framework == "horovod" else dist.destroy_process_group)()
+
+
+if __name__ == "__main__":
+    main()

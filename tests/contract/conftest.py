@@ -1,0 +1,52 @@
+"""Fixtures of the contract tier: a small data set, and runs that are launched once and asserted on many times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import control
+import launches
+import pytest
+
+from ddlbench.datasets import mnist5k
+from ddlbench.manifest import Sample
+
+
+@pytest.fixture(scope="session")
+def digits() -> dict[str, list[Sample]]:
+    """All of mnist5k; a stride of it keeps the classes balanced."""
+    return {split: list(mnist5k.samples(split)) for split in ("train", "val")}
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory, digits: dict[str, list[Sample]]) -> Path:
+    """A few hundred digits in both forms."""
+    few = {s: list(islice(digits[s], 0, None, len(digits[s]) // n))[:n] for s, n in launches.IMAGES.items()}
+    return launches.prepare(tmp_path_factory.mktemp("data"), few, mnist5k.CLASSES)
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[str, str, int], launches.Outcome]:
+    """`run(case, framework, workers)`: the record and parameters of that run, which ended well; launched once."""
+
+    @cache
+    def launched(case: str, framework: str, workers: int) -> launches.Outcome:
+        spec = launches.spec_of(case, framework, workers)
+        return launches.execute(spec, tmp_path_factory.mktemp("runs") / spec.id, data)
+
+    def checked(case: str, framework: str, workers: int) -> launches.Outcome:
+        launches.need(launches.spec_of(case, framework, workers))
+        outcome = launched(case, framework, workers)
+        assert outcome.code == 0, outcome.output
+        return outcome
+
+    return checked
+
+
+@pytest.fixture(scope="session")
+def controlled(data: Path) -> Callable[[str], control.Control]:
+    """`controlled(case)`: the bare one-process training of a case, done once."""
+    return cache(lambda case: control.train(launches.spec_of(case, "ddp", 1), data / "raw"))

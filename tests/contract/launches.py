@@ -1,0 +1,187 @@
+"""Real runs for the contract tests: small data sets, specs, and `ddlbench.run` as the train rule starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from ddlbench import launch, plan, registry
+from ddlbench.machine import Machine, load_machine
+from ddlbench.manifest import Manifest, Sample
+from ddlbench.record import Event, read_log
+from ddlbench.spec import Recipe, RunSpec
+from ddlbench.study import load_recipe
+
+HERE = Path(__file__).resolve().parent
+FRAMEWORKS = ("ddp", "horovod", "deepspeed")
+# Awkward on purpose: five steps of 64 images leave one image, so that one of two ranks has none in the last step.
+IMAGES = {"train": 257, "val": 65}
+# The recipe in which nothing but the gradient moves the parameters.
+PLAIN = Recipe(
+    name="plain",
+    optimizer="sgd",
+    base_lr=0.05,
+    base_batch=32,
+    momentum=0.0,
+    nesterov=False,
+    weight_decay=0.0,
+    warmup_epochs=0.5,
+    lr_min=0.0,
+    step_epochs=(1.0,),
+    step_factor=0.5,
+    gamma=0.75,
+    label_smoothing=0.0,
+    augmentation="none",
+    image_size=32,
+    precision="fp32",
+    seed=1,
+)
+# The contract's cases: each is trained by every framework, and each follows another schedule.
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {"recipe": PLAIN, "schedule": "step"},
+    # At 64 images the cosine's half is the base rate, and nothing would move.
+    "demo": {"recipe": load_recipe("demo"), "schedule": "cosine", "global_batch": 128},
+    # Batch norm fails on a single picture of 1x1 features: 48 leaves 17, eight and nine of two ranks.
+    "batch-norm": {
+        "recipe": PLAIN,
+        "schedule": "exponential",
+        "model": "resnet18",
+        "loader": "dali-cpu",
+        "global_batch": 48,
+    },
+}
+
+
+def local_machine() -> Machine:
+    """This machine with room for three workers, whatever its cores."""
+    return replace(load_machine("local"), workers_per_node=3)
+
+
+def spec_of(case: str, framework: str, workers: int) -> RunSpec:
+    """A run of two epochs of a case."""
+    settings: dict[str, Any] = {"model": "lenet", "loader": "native", "global_batch": 64} | CASES[case]
+    return RunSpec(
+        machine="local",
+        device="cpu",
+        dataset="mnist5k",
+        framework=framework,
+        workers=workers,
+        workers_per_node=workers,
+        loader_threads=1,
+        epochs=2,
+        repeat=1,
+        **settings,
+    )
+
+
+def need(spec: RunSpec) -> None:
+    """Skip the test, saying why, where the run's framework or loader is not installed."""
+    missing = plan.missing_packages([spec], local_machine())
+    if missing:
+        pytest.skip("; ".join(missing))
+
+
+def prepare(folder: Path, samples: dict[str, list[Sample]], classes: tuple[str, ...]) -> Path:
+    """Both forms of a data set that a test made: `folder/raw` and `folder/tfrecord`."""
+    for form in ("raw", "tfrecord"):
+        writer = registry.member("forms", form)
+        splits = {s: writer.write(iter(samples[s]), s, folder / form, classes, 1) for s in samples}
+        Manifest("mnist5k", form, classes, writer.LABEL_OFFSET, 1, {}, splits).write(folder / form)
+    return folder
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What `ddlbench.run` left of a run; `marker` is in the environment of every process that it started."""
+
+    spec: RunSpec
+    folder: Path
+    code: int
+    output: str
+    seconds: float
+    marker: str
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        return pd.read_parquet(self.folder / "steps.parquet")
+
+    @cached_property
+    def log(self) -> list[Event]:
+        return list(read_log(self.folder / "run.mllog"))
+
+    def values(self, key: str) -> list[Any]:
+        """The values of a log key, in order."""
+        return [event.value for event in self.log if event.key == key]
+
+    def losses(self) -> list[float]:
+        """The loss of each step: the sum over ranks."""
+        return self.steps.groupby("step")["loss"].sum().tolist()
+
+    def states(self) -> list[dict[str, torch.Tensor]]:
+        """The final parameters and buffers of each rank."""
+        return [
+            torch.load(self.folder / f"state-{r}.pt", weights_only=True) for r in range(self.spec.workers)
+        ]
+
+
+def start(
+    spec: RunSpec,
+    folder: Path,
+    data: Path,
+    machine: Machine | None = None,
+    program: Iterable[str] = ("python", str(HERE / "probe.py")),
+    command: list[str] | None = None,
+    environment: dict[str, str] | None = None,
+) -> tuple[subprocess.Popen[str], str]:
+    """`ddlbench.run` for a run, as the train rule starts it, and the marker of its processes."""
+    marker = f"DDLBENCH_TEST={uuid.uuid4().hex}"
+    argv = command or launch.command(spec, machine or local_machine(), tuple(program))
+    form = registry.member("loaders", spec.loader).FORM
+    run = [sys.executable, "-m", "ddlbench.run", "--spec", spec.to_json(), "--folder", str(folder)]
+    path = f"{HERE / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": path} | dict([marker.split("=")]) | (environment or {})
+    process = subprocess.Popen(
+        [*run, "--manifest", str(data / form / "manifest.json"), "--", *argv],
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    return process, marker
+
+
+def execute(spec: RunSpec, folder: Path, data: Path, **settings: Any) -> Outcome:
+    """`start` to its end. A run that takes minutes is stuck, and stays a failure of the test."""
+    began = time.monotonic()
+    process, marker = start(spec, folder, data, **settings)
+    try:
+        output, _ = process.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        output, _ = process.communicate(timeout=60)
+    return Outcome(spec, folder, process.returncode, output, time.monotonic() - began, marker)
+
+
+def survivors(marker: str) -> list[str]:
+    """Command lines of living processes with this marker in their environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            # A zombie's environment is empty: it runs no more.
+            if marker.encode() in environ.read_bytes().split(b"\0"):
+                found.append(environ.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except (PermissionError, FileNotFoundError, ProcessLookupError):
+            continue
+    return found

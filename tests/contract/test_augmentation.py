@@ -1,0 +1,78 @@
+"""Recipe augmentation `imagenet` on JPEGs: native and DALI give the same validation pictures and alike training ones."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import launches
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from test_samples import LOADERS, open_all, pixels
+
+from ddlbench.manifest import Sample
+
+IMAGES = 40
+CLASSES = tuple("abcd")
+SIZES = (56, 32)  # 56: the shorter side is a whole 64 pixels before the centre is cut; 32: it is not
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory):
+    """JPEGs of 300x200 and 200x300: coloured gradients with noise, every fifth with an EXIF orientation."""
+    rng = np.random.default_rng(1)
+    samples = []
+    for i in range(IMAGES):
+        width, height = (300, 200) if i % 2 else (200, 300)
+        down, right = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j][..., None]
+        smooth = 255 * (rng.random(3) * down + rng.random(3) * right) / 2 + 60 * rng.random(3)
+        image = Image.fromarray(
+            (smooth + rng.normal(0, 20, (height, width, 3))).clip(0, 255).astype(np.uint8)
+        )
+        exif = Image.Exif()
+        if i % 5 == 0:
+            exif[0x0112] = 6  # orientation: turned by a quarter
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=90, exif=exif)
+        samples.append(Sample(f"{i:02d}.jpg", i % len(CLASSES), buffer.getvalue(), height, width))
+    folder = tmp_path_factory.mktemp("photographs")
+    return launches.prepare(folder, {"train": samples, "val": samples}, CLASSES)
+
+
+def epochs(loader, folder, split, size, count=1):
+    """All pictures of some epochs and their labels, in the loader's order."""
+    recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=size)
+    (opened,) = open_all(loader, folder, split, IMAGES, 16, 1, recipe, len(CLASSES))
+    batches = [b for epoch in range(count) for b in opened.epoch(epoch)]
+    return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_validation_pictures_agree(photographs, size):
+    """Resized with a filter as wide as the shrinking, cut to the centre: within a grey level on average."""
+    given = {name: epochs(name, photographs, "val", size) for name in LOADERS}
+    native, dali = (pixels(given[name][0]) for name in LOADERS)
+    distance = (native[:, None] - dali[None]).abs().mean((2, 3, 4))
+    nearest = distance.argmin(1)
+    assert sorted(nearest.tolist()) == list(range(IMAGES))  # each has one partner, in another order
+    assert torch.equal(given["native"][1], given["dali-cpu"][1][nearest])
+    assert distance.min(1).values.max() < 0.5
+
+
+def test_training_pictures_are_alike(photographs):
+    """Crops are drawn at random: what agrees is shape, type, labels, and the statistics of many."""
+    size, count = SIZES[0], 10
+    given = {name: epochs(name, photographs, "train", size, count) for name in LOADERS}
+    for x, y in given.values():
+        assert (x.shape, x.dtype) == ((IMAGES * count, 3, size, size), torch.float32)
+        assert (y.bincount() == IMAGES * count // len(CLASSES)).all()
+        assert not torch.equal(x[:IMAGES].sort(0).values, x[IMAGES : 2 * IMAGES].sort(0).values)
+    (native, _), (dali, _) = (given[name] for name in LOADERS)
+    torch.testing.assert_close(native.mean((0, 2, 3)), dali.mean((0, 2, 3)), rtol=0, atol=0.05)
+    torch.testing.assert_close(native.std((0, 2, 3)), dali.std((0, 2, 3)), rtol=0, atol=0.05)
+    # Half are flipped, crops are of all sizes: so are the gradients across and down the pictures.
+    for dim in (2, 3):
+        spread = [x.diff(dim=dim).mean((1, 2, 3)).std() for x in (native, dali)]
+        assert spread[0] == pytest.approx(spread[1], rel=0.2)

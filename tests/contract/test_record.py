@@ -1,0 +1,86 @@
+"""What a run leaves: an MLPerf log that the compliance checker accepts, and a row for every step and rank."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from launches import FRAMEWORKS, IMAGES
+
+from ddlbench.record import STEP_COLUMNS
+
+CASES = [("plain", framework, 2) for framework in FRAMEWORKS]
+pytestmark = pytest.mark.parametrize(("case", "framework", "workers"), CASES)
+
+
+@pytest.fixture
+def outcome(run, case, framework, workers):
+    return run(case, framework, workers)
+
+
+def test_mlperf_compliance_checker_accepts_the_log(outcome, tmp_path):
+    checker = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training"]
+    log = str(outcome.folder / "run.mllog")
+    # It writes a log file into the folder it runs in.
+    done = subprocess.run([*checker, "--ruleset", "4.0.0", log], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "SUCCESS" in done.stdout + done.stderr
+
+
+def test_a_row_for_every_step_and_rank(outcome):
+    steps, spec = outcome.steps, outcome.spec
+    assert list(steps.columns) == list(STEP_COLUMNS)
+    an_epoch = -(-IMAGES["train"] // spec.global_batch)
+    expected = {(s, r) for s in range(an_epoch * spec.epochs) for r in range(spec.workers)}
+    assert len(steps) == len(expected)
+    assert set(zip(steps["step"], steps["rank"], strict=True)) == expected
+    images = steps.groupby("step")["images"].sum().tolist()
+    sizes = [min(spec.global_batch, IMAGES["train"] - s * spec.global_batch) for s in range(an_epoch)]
+    assert images == sizes * spec.epochs
+    assert (steps["images"] == 0).any()  # the contract's data leaves a rank without images: it has its row
+
+
+def test_times_add_up(outcome):
+    """A step's parts fill the time from the end of the last step, or less than it where an epoch begins."""
+    for _, of_rank in outcome.steps.groupby("rank"):
+        rows = of_rank.sort_values("step")
+        parts = rows[["data_wait_s", "compute_s", "communication_s"]]
+        assert parts.notna().all(axis=None)
+        assert (parts >= 0).all(axis=None)
+        assert (rows["compute_s"] > 0).all()
+        assert (rows["communication_s"] > 0).all()
+        took, total = rows["end_s"].diff().to_numpy()[1:], parts.sum(axis=1).to_numpy()[1:]
+        same_epoch = rows["epoch"].diff().to_numpy()[1:] == 0
+        np.testing.assert_allclose(took[same_epoch], total[same_epoch], atol=1e-6)
+        assert (took[~same_epoch] > total[~same_epoch]).all()
+    starts = [e.time_s for e in outcome.log if e.key == "run_start"]
+    stops = [e.time_s for e in outcome.log if e.key == "run_stop"]
+    assert outcome.steps["end_s"].max() < stops[0] - starts[0] + 0.1  # ranks start nearly together
+
+
+def test_facts_say_where_and_with_what(outcome):
+    (facts,) = outcome.values("ddlbench_facts")
+    assert {"torch", "horovod", "deepspeed", "nvidia-dali-cuda120", "ddlbench"} <= facts["versions"].keys()
+    assert facts["versions"]["torch"]
+    assert len(facts["commit"]) == 40
+    assert facts["host"]
+    assert "probe.py" in facts["command"]
+    assert outcome.values("ddlbench_spec") == [json.loads(outcome.spec.to_json())]
+
+
+def test_every_rank_says_its_host(outcome):
+    (ranks,) = outcome.values("ddlbench_ranks")
+    (facts,) = outcome.values("ddlbench_facts")
+    assert [rank["host"] for rank in ranks] == [facts["host"]] * outcome.spec.workers
+    assert len({rank["pid"] for rank in ranks}) == outcome.spec.workers
+
+
+def test_nothing_else_is_left(outcome):
+    assert {p.name for p in outcome.folder.iterdir()} == {
+        "run.mllog",
+        "steps.parquet",
+        *(f"state-{rank}.pt" for rank in range(outcome.spec.workers)),  # the probe's
+    }

@@ -1,0 +1,75 @@
+"""Every framework trains the same thing as a bare PyTorch loop: losses, parameters, accuracy and learning rates.
+
+The native loader's order does not depend on the number of ranks, so 1 and 2 ranks see the same global batches.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from launches import FRAMEWORKS, IMAGES
+
+from ddlbench.recipe import learning_rate
+
+# One rank differs from the control in the order of a few float32 operations; two ranks also sum in two halves.
+LOSS_TOLERANCE = 1e-5  # relative
+PARAMETER_TOLERANCE = 1e-6  # absolute; parameters are of the order of 0.1
+
+AGAINST_CONTROL = [("plain", 1), ("plain", 2), ("demo", 2)]
+BETWEEN_FRAMEWORKS = [*AGAINST_CONTROL, ("batch-norm", 2)]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(("case", "workers"), AGAINST_CONTROL)
+class TestControl:
+    def test_losses(self, run, controlled, case, workers, framework):
+        assert run(case, framework, workers).losses() == pytest.approx(
+            controlled(case).losses, rel=LOSS_TOLERANCE
+        )
+
+    def test_final_parameters(self, run, controlled, case, workers, framework):
+        state, expected = run(case, framework, workers).states()[0], controlled(case).state
+        assert state.keys() == expected.keys()
+        for name, value in state.items():
+            torch.testing.assert_close(value, expected[name], rtol=0, atol=PARAMETER_TOLERANCE, msg=name)
+
+    def test_validation(self, run, controlled, case, workers, framework):
+        """Every validation image counts once, and as many are right as in the control."""
+        seen = [(v["correct"], v["seen"]) for v in run(case, framework, workers).values("tracked_stats")]
+        assert seen == [(n, IMAGES["val"]) for n in controlled(case).correct]
+
+
+def test_control_would_notice_clipping(controlled):
+    """DeepSpeed clips gradient norms at 1.0 unless told otherwise: the runs above must have larger ones."""
+    assert max(controlled("plain").gradient_norms) > 2
+
+
+@pytest.mark.parametrize("framework", ["horovod", "deepspeed"])
+@pytest.mark.parametrize(("case", "workers"), BETWEEN_FRAMEWORKS)
+def test_frameworks_agree_to_the_last_bit(run, case, workers, framework):
+    one, other = run(case, "ddp", workers), run(case, framework, workers)
+    assert one.steps["loss"].tolist() == other.steps["loss"].tolist()
+    assert one.values("tracked_stats") == other.values("tracked_stats")
+    for mine, theirs in zip(one.states(), other.states(), strict=True):
+        assert mine.keys() == theirs.keys()
+        assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(("case", "workers"), [c for c in BETWEEN_FRAMEWORKS if c[1] > 1])
+def test_all_ranks_end_with_the_same_parameters(run, case, workers, framework):
+    """Batch norm's running statistics too: they are averaged before validation."""
+    first, *others = run(case, framework, workers).states()
+    for other in others:
+        assert [name for name in first if not torch.equal(first[name], other[name])] == []
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(("case", "workers"), BETWEEN_FRAMEWORKS)
+def test_learning_rate_is_the_recipes(run, case, workers, framework):
+    outcome = run(case, framework, workers)
+    steps = -(-IMAGES["train"] // outcome.spec.global_batch)
+    for row in outcome.steps.itertuples():
+        assert row.epoch == row.step // steps
+        assert row.lr == learning_rate(outcome.spec, row.epoch + row.step % steps / steps)
+    assert outcome.steps["lr"].nunique() > 2  # a rate that never moved would prove nothing

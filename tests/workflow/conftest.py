@@ -1,0 +1,91 @@
+"""Snakemake on copies of the project; `finished` is a small study that really ran, once for the whole tier."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import copy_project
+
+MINI_STUDY = """
+title: "Mini: two runs, to see what becomes stale"
+dataset: mnist5k
+recipe: mini
+models: [lenet]
+frameworks: [ddp]
+schedules: [cosine]
+epochs: 2
+runs:
+  ceiling:
+    loaders: [synthetic]
+    workers: [1]
+    batch_per_worker: [64]
+  digits:
+    loaders: [native]
+    workers: [1]
+    batch_per_worker: [64]
+figures:
+  throughput: {plot: throughput, runs: [ceiling, digits]}
+  accuracy: {plot: accuracy-epochs, runs: [digits]}
+"""
+# A data folder that a careless command line would trip over, or execute.
+MINI_MACHINE = """
+launcher: local
+device: cpu
+device_name: CPU core
+workers_per_node: 2
+data: results/prepared sets' $(touch executed)
+"""
+
+
+def snakemake(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`snakemake --profile profiles/local` in a project, with the Python that runs the tests."""
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", "--profile", "profiles/local", *arguments],
+        cwd=project,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1200,
+    )
+
+
+def mini(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Snakemake with study and machine `mini`."""
+    return snakemake(project, *arguments, "--config", "study=mini", "machine=mini")
+
+
+def planned(project: Path, *arguments: str) -> dict[str, int]:
+    """Jobs a rule that a dry run plans, without the targets and the report that follow anything."""
+    done = mini(project, "-n", *arguments)
+    assert done.returncode == 0, done.stdout
+    jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
+    return {rule: int(count) for rule, count in jobs.items() if rule not in ("all", "total", "report")}
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Change top-level keys of a YAML file."""
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+
+
+@pytest.fixture(scope="session")
+def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = copy_project(tmp_path_factory.mktemp("finished"))
+    (project / "config/studies/mini.yaml").write_text(MINI_STUDY)
+    (project / "config/machines/mini.yaml").write_text(MINI_MACHINE)
+    shutil.copy(project / "config/recipes/demo.yaml", project / "config/recipes/mini.yaml")
+    done = mini(project)
+    assert done.returncode == 0, done.stdout
+    return project
+
+
+@pytest.fixture
+def finished(finished_once: Path, tmp_path: Path) -> Path:
+    """A copy of the finished project, file times and Snakemake's memory included."""
+    return shutil.copytree(finished_once, tmp_path / "finished", symlinks=True)

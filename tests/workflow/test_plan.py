@@ -1,0 +1,108 @@
+"""What dry runs show, and what bad input leads to, as a user sees it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import edit, snakemake
+
+BLOCKED = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == "horovod":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def jobs(text: str) -> dict[str, int]:
+    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", text, re.M)}
+
+
+def test_demo(project: Path) -> None:
+    done = snakemake(project, "-n")
+    assert done.returncode == 0, done.stdout
+    counts = jobs(done.stdout)
+    assert counts["train"] == 18 + 18  # derived in config/studies/demo.yaml
+    assert counts["prepare"] == 2
+    assert "2 nodes" not in done.stdout
+    assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.train" in done.stdout
+    assert not (project / "results").exists()
+
+
+def test_aach2023_on_a_machine_without_gpu_slurm_or_data(project: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--profile", "profiles/juwels", "-n"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+    assert jobs(done.stdout)["train"] == 414  # derived in config/studies/aach2023.yaml
+    asked = re.findall(r"train (\S+): (\d+) nodes?, (\d+) tasks?, (\d+) GPUs?, limit (\d+) min\n\s*\$ (.*)", done.stdout)
+    assert len(asked) == 414
+    for run, nodes, tasks, gpus, minutes, command in asked:
+        workers = re.search(r"-(\d+)workers-", run)
+        assert workers is not None
+        assert int(tasks) == int(gpus) == int(workers[1]) == 4 * int(nodes)
+        assert 30 <= int(minutes) <= 24 * 60
+        assert f"srun --nodes={nodes} --ntasks={tasks} --ntasks-per-node=4 " in command
+    assert not (project / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("config/studies/demo.yaml", "frameworks: [ddp]", "frameworks: [ddq]", "allowed: ddp, deepspeed, horovod"),
+        ("config/studies/demo.yaml", "epochs: 6", "epochs: 0", "allowed: at least 1"),
+        ("config/studies/demo.yaml", "schedules:", "shedules:", "did you mean schedules?"),
+        ("config/studies/demo.yaml", "runs:", "runs: [", "is not YAML"),
+        ("config/config.yaml", "study: demo", "study: demoo", "did you mean demo?"),
+        ("config/config.yaml", "study: demo", "studdy: demo", "did you mean study?"),
+        ("config/machines/local.yaml", "device: cpu", "device: tpu", "allowed: cpu, cuda"),
+        ("config/recipes/demo.yaml", "warmup_epochs: 1", "warmup_epochs: -1", "allowed: at least 0"),
+    ],
+)
+def test_bad_input_is_one_message(project: Path, file: str, old: str, new: str, said: str) -> None:
+    path = project / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    done = snakemake(project)
+    assert done.returncode != 0
+    lines = [line for line in done.stdout.splitlines() if said in line]
+    assert len(lines) == 1, done.stdout
+    assert "Traceback" not in done.stdout
+    assert not (project / "results").exists()
+
+
+def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(BLOCKED)
+    done = snakemake(project, "-n", PYTHONPATH=str(tmp_path / "site"))
+    assert done.returncode != 0
+    assert "framework horovod is not installed" in done.stdout
+    assert "make install" in done.stdout
+    study = project / "config/studies/demo.yaml"
+    study.write_text(study.read_text().replace("[ddp, horovod, deepspeed]", "[ddp]"))
+    alone = snakemake(project, "-n", PYTHONPATH=str(tmp_path / "site"))
+    assert alone.returncode == 0, alone.stdout
+    assert jobs(alone.stdout)["train"] == 6 + 18
+
+
+def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
+    edit(project / "config/studies/demo.yaml", title="Another study")
+    (project / "config/studies/other.yaml").write_text((project / "config/studies/demo.yaml").read_text())
+    targets = [set(re.findall(r"train (\S+):", snakemake(project, "-n", "--config", f"study={s}").stdout)) for s in ("demo", "other")]
+    assert targets[0] == targets[1]
+    assert len(targets[0]) == 36
+
+
+def test_lint(project: Path) -> None:
+    done = snakemake(project, "--lint")
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,73 @@
+"""Change one thing, and only what is stale runs again."""
+
+from pathlib import Path
+
+from tests.workflow.conftest import edit, mini, planned
+
+BOTH = {"train": 2, "collect": 1, "figure": 2}
+
+
+def append(path: Path, text: str) -> None:
+    path.write_text(path.read_text() + text)
+
+
+def test_nothing_changed(finished: Path) -> None:
+    assert "Nothing to be done" in mini(finished, "-n").stdout
+
+
+def test_config_text_is_never_executed(finished: Path) -> None:
+    assert (finished / "results/prepared sets' $(touch executed)/mnist5k/raw/manifest.json").is_file()
+    assert not list(finished.rglob("executed"))
+
+
+def test_a_figures_code(finished: Path) -> None:
+    append(finished / "workflow/ddlbench/figures/throughput.py", "\n# changed\n")
+    assert planned(finished) == {"figure": 1}
+
+
+def test_a_figures_title(finished: Path) -> None:
+    study = finished / "config/studies/mini.yaml"
+    study.write_text(study.read_text().replace("{plot: throughput,", "{plot: throughput, title: Other,"))
+    assert planned(finished) == {"figure": 1}
+
+
+def test_the_style_of_all_figures(finished: Path) -> None:
+    append(finished / "workflow/ddlbench/figures/_style.py", "\n# changed\n")
+    assert planned(finished) == {"figure": 2}
+
+
+def test_a_recipe_value(finished: Path) -> None:
+    edit(finished / "config/recipes/mini.yaml", base_lr=0.03)
+    assert planned(finished) == BOTH
+
+
+def test_a_value_of_another_recipe(finished: Path) -> None:
+    edit(finished / "config/recipes/demo.yaml", base_lr=0.03)
+    assert planned(finished) == {}
+
+
+def test_one_more_worker_count(finished: Path) -> None:
+    study = finished / "config/studies/mini.yaml"
+    study.write_text(study.read_text().replace("workers: [1]", "workers: [1, 2]", 1))
+    assert planned(finished) == {"train": 1, "collect": 1, "figure": 2}
+
+
+def test_a_deleted_record(finished: Path) -> None:
+    (record,) = finished.glob("results/runs/*native*/run.mllog")
+    record.unlink()
+    assert planned(finished) == {"train": 1, "collect": 1, "figure": 2}
+
+
+def test_how_runs_are_started(finished: Path) -> None:
+    """Launcher flags and what is asked of the machine are no settings of a run."""
+    edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "lo"}, images_per_s={"lenet": 9})
+    append(finished / "workflow/ddlbench/launch.py", "\n# changed\n")
+    assert planned(finished) == {}
+
+
+def test_one_figure_is_one_target(finished: Path) -> None:
+    figure = finished / "results/mini/figures/throughput.png"
+    figure.unlink()
+    done = mini(finished, "-n", str(figure.relative_to(finished)))
+    assert "figure throughput" in done.stdout
+    assert "figure accuracy" not in done.stdout

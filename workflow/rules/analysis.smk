@@ -1,0 +1,52 @@
+# Records to tables, tables to figures. A figure is one job, and its own code is an input: change one, and only that
+# one is drawn again.
+PLOTS = {figure.name: figure for figure in STUDY.figures}
+
+
+rule collect:
+    input:
+        expand("results/runs/{run}/run.mllog", run=PLAN.jobs),
+        expand("results/runs/{run}/steps.parquet", run=PLAN.jobs),
+        code=[registry.source("analysis", name) for name in ("collect", "scaling")],
+    output:
+        multiext("results/{study}/tables/runs", ".parquet", ".csv"),
+        multiext("results/{study}/tables/epochs", ".parquet", ".csv"),
+        "results/{study}/tables/learning_rates.parquet",
+    log:
+        "results/{study}/logs/collect.log",
+    params:
+        runs=list(PLAN.jobs),
+    conda:
+        "../../envs/analysis.yaml"
+    message:
+        "collect {wildcards.study}: tables of all runs"
+    script:
+        "../scripts/collect.py"
+
+
+rule figure:
+    input:
+        tables=expand("{tables}/{table}.parquet", tables=TABLES, table=("runs", "epochs", "learning_rates")),
+        reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
+        code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
+        shared=[registry.source("figures", "_style"), registry.source("analysis", "scaling")],
+    output:
+        report(
+            "results/{study}/figures/{figure}.png",
+            caption="../report/figure.rst",
+            category="{study}",
+            labels={"figure": "{figure}"},
+        ),
+        "results/{study}/figures/{figure}.svg",
+        "results/{study}/figures/{figure}.pdf",
+    log:
+        "results/{study}/logs/figure-{figure}.log",
+    params:
+        options=lambda wildcards: plan.figure_options(PLAN, wildcards.figure),
+        caption=lambda wildcards: registry.docstring("figures", PLOTS[wildcards.figure].plot),
+    conda:
+        "../../envs/analysis.yaml"
+    message:
+        "figure {wildcards.figure}"
+    script:
+        "../scripts/figure.py"

@@ -1,0 +1,19 @@
+# One HTML page with every figure, its caption, and how it was made.
+rule report:
+    input:
+        FIGURES,
+    output:
+        "results/{study}/report.html",
+    log:
+        "results/{study}/logs/report.log",
+    conda:
+        "../../envs/analysis.yaml"
+    params:
+        snakefile=os.path.relpath(workflow.snakefile),
+        config=[f"study={STUDY.name}", f"machine={MACHINE.name}"],
+    message:
+        "report {wildcards.study}"
+    shell:
+        # This Snakemake holds the lock and knows its own jobs; the inner one only reads what they left.
+        "snakemake --snakefile {params.snakefile:q} --nolock --executor local --cores 1 --report {output:q} "
+        "--config {params.config:q} -- figures > {log:q} 2>&1"

@@ -1,0 +1,24 @@
+# All training, whatever the framework: one job a run. What decides the result is in params and makes a run stale when
+# it changes; how it is started is in resources and does not.
+rule train:
+    input:
+        lambda wildcards: PLAN.jobs[wildcards.run].manifest or [],
+    output:
+        log="results/runs/{run}/run.mllog",
+        steps="results/runs/{run}/steps.parquet",
+    log:
+        "results/runs/{run}/train.log",
+    params:
+        spec=lambda wildcards: PLAN.jobs[wildcards.run].spec.to_json(),
+    conda:
+        "../../envs/train.yaml"
+    envmodules:
+        *MACHINE.modules,
+    threads: lambda wildcards: PLAN.jobs[wildcards.run].threads(workflow.cores)
+    resources:
+        **{name: lambda w, name=name: PLAN.jobs[w.run].resources[name] for name in launch.resource_names(MACHINE)},
+    message:
+        "train {wildcards.run}: {resources.asks}\n$ {resources.launch}"
+    shell:
+        "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
+        "-- {resources.launch} > {log} 2>&1"
