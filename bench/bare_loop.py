@@ -54,9 +54,10 @@ class Batches:
             random.Random(f"{s.seed}-{epoch}").shuffle(order)
 
     def __iter__(self):
-        order, batch = self.orders[self.epoch], self.s.batch_per_worker
-        for start in range(self.rank * batch, len(order), self.s.workers * batch):
-            yield order[start : start + batch]
+        order, whole, workers = self.orders[self.epoch], self.s.global_batch, self.s.workers
+        for start in range(0, len(order), whole):
+            n = min(whole, len(order) - start)  # the last one is smaller, and cut into equal parts as well
+            yield order[start + n * self.rank // workers : start + n * (self.rank + 1) // workers]
 
 
 def collate(items):
@@ -82,7 +83,7 @@ def build_model(s: SimpleNamespace) -> nn.Module:
 
 def learning_rate(s: SimpleNamespace, epoch: float) -> float:
     """Linear scaling, gradual warm-up, then cosine by whole epochs."""
-    peak = s.base_lr * s.batch_per_worker * s.workers / s.base_batch
+    peak = s.base_lr * s.global_batch / s.base_batch
     t = math.floor(max(epoch, s.warmup_epochs))
     scheduled = s.lr_min + (peak - s.lr_min) / 2 * (1 + math.cos(math.pi * t / s.epochs))
     if epoch < s.warmup_epochs:
@@ -134,7 +135,7 @@ def main() -> None:
         engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
 
     engine.train()
-    steps = math.ceil(len(pictures) / (s.batch_per_worker * s.workers))
+    steps = math.ceil(len(pictures) / s.global_batch)
     seconds = []
     for epoch in range(s.epochs):
         began = perf_counter()

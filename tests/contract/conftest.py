@@ -1,4 +1,4 @@
-"""Fixtures of the contract tier: a small data set, and runs that are launched once and asserted on many times."""
+"""A small data set, and runs that are launched once and asserted on many times."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-import control
-import launches
 import pytest
-
 from ddlbench.datasets import mnist5k
 from ddlbench.manifest import Sample
+
+from tests.contract import control, launches
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +29,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, digits: dict[str, list[Sample
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[str, str, int], launches.Outcome]:
-    """`run(case, framework, workers)`: the record and parameters of that run, which ended well; launched once."""
+    """`run(case, framework, workers)`: what that run left when it ended well; launched once."""
 
     @cache
     def launched(case: str, framework: str, workers: int) -> launches.Outcome:

@@ -1,4 +1,4 @@
-"""The control: the training of a RunSpec as a bare PyTorch loop in one process, without framework, loader or launcher.
+"""The control: a run as a bare PyTorch loop in one process, without framework, loader or launcher.
 
 It shares the initial model, the order of samples and the learning rate with ddlbench, and nothing else.
 """
@@ -11,16 +11,15 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
-
 from ddlbench import models, recipe
 from ddlbench.loaders._share import MEAN, STD, shuffled
 from ddlbench.spec import RunSpec
+from PIL import Image
 
 
 @dataclass(frozen=True)
 class Control:
-    """What the loop gave: a loss and a gradient norm a step, correct validation images an epoch, the parameters."""
+    """A loss and a gradient norm a step, correct validation images an epoch, the final parameters."""
 
     losses: list[float]
     gradient_norms: list[float]

@@ -1,4 +1,4 @@
-"""Real runs for the contract tests: small data sets, specs, and `ddlbench.run` as the train rule starts it."""
+"""Real runs for the contract tests: data sets, specs, and `ddlbench.run` as the train rule starts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-
 from ddlbench import launch, plan, registry
 from ddlbench.machine import Machine, load_machine
 from ddlbench.manifest import Manifest, Sample
@@ -26,7 +25,7 @@ from ddlbench.study import load_recipe
 
 HERE = Path(__file__).resolve().parent
 FRAMEWORKS = ("ddp", "horovod", "deepspeed")
-# Awkward on purpose: five steps of 64 images leave one image, so that one of two ranks has none in the last step.
+# Awkward on purpose: four steps of 64 leave one image, so that one of two ranks has none in the last step.
 IMAGES = {"train": 257, "val": 65}
 # The recipe in which nothing but the gradient moves the parameters.
 PLAIN = Recipe(

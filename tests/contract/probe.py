@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import torch
-
 from ddlbench import ranks, recipe
 from ddlbench.spec import RunSpec
 from ddlbench.train import train

@@ -1,18 +1,18 @@
-"""Recipe augmentation `imagenet` on JPEGs: native and DALI give the same validation pictures and alike training ones."""
+"""Augmentation `imagenet` on JPEGs: both loaders validate on the same pictures and train on alike ones."""
 
 from __future__ import annotations
 
 import io
 from dataclasses import replace
 
-import launches
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from test_samples import LOADERS, open_all, pixels
-
 from ddlbench.manifest import Sample
+from PIL import Image
+
+from tests.contract import launches
+from tests.contract.test_samples import LOADERS, open_all, pixels
 
 IMAGES = 40
 CLASSES = tuple("abcd")
@@ -74,5 +74,5 @@ def test_training_pictures_are_alike(photographs):
     torch.testing.assert_close(native.std((0, 2, 3)), dali.std((0, 2, 3)), rtol=0, atol=0.05)
     # Half are flipped, crops are of all sizes: so are the gradients across and down the pictures.
     for dim in (2, 3):
-        spread = [x.diff(dim=dim).mean((1, 2, 3)).std() for x in (native, dali)]
+        spread = [float(x.diff(dim=dim).mean((1, 2, 3)).std()) for x in (native, dali)]
         assert spread[0] == pytest.approx(spread[1], rel=0.2)

@@ -1,15 +1,15 @@
-"""A run that fails ends soon and non-zero, keeps nothing under a finished record's names, and leaves no process."""
+"""A run that fails ends soon and non-zero, leaves no process and nothing that looks like a record."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
 
-import launches
 import pytest
-from launches import FRAMEWORKS
-
 from ddlbench import launch
+
+from tests.contract import launches
+from tests.contract.launches import FRAMEWORKS
 
 ENDS_WITHIN_S = 60
 # DataLoader's worker processes look for their parent every five seconds.

@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-from launches import FRAMEWORKS, IMAGES
-
 from ddlbench.record import STEP_COLUMNS
+
+from tests.contract.launches import FRAMEWORKS, IMAGES
 
 CASES = [("plain", framework, 2) for framework in FRAMEWORKS]
 pytestmark = pytest.mark.parametrize(("case", "framework", "workers"), CASES)

@@ -6,15 +6,15 @@ import io
 from collections import Counter
 from dataclasses import replace
 
-import launches
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-
 from ddlbench import registry
 from ddlbench.datasets import mnist5k
 from ddlbench.loaders._share import MEAN, STD
+from PIL import Image
+
+from tests.contract import launches
 
 LOADERS = ("native", "dali-cpu")
 # (training images, validation images, global batch, ranks); the sizes of shares matter, not the pictures.

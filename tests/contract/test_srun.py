@@ -1,13 +1,14 @@
-"""Under srun no framework's launcher speaks: ranks find each other by SLURM's variables, and train the same thing."""
+"""Under srun no framework's launcher speaks: ranks meet by SLURM's variables, and train the same."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import launches
 import pytest
 import torch
-from launches import FRAMEWORKS
+
+from tests.contract import launches
+from tests.contract.launches import FRAMEWORKS
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

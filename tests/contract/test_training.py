@@ -1,17 +1,17 @@
-"""Every framework trains the same thing as a bare PyTorch loop: losses, parameters, accuracy and learning rates.
+"""Every framework trains what a bare PyTorch loop does: losses, parameters, accuracy, learning rates.
 
-The native loader's order does not depend on the number of ranks, so 1 and 2 ranks see the same global batches.
+The native loader's order does not depend on the number of ranks: 1 and 2 see the same global batches.
 """
 
 from __future__ import annotations
 
 import pytest
 import torch
-from launches import FRAMEWORKS, IMAGES
-
 from ddlbench.recipe import learning_rate
 
-# One rank differs from the control in the order of a few float32 operations; two ranks also sum in two halves.
+from tests.contract.launches import FRAMEWORKS, IMAGES
+
+# Ranks differ from the control in the order of float32 sums: two of them add up in halves.
 LOSS_TOLERANCE = 1e-5  # relative
 PARAMETER_TOLERANCE = 1e-6  # absolute; parameters are of the order of 0.1
 

@@ -1,4 +1,4 @@
-"""Reading and checking the YAML files that people write; a complaint names file, key, value and what is right.
+"""Reading and checking the YAML files that people write; complaints name file, key, value and remedy.
 
 The schemas are in `workflow/schemas/`; what a schema cannot know (which files exist, what members a room has)
 is checked in `study.py`. See `config/README.md` for the meaning of each key.
@@ -24,6 +24,7 @@ CONFIG = WORKFLOW.parent / "config"
 
 # What may become part of a path or of a run's id; the schemas say the same of the names written in files.
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME_IN_WORDS = "letters, digits, '.', '_' and '-', first a letter or digit"
 # YAML's words for JSON schema's types.
 TYPES = {
     "object": "a mapping of keys to values",
@@ -50,12 +51,13 @@ def complain(file: str | Path, key: str, value: object, allowed: str) -> ConfigE
 
 
 def one_of(names: Iterable[str], given: object = None) -> str:
-    """'allowed: a, b, c', with a guess at what was meant."""
+    """'allowed: a, b, c', with a guess at what was meant; of many names only those near to what was given."""
     names = sorted(names)
-    close = difflib.get_close_matches(str(given), names, n=1) if given is not None else []
+    close = difflib.get_close_matches(str(given), names, n=5) if given is not None else []
     hint = f" (did you mean {close[0]}?)" if close else ""
-    shown = ", ".join(names[:40]) + (f", ... ({len(names)} in all)" if len(names) > 40 else "")
-    return f"allowed: {shown}{hint}"
+    if len(names) > 40:
+        return f"allowed: one of {len(names)} names, such as {', '.join(close or names[:5])}{hint}"
+    return f"allowed: {', '.join(names)}{hint}"
 
 
 def names_in(folder: Path, suffix: str) -> list[str]:
@@ -80,7 +82,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError if it is missing, broken, no mapping or repeats a key."""
+    """The mapping in a YAML file. Raises ConfigError if it is absent, broken, no mapping or repeats a key."""
     try:
         with path.open(encoding="utf-8") as stream:
             data = yaml.load(stream, _Loader)
@@ -158,7 +160,9 @@ def _explain(error: jsonschema.ValidationError, file: str | Path) -> ConfigError
         "minLength": lambda: f"allowed: at least {value} character{'s' * (value > 1)}",
         "uniqueItems": lambda: "allowed: each item once",
         "minProperties": lambda: f"allowed: at least {value} key{'s' * (value > 1)}",
-        "pattern": lambda: f"allowed: text matching {value}",
+        "pattern": lambda: (
+            f"allowed: {NAME_IN_WORDS if value == f'^{NAME.pattern}$' else f'text matching {value}'}"
+        ),
     }
     allowed = rules[rule]() if rule in rules else error.message
     return complain(file, key, error.instance, allowed)
@@ -170,6 +174,8 @@ def _types(names: str | list[str], given: object) -> str:
     exponent = re.fullmatch(r"([+-]?\d+)e([+-]?\d+)", given) if isinstance(given, str) else None
     if exponent and "number" in names:
         return f"allowed: {allowed} (write it as {exponent[1]}.0e{exponent[2]})"
+    if names == "array" and isinstance(given, str | int | float):
+        return f"allowed: {allowed} (write it as [{given}])"
     return f"allowed: {allowed}"
 
 

@@ -28,6 +28,7 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
         **dict(machine.environment),
+        **({"DDLBENCH_HOST_SUFFIX": machine.host_suffix} if machine.host_suffix else {}),
         **registry.member("frameworks", spec.framework).environment(spec, machine),
     }
 
@@ -61,7 +62,7 @@ def resources(spec: RunSpec, machine: Machine, minutes: int, account: str | None
 
 def resource_names(machine: Machine) -> tuple[str, ...]:
     """The keys of `resources` on this machine."""
-    names = ("asks", "launch")
+    names: tuple[str, ...] = ("asks", "launch")
     if machine.launcher == "slurm":
         names += ("nodes", "tasks", "tasks_per_gpu", "cpus_per_task", "mpi", "gres", "runtime")
         names += ("slurm_partition", "slurm_account", "slurm_extra")

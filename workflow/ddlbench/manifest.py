@@ -29,10 +29,13 @@ class Sample:
 
 
 class Dataset(Protocol):
-    """What a file in `datasets/` offers: IMAGES a split, CLASSES (names, sorted, index = label) and the samples."""
+    """What a file in `datasets/` offers. IMAGES (a split) and NUM_CLASSES are known without the data."""
 
     IMAGES: dict[str, int]
-    CLASSES: tuple[str, ...]
+    NUM_CLASSES: int
+
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, sorted; a label is a name's position. May have to look at the data."""
 
     def samples(self, split: str) -> Iterator[Sample]:
         """All samples of `train` or `val`, in an order that never changes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
@@ -160,7 +160,7 @@ def guess_minutes(spec: RunSpec, machine: Machine) -> int:
     return min(longest, round(30 + 1.5 * spec.epochs * images / (rate * spec.workers) / 60))
 
 
-def missing_packages(specs: Iterable[RunSpec], machine: Machine) -> list[str]:
+def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
     """What the runs import that this Python lacks, a line each: by name, with what installs it.
 
     Empty on a machine whose software comes from modules: only a job there can tell.

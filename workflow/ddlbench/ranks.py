@@ -13,6 +13,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Set beside the variables made from SLURM's, which would otherwise look like those of a framework's launcher.
+TRANSLATED = "DDLBENCH_UNDER_SRUN"
+
 
 @dataclass(frozen=True)
 class Rank:
@@ -28,9 +31,10 @@ class WorldError(RuntimeError):
 
 
 def under_srun() -> bool:
-    """True when srun started this process and no framework's launcher did."""
+    """True when srun started this process and no framework's launcher did; still so after `here`."""
     e = os.environ
-    return "SLURM_PROCID" in e and "TORCHELASTIC_RUN_ID" not in e and "HOROVOD_RANK" not in e
+    launched = "TORCHELASTIC_RUN_ID" in e or "HOROVOD_RANK" in e
+    return TRANSLATED in e or ("SLURM_PROCID" in e and not launched)
 
 
 def slurm_variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
@@ -41,7 +45,8 @@ def slurm_variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
     rank, world, local = int(e["SLURM_PROCID"]), int(e["SLURM_NTASKS"]), int(e["SLURM_LOCALID"])
     nodes = int(e.get("SLURM_NNODES", "1"))
     per_node = str(world // nodes)
-    port = 20000 + int(e.get("SLURM_JOB_ID", "0")) % 20000
+    # Two ports a job, below those that the kernel gives to outgoing connections (32768 and up).
+    port = 20000 + int(e.get("SLURM_JOB_ID", "0")) % 6000 * 2
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(world),
@@ -68,7 +73,7 @@ def here(workers: int) -> Rank:
     """This process's rank. Raises WorldError if the world is not `workers` ranks, or no launcher said who we are."""
     e = os.environ
     if under_srun():
-        e.update(slurm_variables(e, _first_host()))
+        e.update(slurm_variables(e, _first_host()), **{TRANSLATED: "1"})
     if "HOROVOD_RANK" in e and "RANK" not in e:
         rank = Rank(int(e["HOROVOD_RANK"]), int(e["HOROVOD_SIZE"]), int(e["HOROVOD_LOCAL_RANK"]))
     elif "RANK" in e:
@@ -84,7 +89,9 @@ def _first_host() -> str:
     if int(os.environ.get("SLURM_NNODES", "1")) == 1:
         return "127.0.0.1"
     nodes = os.environ["SLURM_JOB_NODELIST"]
-    hosts = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
+    hosts = subprocess.run(
+        ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True
+    )
     # On JUWELS the InfiniBand name of a node is its name and an i: machine key host_suffix.
     return hosts.stdout.split()[0] + os.environ.get("DDLBENCH_HOST_SUFFIX", "")
 

@@ -113,7 +113,7 @@ def sizes(spec: RunSpec, data: Path | None) -> tuple[dict[str, int], int]:
     """Images a split and the number of classes: from the manifest, or from the data set where nothing is read."""
     if data is None:
         dataset = registry.member("datasets", spec.dataset)
-        return dict(dataset.IMAGES), len(dataset.CLASSES)
+        return dict(dataset.IMAGES), dataset.NUM_CLASSES
     manifest = Manifest.read(data)
     return {s: split.images for s, split in manifest.splits.items()}, len(manifest.classes)
 

@@ -29,7 +29,8 @@ rule figure:
         tables=expand("{tables}/{table}.parquet", tables=TABLES, table=("runs", "epochs", "learning_rates")),
         reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
-        shared=[registry.source("figures", "_style"), registry.source("analysis", "scaling")],
+        shared=[registry.source("figures", name) for name in ("_style", "_tables", "_scaling")],
+        formulas=registry.source("analysis", "scaling"),
     output:
         report(
             "results/{study}/figures/{figure}.png",

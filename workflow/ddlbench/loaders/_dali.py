@@ -39,7 +39,10 @@ class DaliLoader:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
         for (batch,) in self.iterator:
             labels = batch["labels"].squeeze(-1).long() - tfrecord.LABEL_OFFSET
-            yield batch["images"].to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
+            yield (
+                batch["images"].to(self.device, non_blocking=True),
+                labels.to(self.device, non_blocking=True),
+            )
 
 
 def pipeline(paths: list[Path], train: bool, spec: Any, rank: int, on_gpu: bool) -> Any:
@@ -71,26 +74,28 @@ def pipeline(paths: list[Path], train: bool, spec: Any, rank: int, on_gpu: bool)
             pad_last_batch=True,
             name="reader",
         )
-        decode = "mixed" if on_gpu else "cpu"
         encoded, mirror = record["image/encoded"], 0
+        # Pictures as they are stored: neither Pillow nor torchvision turns them by their EXIF orientation.
+        how = {"device": "mixed" if on_gpu else "cpu", "output_type": types.RGB, "adjust_orientation": False}
+        # Linear with antialiasing (DALI's default where pictures shrink) is Pillow's BILINEAR.
+        target = {"size": (size, size), "interp_type": types.INTERP_LINEAR}
         if augment and train:
             images = fn.decoders.image_random_crop(
-                encoded,
-                device=decode,
-                output_type=types.RGB,
-                random_area=[0.08, 1.0],
-                random_aspect_ratio=[3 / 4, 4 / 3],
+                encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3], **how
             )
-            images = fn.resize(images, size=(size, size), interp_type=types.INTERP_LINEAR)
+            images = fn.resize(images, **target)
             mirror = fn.random.coin_flip(probability=0.5)
+        elif augment:
+            # The box of native's centre_crop, in one resize: no rounding of the size before the cut.
+            shape = fn.peek_image_shape(encoded, adjust_orientation=False)
+            height_width = fn.cast(shape[0:2], dtype=types.FLOAT)
+            side = fn.reductions.min(height_width) * (224 / 256)
+            begin = (height_width - side) / 2
+            images = fn.resize(
+                fn.decoders.image(encoded, **how), roi_start=begin, roi_end=begin + side, **target
+            )
         else:
-            images = fn.decoders.image(encoded, device=decode, output_type=types.RGB)
-            if augment:
-                images = fn.resize(
-                    images, resize_shorter=round(size * 256 / 224), interp_type=types.INTERP_LINEAR
-                )
-            else:
-                images = fn.resize(images, size=(size, size), interp_type=types.INTERP_LINEAR)
+            images = fn.resize(fn.decoders.image(encoded, **how), **target)
         images = fn.crop_mirror_normalize(
             images.gpu() if on_gpu else images,
             crop=(size, size),

@@ -1,0 +1,441 @@
+"""What people get wrong: each mistake is one line with the file, the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ddlbench import registry
+from ddlbench.config import CONFIG, ConfigError, check, names_in, read_yaml
+from ddlbench.machine import Machine, load_machine
+from ddlbench.plan import make_plan
+from ddlbench.study import load_study
+
+STUDY = """\
+title: A study
+dataset: mnist5k
+recipe: demo
+models: [lenet]
+schedules: [cosine]
+epochs: 2
+repeats: 1
+runs:
+  scaling:
+    frameworks: [ddp]
+    loaders: [native]
+    workers: [1, 2]
+    batch_per_worker: [64]
+  batch-size:
+    frameworks: [ddp]
+    loaders: [native]
+    workers: [2]
+    global_batch: [128]
+figures:
+  efficiency:
+    plot: efficiency
+    runs: [scaling]
+    reference: aach2023
+    select: {loader: native}
+"""
+MACHINE = """\
+launcher: local
+device: cpu
+device_name: CPU core
+nodes: 1
+workers_per_node: 2
+cores_per_worker: 1
+loader_threads: 1
+data: results/data
+environment: {A: b}
+images_per_s: {lenet: 1000}
+"""
+CLUSTER = """\
+launcher: slurm
+device: cuda
+device_name: GPU
+nodes: 2
+workers_per_node: 4
+partitions:
+  - {name: gpu, max_nodes: 2, max_minutes: 60}
+"""
+RECIPE = """\
+base_lr: 0.1
+base_batch: 256
+momentum: 0.9
+weight_decay: 0.0001
+warmup_epochs: 1
+step_epochs: [1, 2]
+image_size: 32
+nesterov: false
+"""
+WHERE = """\
+study: mine
+machine: mine
+account: null
+"""
+
+
+class Files:
+    """A copy of config/ with a good file of each kind, named mine, to spoil."""
+
+    def __init__(self, folder: Path) -> None:
+        shutil.copytree(CONFIG, folder)
+        self.folder = folder
+        self.path = {
+            "study": folder / "studies/mine.yaml",
+            "machine": folder / "machines/mine.yaml",
+            "cluster": folder / "machines/cluster.yaml",
+            "recipe": folder / "recipes/mine.yaml",
+            "config": folder / "config.yaml",
+        }
+        for kind, text in zip(self.path, (STUDY, MACHINE, CLUSTER, RECIPE, WHERE), strict=True):
+            self.path[kind].write_text(text, encoding="utf-8")
+
+    def spoil(self, kind: str, right: str, wrong: str) -> None:
+        """Replace the first `right` in a file."""
+        text = self.path[kind].read_text(encoding="utf-8")
+        assert right in text
+        self.path[kind].write_text(text.replace(right, wrong, 1), encoding="utf-8")
+
+    def machine(self, name: str = "mine") -> Machine:
+        """A machine of this copy."""
+        return load_machine(name, self.folder / "machines")
+
+    def load(self) -> None:
+        """All that a workflow reads before it starts."""
+        settings = check(read_yaml(self.path["config"]), "config", self.path["config"])
+        study = load_study(settings["study"], self.folder / "studies")
+        self.machine("cluster")
+        make_plan(study, self.machine(settings["machine"]))
+
+    def complaint(self, load: Callable[[], object] | None = None) -> str:
+        """The one line that loading says."""
+        with pytest.raises(ConfigError) as error:
+            (load or self.load)()
+        text = str(error.value)
+        assert text.strip()
+        assert "\n" not in text
+        return text
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path / "config")
+
+
+def test_the_good_files_are_good(files: Files) -> None:
+    files.load()
+
+
+@pytest.mark.parametrize("machine", names_in(CONFIG / "machines", ".yaml"))
+@pytest.mark.parametrize("recipe", names_in(CONFIG / "recipes", ".yaml"))
+def test_what_we_ship_is_good(files: Files, machine: str, recipe: str) -> None:
+    files.machine(machine)
+    files.spoil("study", "recipe: demo", f"recipe: {recipe}")
+    load_study("mine", files.folder / "studies")
+
+
+# kind, right, wrong, then what the message says behind "<file>: "
+UNKNOWN_NAMES = [
+    ("study", "[ddp]", "[dpp]", 'runs.scaling.frameworks: "dpp"', "allowed: ddp,", "did you mean ddp?"),
+    (
+        "study",
+        "[native]",
+        "[dali_cpu]",
+        'runs.scaling.loaders: "dali_cpu"',
+        "dali-cpu",
+        "did you mean dali-cpu?",
+    ),
+    ("study", "[lenet]", "[lenett]", 'models: "lenett"', "names, such as lenet", "did you mean lenet?"),
+    (
+        "study",
+        "[cosine]",
+        "[cosin]",
+        'schedules: "cosin"',
+        "cosine, exponential, step",
+        "did you mean cosine?",
+    ),
+    ("study", "mnist5k", "minst5k", 'dataset: "minst5k"', "mnist5k", "did you mean mnist5k?"),
+    ("study", "recipe: demo", "recipe: dmeo", 'recipe: "dmeo"', "aach2023", "did you mean demo?"),
+    (
+        "study",
+        "plot: eff",
+        "plot: ef",
+        'figures.efficiency.plot: "eficiency"',
+        "throughput",
+        "mean efficiency?",
+    ),
+    (
+        "study",
+        "runs: [scaling]",
+        "runs: [scalin]",
+        'efficiency.runs: "scalin"',
+        "batch-size",
+        "mean scaling?",
+    ),
+    ("study", ": aach2023", ": aach2022", 'efficiency.reference: "aach2022"', "aach2023", "mean aach2023?"),
+    ("study", "{loader:", "{loaders:", "select.loaders: unknown column", "workers", "did you mean loader?"),
+    ("machine", "launcher: local", "launcher: slrum", 'launcher: "slrum"', "local, slurm", "mean slurm?"),
+    ("machine", "device: cpu", "device: gpu", 'device: "gpu"', "cpu, cuda", ""),
+]
+MISSPELT_KEYS = [
+    ("study", "epochs:", "epoch:", "epoch: unknown key", "epochs", "did you mean epochs?"),
+    (
+        "study",
+        "    frameworks:",
+        "    framework:",
+        "runs.scaling.framework: unknown key",
+        "",
+        "mean frameworks?",
+    ),
+    (
+        "study",
+        "    plot:",
+        "    plto:",
+        "figures.efficiency.plto: unknown key",
+        "plot, reference",
+        "mean plot?",
+    ),
+    ("machine", "nodes:", "node:", "node: unknown key", "", "did you mean nodes?"),
+    ("cluster", "max_nodes:", "maxnodes:", "partitions.0.maxnodes: unknown key", "name", "mean max_nodes?"),
+    ("recipe", "base_lr:", "baselr:", "baselr: unknown key", "", "did you mean base_lr?"),
+    ("config", "study:", "studdy:", "studdy: unknown key", "account, machine, study", "did you mean study?"),
+    ("config", "study:", "1:", "1: unknown key", "study", ""),
+]
+COUNTS = [
+    ("study", "[1, 2]", "[0]", "runs.scaling.workers.0: 0", "allowed: at least 1", ""),
+    ("study", "[1, 2]", "[1, -2]", "runs.scaling.workers.1: -2", "allowed: at least 1", ""),
+    ("study", "[1, 2]", "[2, 2]", "runs.scaling.workers: [2, 2]", "allowed: each item once", ""),
+    ("study", "[1, 2]", "[4]", "runs.scaling.workers: 4", "allowed: at most 2, what machine mine has", ""),
+    ("study", "[128]", "[129]", "runs.batch-size.global_batch: 129", "multiples of its 2 workers", ""),
+    ("study", "[64]", "[0]", "batch_per_worker.0: 0", "allowed: at least 1", ""),
+    ("study", "epochs: 2", "epochs: 0", "epochs: 0", "allowed: at least 1", ""),
+    ("study", "repeats: 1", "repeats: -1", "repeats: -1", "allowed: at least 1", ""),
+    ("machine", "nodes: 1", "nodes: 0", "nodes: 0", "allowed: at least 1", ""),
+    ("machine", "nodes: 1", "nodes: 2", "nodes: 2", "allowed: 1, because launcher is local", ""),
+    ("machine", "1000", "0", "images_per_s.lenet: 0", "allowed: more than 0", ""),
+    ("cluster", "nodes: 2", "nodes: 3", "nodes: 3", "allowed: at most 2", "partitions"),
+    ("recipe", "0.1", "0", "base_lr: 0", "allowed: more than 0", ""),
+    ("recipe", "0.1", ".inf", "base_lr: Infinity", "allowed: a number", ""),
+    ("recipe", "0.1", ".nan", "base_lr: NaN", "allowed: a number", ""),
+    ("recipe", "0.0001", "1e-4", 'weight_decay: "1e-4"', "allowed: a number", "write it as 1.0e-4"),
+]
+WRONG_TYPES = [
+    ("study", "epochs: 2", "epochs: '2'", 'epochs: "2"', "allowed: a whole number", ""),
+    ("study", "epochs: 2", "epochs: true", "epochs: true", "allowed: a whole number", ""),
+    ("study", "epochs: 2", "epochs: 2.0", "epochs: 2.0", "allowed: a whole number", ""),
+    ("study", "[1, 2]", "2", "runs.scaling.workers: 2", "allowed: a list", "write it as [2]"),
+    ("study", "[1, 2]", "[1, true]", "runs.scaling.workers.1: true", "allowed: a whole number", ""),
+    ("study", "[ddp]", "ddp", 'runs.scaling.frameworks: "ddp"', "allowed: a list", "write it as [ddp]"),
+    ("study", "[ddp]", "[1]", "runs.scaling.frameworks.0: 1", "allowed: text", ""),
+    ("study", "title: A study", "title: [a]", 'title: ["a"]', "allowed: text", ""),
+    ("study", "{loader: native}", "{loader: {a: b}}", 'select.loader: {"a": "b"}', "a list", ""),
+    ("machine", "{A: b}", "{A: true}", "environment.A: true", "allowed: text or a number", ""),
+    ("machine", "workers_per_node: 2", "workers_per_node: two", 'node: "two"', "a whole number or null", ""),
+    ("recipe", "false", "0", "nesterov: 0", "allowed: true or false", ""),
+    ("recipe", "[1, 2]", "[one]", 'step_epochs.0: "one"', "allowed: a number", ""),
+    ("config", "study: mine", "study: 7", "study: 7", "allowed: text", ""),
+]
+NOTHING = [
+    ("study", "[1, 2]", "[]", "runs.scaling.workers: []", "allowed: at least 1 item", ""),
+    ("study", "[ddp]", "[]", "runs.scaling.frameworks: []", "allowed: at least 1 item", ""),
+    ("study", "{loader: native}", "{loader: []}", "select.loader: []", "allowed: at least 1 item", ""),
+    ("study", "[1, 2]", "", "runs.scaling.workers: null", "allowed: a list", ""),
+    ("study", "mnist5k", "null", "dataset: null", "allowed: text", ""),
+    ("study", "epochs: 2", "epochs:", "epochs: null", "allowed: a whole number", ""),
+    ("study", "epochs: 2\n", "", "runs.scaling.epochs: is missing", "top level", ""),
+    ("study", "title: A study\n", "", "title: is missing", "what the study asks", ""),
+    ("study", "    plot: efficiency\n", "", "figures.efficiency.plot: is missing", "which figure", ""),
+    ("study", "    batch_per_worker: [64]\n", "", "runs.scaling: []", "exactly one of", "global_batch"),
+    ("study", "[64]", "[64]\n    global_batch: [64]", "runs.scaling: [", "exactly one of", ""),
+    ("machine", "device: cpu\n", "", "device: is missing", "computes on", ""),
+    ("machine", "CPU core", "", "device_name: null", "allowed: text", ""),
+    ("machine", "results/data", "''", 'data: ""', "allowed: at least 1 character", ""),
+    ("cluster", "workers_per_node: 4\n", "", "workers_per_node: is missing", "launcher slurm", ""),
+    ("recipe", "base_batch: 256\n", "", "base_batch: is missing", "global batch size", ""),
+    ("config", "machine: mine\n", "", "machine: is missing", "config/machines", ""),
+]
+NAMES_IN_PATHS = [
+    (
+        "study",
+        "recipe: demo",
+        "recipe: ../recipes/demo",
+        'recipe: "../recipes/demo"',
+        "allowed: letters, digits",
+        "",
+    ),
+    ("study", "[lenet]", "['$(touch x)']", 'models.0: "$(touch x)"', "allowed: letters, digits", ""),
+    (
+        "study",
+        "  efficiency:",
+        "  ../efficiency:",
+        'figures: "../efficiency"',
+        "allowed: letters, digits",
+        "",
+    ),
+    ("study", "  scaling:", "  sca ling:", 'runs: "sca ling"', "allowed: letters, digits", ""),
+    ("config", "study: mine", "study: ../mine", 'study: "../mine"', "allowed: letters, digits", ""),
+    ("config", "account: null", "account: a b", 'account: "a b"', "allowed: letters, digits", ""),
+    ("machine", "{A: b}", "{'A B': c}", 'environment: "A B"', "text matching", ""),
+    ("machine", "{A: b}", "{A: b}\nmodules: [a; b]", 'modules.0: "a; b"', "text matching", ""),
+    ("cluster", "name: gpu", "name: '-x'", 'partitions.0.name: "-x"', "allowed: letters, digits", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong", "says", "allowed", "hint"),
+    UNKNOWN_NAMES + MISSPELT_KEYS + COUNTS + WRONG_TYPES + NOTHING + NAMES_IN_PATHS,
+)
+def test_a_mistake_is_one_line(
+    files: Files, kind: str, right: str, wrong: str, says: str, allowed: str, hint: str
+) -> None:
+    if kind == "recipe":
+        files.spoil("study", "recipe: demo", "recipe: mine")
+    files.spoil(kind, right, wrong)
+    message = files.complaint()
+    assert message.startswith(f"{files.path[kind]}: ")
+    assert says in message
+    assert allowed in message
+    assert hint in message
+
+
+def test_all_that_is_allowed_is_listed(files: Files) -> None:
+    files.spoil("study", "[native]", "[nativ]")
+    allowed = ", ".join(registry.members("loaders"))
+    assert f'runs.scaling.loaders: "nativ" is not allowed; allowed: {allowed} (did you mean native?)' in (
+        files.complaint()
+    )
+
+
+def test_a_fault_of_the_top_level_is_told_as_such(files: Files) -> None:
+    files.spoil("study", "models: [lenet]", "models: [lenet]\nframeworks: [dpp]")
+    files.spoil("study", "    frameworks: [ddp]\n", "")
+    assert f'{files.path["study"]}: frameworks: "dpp"' in files.complaint()
+
+
+def test_dali_gpu_needs_a_gpu(files: Files) -> None:
+    files.spoil("study", "[native]", "[dali-gpu]")
+    message = files.complaint()
+    assert message.startswith(f'{files.path["study"]}: runs.scaling.loaders: "dali-gpu"')
+    assert "needs device cuda; machine mine has device cpu" in message
+
+
+def test_workers_beyond_a_node_fill_nodes(files: Files) -> None:
+    files.spoil("study", "[1, 2]", "[4, 6]")
+    message = files.complaint(
+        lambda: make_plan(load_study("mine", files.folder / "studies"), files.machine("cluster"))
+    )
+    assert "runs.scaling.workers: 6 is not allowed; allowed: multiples of 4" in message
+
+
+def test_a_cluster_needs_a_partition(files: Files) -> None:
+    text = CLUSTER.split("partitions:")[0]
+    files.path["cluster"].write_text(text, encoding="utf-8")
+    assert f"{files.path['cluster']}: partitions: is missing" in files.complaint()
+
+
+@pytest.mark.parametrize("kind", ["study", "machine", "recipe", "config"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1, 2\nb: 3\n", "is not YAML: line 2, column "),
+        ("a: b: c\n", "is not YAML: line 1, column 5: mapping values are not allowed here"),
+        ("a: 1\n\tb: 2\n", "is not YAML: line 2, column 1: "),
+        ("a: !!python/object:os.system {}\n", "is not YAML: line 1, column 4: "),
+        ("a: \x00\n", "is not YAML: "),
+        ("- a\n- b\n", '["a", "b"] is not allowed; allowed: a mapping of keys to values'),
+        ("just text\n", '"just text" is not allowed; allowed: a mapping of keys to values'),
+        ("", "is empty; allowed: a mapping of keys to values"),
+        ("# nothing but a comment\n", "is empty; allowed: a mapping of keys to values"),
+        ("a: 1\nb: 2\na: 3\n", "a: is given twice, in lines 1 and 3"),
+        ("a: {b: 1, c: 2, b: 3}\n", "b: is given twice, in lines 1 and 1"),
+        ("a:\n  - b: 1\n    b: 2\n", "b: is given twice, in lines 2 and 3"),
+    ],
+)
+def test_a_file_that_is_no_mapping(files: Files, kind: str, text: str, says: str) -> None:
+    files.spoil("study", "recipe: demo", "recipe: mine")
+    files.path[kind].write_text(text, encoding="utf-8")
+    message = files.complaint()
+    assert message.startswith(f"{files.path[kind]}: ")
+    assert says in message
+
+
+def test_anchors_and_merges_are_not_taken_for_repetitions(files: Files) -> None:
+    text = "a: &a {x: 1, y: 2}\nb: {c: &c {<<: *a, x: 3}}\nd: {<<: *c, y: 4}\n"
+    files.path["config"].write_text(text, encoding="utf-8")
+    assert read_yaml(files.path["config"])["d"] == {"x": 3, "y": 4}
+
+
+def test_a_file_that_is_not_text(files: Files) -> None:
+    files.path["study"].write_bytes(b"title: \xff\xfe\n")
+    assert f"{files.path['study']}: cannot be read: " in files.complaint()
+
+
+def test_a_folder_where_a_file_should_be(files: Files) -> None:
+    files.path["study"].unlink()
+    files.path["study"].mkdir()
+    assert f"{files.path['study']}: cannot be read: " in files.complaint()
+
+
+@pytest.mark.parametrize(
+    ("key", "folder", "right"), [("study", "studies", "demo"), ("machine", "machines", "local")]
+)
+def test_a_missing_file(files: Files, key: str, folder: str, right: str) -> None:
+    files.spoil("config", f"{key}: mine", f"{key}: {right}x")
+    message = files.complaint()
+    assert message.startswith(f"{files.folder / folder / right}x.yaml: no such file; allowed: ")
+    assert f"(did you mean {right}?)" in message
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_study("mine", tmp_path / "studies")
+
+
+def test_a_key_with_a_line_break_stays_one_line(files: Files) -> None:
+    files.spoil("config", "study:", '"stu\\ndy": 1\nstudy:')
+    assert "stu\\ndy: unknown key" in files.complaint()
+
+
+def test_without_timm_the_job_checks_models(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)  # noqa: ARG005
+    registry.models.cache_clear()
+    files.spoil("study", "[lenet]", "[resnet50]")
+    try:
+        files.load()
+    finally:
+        registry.models.cache_clear()
+
+
+@pytest.mark.parametrize("text", ["it's", 'a "b"', "$(touch x)", "a b", "`id`; rm -r x", "{a}"])
+def test_hostile_text_is_only_text(files: Files, text: str) -> None:
+    quoted = "'" + text.replace("'", "''") + "'"
+    files.spoil("study", "title: A study", f"title: {quoted}")
+    files.spoil("machine", "CPU core", quoted)
+    files.spoil("machine", "results/data", quoted)
+    study, machine = load_study("mine", files.folder / "studies"), files.machine()
+    assert (study.title, machine.device_name, machine.data) == (text, text, text)
+    calm = make_plan(study, replace(machine, device_name="x", data="x"))
+    assert list(make_plan(study, machine).jobs) == list(calm.jobs)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${SET}/a", "here/a"),
+        ("${SET:-there}/a", "here/a"),
+        ("${UNSET:-there}/a", "there/a"),
+        ("${UNSET:-}/a", "/a"),
+        ("${UNSET}/a", "${UNSET}/a"),
+        ("$SET", "$SET"),
+        ("${SET:-$(touch x)}", "here"),
+    ],
+)
+def test_variables_in_data(files: Files, monkeypatch: pytest.MonkeyPatch, text: str, expected: str) -> None:
+    monkeypatch.setenv("SET", "here")
+    monkeypatch.delenv("UNSET", raising=False)
+    files.spoil("machine", "results/data", f"'{text}'")
+    assert files.machine().data == expected

@@ -1,0 +1,279 @@
+"""Studies become runs, runs become command lines: as values, without Snakemake, torch, a GPU or a queue."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from ddlbench import launch, plan, registry
+from ddlbench.machine import Machine, Partition, load_machine
+from ddlbench.plan import Plan, guess_minutes, make_plan, missing_packages
+from ddlbench.spec import RunSpec
+from ddlbench.study import load_study
+
+JUWELS = load_machine("juwels-booster")
+LOCAL = load_machine("local")
+LAPTOP = replace(LOCAL, workers_per_node=2)  # two workers fit, whatever computer tests this
+
+
+@pytest.fixture(scope="module")
+def paper() -> Plan:
+    """Study aach2023 on JUWELS Booster."""
+    return make_plan(load_study("aach2023"), JUWELS)
+
+
+@pytest.fixture(scope="module")
+def demo() -> Plan:
+    """Study demo on two cores."""
+    return make_plan(load_study("demo"), LAPTOP)
+
+
+def pick(of: Plan, **columns: object) -> RunSpec:
+    """The first run with these columns."""
+    specs = (job.spec for job in of.jobs.values())
+    return next(s for s in specs if all(getattr(s, k) == v for k, v in columns.items()))
+
+
+# What the studies name
+
+
+def test_aach2023_has_the_runs_of_figures_3_to_9_and_table_2(paper: Plan) -> None:
+    to_1024, to_512, repeats = 9, 8, 3  # powers of two from 4
+    assert {block: len(runs) for block, runs in paper.blocks.items()} == {
+        "resnet50-dali": 2 * 2 * to_1024 * repeats,
+        "resnet50-native": 3 * to_512 * repeats,
+        "resnets": 3 * to_1024 * repeats,
+        "resnet101-dali": 2 * to_1024 * repeats,
+        "resnet101-native": 2 * to_512 * repeats,
+        "schedules": 3 * to_1024 * repeats,
+        "profiled-dali": 3 * to_1024,
+        "profiled-native": 3 * to_512,
+    }
+
+
+def test_aach2023_makes_shared_runs_once(paper: Plan) -> None:
+    new, seen = {}, set[str]()
+    for block, runs in paper.blocks.items():
+        new[block] = len(set(runs) - seen)
+        seen |= set(runs)
+    assert new == {
+        "resnet50-dali": 108,
+        "resnet50-native": 72,
+        "resnets": 54,
+        "resnet101-dali": 27,
+        "resnet101-native": 48,
+        "schedules": 54,
+        "profiled-dali": 27,
+        "profiled-native": 24,
+    }
+    assert len(paper.jobs) == sum(new.values()) == 414
+
+
+def test_aach2023_trains_as_the_paper_says(paper: Plan) -> None:
+    for job in paper.jobs.values():
+        spec = job.spec
+        assert spec.dataset == "imagenet"
+        assert spec.recipe.name == "aach2023"
+        assert spec.batch_per_worker == 64
+        assert spec.loader_threads == 8
+        assert spec.epochs == (2 if spec.profiled else 90)
+        assert spec.timed is not spec.profiled
+        assert spec.workers <= (512 if spec.loader == "native" else 1024)
+    assert {j.spec.global_batch for j in paper.jobs.values()} == {256 * 2**i for i in range(9)}
+
+
+def test_demo_has_36_runs(demo: Plan) -> None:
+    assert {block: len(runs) for block, runs in demo.blocks.items()} == {"scaling": 18, "batch-size": 18}
+    assert len(demo.jobs) == 36
+
+
+# Runs are values
+
+
+def test_ids_are_unique_and_readable(paper: Plan, demo: Plan) -> None:
+    for of in (paper, demo):
+        assert all(job.spec.id == run for run, job in of.jobs.items())
+        assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,200}", run) for run in of.jobs)
+    assert pick(paper, framework="ddp", loader="dali-cpu", workers=1024, repeat=2).id == (
+        "juwels-booster-imagenet-resnet50-aach2023-ddp-dali-cpu-1024workers-bs65536-step-90epochs-r2"
+    )
+    assert pick(paper, profiled=True).id.endswith("-2epochs-r1-profiled")
+
+
+def test_json_round_trip(paper: Plan, demo: Plan) -> None:
+    for of in (paper, demo):
+        for job in of.jobs.values():
+            text = job.spec.to_json()
+            assert "\n" not in text
+            assert RunSpec.from_json(text) == job.spec
+
+
+def test_a_field_from_another_version_is_refused(demo: Plan) -> None:
+    text = pick(demo).to_json().replace('"workers"', '"ranks"')
+    with pytest.raises(TypeError, match="ranks"):
+        RunSpec.from_json(text)
+
+
+@pytest.mark.parametrize("timed_first", [True, False])
+def test_a_run_that_one_block_wants_timed_is_timed(timed_first: bool) -> None:
+    study = load_study("demo")
+    block = study.blocks[0]
+    blocks = (replace(block, timed=timed_first), replace(block, name="again", timed=not timed_first))
+    twice = make_plan(replace(study, blocks=blocks, figures=()), LAPTOP)
+    assert len(twice.jobs) == 18
+    assert twice.blocks[block.name] == twice.blocks["again"]
+    assert all(job.spec.timed for job in twice.jobs.values())
+
+
+# Command lines
+
+
+@pytest.mark.parametrize(
+    ("workers", "nodes", "per_node"), [(4, 1, 4), (8, 2, 4), (1024, 256, 4)], ids=["one", "two", "all"]
+)
+def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_node: int) -> None:
+    spec = pick(paper, framework="horovod", loader="dali-gpu", workers=workers)
+    argv = launch.command(spec, JUWELS)
+    assert argv[argv.index("srun") :] == [
+        "srun",
+        f"--nodes={nodes}",
+        f"--ntasks={workers}",
+        f"--ntasks-per-node={per_node}",
+        "--cpus-per-task=12",
+        "--kill-on-bad-exit=1",
+        f"--gres=gpu:{per_node}",
+        "python",
+        "-m",
+        "ddlbench.train",
+    ]
+    settings = argv[1 : argv.index("srun")]
+    assert argv[0] == "env"
+    assert {
+        "OMP_NUM_THREADS=1",
+        "NCCL_SOCKET_IFNAME=ib0",
+        "GLOO_SOCKET_IFNAME=ib0",
+        "HOROVOD_GLOO_IFACE=ib0",
+        "NCCL_IB_TIMEOUT=50",
+        "NCCL_IB_RETRY_CNT=10",
+        "UCX_RC_TIMEOUT=4s",
+    } <= set(settings)
+
+
+def test_a_run_smaller_than_a_node_asks_for_its_own_gpus_only(paper: Plan) -> None:
+    study = replace(paper.study, blocks=(replace(paper.study.blocks[0], workers=(2,)),), figures=())
+    argv = launch.command(pick(make_plan(study, JUWELS)), JUWELS)
+    assert {"--nodes=1", "--ntasks=2", "--ntasks-per-node=2", "--gres=gpu:2"} <= set(argv)
+
+
+def test_no_frameworks_launcher_runs_under_slurm(paper: Plan) -> None:
+    for job in paper.jobs.values():
+        argv = launch.command(job.spec, JUWELS)
+        assert "srun" in argv
+        assert not {"torch.distributed.run", "torchrun", "horovodrun", "deepspeed", "mpirun"} & set(argv)
+
+
+TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone"]
+HOROVODRUN = ["horovodrun", "--gloo", "-np"]
+TRAIN = ["-m", "ddlbench.train"]
+
+
+@pytest.mark.parametrize(
+    ("framework", "workers", "argv"),
+    [
+        ("ddp", 1, [*TORCHRUN, "--nproc-per-node=1", *TRAIN]),
+        ("ddp", 2, [*TORCHRUN, "--nproc-per-node=2", *TRAIN]),
+        ("deepspeed", 1, [*TORCHRUN, "--nproc-per-node=1", *TRAIN]),
+        ("deepspeed", 2, [*TORCHRUN, "--nproc-per-node=2", *TRAIN]),
+        ("horovod", 1, [*HOROVODRUN, "1", "-H", "localhost:1", "python", *TRAIN]),
+        ("horovod", 2, [*HOROVODRUN, "2", "-H", "localhost:2", "python", *TRAIN]),
+    ],
+)
+def test_each_framework_starts_its_ranks_on_one_machine(
+    demo: Plan, framework: str, workers: int, argv: list[str]
+) -> None:
+    spec = pick(demo, framework=framework, workers=workers, loader="native")
+    accelerator = ["DS_ACCELERATOR=cpu"] if framework == "deepspeed" else []
+    threads = ["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]
+    assert launch.command(spec, LAPTOP) == ["env", *threads, *accelerator, *argv]
+
+
+HOSTILE = "a b'c\"d $(touch x) `id`; {y} \\"
+
+
+def test_hostile_text_in_a_machine_stays_text(demo: Plan) -> None:
+    machine = replace(LAPTOP, device_name=HOSTILE, data=HOSTILE, environment=(("NOTE", HOSTILE),))
+    of = make_plan(replace(demo.study, title=HOSTILE), machine)
+    assert list(of.jobs) == list(demo.jobs)
+    for job in of.jobs.values():
+        argv = launch.command(job.spec, machine)
+        assert f"NOTE={HOSTILE}" in argv  # one argument, as it was written
+        assert shlex.split(shlex.join(argv)) == argv
+
+
+# Limits and needs
+
+
+def test_minutes_are_half_an_hour_and_half_as_much_again_within_the_queues(paper: Plan) -> None:
+    small = pick(paper, model="resnet50", workers=4)
+    assert guess_minutes(small, JUWELS) == round(30 + 1.5 * 13 * 60)  # 13 h in the paper; its rate is rounded
+    assert guess_minutes(pick(paper, model="resnet152", workers=4, profiled=False), JUWELS) == 24 * 60
+    assert guess_minutes(pick(paper, model="resnet50", workers=1024), JUWELS) == 35  # 30 + 1.5 * 3 min
+    for job in paper.jobs.values():
+        assert 30 <= guess_minutes(job.spec, JUWELS) <= 24 * 60
+
+
+def test_minutes_of_an_unknown_model_are_all_that_the_queue_gives(paper: Plan) -> None:
+    short = replace(JUWELS, images_per_s=(), partitions=(Partition("short", 384, 120),))
+    assert guess_minutes(pick(paper), short) == 120
+    assert guess_minutes(pick(paper), replace(LOCAL, images_per_s=())) == 24 * 60
+
+
+def test_a_run_goes_to_the_first_partition_with_room() -> None:
+    machine = replace(JUWELS, partitions=(Partition("few", 4, 120), Partition("many", 384, 1440)))
+    names = [getattr(machine.partition(nodes), "name", None) for nodes in (1, 4, 5, 384, 385)]
+    assert names == ["few", "few", "many", "many", None]
+
+
+def absent(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    """Make `plan` believe that these packages are not installed, and all others are."""
+    monkeypatch.setattr(plan, "find_spec", lambda name: None if name in packages else object())
+
+
+def test_missing_packages_are_named_with_what_installs_them(
+    demo: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent(monkeypatch, "horovod", "nvidia.dali")
+    lines = missing_packages([job.spec for job in demo.jobs.values()], LAPTOP)
+    assert lines == [
+        "framework horovod is not installed (no Python package horovod); "
+        f"install it with: {registry.member('frameworks', 'horovod').INSTALL}",
+        "loader dali-cpu is not installed (no Python package nvidia.dali); "
+        f"install it with: {registry.member('loaders', 'dali-cpu').INSTALL}",
+    ]
+
+
+@pytest.mark.parametrize("machine", [JUWELS], ids=lambda m: m.name)
+def test_only_a_job_knows_what_modules_bring(
+    paper: Plan, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent(monkeypatch, "torch", "horovod", "deepspeed", "nvidia.dali")
+    assert missing_packages([job.spec for job in paper.jobs.values()], machine) == []
+
+
+def test_planning_imports_no_framework() -> None:
+    program = """
+import sys
+from ddlbench import launch, plan, registry, study
+for room in ("frameworks", "loaders", "datasets", "forms"):
+    for name in registry.members(room):
+        registry.member(room, name)
+plan.make_plan(study.load_study("aach2023"), plan.load_machine("juwels-booster"))
+heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "PIL"}
+print(" ".join(sorted(heavy & set(sys.modules))))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,53 @@
+"""Who a rank is, by what its launcher set."""
+
+import pytest
+
+from ddlbench import ranks
+
+SRUN = {
+    "SLURM_PROCID": "5",
+    "SLURM_NTASKS": "8",
+    "SLURM_LOCALID": "1",
+    "SLURM_NNODES": "2",
+    "SLURM_NODEID": "1",
+    "SLURM_JOB_ID": "40007",
+    "SLURMD_NODENAME": "node2",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "HOROVOD_RANK", "SLURM_PROCID", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_srun_variables_are_translated() -> None:
+    said = ranks.slurm_variables(SRUN, "node1i")
+    assert said["RANK"] == said["HOROVOD_RANK"] == "5"
+    assert said["WORLD_SIZE"] == said["HOROVOD_SIZE"] == "8"
+    assert said["LOCAL_RANK"] == said["HOROVOD_LOCAL_RANK"] == "1"
+    assert said["LOCAL_WORLD_SIZE"] == said["HOROVOD_LOCAL_SIZE"] == "4"
+    assert (said["HOROVOD_CROSS_RANK"], said["HOROVOD_CROSS_SIZE"]) == ("1", "2")
+    assert said["MASTER_ADDR"] == said["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "node1i"
+    assert said["HOROVOD_HOSTNAME"] == "node2"
+    assert int(said["HOROVOD_GLOO_RENDEZVOUS_PORT"]) == int(said["MASTER_PORT"]) + 1
+    # Two jobs on one node must not meet on one port.
+    assert ranks.slurm_variables(SRUN | {"SLURM_JOB_ID": "40008"}, "n")["MASTER_PORT"] != said["MASTER_PORT"]
+
+
+def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert ranks.here(2) == ranks.Rank(1, 2, 1)
+
+
+def test_another_world_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "1", "HOROVOD_LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ranks.WorldError, match="promised 2 workers and finds 1"):
+        ranks.here(2)
+
+
+def test_no_launcher_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ranks.WorldError, match="no launcher"):
+        ranks.here(1)

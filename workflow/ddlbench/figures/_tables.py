@@ -1,0 +1,77 @@
+"""What figures are drawn from and with: tables of the runs they show, options, published numbers beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that `analysis.collect` writes, only the rows of the runs to show."""
+
+    runs: pd.DataFrame
+    epochs: pd.DataFrame
+    learning_rates: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a figure is given besides: `reference` has the columns of `config/references/aach2023.csv`."""
+
+    title: str
+    device: str
+    device_name: str
+    reference: pd.DataFrame | None = None
+
+
+def load(folder: Path, runs: Sequence[str], select: Mapping[str, Sequence[Any]]) -> Tables:
+    """The tables in a folder, of those runs (ids) whose columns have one of the selected values."""
+    table = pd.read_parquet(folder / "runs.parquet")
+    table = table[table["run"].isin(runs)]
+    for column, values in select.items():
+        table = table[table[column].isin(values)]
+    parts = (pd.read_parquet(folder / f"{name}.parquet") for name in ("epochs", "learning_rates"))
+    return Tables(table, *(part[part["run"].isin(table["run"])] for part in parts))
+
+
+def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Rows of a table by its name, successful runs only, with these columns of `runs` beside them."""
+    runs = tables.runs[tables.runs["status"] == "success"]
+    return getattr(tables, name).merge(runs[["run", *columns]], on="run")
+
+
+def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequence[str]) -> list[str]:
+    """The candidates, in their order, that tell rows apart which are alike in the columns `within`.
+
+    A column that says nothing new is left out: if each worker count has its own batch size, only the first of them.
+    """
+    chosen: list[str] = []
+
+    def groups(extra: Sequence[str]) -> int:
+        return len(rows[[*within, *chosen, *extra]].drop_duplicates())
+
+    for column in candidates:
+        if groups([column]) > groups([]):
+            chosen.append(column)
+    return chosen
+
+
+def references(options: Options, quantity: str, shown: pd.DataFrame) -> pd.DataFrame:
+    """Published numbers of a quantity for what `shown` (rows with columns of `runs`) shows.
+
+    A number counts if each column that both have names something shown: `any` and nothing name everything, `dali`
+    names both DALI loaders, `step|cosine` either schedule. Adds `name`, the source as authors and year.
+    """
+    if options.reference is None:
+        return pd.DataFrame(columns=["name"])
+    table = options.reference[options.reference["quantity"] == quantity].fillna("")
+    for column in ("model", "framework", "loader", "schedule"):
+        if column in shown:
+            values = set(shown[column]) | ({"dali"} if shown[column].str.startswith("dali-").any() else set())
+            table = table[[v in ("", "any") or bool(values & set(v.split("|"))) for v in table[column]]]
+    return table.assign(name=table["source"].str.split(",").str[0])

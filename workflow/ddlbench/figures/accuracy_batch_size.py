@@ -1,0 +1,44 @@
+"""Top-1 accuracy on the validation images after the last epoch, in percent, over the global batch size (images a step
+over all workers, logarithmic), a line for each learning-rate schedule. Bars reach from the worst to the best repeat;
+hollow black markers are published numbers with their schedules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ddlbench.figures._tables import Options, Tables
+
+
+def draw(tables: Tables, options: Options) -> Figure:
+    """A panel for each model, framework, ... if there are several."""
+    from ddlbench.figures import _style
+    from ddlbench.figures._tables import distinguishing, references
+
+    runs = tables.runs[(tables.runs["status"] == "success") & tables.runs["final_top1"].notna()]
+    runs = runs.assign(top1_percent=100 * runs["final_top1"])
+    others = ("model", "dataset", "recipe", "epochs", "framework", "loader", "workers")
+    figure, panels = _style.panels(runs, distinguishing(runs, ["schedule", "global_batch"], others), options)
+    sizes = set(runs["global_batch"])
+    for axes, rows in panels:
+        for schedule, line in rows.groupby("schedule"):
+            points = line.groupby("global_batch")["top1_percent"].agg(["mean", "min", "max", "count"])
+            style = _style.schedule_style(schedule)
+            axes.plot(points.index, points["mean"], label=schedule, **style)
+            several = points[points["count"] > 1]
+            bars = (several["mean"] - several["min"], several["max"] - several["mean"])
+            if len(several):
+                axes.errorbar(
+                    several.index, several["mean"], bars, fmt="none", ecolor=style["color"], capsize=3
+                )
+        published = references(options, "top1", rows[["model", "schedule"]])
+        if not rows.empty and not published.empty:
+            _style.reference_points(axes, published, "global_batch", "schedule")
+            sizes |= set(published["global_batch"])
+    _style.count_axis(figure, sizes)
+    _style.labels(figure, "global batch size [images]", "top-1 accuracy [%]")
+    _style.legend(figure)
+    return figure
