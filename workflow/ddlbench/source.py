@@ -1,0 +1,72 @@
+"""Where pictures come from: what a file in `datasets/` opens, and what the forms read.
+
+A source knows all its pictures by name before it reads any (an `Entry` each: cheap, no image bytes), so that a form can
+shuffle, deal them to shards, and read each where it lies: a file of its own, a stretch of an archive, a row of an array.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+
+class SourceError(RuntimeError):
+    """A source cannot be used as a whole: missing, wrong digest, ends early. One line that names the file."""
+
+
+class BadImage(RuntimeError):
+    """One picture cannot be used; one line that names it. Policy `data.on_error` decides what follows."""
+
+
+class Entry(NamedTuple):
+    """One picture: `label` counts from 0; it is `size` bytes from `offset` of `path` (a file, an archive, an array)."""
+
+    filename: str
+    label: int
+    path: str
+    offset: int
+    size: int
+
+
+class Picture(NamedTuple):
+    """A picture as it goes into a form: an RGB JPEG or PNG file's bytes and its height and width [pixels]."""
+
+    encoded: bytes
+    height: int
+    width: int
+
+
+class Source(Protocol):
+    """An opened data set. Sources are pickled to worker processes: keep no open files or large arrays in them."""
+
+    classes: tuple[str, ...]
+    # A tree of class folders that is used as the raw form where it lies, never copied; None for all others.
+    tree: Path | None
+    # For the manifest: where it came from (path or address) and the digests that were checked.
+    described: dict[str, Any]
+
+    def entries(self, split: str) -> list[Entry]:
+        """All pictures of `train` or `val`, always in the same order. Raises SourceError."""
+
+    def read(self, entry: Entry) -> Picture:
+        """One picture; whatever is not an RGB JPEG or PNG is mended to one. Raises BadImage."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a source looks: `given` is what config key data.sources.<data set> says, None if nothing; `cache` is the
+    folder for what is fetched."""
+
+    given: str | None
+    cache: Path
+
+
+class Dataset(Protocol):
+    """What a file in `datasets/` offers; the constants are known without the data and without importing anything."""
+
+    IMAGES: dict[str, int]
+    NUM_CLASSES: int
+
+    def open_source(self, place: Place) -> Source:
+        """The data set, ready to be read; fetches it if it can be. Raises SourceError."""
