@@ -4,8 +4,9 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STUDY := demo
+PYTHON ?= python3.11
 
-.PHONY: demo test lint install clean
+.PHONY: demo test lint install tensorflow clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --profile profiles/local --config study=$(STUDY)
@@ -27,6 +28,12 @@ install: $(VENV)/.installed
 
 $(VENV)/.installed: envs/requirements.txt envs/constraints.txt envs/install.sh envs/build-horovod.sh pyproject.toml
 	@envs/install.sh
+
+# Readers of TFRecords that are not ours, in an environment of their own (1.6 GB): a tier of tests, and bench/data.py.
+READERS := $(or $(DDLBENCH_READERS),$(HOME)/.cache/ddlbench/tensorflow-venv)
+tensorflow:
+	$(PYTHON) -m venv $(READERS)
+	$(READERS)/bin/python -m pip --disable-pip-version-check install -q -r envs/readers.txt
 
 clean:
 	rm -rf $(VENV) .snakemake .mypy_cache .ruff_cache .pytest_cache

@@ -8,6 +8,7 @@
 #   config/config.yaml names a study (what to run: config/studies/) and a machine (where: config/machines/).
 #   workflow/ddlbench/plan.py makes runs of them; the rules make everything else:
 #       data.smk      prepare   <data>/<data set>/<form>/manifest.json
+#                     verify    reads what was prepared again: snakemake --profile profiles/local verify
 #       train.smk     train     results/runs/<run id>/{run.mllog,steps.parquet}    shared by all studies
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
 #                     figure    results/<study>/figures/<figure>.{png,svg,pdf}
@@ -23,7 +24,7 @@ from snakemake.exceptions import WorkflowError
 
 from ddlbench import config as settings, launch, plan, registry
 from ddlbench.machine import load_machine
-from ddlbench.study import load_study
+from ddlbench.study import check_sources, load_study
 
 
 configfile: "config/config.yaml"
@@ -31,6 +32,7 @@ configfile: "config/config.yaml"
 
 try:
     config = settings.check(config, "config", "config/config.yaml")
+    check_sources(config["data"]["sources"])
     STUDY, MACHINE = load_study(config["study"]), load_machine(config["machine"])
     PLAN = plan.make_plan(STUDY, MACHINE, config["account"])
     plan.check_installed(PLAN, Path("results"))
@@ -76,3 +78,4 @@ rule figures:
 rule tables:
     input:
         f"{TABLES}/runs.parquet",
+        f"{TABLES}/data.csv",

@@ -9,22 +9,25 @@ from pathlib import Path
 
 import pytest
 from ddlbench.datasets import mnist5k
-from ddlbench.manifest import Sample
+from ddlbench.source import Place
 
 from tests.contract import control, launches
+from tests.sources import Sample, prepare_both
 
 
 @pytest.fixture(scope="session")
-def digits() -> dict[str, list[Sample]]:
+def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Sample]]:
     """All of mnist5k; a stride of it keeps the classes balanced."""
-    return {split: list(mnist5k.samples(split)) for split in ("train", "val")}
+    source = mnist5k.open_source(Place(None, tmp_path_factory.mktemp("cache")))
+    entries = {split: source.entries(split) for split in ("train", "val")}
+    return {split: [Sample(e.filename, e.label, *source.read(e)) for e in of] for split, of in entries.items()}
 
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory, digits: dict[str, list[Sample]]) -> Path:
     """A few hundred digits in both forms."""
     few = {s: list(islice(digits[s], 0, None, len(digits[s]) // n))[:n] for s, n in launches.IMAGES.items()}
-    return launches.prepare(tmp_path_factory.mktemp("data"), few, mnist5k.CLASSES)
+    return prepare_both(tmp_path_factory.mktemp("data"), few, mnist5k.CLASSES)
 
 
 @pytest.fixture(scope="session")

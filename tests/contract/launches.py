@@ -18,7 +18,6 @@ import pytest
 import torch
 from ddlbench import launch, plan, registry
 from ddlbench.machine import Machine, load_machine
-from ddlbench.manifest import Manifest, Sample
 from ddlbench.record import Event, read_log
 from ddlbench.spec import Recipe, RunSpec
 from ddlbench.study import load_recipe
@@ -90,15 +89,6 @@ def need(spec: RunSpec) -> None:
     missing = plan.missing_packages([spec], local_machine())
     if missing:
         pytest.skip("; ".join(missing))
-
-
-def prepare(folder: Path, samples: dict[str, list[Sample]], classes: tuple[str, ...]) -> Path:
-    """Both forms of a data set that a test made: `folder/raw` and `folder/tfrecord`."""
-    for form in ("raw", "tfrecord"):
-        writer = registry.member("forms", form)
-        splits = {s: writer.write(iter(samples[s]), s, folder / form, classes, 1) for s in samples}
-        Manifest("mnist5k", form, classes, writer.LABEL_OFFSET, 1, {}, splits).write(folder / form)
-    return folder
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ddlbench.manifest import Sample
 from PIL import Image
 
 from tests.contract import launches
 from tests.contract.test_samples import LOADERS, open_all, pixels
+from tests.sources import Sample, prepare_both
 
 IMAGES = 40
 CLASSES = tuple("abcd")
@@ -38,7 +38,7 @@ def photographs(tmp_path_factory):
         image.save(buffer, "JPEG", quality=90, exif=exif)
         samples.append(Sample(f"{i:02d}.jpg", i % len(CLASSES), buffer.getvalue(), height, width))
     folder = tmp_path_factory.mktemp("photographs")
-    return launches.prepare(folder, {"train": samples, "val": samples}, CLASSES)
+    return prepare_both(folder, {"train": samples, "val": samples}, CLASSES)
 
 
 def epochs(loader, folder, split, size, count=1):

@@ -15,6 +15,7 @@ from ddlbench.loaders._share import MEAN, STD
 from PIL import Image
 
 from tests.contract import launches
+from tests.sources import prepare_both
 
 LOADERS = ("native", "dali-cpu")
 # (training images, validation images, global batch, ranks); the sizes of shares matter, not the pictures.
@@ -37,7 +38,7 @@ def prepared(tmp_path_factory, digits):
         if (train, val) not in folders:
             samples = {"train": digits["train"][:train], "val": digits["val"][:val]}
             made = tmp_path_factory.mktemp(f"{train}-{val}")
-            folders[train, val] = launches.prepare(made, samples, mnist5k.CLASSES)
+            folders[train, val] = prepare_both(made, samples, mnist5k.CLASSES)
         return folders[train, val]
 
     return folder

@@ -1,17 +1,40 @@
 """The two forms on disk: what is written, and that the manifest says it."""
 
 import hashlib
-import io
+import shutil
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
-import numpy as np
-from PIL import Image
-
-from ddlbench import prepare
+import pytest
 from ddlbench.forms import tfrecord
+from ddlbench.loaders import native
 from ddlbench.loaders._share import share, shuffled, steps
-from ddlbench.manifest import Manifest, Sample
+from ddlbench.manifest import Manifest
+from ddlbench.prepare import prepare, write_form
+from ddlbench.source import BadImage, Entry, SourceError
+from ddlbench.verify import verify
+
+from tests.sources import Memory, Sample, contents, picture, some
+
+
+def made(source: Memory, form: str, folder: Path, **settings: object) -> Manifest:
+    """The form of a source in `folder/<form>`."""
+    return write_form(lambda: source, "some", form, folder / form, **settings)
+
+
+def records(shard: Path) -> list[dict[str, object]]:
+    """The Examples of a shard, found by its index."""
+    data, found, end = shard.read_bytes(), [], 0
+    for line in Path(f"{shard}.idx").read_text().splitlines():
+        offset, size = map(int, line.split())
+        assert offset == end
+        (length,) = struct.unpack("<Q", data[offset : offset + 8])
+        assert size == length + 16
+        found.append(tfrecord.parse(data[offset + 12 : offset + 12 + length]))
+        end = offset + size
+    assert end == len(data)
+    return found
 
 
 def test_crc_is_castagnoli_and_masked() -> None:
@@ -21,49 +44,198 @@ def test_crc_is_castagnoli_and_masked() -> None:
 
 
 def test_prepared_mnist5k(tmp_path: Path) -> None:
-    raw = prepare.prepare("mnist5k", "raw", tmp_path / "raw")
-    records = prepare.prepare("mnist5k", "tfrecord", tmp_path / "tfrecord")
-    for manifest in (raw, records):
-        assert manifest == Manifest.read(tmp_path / manifest.form)
+    for form in ("raw", "tfrecord"):
+        manifest = prepare("mnist5k", form, tmp_path / form)
+        assert manifest == Manifest.read(tmp_path / form)
         assert manifest.splits["train"].images_per_class == dict.fromkeys("0123456789", 400)
         assert manifest.splits["val"].images_per_class == dict.fromkeys("0123456789", 100)
-    files = sorted((tmp_path / "raw/val").glob("*/*.png"))
-    assert len(files) == 1000
-    assert sum(f.stat().st_size for f in files) == raw.splits["val"].bytes
-    with Image.open(files[0]) as image:
-        assert (image.size, image.mode, image.format) == ((32, 32), "RGB", "PNG")
-        assert np.asarray(image).max() > 200
-    for name, digest in records.splits["train"].sha256.items():
-        assert hashlib.sha256((tmp_path / "tfrecord" / name).read_bytes()).hexdigest() == digest
-    assert not list(tmp_path.glob(".*"))
 
 
-def test_records_and_index(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    Image.new("RGB", (5, 3)).save(buffer, "PNG")
-    samples = [Sample(f"{i}.png", i % 2, buffer.getvalue(), 3, 5) for i in range(7)]
-    split = tfrecord.write(iter(samples), "train", tmp_path, ("a", "b"), seed=1)
-    assert split.images == 7
-    seen = 0
-    for shard in tfrecord.shards(tmp_path, "train"):
-        data = shard.read_bytes()
-        end = 0
-        for line in Path(f"{shard}.idx").read_text().splitlines():
-            offset, size = map(int, line.split())
-            assert offset == end
-            (length,) = struct.unpack("<Q", data[offset : offset + 8])
-            assert size == length + 16
-            body = data[offset + 12 : offset + 12 + length]
-            assert buffer.getvalue() in body
-            end, seen = offset + size, seen + 1
-        assert end == len(data)
-    assert seen == 7
+def test_raw_holds_the_files_and_the_manifest_their_digests(tmp_path: Path) -> None:
+    source = some(7, 3)
+    manifest = made(source, "raw", tmp_path)
+    for split, samples in source.samples.items():
+        there = contents(tmp_path / "raw" / split)
+        assert there == {f"class{s.label}/{s.filename}": s.encoded for s in samples}
+        assert manifest.splits[split].bytes == sum(map(len, there.values()))
+    # What `sha256sum *` prints in the class folder.
+    folder = tmp_path / "raw/train/class1"
+    lines = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(folder.iterdir())]
+    assert manifest.splits["train"].sha256["train/class1/"] == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def test_preparing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    first = prepare.prepare("mnist5k", "tfrecord", tmp_path / "a")
-    second = prepare.prepare("mnist5k", "tfrecord", tmp_path / "b")
-    assert first.splits == second.splits
+def test_records_have_tf_slims_features(tmp_path: Path) -> None:
+    samples = [
+        Sample("a.JPEG", 0, picture(1, 3, 5, "JPEG"), 3, 5),
+        Sample("b.png", 1, picture(2, 300, 200), 300, 200),
+    ]
+    made(Memory({"train": samples, "val": samples}, ("n01", "n02")), "tfrecord", tmp_path)
+    found = [r for shard in tfrecord.shards(tmp_path / "tfrecord", "train") for r in records(shard)]
+    assert sorted(found, key=lambda r: r["image/filename"]) == [
+        {
+            "image/class/label": sample.label + 1,
+            "image/class/synset": synset,
+            "image/colorspace": b"RGB",
+            "image/encoded": sample.encoded,
+            "image/filename": sample.filename.encode(),
+            "image/format": kind,
+            "image/height": sample.height,
+            "image/width": sample.width,
+        }
+        for sample, synset, kind in zip(samples, (b"n01", b"n02"), (b"JPEG", b"PNG"), strict=True)
+    ]
+
+
+def test_every_picture_is_in_one_shard_shuffled_by_the_seed(tmp_path: Path) -> None:
+    source = some(50, 10)
+    orders = []
+    for seed in (1, 2):
+        manifest = made(source, "tfrecord", tmp_path / str(seed), seed=seed)
+        shards = tfrecord.shards(tmp_path / str(seed) / "tfrecord", "train")
+        assert [s.name for s in shards] == [f"train-0000{i}-of-00004" for i in range(4)]
+        for shard in shards:
+            digest = hashlib.sha256(shard.read_bytes()).hexdigest()
+            assert manifest.splits["train"].sha256[shard.name] == digest
+        orders.append([r["image/encoded"] for shard in shards for r in records(shard)])
+        assert sorted(orders[-1]) == sorted(s.encoded for s in source.samples["train"])
+        # A shard holds all classes: they came in turn, and would still in an order that was not shuffled.
+        labels = [r["image/class/label"] for r in records(shards[0])]
+        assert set(labels) == {1, 2, 3}
+        assert labels != [1, 2, 3] * 4 + [1]
+    assert orders[0] != orders[1]
+
+
+def test_imagenet_has_tf_slims_shards_and_small_sets_have_fewer() -> None:
+    def count(split: str, images: int) -> int:
+        return len(tfrecord.parts(split, [Entry("", 0, "", 0, 0)] * images, ("a",), 1))
+
+    assert (count("train", 1281167), count("val", 50000)) == (1024, 128)
+    assert (count("train", 50000), count("val", 10000)) == (40, 26)
+    assert (count("train", 100), count("val", 100)) == (4, 2)
+    assert (count("train", 3), count("val", 1)) == (3, 1)
+
+
+@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path, form: str) -> None:
+    for workers in (1, 2, 5):
+        made(some(60, 20), form, tmp_path / str(workers), workers=workers)
+    assert contents(tmp_path / "1") == contents(tmp_path / "2") == contents(tmp_path / "5")
+
+
+@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+def test_a_bad_picture_stops(tmp_path: Path, form: str) -> None:
+    source = some(60, 20, bad=frozenset({"class1/00001.png"}))
+    with pytest.raises(BadImage, match=r"train/class1/00001\.png: is bad"):
+        made(source, form, tmp_path)
+    assert not (tmp_path / form).exists()
+    assert not list(tmp_path.rglob("*.partial/**/*.partial"))
+
+
+@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+def test_bad_pictures_are_skipped_and_listed(tmp_path: Path, form: str) -> None:
+    bad = frozenset({"class1/00001.png", "class0/00003.png"})
+    manifest = made(some(60, 20, bad=bad), form, tmp_path, on_error="skip")
+    for split, count in (("train", 60), ("val", 20)):
+        told = manifest.splits[split]
+        assert told.skipped == {name: f"{split}/{name}: is bad" for name in sorted(bad)}
+        assert told.images == sum(told.images_per_class.values()) == count - 2
+    if form == "raw":
+        assert len(contents(tmp_path / "raw/train")) == 58
+    else:
+        assert sum(len(records(s)) for s in tfrecord.shards(tmp_path / "tfrecord", "train")) == 58
+    with pytest.raises(BadImage):  # what was left out under one policy is not taken under the other
+        made(some(60, 20, bad=bad), form, tmp_path)
+    assert Manifest.read(tmp_path / form) == manifest
+
+
+def test_what_is_finished_when_a_bad_picture_stops_is_kept(tmp_path: Path) -> None:
+    def fresh() -> Memory:
+        return some(60, 20, bad=frozenset({"class1/00001.png"}))
+
+    made(fresh(), "tfrecord", tmp_path / "straight", on_error="skip")
+    with pytest.raises(BadImage):
+        made(fresh(), "tfrecord", tmp_path / "stopped")
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "stopped/.tfrecord.partial").glob("train-*-of-00004")}
+    assert kept
+    made(fresh(), "tfrecord", tmp_path / "stopped", on_error="skip")
+    for path, time in kept.items():
+        assert (tmp_path / "stopped/tfrecord" / path.name).stat().st_mtime_ns == time
+    assert contents(tmp_path / "stopped") == contents(tmp_path / "straight")
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    source = some(6, 3)
+    source.samples["train"][3] = source.samples["train"][0]
+    with pytest.raises(SourceError, match=r"train/class0/00000\.png is there twice"):
+        made(source, "raw", tmp_path)
+
+
+def test_a_split_without_pictures_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no pictures for val"):
+        made(some(6, 0), "tfrecord", tmp_path)
+
+
+def tree(folder: Path) -> Memory:
+    """A source that is a tree of class folders."""
+    source = some(12, 6)
+    for split, samples in source.samples.items():
+        for sample in samples:
+            path = folder / split / source.classes[sample.label] / sample.filename
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(sample.encoded)
+    return Tree(source.samples, source.classes, tree=folder)
+
+
+class Tree(Memory):
+    """Its entries say where the files lie, and no sizes."""
+
+    def entries(self, split: str) -> list[Entry]:
+        return [
+            Entry(s.filename, s.label, f"{self.tree}/{split}/{self.classes[s.label]}/{s.filename}", i, -1)
+            for i, s in enumerate(self.samples[split])
+        ]
+
+    def read(self, entry: Entry) -> object:
+        split = "train" if "/train/" in entry.path else "val"
+        return super().read(entry._replace(path=split))
+
+
+def test_a_tree_is_used_where_it_lies(tmp_path: Path) -> None:
+    source = tree(tmp_path / "site")
+    before = contents(tmp_path / "site")
+    manifest = made(source, "raw", tmp_path)
+    copied = made(Memory(source.samples, source.classes), "raw", tmp_path / "copied")
+    assert manifest.root == str(tmp_path / "site")
+    assert {s: (m.bytes, m.sha256, m.images_per_class) for s, m in manifest.splits.items()} == {
+        s: (m.bytes, m.sha256, m.images_per_class) for s, m in copied.splits.items()
+    }
+    assert sorted(contents(tmp_path / "raw")) == [".manifest.json", "manifest.json"]
+    assert contents(tmp_path / "site") == before
+
+
+def test_a_tree_with_a_picture_that_its_source_does_not_name_is_refused(tmp_path: Path) -> None:
+    source = tree(tmp_path / "site")
+    (tmp_path / "site/train/class0/late.png").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"class0/late\.png: is no picture of the data set"):
+        made(source, "raw", tmp_path)
+
+
+def test_the_native_loader_reads_the_tree_that_the_manifest_names(tmp_path: Path) -> None:
+    """Labels are the manifest's, also where a class has no folder; what was skipped or is no picture is not read."""
+    source = tree(tmp_path / "site")
+    source.samples["val"] = [s for s in source.samples["val"] if s.label != 0]
+    source.bad = frozenset({"class1/00001.png"})
+    shutil.rmtree(tmp_path / "site/val/class0")
+    (tmp_path / "site/val/class1/.hidden.png").touch()
+    (tmp_path / "site/val/class1/notes.txt").touch()
+    manifest = made(source, "raw", tmp_path, on_error="skip")
+    assert manifest.splits["val"].images_per_class == {"class0": 0, "class1": 1, "class2": 2}
+    spec = SimpleNamespace(recipe=SimpleNamespace(image_size=32, augmentation="none"), seed=1)
+    assert native.Files(tmp_path / "raw", "val", spec).paths == [
+        (f"{tmp_path}/site/val/{name}", label)
+        for name, label in (("class1/00004.png", 1), ("class2/00002.png", 2), ("class2/00005.png", 2))
+    ]
+    assert verify([tmp_path / "raw"]) == []
 
 
 def test_shares_hold_every_sample_once() -> None:

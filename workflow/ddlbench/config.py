@@ -129,13 +129,23 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 def check(data: dict[str, Any], kind: str, file: str | Path) -> dict[str, Any]:
-    """`data` with the schema's defaults filled in at the top level. Raises ConfigError at the first fault."""
+    """`data` with the schema's defaults filled in, also in mappings whose keys the schema names.
+
+    Raises ConfigError at the first fault.
+    """
     validator = _Validator(schema(kind))
     errors = sorted(validator.iter_errors(data), key=lambda e: (len(e.absolute_path), str(e.absolute_path)))
     if errors:
         raise _explain(errors[0], file)
-    defaults = {k: v["default"] for k, v in schema(kind)["properties"].items() if "default" in v}
-    return defaults | data
+    return _filled(data, schema(kind)["properties"])
+
+
+def _filled(data: dict[str, Any], rules: dict[str, Any]) -> dict[str, Any]:
+    defaults = {key: rule["default"] for key, rule in rules.items() if "default" in rule}
+    return {
+        key: _filled(value, rules[key]["properties"]) if "properties" in rules.get(key, {}) else value
+        for key, value in (defaults | data).items()
+    }
 
 
 def _explain(error: jsonschema.ValidationError, file: str | Path) -> ConfigError:

@@ -35,6 +35,10 @@ Any of its keys can be given on the command line instead: `snakemake --profile p
 study=mine`.
 """
 
+DATA = """\
+Keys of `data`; on the command line, `--config 'data={sources: {imagenet: /data/ILSVRC2012}}'`:
+"""
+
 STUDY = """\
 ## Studies
 
@@ -129,6 +133,8 @@ def page() -> str:
         [
             INTRO,
             _table(schema("config")),
+            DATA,
+            _table(schema("config")["properties"]["data"]),
             STUDY,
             "Keys of the top level only:\n",
             _table({**study, "properties": own}),
@@ -175,7 +181,7 @@ def _allowed(rules: dict[str, Any], of: dict[str, Any]) -> str:
     text += "".join(f", {words} {rules[rule]}" for rule, words in bounds.items() if rule in rules)
     if first == "array":
         text += _of(rules["items"], of)
-    if first == "object" and "additionalProperties" in rules:
+    if first == "object" and rules.get("additionalProperties"):  # not if it is absent or false
         text += _of(rules["additionalProperties"], of)
     return ", or ".join([text, *(TYPES[name] for name in others)])
 

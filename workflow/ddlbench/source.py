@@ -1,7 +1,8 @@
 """Where pictures come from: what a file in `datasets/` opens, and what the forms read.
 
-A source knows all its pictures by name before it reads any (an `Entry` each: cheap, no image bytes), so that a form can
-shuffle, deal them to shards, and read each where it lies: a file of its own, a stretch of an archive, a row of an array.
+A source knows all its pictures by name before it reads any (an `Entry` each: cheap, no image bytes), so that a form
+can shuffle, deal them to shards, and read each where it lies: a file of its own, a stretch of an archive, a row of an
+array.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ class BadImage(RuntimeError):
 
 
 class Entry(NamedTuple):
-    """One picture: `label` counts from 0; it is `size` bytes from `offset` of `path` (a file, an archive, an array)."""
+    """One picture: `label` counts from 0; it is `size` bytes from `offset` of `path` (a file, an archive, an array).
+
+    A size below 0 is the whole file: to ask each of a million files for its size takes longer than to read their names.
+    """
 
     filename: str
     label: int
@@ -40,11 +44,17 @@ class Picture(NamedTuple):
 class Source(Protocol):
     """An opened data set. Sources are pickled to worker processes: keep no open files or large arrays in them."""
 
-    classes: tuple[str, ...]
-    # A tree of class folders that is used as the raw form where it lies, never copied; None for all others.
-    tree: Path | None
-    # For the manifest: where it came from (path or address) and the digests that were checked.
-    described: dict[str, Any]
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, sorted; a label is a name's position."""
+
+    @property
+    def tree(self) -> Path | None:
+        """A tree of class folders that is used as the raw form where it lies, never copied; None for all others."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """For the manifest: where it came from (path or address) and the digests that were checked."""
 
     def entries(self, split: str) -> list[Entry]:
         """All pictures of `train` or `val`, always in the same order. Raises SourceError."""

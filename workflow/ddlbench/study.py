@@ -140,6 +140,14 @@ def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], 
     return Figure(name, own["plot"], tuple(runs), own.get("title", name), reference, chosen)
 
 
+def check_sources(sources: Iterable[str], file: str | Path = "config/config.yaml") -> None:
+    """Raises ConfigError if `data.sources` of the config names something that is no data set."""
+    known = registry.members("datasets")
+    for name in sources:
+        if name not in known:
+            raise ConfigError(f"{file}: data.sources.{name}: unknown data set; {one_of(known, name)}")
+
+
 def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:
     """Raises ConfigError if `value` is none of the names."""
     names = list(names)

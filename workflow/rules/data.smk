@@ -1,5 +1,6 @@
-# Data sets on disk: one job a form, finished when its manifest is there.
+# Data sets on disk: one job a form, finished when its manifest is there. `snakemake verify` reads them all again.
 DATA = MACHINE.data.replace("{", "{{").replace("}", "}}")
+MANIFESTS = sorted({job.manifest for job in PLAN.jobs.values() if job.manifest})
 
 
 rule prepare:
@@ -11,7 +12,52 @@ rule prepare:
         "../../envs/train.yaml"
     envmodules:
         *MACHINE.modules,
+    threads: 8
+    resources:
+        # No param: under another policy a finished form holds the same, and nothing is trained again.
+        on_error=config["data"]["on_error"],
+    params:
+        source=lambda wildcards: config["data"]["sources"].get(wildcards.dataset, ""),
     message:
         "prepare {wildcards.dataset} as {wildcards.form}"
     shell:
-        "python -m ddlbench.prepare {wildcards.dataset} {wildcards.form} {output:q} > {log:q} 2>&1"
+        "python -m ddlbench.prepare {wildcards.dataset} {wildcards.form} {output:q} --source={params.source:q} "
+        "--on-error {resources.on_error:q} --workers {threads} 2>&1 | tee {log:q}"
+
+
+rule verify:
+    input:
+        lambda wildcards: MANIFESTS,
+    log:
+        "results/logs/verify.log",
+    conda:
+        "../../envs/train.yaml"
+    envmodules:
+        *MACHINE.modules,
+    threads: 8
+    params:
+        folders=[os.path.dirname(manifest) for manifest in MANIFESTS],
+    message:
+        "verify all prepared forms of {STUDY.name}"
+    shell:
+        "python -m ddlbench.verify --workers {threads} -- {params.folders:q} 2>&1 | tee {log:q}"
+
+
+rule data_table:
+    input:
+        lambda wildcards: MANIFESTS,
+    output:
+        report(
+            "results/{study}/tables/data.csv",
+            caption="../report/data.rst",
+            category="{study}",
+            labels={"figure": "data"},
+        ),
+    log:
+        "results/{study}/logs/data.log",
+    conda:
+        "../../envs/analysis.yaml"
+    message:
+        "data {wildcards.study}: what its forms hold"
+    shell:
+        "python -m ddlbench.manifest {input:q} > {output:q} 2> {log:q}"

@@ -2,6 +2,7 @@
 rule report:
     input:
         FIGURES,
+        f"{TABLES}/data.csv",
     output:
         "results/{study}/report.html",
     log:
@@ -9,11 +10,11 @@ rule report:
     conda:
         "../../envs/analysis.yaml"
     params:
-        snakefile=os.path.relpath(workflow.snakefile),
+        snakefile=os.path.relpath(workflow.main_snakefile),
         config=[f"study={STUDY.name}", f"machine={MACHINE.name}"],
     message:
         "report {wildcards.study}"
     shell:
         # This Snakemake holds the lock and knows its own jobs; the inner one only reads what they left.
         "snakemake --snakefile {params.snakefile:q} --nolock --executor local --cores 1 --report {output:q} "
-        "--config {params.config:q} -- figures > {log:q} 2>&1"
+        "--config {params.config:q} -- {input:q} > {log:q} 2>&1"

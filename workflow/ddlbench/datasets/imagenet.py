@@ -1,78 +1,171 @@
-"""imagenet: the 1000 classes of ILSVRC 2012, from a tree of class folders that the site already has.
+"""imagenet: the 1000 classes of ILSVRC 2012, from a tree of class folders or from the official archives.
 
-The environment variable DDLBENCH_IMAGENET names the folder; in it lie `train/<synset>/*.JPEG` and
-`val/<synset>/*.JPEG`. Counts: Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y.
-
-Pictures are read one at a time. Not there yet: the published archives as a source, and the tfrecord form at
-full size, which `forms/tfrecord.py` would hold in memory as a whole.
+data.sources.imagenet names the folder. It holds either `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG`, which are
+then used where they lie, or ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar as published, with the validation
+pictures' classes: ILSVRC2012_devkit_t12.tar.gz, or a text file with a synset a line in the order of the file names.
+Labels follow the sorted synsets. Counts: Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y.
 """
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ddlbench.config import ConfigError, complain, one_of
-from ddlbench.manifest import Sample
+from ddlbench import pictures
+from ddlbench.datasets import _devkit, _tar
+from ddlbench.datasets._files import TO_THE_END, absolute, read_stretch
+from ddlbench.source import Entry, Picture, Place, Source, SourceError
 
 IMAGES = {"train": 1281167, "val": 50000}
 NUM_CLASSES = 1000
-FOLDER = "DDLBENCH_IMAGENET"
-LAYOUT = "allowed: a folder with train/<synset>/*.JPEG and val/<synset>/*.JPEG"
+TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+# The second is the name of the list that TF-slim publishes (research/slim/datasets).
+SYNSETS = ("validation_synsets.txt", "imagenet_2012_validation_synset_labels.txt")
+LAYOUT = (
+    "data.sources.imagenet is a folder with train/<synset>/*.JPEG and val/<synset>/*.JPEG, "
+    f"or with {TRAIN}, {VAL} and one of {', '.join((_devkit.NAME, *SYNSETS))}"
+)
 
 
-def classes() -> tuple[str, ...]:
-    """The synsets: names of the folders in `train`, sorted. Raises ConfigError if there are none."""
-    return tuple(_folders("train"))
+def open_source(place: Place) -> Source:
+    """A tree if the folder holds one, else the archives. Raises SourceError."""
+    if place.given is None:
+        raise SourceError(f"imagenet: nothing says where it lies; {LAYOUT}")
+    folder = absolute(place.given)
+    if (folder / "train").is_dir():
+        return Tree(_folders(folder / "train"), {"source": str(folder)}, folder)
+    if not (folder / TRAIN).is_file():
+        raise SourceError(f"{folder}: holds neither train/ nor {TRAIN}; {LAYOUT}")
+    with _tar.opened(folder / TRAIN) as stream:
+        synsets = tuple(sorted(_synset(m, folder / TRAIN) for m in _tar.members(stream, str(folder / TRAIN))))
+    _each_once(synsets, f"{folder / TRAIN}", "inner archives")
+    archives = {name: f"{(folder / name).stat().st_size} bytes" for name in (TRAIN, VAL) if (folder / name).is_file()}
+    return Archives(synsets, {"source": str(folder), "archives": archives}, folder)
 
 
-def samples(split: str) -> Iterator[Sample]:
-    """The pictures of a split by synset, then by file name.
+@dataclass(frozen=True)
+class Tree:
+    """Class folders of pictures. Their sizes are not asked for: that takes longer than to read all names."""
 
-    Raises ConfigError if the folder is unset or missing, if a class folder is empty or none of train's, or a
-    file is no picture.
-    """
-    label_of = {name: label for label, name in enumerate(classes())}
-    folders = _folders(split)
-    for name in folders:  # before the first of many pictures is read
-        if name not in label_of:
-            raise complain(_root() / split, "", name, f"it is no class of train; {one_of(label_of, name)}")
-    for name in folders:
-        paths = sorted((_root() / split / name).glob("*.JPEG"))
-        if not paths:
-            raise ConfigError(f"{_root() / split / name}: holds no *.JPEG; {LAYOUT}")
-        for path in paths:
-            encoded = path.read_bytes()
-            width, height = _size(path, encoded)
-            yield Sample(path.name, label_of[name], encoded, height, width)
+    classes: tuple[str, ...]
+    described: dict[str, Any]
+    tree: Path
+
+    def entries(self, split: str) -> list[Entry]:
+        """By synset, then by name; files that are not named like pictures are passed over.
+
+        Raises SourceError if a class folder is empty or none of train's, or two names differ in their case only.
+        """
+        labels = {name: label for label, name in enumerate(self.classes)}
+        found = []
+        for synset in _folders(self.tree / split):
+            folder = self.tree / split / synset
+            if synset not in labels:
+                raise SourceError(f"{folder}: {synset} is no class of train")
+            names = _listed(folder, lambda f: pictures.is_named_so(f.name) and f.is_file())
+            if not names:
+                raise SourceError(f"{folder}: holds no pictures ({', '.join(pictures.SUFFIXES)})")
+            _each_once(names, str(folder), "files")
+            label, path = labels[synset], str(folder)
+            found += [Entry(name, label, f"{path}/{name}", 0, TO_THE_END) for name in names]
+        return found
+
+    def read(self, entry: Entry) -> Picture:
+        """The file, mended if it has to be. Raises BadImage."""
+        return pictures.mended(read_stretch(entry), entry.path)
 
 
-def _root() -> Path:
-    folder = os.environ.get(FOLDER)
-    if not folder:
-        raise ConfigError(f"environment variable {FOLDER}: is not set; {LAYOUT}")
-    return Path(folder)
+@dataclass(frozen=True)
+class Archives:
+    """The archives as published: an inner archive a synset for training, one flat archive for validation."""
+
+    classes: tuple[str, ...]
+    described: dict[str, Any]
+    folder: Path
+    tree: Path | None = None
+
+    def entries(self, split: str) -> list[Entry]:
+        """By synset for training, by name for validation, from one pass over the headers. Raises SourceError."""
+        return self._train() if split == "train" else self._val()
+
+    def read(self, entry: Entry) -> Picture:
+        """The member's bytes, mended if they have to be. Raises BadImage."""
+        return pictures.mended(read_stretch(entry), f"{entry.path}: {entry.filename}")
+
+    def _train(self) -> list[Entry]:
+        path = self.folder / TRAIN
+        labels = {name: label for label, name in enumerate(self.classes)}
+        found: list[list[Entry]] = [[] for _ in self.classes]
+        with _tar.opened(path) as stream:
+            # Listed before any is entered: both use the stream's position.
+            for inner in list(_tar.members(stream, str(path))):
+                label, name = labels[_synset(inner, path)], f"{path}: {inner.name}"
+                there = _tar.members(stream, name, inner.offset, inner.offset + inner.size)
+                found[label] = _entries(there, str(path), label)
+                if not found[label]:
+                    raise SourceError(f"{name}: holds no pictures")
+                _each_once((e.filename for e in found[label]), name, "members")
+        return [entry for entries in found for entry in entries]
+
+    def _val(self) -> list[Entry]:
+        path = self.folder / VAL
+        labels = {name: label for label, name in enumerate(self.classes)}
+        synsets, source = self._val_synsets()
+        with _tar.opened(path) as stream:
+            found = sorted(_entries(_tar.members(stream, str(path)), str(path), 0))
+        _each_once((e.filename for e in found), str(path), "members")
+        if len(found) != len(synsets):
+            raise SourceError(f"{source}: {len(synsets)} lines for the {len(found)} pictures in {path}")
+        for synset in synsets:
+            if synset not in labels:
+                raise SourceError(f"{source}: {synset} is no class of train")
+        return [entry._replace(label=labels[synset]) for entry, synset in zip(found, synsets, strict=True)]
+
+    def _val_synsets(self) -> tuple[list[str], Path]:
+        """The synset of each validation picture in the order of names, and the file that said so."""
+        for name in SYNSETS:
+            if (self.folder / name).is_file():
+                return (self.folder / name).read_text(encoding="utf-8").split(), self.folder / name
+        if (self.folder / _devkit.NAME).is_file():
+            return _devkit.validation_synsets(self.folder / _devkit.NAME), self.folder / _devkit.NAME
+        raise SourceError(f"{self.folder}: nothing says the classes of {VAL}; {LAYOUT}")
 
 
-def _folders(split: str) -> list[str]:
-    """The class folders of a split, sorted."""
-    folder = _root() / split
-    entries = folder.iterdir() if folder.is_dir() else ()
-    names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+def _folders(folder: Path) -> tuple[str, ...]:
+    """The class folders in one of a tree's splits, sorted."""
+    names = _listed(folder, lambda f: f.is_dir() and not f.name.startswith("."))
     if not names:
-        variable = f"environment variable {FOLDER}"
-        raise complain(variable, "", str(_root()), f"it has no {split}/<synset>; {LAYOUT}")
-    return names
+        raise SourceError(f"{folder}: holds no class folders; {LAYOUT}")
+    return tuple(names)
 
 
-def _size(path: Path, encoded: bytes) -> tuple[int, int]:
-    """Width and height [pixels] from the file's header."""
-    from PIL import Image, UnidentifiedImageError
-
+def _listed(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+    """The names of what is wanted in a folder, sorted."""
     try:
-        with Image.open(io.BytesIO(encoded)) as image:
-            return image.size
-    except UnidentifiedImageError:
-        raise ConfigError(f"{path}: is no picture") from None
+        with os.scandir(folder) as listing:
+            return sorted(file.name for file in listing if wanted(file))
+    except OSError as error:
+        raise SourceError(f"{folder}: cannot be read: {error.strerror}; {LAYOUT}") from None
+
+
+def _synset(inner: _tar.Member, path: Path) -> str:
+    """The class whose pictures an inner archive holds, from its name."""
+    if not inner.name.endswith(".tar"):
+        raise SourceError(f"{path}: member {inner.name!r} is not the archive of a synset, <synset>.tar")
+    return inner.name.removesuffix(".tar")
+
+
+def _entries(members: Iterable[_tar.Member], path: str, label: int) -> list[Entry]:
+    """The members that are named like pictures."""
+    return [Entry(m.name, label, path, m.offset, m.size) for m in members if pictures.is_named_so(m.name)]
+
+
+def _each_once(names: Iterable[str], where: str, what: str) -> None:
+    """Raises SourceError if two names are the same, or would be on a file system that ignores case."""
+    name, times = Counter(n.casefold() for n in names).most_common(1)[0]
+    if times > 1:
+        raise SourceError(f"{where}: {times} {what} of one name: {name}")

@@ -1,26 +1,131 @@
-"""raw: class folders of image files, `train/<class>/<file>` and `val/<class>/<file>`; what the native loader reads."""
+"""raw: class folders of image files, `train/<class>/<file>` and `val/<class>/<file>`; what the native loader reads.
+
+A source that is such a tree already is used where it lies: its files are read and digested, none is copied.
+"""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
-from ddlbench.manifest import Sample, Split, count_classes, sha256
+from ddlbench.forms._part import Checked, Part, Written, note, pictures, undecodable
+from ddlbench.manifest import sha256
+from ddlbench.pictures import is_named_so
+from ddlbench.source import Entry, Source, SourceError
 
+PARTS = "class folders"
+FORMAT = 1  # raise it when the same pictures are to be written in another way
 LABEL_OFFSET = 0
 
 
-def write(samples: Iterator[Sample], split: str, folder: Path, classes: tuple[str, ...], seed: int) -> Split:  # noqa: ARG001
-    """Write `folder/<split>/<class>/<file>`; the tree's digest covers every path and every file's digest."""
-    digests, labels, size = [], [], 0
-    for name in classes:
-        (folder / split / name).mkdir(parents=True)
-    for sample in samples:
-        path = Path(split, classes[sample.label], sample.filename)
-        (folder / path).write_bytes(sample.encoded)
-        digests.append(f"{sha256(sample.encoded)}  {path.as_posix()}\n")
-        labels.append(sample.label)
-        size += len(sample.encoded)
-    tree = hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
-    return Split(len(labels), count_classes(labels, classes), size, {f"{split}/": tree})
+def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
+    """A class folder each, also of classes without a picture."""
+    folders: list[list[Entry]] = [[] for _ in classes]
+    for entry in entries:
+        folders[entry.label].append(entry)
+    return [Part(split, f"{split}/{name}", inside) for name, inside in zip(classes, folders, strict=True)]
+
+
+def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
+    """Write `folder/<split>/<class>`, or only read it if the source is a tree that is used in place.
+
+    Raises BadImage, SourceError (two files of one name; a tree that holds more than its source names), OSError.
+    """
+    partial, in_place = _partial(folder, part), source.tree is not None
+    digests: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    size = 0
+    if not in_place:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+    for entry, picture in pictures(part, source, on_error, skipped):
+        if entry.filename in digests:
+            raise SourceError(f"{entry.path}: {part.name}/{entry.filename} is there twice")
+        encoded = picture.encoded
+        if in_place:  # as it lies: it cannot be mended
+            encoded = Path(entry.path).read_bytes()
+        else:
+            _write(partial / entry.filename, encoded)
+        digests[entry.filename] = sha256(encoded)
+        size += len(encoded)
+    if in_place:
+        # The loader reads what lies there: it must be what was read here.
+        for name in files(source.tree / part.name, (key.rpartition("/")[2] for key in skipped)):
+            if name not in digests:
+                raise SourceError(f"{source.tree / part.name / name}: is no picture of the data set; remove it")
+    name = part.name.partition("/")[2]
+    written = Written({name: len(digests)}, size, {f"{part.name}/": _digest(digests.items())}, skipped)
+    note(folder, part, written)
+    if not in_place:
+        shutil.rmtree(folder / part.name, ignore_errors=True)  # of another policy for bad pictures
+        partial.replace(folder / part.name)
+    return written
+
+
+def is_whole(part: Part, source: Source, folder: Path, written: Written) -> bool:
+    """Whether the class folder of this note is there."""
+    return source.tree is not None or (folder / part.name).is_dir()
+
+
+def discard(part: Part, folder: Path) -> None:
+    """Remove what an interrupted `write` left."""
+    shutil.rmtree(_partial(folder, part), ignore_errors=True)
+
+
+def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
+    """The names of a class folder's pictures, sorted, without those that were skipped."""
+    left_out = set(skipped)
+    if not folder.is_dir():  # a tree in place need not have a folder for a class without a picture
+        return []
+    with os.scandir(folder) as found:
+        return sorted(f.name for f in found if is_named_so(f.name) and f.name not in left_out)
+
+
+def names(folder: Path, split: str) -> set[str]:
+    """The parts of a split that lie in the folder, as the manifest names them."""
+    with os.scandir(folder / split) as found:
+        return {f"{split}/{f.name}/" for f in found if not f.name.startswith(".") and f.is_dir()}
+
+
+def check(folder: Path, name: str, sha256_: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
+    """Read every file of a class folder and compare the digest; decode one in `every` pictures."""
+    class_ = name.rstrip("/").partition("/")[2]
+    found = Checked({}, 0, [])
+    digests = []
+    left_out = [s.rpartition("/")[2] for s in skipped if s.startswith(f"{class_}/")]
+    for number, file in enumerate(files(folder / name, left_out)):
+        encoded = (folder / name / file).read_bytes()
+        digests.append((file, sha256(encoded)))
+        if number % every == 0:
+            found.decoded += 1
+            if fault := undecodable(encoded):
+                found.problems.append(f"{name}{file}: {fault}")
+    found.images_per_class[class_] = len(digests)
+    if _digest(digests) != sha256_:
+        found.problems.append(f"{name}: its files are not those of the manifest (SHA-256 of names and contents)")
+    return found
+
+
+def _digest(digests: Iterable[tuple[str, str]]) -> str:
+    """Of a class folder: covers every file's name and content; what `sha256sum *` prints, sorted by name."""
+    return sha256("".join(f"{digest}  {name}\n" for name, digest in sorted(digests)).encode())
+
+
+def _partial(folder: Path, part: Part) -> Path:
+    return folder / f"{part.name}.partial"
+
+
+def _write(path: Path, data: bytes) -> None:
+    # Without Python's file objects: there are millions of files.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(descriptor)

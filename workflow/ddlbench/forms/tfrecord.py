@@ -1,43 +1,83 @@
 """tfrecord: shards of tf.train.Example records in TF-slim's layout, each with DALI's index, written in one pass.
 
-Samples are shuffled by the seed before they are dealt to shards, because DALI shuffles within a small buffer only.
+Pictures are shuffled by the seed over the whole split before they are dealt to shards, because DALI shuffles within a
+small buffer only. A writer holds one picture at a time.
 Record framing: https://www.tensorflow.org/tutorials/load_data/tfrecord (length, masked CRC-32C, data, masked CRC-32C).
+Features: https://github.com/tensorflow/models/blob/master/research/slim/datasets/build_imagenet_data.py
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import struct
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from ddlbench.manifest import Sample, Split, count_classes
+from ddlbench.forms._part import Checked, Part, Written, note, pictures, undecodable, write_through
+from ddlbench.source import Entry, Picture, Source
 
+PARTS = "shards"
+FORMAT = 1  # raise it when the same pictures are to be written in another way
 LABEL_OFFSET = 1  # TF-slim keeps 0 for a background class
-SHARDS = {"train": 4, "val": 2}
+# ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images a shard,
+# but no fewer shards than these (and no shard without an image).
+IMAGES_PER_SHARD = {"train": 1251, "val": 391}
+SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not all at the end
+LEAST_SHARDS = {"train": 4, "val": 2}
 
 
-def write(samples: Iterator[Sample], split: str, folder: Path, classes: tuple[str, ...], seed: int) -> Split:
-    """Write `folder/<split>-00000-of-00004` and `....idx` ("offset size" a line)."""
-    everything = list(samples)
-    random.Random(seed).shuffle(everything)
-    count = SHARDS[split]
-    digests, size = {}, 0
-    folder.mkdir(parents=True, exist_ok=True)
-    for shard in range(count):
-        path = folder / f"{split}-{shard:05d}-of-{count:05d}"
-        digest, offset = hashlib.sha256(), 0
-        with path.open("wb") as data, path.with_name(path.name + ".idx").open("w", encoding="ascii") as index:
-            for sample in everything[shard::count]:
-                record = frame(example(sample, classes))
-                data.write(record)
-                digest.update(record)
-                index.write(f"{offset} {len(record)}\n")
-                offset += len(record)
-        digests[path.name] = digest.hexdigest()
-        size += offset
-    return Split(len(everything), count_classes((s.label for s in everything), classes), size, digests)
+def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
+    """The shards `<split>-00000-of-01024`, ...: the shuffled entries, dealt like cards."""
+    shuffled = list(entries)
+    random.Random(seed).shuffle(shuffled)
+    count = max(LEAST_SHARDS[split], round(len(entries) / IMAGES_PER_SHARD[split]))
+    count = min(count, len(entries))
+    return [Part(split, f"{split}-{i:05d}-of-{count:05d}", shuffled[i::count]) for i in range(count)]
+
+
+def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
+    """Write `folder/<shard>` and `<shard>.idx` ("offset size" a line). Raises BadImage, SourceError, OSError."""
+    path, partial = folder / part.name, _partial(folder, part)
+    digest, labels, skipped, lines, offset = hashlib.sha256(), Counter(), {}, [], 0
+    sent = 0  # up to here the disk has been told to write
+    with partial.open("wb") as file:
+        for entry, picture in pictures(part, source, on_error, skipped):
+            data = record(entry, picture, source.classes)
+            file.write(data)
+            digest.update(data)
+            lines.append(f"{offset} {len(data)}\n")
+            labels[source.classes[entry.label]] += 1
+            offset += len(data)
+            if offset - sent > SEND_EVERY:
+                file.flush()
+                os.posix_fadvise(file.fileno(), sent, offset - sent, os.POSIX_FADV_DONTNEED)
+                sent = offset
+        file.flush()
+        os.fsync(file.fileno())
+    written = Written(dict(sorted(labels.items())), offset, {part.name: digest.hexdigest()}, skipped)
+    # The shard comes last: one that has its name has its index and its note.
+    write_through(index_of(path), "".join(lines).encode())
+    note(folder, part, written)
+    partial.replace(path)
+    return written
+
+
+def is_whole(part: Part, source: Source, folder: Path, written: Written) -> bool:
+    """Whether the shard of this note is there."""
+    path = folder / part.name
+    return path.is_file() and path.stat().st_size == written.bytes
+
+
+def discard(part: Part, folder: Path) -> None:
+    """Remove what an interrupted `write` left."""
+    _partial(folder, part).unlink(missing_ok=True)
+    index_of(_partial(folder, part)).unlink(missing_ok=True)
 
 
 def shards(folder: Path, split: str) -> list[Path]:
@@ -45,48 +85,140 @@ def shards(folder: Path, split: str) -> list[Path]:
     return sorted(p for p in folder.glob(f"{split}-*-of-*") if p.suffix != ".idx")
 
 
-def frame(data: bytes) -> bytes:
-    """A record as it lies on disk."""
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked_crc(length)) + data + struct.pack("<I", masked_crc(data))
+def names(folder: Path, split: str) -> set[str]:
+    """The parts of a split that lie in the folder, as the manifest names them."""
+    return {path.name for path in shards(folder, split)}
 
 
-def masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and offset as TFRecord wants it."""
+def check(folder: Path, name: str, sha256: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
+    """Read every record of a shard: both CRCs, the index, the digest, the label; decode one in `every` pictures."""
+    found = Checked({}, 0, [])
+    digest = hashlib.sha256()
+    for number, data in enumerate(_records(folder / name, found.problems, digest)):
+        if data is None:
+            continue
+        try:
+            example = parse(data)
+            label, encoded = example["image/class/label"] - LABEL_OFFSET, example["image/encoded"]
+            synset, size = example["image/class/synset"].decode(), (example["image/height"], example["image/width"])
+        except (ValueError, KeyError, IndexError) as error:
+            found.problems.append(f"{name}: record {number}: is no picture's Example ({error!r})")
+            continue
+        if not 0 <= label < len(classes) or classes[label] != synset:
+            found.problems.append(f"{name}: record {number}: label {label + LABEL_OFFSET} is not class {synset}")
+            continue
+        found.images_per_class[synset] = found.images_per_class.get(synset, 0) + 1
+        if number % every == 0:
+            found.decoded += 1
+            if fault := undecodable(encoded, *size):
+                found.problems.append(f"{name}: record {number}: {fault}")
+    if digest.hexdigest() != sha256:
+        found.problems.append(f"{name}: SHA-256 is not the manifest's")
+    return found
+
+
+def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | None]:
+    """Each record's data, None where it is damaged; what is wrong goes into `problems`, all bytes into `digest`."""
+    index: list[tuple[int, int]] = []
+    try:
+        index = [(int(a), int(b)) for a, b in map(str.split, index_of(path).read_text(encoding="ascii").splitlines())]
+    except (FileNotFoundError, ValueError) as error:
+        problems.append(f"{path.name}.idx: cannot be read ({error.__class__.__name__})")
+    number = offset = 0
+    with path.open("rb") as file:
+        while header := file.read(12):
+            digest.update(header)
+            length = int.from_bytes(header[:8], "little")
+            damage = None
+            if header[8:] != _packed_crc(header[:8]):
+                # The length cannot be believed: the index says where the record ends.
+                damage = "ends early" if len(header) < 12 else "its length's CRC is wrong"
+                length = index[number][1] - 16 if number < len(index) else None
+            body = file.read(length + 4) if length is not None else b""
+            digest.update(body)
+            if damage is None and len(body) < length + 4:
+                damage = f"ends early: {length + 4 - len(body)} bytes are missing"
+            data = body[:-4]
+            if damage is None and body[-4:] != _packed_crc(data):
+                damage = "its data's CRC is wrong"
+            if number < len(index) and index[number] != (offset, len(header) + len(body)) and damage is None:
+                damage = f"lies at {offset} and has {len(header) + len(body)} bytes; the .idx says otherwise"
+            if damage:
+                problems.append(f"{path.name}: record {number}: {damage}")
+            yield None if damage else data
+            number, offset = number + 1, offset + len(header) + len(body)
+            if length is None:
+                while rest := file.read(1 << 20):
+                    digest.update(rest)
+                return
+    if number != len(index):
+        problems.append(f"{path.name}: ends after record {number - 1}; the .idx has {len(index)} records")
+
+
+def index_of(shard: Path) -> Path:
+    """Where a shard's index lies."""
+    return shard.with_name(shard.name + ".idx")
+
+
+def _partial(folder: Path, part: Part) -> Path:
+    return folder / f"{part.name}.partial"
+
+
+def record(entry: Entry, picture: Picture, classes: tuple[str, ...]) -> bytes:
+    """A picture as it lies on disk: a framed, serialised tf.train.Example with TF-slim's image keys."""
+    features = (
+        _number("image/class/label", entry.label + LABEL_OFFSET),
+        _text("image/class/synset", classes[entry.label]),
+        _text("image/colorspace", "RGB"),
+        *_entry("image/encoded", picture.encoded),
+        *_entry("image/filename", entry.filename.encode()),
+        _text("image/format", "PNG" if picture.encoded.startswith(b"\x89PNG") else "JPEG"),
+        _number("image/height", picture.height),
+        _number("image/width", picture.width),
+    )
+    size = sum(map(len, features))
+    example = (_head(1, size), *features)
+    length = struct.pack("<Q", len(example[0]) + size)
+    # Joined once: copying a picture takes as long as its CRC.
+    return b"".join((length, _packed_crc(length), *example, _packed_crc(*example)))
+
+
+def _packed_crc(*pieces: bytes) -> bytes:
+    return struct.pack("<I", masked_crc(*pieces))
+
+
+def masked_crc(*pieces: bytes) -> int:
+    """CRC-32C of the pieces, one after the other, rotated and offset as TFRecord wants it."""
     import crc32c
 
-    crc = crc32c.crc32c(data)
+    crc = 0
+    for piece in pieces:
+        crc = crc32c.crc32c(piece, crc)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def example(sample: Sample, classes: tuple[str, ...]) -> bytes:
-    """A serialised tf.train.Example with TF-slim's image keys."""
-    format_ = b"PNG" if sample.encoded.startswith(b"\x89PNG") else b"JPEG"
-    features = {
-        "image/class/label": _int64(sample.label + LABEL_OFFSET),
-        "image/class/synset": _bytes(classes[sample.label].encode()),
-        "image/colorspace": _bytes(b"RGB"),
-        "image/encoded": _bytes(sample.encoded),
-        "image/filename": _bytes(sample.filename.encode()),
-        "image/format": _bytes(format_),
-        "image/height": _int64(sample.height),
-        "image/width": _int64(sample.width),
-    }
-    entries = b"".join(_field(1, _field(1, key.encode()) + _field(2, value)) for key, value in features.items())
-    return _field(1, entries)
+# Most values come again and again, and coding them takes longer than their checksum.
+@lru_cache(maxsize=1 << 14)
+def _text(key: str, value: str) -> bytes:
+    return b"".join(_entry(key, value.encode()))
 
 
-def _bytes(value: bytes) -> bytes:
-    return _field(1, _field(1, value))
+@lru_cache(maxsize=1 << 14)
+def _number(key: str, value: int) -> bytes:
+    return b"".join(_entry(key, _varint(value), kind=3))
 
 
-def _int64(value: int) -> bytes:
-    return _field(3, _field(1, _varint(value)))
+def _entry(key: str, value: bytes, kind: int = 1) -> tuple[bytes, bytes]:
+    """An entry of the map of features, a list (`kind` 1: bytes, 3: int64) of one value: what precedes it, and it."""
+    inner = _head(1, len(value))
+    inner = _head(kind, len(inner) + len(value)) + inner
+    inner = _head(1, len(key)) + key.encode() + _head(2, len(inner) + len(value)) + inner
+    return _head(1, len(inner) + len(value)) + inner, value
 
 
-def _field(number: int, payload: bytes) -> bytes:
-    """A length-delimited protobuf field."""
-    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+def _head(number: int, length: int) -> bytes:
+    """What stands before a length-delimited protobuf field."""
+    return _varint(number << 3 | 2) + _varint(length)
 
 
 def _varint(value: int) -> bytes:
@@ -96,3 +228,55 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """The features of a serialised tf.train.Example that have one value: bytes or int. Raises ValueError."""
+    features: dict[str, Any] = {}
+    for entry in _values(_one(data), 1):
+        kinds = _one(entry, 2)
+        number = (kinds[0] >> 3) if kinds else 0
+        if number == 1:
+            value: Any = _one(_one(kinds, 1), 1)
+        elif number == 3:
+            numbers = _one(kinds, 3)
+            value = _read_varint(_one(numbers) if numbers[0] == 1 << 3 | 2 else numbers[1:], 0)[0]
+        else:
+            continue
+        features[_one(entry, 1).decode()] = value
+    return features
+
+
+def _one(data: bytes, number: int = 1) -> bytes:
+    values = _values(data, number)
+    if len(values) != 1:
+        raise ValueError(f"{len(values)} values in field {number}")
+    return values[0]
+
+
+def _values(data: bytes, number: int) -> list[bytes]:
+    """The length-delimited fields of this number."""
+    values, at = [], 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        if tag & 7 != 2:
+            raise ValueError(f"wire type {tag & 7}")
+        length, at = _read_varint(data, at)
+        if at + length > len(data):
+            raise ValueError("a field is cut off")
+        if tag >> 3 == number:
+            values.append(data[at : at + length])
+        at += length
+    return values
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    with suppress(IndexError):
+        while True:
+            byte = data[at]
+            value |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                return value, at
+    raise ValueError("a number is cut off")

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ddlbench.forms import raw
 from ddlbench.loaders._share import MEAN, STD, share, shuffled
+from ddlbench.manifest import Manifest
 
 FORM: str | None = "raw"
 DEVICE: str | None = None
@@ -18,13 +20,13 @@ INSTALL = "make install"
 class Loader:
     """One rank's share of a split. Worker processes start here, before any framework has started threads."""
 
-    def __init__(self, folder: Path, split: str, spec: Any, rank: int, images: int, classes: int) -> None:  # noqa: ARG002
+    def __init__(self, folder: Path, split: str, spec: Any, rank: int, images: int, classes: int) -> None:
         import torch
         from torch.utils.data import DataLoader
 
-        files = Files(folder / split, split == "train", spec)
+        files = Files(folder, split, spec)
         if len(files.paths) != images:
-            raise RuntimeError(f"{folder / split}: {len(files.paths)} files, the manifest says {images}")
+            raise RuntimeError(f"{files.root}: {len(files.paths)} files, the manifest says {images}")
         self.batches = Batches(len(files.paths), split == "train", spec, rank)
         self.loader = DataLoader(
             files,
@@ -67,14 +69,20 @@ class Batches:
 
 
 class Files:
-    """The image files of a split, sorted; labels are the positions of their folders."""
+    """The image files of a split by class and name; labels are the classes' positions in the manifest."""
 
-    def __init__(self, folder: Path, train: bool, spec: Any) -> None:
-        names = sorted(p.name for p in folder.iterdir() if p.is_dir())
-        self.paths = [(p, i) for i, n in enumerate(names) for p in sorted((folder / n).iterdir())]
+    def __init__(self, folder: Path, split: str, spec: Any) -> None:
+        manifest = Manifest.read(folder)
+        self.root = f"{manifest.data(folder)}/{split}"
+        self.paths: list[tuple[str, int]] = []
+        skipped = [key.split("/", 1) for key in manifest.splits[split].skipped]
+        for label, name in enumerate(manifest.classes):
+            inside = f"{self.root}/{name}"
+            left_out = [file for class_, file in skipped if class_ == name]
+            self.paths += [(f"{inside}/{file}", label) for file in raw.files(Path(inside), left_out)]
         self.size = spec.recipe.image_size
         self.augment = spec.recipe.augmentation == "imagenet"
-        self.train, self.seed = train, spec.seed
+        self.train, self.seed = split == "train", spec.seed
 
     def __getitem__(self, key: tuple[int, int]) -> tuple[Any, int]:
         from PIL import Image

@@ -1,0 +1,235 @@
+"""Preparing that is killed, runs out of disk, meets bad files or another that prepares the same."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ddlbench.manifest import Manifest
+from ddlbench.prepare import write_form
+from ddlbench.source import BadImage
+
+from tests.conftest import ROOT
+from tests.sources import contents, picture, some
+
+SLOW = "some(60, 20, seconds=0.01)"
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"}
+
+
+def start(form: str, folder: Path) -> subprocess.Popen[str]:
+    """A process, and a group of its own, that prepares a form of a slow source with two workers."""
+    program = (
+        "import sys; from pathlib import Path; from ddlbench.prepare import write_form\n"
+        "from tests.sources import some\n"
+        f"write_form(lambda: {SLOW}, 'some', sys.argv[1], Path(sys.argv[2]), workers=2)"
+    )
+    command = [sys.executable, "-c", program, form, str(folder)]
+    return subprocess.Popen(
+        command,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def prepare(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`python -m ddlbench.prepare` as the rule calls it."""
+    command = [sys.executable, "-m", "ddlbench.prepare", *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+
+
+def half_written(work: Path, reference: dict[str, bytes]) -> list[str]:
+    """Files under a final name that are not what they will be."""
+    found = contents(work) if work.exists() else {}
+    final = {n: b for n, b in found.items() if ".partial" not in n and not n.startswith((".parts/", ".manifest"))}
+    # Of a shard's two files the index comes first; a shard that is there has its index.
+    assert all(f"{n}.idx" in final for n in final if re.search(r"-of-\d{5}$", n))
+    return [name for name, data in final.items() if name != "job.json" and data != reference[name]]
+
+
+@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+def test_killed_at_random_moments_it_goes_on(tmp_path: Path, form: str) -> None:
+    began = time.monotonic()
+    write_form(lambda: some(60, 20, seconds=0.01), "some", form, tmp_path / "straight" / form, workers=2)
+    seconds = time.monotonic() - began
+    reference = contents(tmp_path / "straight" / form)
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    kills = finished = 0
+    while kills < 10:
+        folder = tmp_path / str(finished) / form
+        work = folder.with_name(f".{form}.partial")
+        process = start(form, folder)
+        if rng.random() < 0.8:  # the others die while they start
+            process.stdout.readline()
+        time.sleep(rng.uniform(0, seconds))
+        if process.poll() is None:
+            kills += 1
+            if rng.random() < 0.7:
+                os.killpg(process.pid, signal.SIGKILL)
+            else:  # its workers live on for a moment: the next one must wait for them
+                process.kill()
+        process.communicate()
+        assert half_written(work, reference) == []
+        if folder.exists():
+            assert contents(folder) == reference
+            finished += 1
+    process = start(form, folder)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert contents(folder) == reference
+    assert sorted(p.name for p in folder.parent.iterdir()) == [f".{form}.lock", form]
+
+
+@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+def test_finished_parts_are_not_made_again(tmp_path: Path, form: str) -> None:
+    process = start(form, tmp_path / form)
+    work = tmp_path / f".{form}.partial"
+    name = {"raw": "train/class[0-9]", "tfrecord": "train-*-of-00004"}[form]
+    while not list(work.glob(name)):
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = {p.relative_to(work): p.stat().st_ino for p in work.glob(name)}
+    assert kept
+    output, _ = start(form, tmp_path / form).communicate(timeout=60)
+    assert f"{len(kept)} of them done before" in output
+    assert {path: (tmp_path / form / path).stat().st_ino for path in kept} == kept
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    first = start("tfrecord", tmp_path / "tfrecord")
+    first.stdout.readline()
+    second = start("tfrecord", tmp_path / "tfrecord")
+    outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], outputs
+    assert "another process prepares it; waiting" in outputs[1]
+    assert "is there already" in outputs[1]
+    write_form(lambda: some(60, 20), "some", "tfrecord", tmp_path / "alone/tfrecord")
+    assert contents(tmp_path / "tfrecord") == contents(tmp_path / "alone/tfrecord")
+
+
+def test_a_manifest_that_snakemake_deleted_comes_back_as_it_was(tmp_path: Path) -> None:
+    """Snakemake deletes a rule's outputs before the rule runs, also those that another workflow has just made."""
+    folder = tmp_path / "tfrecord"
+    write_form(lambda: some(60, 20), "some", "tfrecord", folder)
+    before = {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.iterdir()}
+    (folder / "manifest.json").unlink()
+    write_form(lambda: some(60, 20), "some", "tfrecord", folder)
+    assert {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.iterdir()} == before
+
+
+def test_another_job_starts_anew_and_spares_what_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "tfrecord"
+    first = write_form(lambda: some(60, 20), "some", "tfrecord", folder)
+    bad = frozenset({"class1/00001.png"})
+    with pytest.raises(BadImage):
+        write_form(lambda: some(60, 20, bad=bad), "some", "tfrecord", folder, seed=2)
+    assert Manifest.read(folder) == first
+    assert list((tmp_path / ".tfrecord.partial").glob("train-*"))  # of seed 2: nothing for seed 3
+    write_form(lambda: some(60, 20), "some", "tfrecord", folder, seed=3)
+    write_form(lambda: some(60, 20), "some", "tfrecord", tmp_path / "alone/tfrecord", seed=3)
+    assert contents(folder) == contents(tmp_path / "alone/tfrecord")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Path:
+    """A file system of 3 MB, its own."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", folder], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+def test_a_full_disk(small_disk: Path, tmp_path: Path, form: str) -> None:
+    def again(folder: Path) -> subprocess.CompletedProcess[str]:
+        manifest = folder / form / "manifest.json"
+        return prepare("synthetic-imagenet", form, manifest, "--source", "train=40,val=8,classes=8", "--workers", 2)
+
+    done = again(small_disk)
+    work = small_disk / f".{form}.partial"
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    said = re.fullmatch(r"(\S+): No space left on device: about ([\d.]+) MB more are needed, ([\d.]+) MB are .*", line)
+    assert said, line
+    assert Path(said[1]).is_relative_to(work)
+    assert float(said[2]) > float(said[3])
+    assert not list(work.rglob("*.partial"))
+    kept = sorted(p.name for p in work.glob({"raw": "train/*", "tfrecord": "train-*-of-00004"}[form]))
+    assert kept
+    subprocess.run(["mount", "-o", "remount,size=30m", small_disk], check=True)
+    done = again(small_disk)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(kept)} of them done before" in done.stdout
+    assert again(tmp_path / "large").returncode == 0
+    assert contents(small_disk / form) == contents(tmp_path / "large" / form)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A tree of ImageNet's shape in which one file is text."""
+    for number, name in enumerate(("train/n01/a", "train/n01/b", "train/n02/c", "val/n01/d", "val/n02/e")):
+        path = tmp_path / f"site/{name}.JPEG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(number, kind="JPEG"))
+    (tmp_path / "site/train/n01/b.JPEG").write_text("no picture")
+    return tmp_path / "site"
+
+
+@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+def test_a_bad_file_is_one_line_or_listed(site: Path, tmp_path: Path, form: str) -> None:
+    manifest = tmp_path / form / "manifest.json"
+    done = prepare("imagenet", form, manifest, "--source", site)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{site}/train/n01/b.JPEG: ")
+    assert line.endswith("; data.on_error: skip goes on without it")
+    assert not manifest.exists()
+    done = prepare("imagenet", form, manifest, "--source", site, "--on-error", "skip", "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    assert f"imagenet {form} train: 2 images" in done.stdout
+    assert "1 skipped (the manifest names them)" in done.stdout
+    assert list(Manifest.read(manifest.parent).splits["train"].skipped) == ["n01/b.JPEG"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("imagenett", "raw"), "did you mean imagenet?"),
+        (("mnist5k", "raws"), "allowed: raw, tfrecord"),
+        (("imagenet", "raw", "--source", "nowhere"), "nowhere"),
+    ],
+)
+def test_a_wrong_name_is_one_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    dataset, form, *more = arguments
+    done = prepare(dataset, form, tmp_path / form / "manifest.json", *more)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert said in line
+
+
+def test_a_killed_worker_is_told(tmp_path: Path) -> None:
+    process = start("tfrecord", tmp_path / "tfrecord")
+    process.stdout.readline()
+    (worker, *_) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(worker), signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "CrewError: a worker process was killed (exit code -9)" in output
+    assert not (tmp_path / "tfrecord").exists()

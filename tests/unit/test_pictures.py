@@ -1,0 +1,87 @@
+"""What goes into a form: JPEGs as they are, PNG and CMYK made RGB JPEG, everything else refused by name."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from ddlbench.pictures import encode, jpeg_header, mended
+from ddlbench.source import BadImage
+from PIL import Image
+
+RED = (200, 30, 40)
+
+
+def jpeg(mode: str = "RGB", size: tuple[int, int] = (37, 21), colour: Any = RED, **options: Any) -> bytes:
+    return encode(Image.new(mode, size, colour), "JPEG", **options)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        jpeg(),
+        jpeg(progressive=True),
+        jpeg("L", colour=90),
+        jpeg(comment=b"\xff\xd9" * 99),
+        jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5))),  # a thumbnail has a header and an end of its own
+        jpeg() + b"\0\0what a camera appends\xff",
+        jpeg()[:2] + b"\xff\xff\xff" + jpeg()[2:],
+    ],
+    ids=["baseline", "progressive", "grey", "comment", "thumbnail", "trailing", "fill-bytes"],
+)
+def test_a_jpeg_passes_as_it_is(encoded: bytes) -> None:
+    assert mended(encoded, "a.JPEG") == (encoded, 21, 37)
+    Image.open(io.BytesIO(encoded)).load()
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        encode(Image.new("RGB", (37, 21), RED), "PNG"),
+        encode(Image.new("RGBA", (37, 21), (*RED, 255)), "PNG"),
+        encode(Image.new("RGB", (37, 21), RED).convert("P", palette=Image.Palette.ADAPTIVE), "PNG"),
+        encode(Image.new("RGB", (37, 21), RED).convert("CMYK"), "JPEG", quality=100),
+    ],
+    ids=["png", "png-with-alpha", "png-with-palette", "cmyk"],
+)
+def test_png_and_cmyk_become_rgb_jpeg_of_the_same_size_and_colour(encoded: bytes) -> None:
+    picture = mended(encoded, "n02105855_2933.JPEG")
+    assert (picture.height, picture.width) == (21, 37)
+    with Image.open(io.BytesIO(picture.encoded)) as image:
+        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (37, 21))
+        assert all(abs(a - b) <= 4 for a, b in zip(image.getpixel((9, 9)), RED, strict=True))
+
+
+def test_the_components_of_a_cmyk_jpeg_are_four() -> None:
+    assert jpeg_header(jpeg("CMYK", colour=(1, 2, 3, 4))).components == 4
+
+
+@pytest.mark.parametrize(
+    ("encoded", "reason"),
+    [
+        (b"", "is empty"),
+        (b"no picture", "is neither JPEG nor PNG"),
+        (b"GIF89a....", "is neither JPEG nor PNG"),
+        (jpeg()[:-40], "ends early"),
+        (jpeg(exif=b"Exif\0\0" + jpeg(size=(5, 5)))[:-40], "ends early"),
+        (jpeg()[:3], "ends early"),
+        (jpeg()[:100], "ends early"),
+        (b"\xff\xd8" + b"x" * 90, "damaged JPEG"),
+        (b"\xff\xd8\xff\xda\0\x02\xff\xd9", "says no size"),
+        (encode(Image.new("RGB", (99, 99)), "PNG")[:60], "cannot be decoded"),
+        (jpeg("CMYK", (99, 99), (1, 2, 3, 4))[:-60], "ends early"),
+    ],
+)
+def test_what_is_no_picture_is_refused_by_name(encoded: bytes, reason: str) -> None:
+    with pytest.raises(BadImage, match=reason) as error:
+        mended(encoded, "n01/a.JPEG")
+    assert str(error.value).startswith("n01/a.JPEG: ")
+    assert "\n" not in str(error.value)
+
+
+def test_every_cut_is_found() -> None:
+    whole = encode(Image.radial_gradient("L").convert("RGB"), "JPEG")
+    for length in range(0, len(whole), 7):
+        with pytest.raises(BadImage):
+            mended(whole[:length], "a.JPEG")

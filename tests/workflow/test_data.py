@@ -1,0 +1,63 @@
+"""Prepared data within the workflow: the rule verify, and the table that the report shows."""
+
+import csv
+import re
+import subprocess
+import threading
+from pathlib import Path
+
+from tests.workflow.conftest import mini, snakemake
+
+FORM = "results/prepared sets' $(touch executed)/mnist5k/raw"
+
+
+def test_verify(finished: Path) -> None:
+    done = mini(finished, "verify")
+    assert done.returncode == 0, done.stdout
+    assert f"{FORM}: whole: 5000 images" in done.stdout
+    assert f"{FORM}: whole: 5000 images" in (finished / "results/logs/verify.log").read_text()
+    picture = sorted((finished / FORM / "train/7").iterdir())[0]
+    picture.write_bytes(picture.read_bytes()[:-1])
+    done = mini(finished, "verify")
+    assert done.returncode != 0
+    assert f"{FORM}: train/7/: its files are not those of the manifest" in done.stdout
+
+
+def test_what_the_forms_hold_is_a_table_in_the_report(finished: Path) -> None:
+    with (finished / "results/mini/tables/data.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["dataset"], r["form"], r["split"], r["images"], r["skipped"]) for r in rows] == [
+        ("mnist5k", "raw", "train", "4000", "0"),
+        ("mnist5k", "raw", "val", "1000", "0"),
+    ]
+    assert "results/mini/tables/data.csv" in (finished / "results/mini/report.html").read_text()
+
+
+def test_progress_is_in_the_log_and_on_the_console(project: Path) -> None:
+    target = "results/data/mnist5k/tfrecord/manifest.json"
+    done = snakemake(project, target)
+    assert done.returncode == 0, done.stdout
+    (line,) = re.findall(r"^mnist5k tfrecord: 7 of 7 shards, .* MB/s\)$", done.stdout, re.M)
+    assert line in (project / "results/logs/prepare-mnist5k-tfrecord.log").read_text()
+
+
+def test_two_workflows_prepare_the_same_set(project: Path, tmp_path: Path) -> None:
+    """Two copies of the project with one data folder, as two users of a cluster have."""
+    for name in ("one", "two"):
+        subprocess.run(["cp", "-r", project, tmp_path / name], check=True)
+        machine = tmp_path / name / "config/machines/local.yaml"
+        machine.write_text(f"{machine.read_text()}\ndata: {tmp_path}/data\n")
+    done = {}
+
+    def work(name: str) -> None:
+        done[name] = snakemake(tmp_path / name, f"{tmp_path}/data/mnist5k/tfrecord/manifest.json")
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [d.returncode for d in done.values()] == [0, 0], [d.stdout for d in done.values()]
+    assert sum("is there already" in d.stdout for d in done.values()) == 1
+    again = snakemake(tmp_path / "one", f"{tmp_path}/data/mnist5k/tfrecord/manifest.json")
+    assert "Nothing to be done" in again.stdout

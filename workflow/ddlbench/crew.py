@@ -1,0 +1,110 @@
+"""A crew of processes that prepare and verify share their work out to.
+
+Forked before anything is loaded, so that each stays small; each gets one task at a time. They hold what the process
+that forked them has open: a lock is theirs too, until the last of them has ended.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any
+
+
+class CrewError(RuntimeError):
+    """A process of the crew was killed; one line."""
+
+
+class Crew:
+    """`with Crew(4) as crew: for task, answer in crew.map(function, tasks): ...`"""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self.ends: list[Connection] = []
+        self.processes = []
+        for _ in range(count):
+            ours, theirs = context.Pipe()
+            self.ends.append(ours)
+            process = context.Process(target=_work, args=(theirs, list(self.ends)), daemon=True)
+            process.start()
+            theirs.close()
+            self.processes.append(process)
+
+    def map(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """(task, answer) of each task, in the order in which they are done.
+
+        Function, tasks and answers are pickled. Raises what `function` raised, or CrewError if a process was killed.
+        """
+        pickled = pickle.dumps(function)
+        for end in self.ends:
+            end.send_bytes(pickled)
+        waiting, idle = iter(tasks), list(self.ends)
+        busy: dict[Connection, Any] = {}
+        while True:
+            while idle and (task := next(waiting, None)) is not None:
+                end = idle.pop()
+                end.send(task)
+                busy[end] = task
+            if not busy:
+                return
+            for end in wait(list(busy)):
+                try:
+                    answer = end.recv()
+                except EOFError:
+                    process = self.processes[self.ends.index(end)]
+                    process.join()
+                    raise CrewError(f"a worker process was killed (exit code {process.exitcode})") from None
+                if isinstance(answer, Exception):
+                    raise answer
+                task = busy.pop(end)
+                idle.append(end)
+                yield task, answer
+
+    def stop(self) -> None:
+        """End all processes, now."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.join()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+        for end in self.ends:
+            end.close()
+
+
+def _work(parent: Connection, others: list[Connection]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends us
+    for end in others:  # or nobody would see that the parent has died
+        end.close()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        function = pickle.loads(parent.recv_bytes())
+        while True:
+            task = parent.recv()
+            try:
+                answer = function(task)
+            except Exception as error:
+                error.add_note(traceback.format_exc())
+                answer = error
+            parent.send(answer)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # the parent is gone or has no more to do
+
+
+def _end_with_parent() -> None:
+    """Not at the end of a task, which can be minutes away: the next process may wait for our lock."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,95 @@
+"""Files that data sets lie in: fetched with a checked digest, written whole or not at all, read in stretches."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+from ddlbench.source import BadImage, Entry, SourceError
+
+TO_THE_END = -1
+
+
+def absolute(given: str) -> Path:
+    """The path that someone gave, from the working directory or with ~; links in it stay."""
+    return Path(os.path.abspath(Path(given).expanduser()))  # noqa: PTH100 (Path.absolute keeps `..`)
+
+
+def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
+    """The file at `url`, in `folder` from then on, with its digest checked; progress goes to stderr.
+
+    `setting` is the config key that names a copy instead. Raises SourceError.
+    """
+    import pooch
+    import requests
+
+    name = url.rpartition("/")[2]
+    try:
+        # pooch writes aside and renames; a file that is there with another digest is fetched again.
+        return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, progressbar=True))
+    except ValueError as error:
+        raise SourceError(f"{url}: what was fetched is not what was published: {one_line(error)}") from None
+    except (requests.RequestException, OSError) as error:
+        here = f"fetch it where that can be done and name it in {setting}"
+        raise SourceError(f"{url}: cannot be fetched to {folder}: {one_line(error)}; {here}") from None
+
+
+def checked(path: Path, md5: str) -> Path:
+    """The same path if the file has this digest. Raises SourceError."""
+    try:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "md5").hexdigest()
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+    if found != md5:
+        raise SourceError(f"{path}: is not the published file: its MD5 is {found}, published is {md5}")
+    return path
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A stream to a file that has its name only when all is written: others never see half of it.
+
+    Raises SourceError if it cannot be written (disk full).
+    """
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # of this process alone, on any node
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as stream:
+            yield stream
+        aside.replace(path)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def read_stretch(entry: Entry) -> bytes:
+    """The bytes of an entry. Raises BadImage if they cannot be read or are too few."""
+    try:
+        if entry.size == TO_THE_END:
+            return Path(entry.path).read_bytes()
+        data = os.pread(_opened(entry.path), entry.size, entry.offset)
+    except OSError as error:
+        raise BadImage(f"{entry.path}: {entry.filename}: cannot be read: {error.strerror}") from None
+    if len(data) < entry.size:
+        raise BadImage(f"{entry.path}: {entry.filename}: {entry.size} bytes at {entry.offset}, found {len(data)}")
+    return data
+
+
+@cache
+def _opened(path: str) -> int:
+    """A descriptor for as long as the process lives: opening one archive 1.28 million times asks a cluster's file
+    system for more than the reading does. pread has no position, so processes may share it."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def one_line(error: object) -> str:
+    """A library's complaint, on one line."""
+    return " ".join(str(error).split())

@@ -1,0 +1,96 @@
+"""synthetic-imagenet: JPEGs made from a seed that weigh what ImageNet's do, as many as one likes.
+
+data.sources.synthetic-imagenet says how many, such as `train=20000,val=1000,classes=100,seed=1`; what is left out is
+as in DEFAULT. They are made when they are read, so as many at once as there are worker processes. On the mean they are
+500 pixels wide, 375 high and 110 kB, from thumbnails to several megapixels. A class is a pattern of colours, mixed
+with as much of a picture's own: it can be learnt.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlbench.config import one_of
+from ddlbench.pictures import encode
+from ddlbench.source import Entry, Picture, Place, SourceError
+
+DEFAULT = {"train": 2000, "val": 200, "classes": 10, "seed": 1}
+IMAGES = {"train": DEFAULT["train"], "val": DEFAULT["val"]}
+NUM_CLASSES = DEFAULT["classes"]
+EXAMPLE = "such as train=20000,val=1000,classes=100,seed=1"
+PATTERN = (6, 8, 3)  # rows, columns, colours
+QUALITY = 93
+STRENGTH = (8, 124)  # of 256; up to 128 the detail fits into 16 bits
+
+
+def open_source(place: Place) -> Synthetic:
+    """As many as were asked for. Raises SourceError if the text cannot be understood."""
+    said = understood(place.given)
+    classes = tuple(f"s{number:08d}" for number in range(said["classes"]))
+    return Synthetic(classes, {"source": "made here", **said}, said)
+
+
+def understood(given: str | None) -> dict[str, int]:
+    """`train`, `val`, `classes` and `seed` of a text such as `train=20000,val=1000`. Raises SourceError."""
+    said = dict(DEFAULT)
+    for part in given.replace(" ", "").split(",") if given is not None else ():
+        match = re.fullmatch(r"(\w+)=(\d+)", part)
+        if match is None or match[1] not in DEFAULT:
+            allowed = one_of(DEFAULT, part.partition("=")[0])
+            raise SourceError(f"data.sources.synthetic-imagenet: {part!r} in {given!r}; {EXAMPLE}; {allowed}")
+        said[match[1]] = int(match[2])
+    if said["classes"] < 1 or min(said["train"], said["val"]) < said["classes"]:
+        raise SourceError(f"data.sources.synthetic-imagenet: {given!r}: each class needs a picture in train and in val")
+    return said
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Pictures that are made when they are read; an entry's offset is the picture's number."""
+
+    classes: tuple[str, ...]
+    described: dict[str, Any]
+    said: dict[str, int]
+    tree: Path | None = None
+
+    def entries(self, split: str) -> list[Entry]:
+        """The classes in turn."""
+        count = self.said["classes"]
+        return [
+            Entry(f"{split}_{number:08d}.JPEG", number % count, split, number, 0) for number in range(self.said[split])
+        ]
+
+    def read(self, entry: Entry) -> Picture:
+        """Picture and class decide all random numbers; arithmetic is in whole numbers, so that bytes are always the
+        same."""
+        import numpy as np
+        from PIL import Image
+
+        split = 1 + ("train", "val").index(entry.path)
+        rng = np.random.Generator(np.random.PCG64([self.said["seed"], split, entry.offset]))
+        of_class = np.random.Generator(np.random.PCG64([self.said["seed"], 0, entry.label]))
+        width, height = _size(rng)
+        colours = of_class.integers(0, 256, PATTERN, np.uint16) + rng.integers(0, 256, PATTERN, np.uint16)
+        smooth = Image.fromarray((colours // 2).astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
+        # What a JPEG weighs is its detail: of some pixels' size and of one pixel's, of another strength each picture.
+        few = Image.fromarray(rng.integers(0, 256, (height // 6 + 1, width // 6 + 1), np.uint8))
+        coarse = np.asarray(few.resize((width, height), Image.Resampling.BILINEAR), np.int16)
+        fine = np.frombuffer(rng.bytes(width * height), np.uint8).reshape(height, width)
+        detail = (coarse + fine - 255) * np.int16(rng.integers(*STRENGTH)) // 256
+        pixels = np.asarray(smooth, np.int16) + detail[:, :, None]
+        image = Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+        return Picture(encode(image, "JPEG", quality=QUALITY), height, width)
+
+
+def _size(rng: Any) -> tuple[int, int]:
+    """Width and height [pixels]: three of four are 500 on the longer side, as in ImageNet most are."""
+    kind = rng.random()
+    if kind < 0.75:
+        return (500, 375) if kind < 0.5 else (500, 333) if kind < 0.65 else (375, 500)
+    size, shape = 386 * math.exp(rng.normal(0, 0.5)), math.exp(rng.normal(0.45, 0.3))
+    width, height = int(size * math.sqrt(shape)), int(size / math.sqrt(shape))
+    return min(max(width, 75), 3000), min(max(height, 75), 3000)
