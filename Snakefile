@@ -66,6 +66,8 @@ rule all:
         f"{TABLES}/runs.parquet",
         FIGURES,
         f"results/{STUDY.name}/report.html",
+    message:
+        "all of the study is there"
 
 
 rule figures:

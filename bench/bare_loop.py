@@ -145,9 +145,8 @@ def main() -> None:
                 group["lr"] = learning_rate(s, epoch + step / steps)
             if s.framework != "deepspeed":
                 optimizer.zero_grad()
-            loss = F.cross_entropy(
-                engine((pixels.float() - MEAN) / STD), labels, label_smoothing=s.label_smoothing
-            )
+            output = engine(pixels.float().sub_(MEAN).div_(STD))
+            loss = F.cross_entropy(output, labels, label_smoothing=s.label_smoothing)
             if s.framework == "deepspeed":
                 engine.backward(loss)
                 engine.step()

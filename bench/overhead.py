@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import median
 
 import pyarrow.parquet as pq
-
 from ddlbench import launch, registry
 from ddlbench.machine import load_machine
 from ddlbench.prepare import prepare
@@ -53,7 +52,7 @@ def run_spec(framework: str, workers: int, model: str, epochs: int) -> RunSpec:
     )
 
 
-def bare(spec: RunSpec, data: Path, folder: Path) -> tuple[float, float]:  # noqa: ARG001
+def bare(spec: RunSpec, data: Path, folder: Path) -> tuple[float, float]:
     """(images/s, loss of the last step) of the bare loop."""
     settings = json.loads(spec.to_json())
     settings |= settings.pop("recipe")
@@ -99,8 +98,12 @@ def main() -> None:
     parser.add_argument("--model", default="lenet", help="lenet or a name that timm knows")
     a = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    print(f"{a.model}, mnist5k, {BATCH_PER_WORKER} images a worker, {a.epochs} epochs, {a.rounds} rounds, limit {LIMIT}")
-    print(f"{'framework':10} {'workers':>7} {'bare':>10} {'ddlbench':>10} {'ratio':>6} {'min..max':>12} {'last loss, bare and ddlbench':>34}")
+    print(
+        f"{a.model}, mnist5k, {BATCH_PER_WORKER} images a worker, {a.epochs} epochs, {a.rounds} rounds, limit {LIMIT}"
+    )
+    print(
+        f"{'framework':10} {'workers':>7} {'bare':>10} {'ddlbench':>10} {'ratio':>6} {'min..max':>12} {'last loss, bare and ddlbench':>34}"
+    )
     failed = False
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "raw"
@@ -108,7 +111,9 @@ def main() -> None:
         for framework in a.frameworks:
             for workers in a.workers:
                 spec = run_spec(framework, workers, a.model, a.epochs)
-                pairs = [tuple(side(spec, data, Path(scratch) / "run") for side in (bare, ddlbench)) for _ in range(a.rounds)]
+                pairs = [
+                    tuple(side(spec, data, Path(scratch) / "run") for side in (bare, ddlbench)) for _ in range(a.rounds)
+                ]
                 failed |= not line(framework, workers, pairs)
     sys.exit(failed)
 

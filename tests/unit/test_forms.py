@@ -6,12 +6,11 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
-
 from ddlbench import prepare
 from ddlbench.forms import tfrecord
 from ddlbench.loaders._share import share, shuffled, steps
 from ddlbench.manifest import Manifest, Sample
+from PIL import Image
 
 
 def test_crc_is_castagnoli_and_masked() -> None:

@@ -83,9 +83,7 @@ def test_validation_pictures_without_class_folders_are_told(tree: Path) -> None:
 
 def test_a_class_that_train_lacks_is_told(tree: Path) -> None:
     (tree / "val/n02").rename(tree / "val/n03")
-    with pytest.raises(
-        ConfigError, match='val: "n03" is not allowed; it is no class of train; allowed: n01, n02'
-    ):
+    with pytest.raises(ConfigError, match='val: "n03" is not allowed; it is no class of train; allowed: n01, n02'):
         next(imagenet.samples("val"))
 
 

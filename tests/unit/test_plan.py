@@ -87,7 +87,7 @@ def test_aach2023_trains_as_the_paper_says(paper: Plan) -> None:
 
 
 def test_demo_has_36_runs(demo: Plan) -> None:
-    assert {block: len(runs) for block, runs in demo.blocks.items()} == {"scaling": 18, "batch-size": 18}
+    assert {block: len(runs) for block, runs in demo.blocks.items()} == {"scaling": 18, "batch-size": 15}
     assert len(demo.jobs) == 36
 
 
@@ -243,9 +243,7 @@ def absent(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     monkeypatch.setattr(plan, "find_spec", lambda name: None if name in packages else object())
 
 
-def test_missing_packages_are_named_with_what_installs_them(
-    demo: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     absent(monkeypatch, "horovod", "nvidia.dali")
     lines = missing_packages([job.spec for job in demo.jobs.values()], LAPTOP)
     assert lines == [
@@ -257,9 +255,7 @@ def test_missing_packages_are_named_with_what_installs_them(
 
 
 @pytest.mark.parametrize("machine", [JUWELS], ids=lambda m: m.name)
-def test_only_a_job_knows_what_modules_bring(
-    paper: Plan, machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_job_knows_what_modules_bring(paper: Plan, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     absent(monkeypatch, "torch", "horovod", "deepspeed", "nvidia.dali")
     assert missing_packages([job.spec for job in paper.jobs.values()], machine) == []
 

@@ -40,7 +40,9 @@ def resources(spec: RunSpec, machine: Machine, minutes: int, account: str | None
     `tasks_per_gpu=0` stops it from multiplying tasks by GPUs; counts a node go in by `slurm_extra`.
     """
     gpus = spec.workers if machine.device == "cuda" else 0
-    asks = f"{_count(spec.nodes, 'node')}, {_count(spec.workers, 'task')}, {_count(gpus, 'GPU')}, limit {minutes} min"
+    asks = f"{_count(spec.nodes, 'node')}, {_count(spec.workers, 'task')}, {_count(gpus, 'GPU')}"
+    if machine.launcher == "slurm":
+        asks += f", limit {minutes} min"
     common: dict[str, str | int | None] = {"asks": asks, "launch": shlex.join(command(spec, machine))}
     if machine.launcher == "local":
         return common

@@ -44,9 +44,7 @@ def main() -> None:
     except ConfigError as error:  # the data set is not where its source looks for it
         sys.exit(str(error))
     for name, split in manifest.splits.items():
-        print(
-            f"{arguments.dataset} {arguments.form} {name}: {split.images} images, {split.bytes / 1e6:.1f} MB"
-        )
+        print(f"{arguments.dataset} {arguments.form} {name}: {split.images} images, {split.bytes / 1e6:.1f} MB")
 
 
 if __name__ == "__main__":

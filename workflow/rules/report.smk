@@ -9,7 +9,7 @@ rule report:
     conda:
         "../../envs/analysis.yaml"
     params:
-        snakefile=os.path.relpath(workflow.snakefile),
+        snakefile=os.path.relpath(workflow.main_snakefile),
         config=[f"study={STUDY.name}", f"machine={MACHINE.name}"],
     message:
         "report {wildcards.study}"

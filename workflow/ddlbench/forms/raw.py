@@ -11,7 +11,7 @@ from ddlbench.manifest import Sample, Split, count_classes, sha256
 LABEL_OFFSET = 0
 
 
-def write(samples: Iterator[Sample], split: str, folder: Path, classes: tuple[str, ...], seed: int) -> Split:  # noqa: ARG001
+def write(samples: Iterator[Sample], split: str, folder: Path, classes: tuple[str, ...], seed: int) -> Split:
     """Write `folder/<split>/<class>/<file>`; the tree's digest covers every path and every file's digest."""
     digests, labels, size = [], [], 0
     for name in classes:
