@@ -12,6 +12,7 @@
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
 #                     figure    results/<study>/figures/<figure>.{png,svg,pdf}
 #       report.smk    report    results/<study>/report.html
+import gc
 import os
 import shlex
 import sys
@@ -24,6 +25,11 @@ from snakemake.exceptions import WorkflowError
 from ddlbench import config as settings, launch, plan, registry
 from ddlbench.machine import load_machine
 from ddlbench.study import load_study
+
+
+# A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
+gc.freeze()
+gc.set_threshold(200_000, 50, 1000)
 
 
 configfile: "config/config.yaml"

@@ -70,6 +70,10 @@ def build_model(s: SimpleNamespace) -> nn.Module:
     """LeNet-5 or a model of timm's."""
     torch.manual_seed(s.seed)
     if s.model != "lenet":
+        if torch.version.cuda is None:  # a CUDA-built torchvision, which timm imports, needs these two to be named
+            for operator in ("nms", "qnms"):
+                signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                torch.library.define(f"torchvision::{operator}", signature)
         import timm
 
         return timm.create_model(s.model, num_classes=s.classes)

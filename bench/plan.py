@@ -100,7 +100,7 @@ def jobs(text: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", nargs="+", type=int, default=[100, 1000, 5000])
+    parser.add_argument("--runs", nargs="+", type=int, default=[100, 1000, 5000], help="each at least 19")
     parser.add_argument("--pairs", type=int, default=3)
     a = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
 from ddlbench import launch, prepare
 from ddlbench.machine import load_machine
 from ddlbench.plan import make_plan

@@ -5,7 +5,7 @@ PLOTS = {figure.name: figure for figure in STUDY.figures}
 
 rule collect:
     input:
-        expand("results/runs/{run}/run.mllog", run=PLAN.jobs),
+        # One job makes both files of a record; the target `all` lists the logs.
         expand("results/runs/{run}/steps.parquet", run=PLAN.jobs),
         code=[registry.source("analysis", name) for name in ("collect", "scaling")],
     output:

@@ -18,7 +18,7 @@ rule train:
     params:
         spec=lambda wildcards: PLAN.jobs[wildcards.run].spec.to_json(),
     message:
-        "train {wildcards.run}: {resources.asks}\n$ {resources.launch}"
+        "train {wildcards.run}" + (": {resources.asks}" if MACHINE.partitions else "") + "\n$ {resources.launch}"
     shell:
         "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
         "-- {resources.launch} > {log} 2>&1"
