@@ -8,7 +8,6 @@ logs no step and waits for nothing that training does not need.
 import json
 import math
 import os
-import random
 import sys
 from pathlib import Path
 from time import perf_counter
@@ -49,9 +48,8 @@ class Batches:
     def __init__(self, images: int, s: SimpleNamespace, rank: int) -> None:
         self.epoch, self.s, self.rank = 0, s, rank
         # Before the clock starts: how an order is drawn is no part of what is compared.
-        self.orders = [list(range(images)) for _ in range(s.epochs)]
-        for epoch, order in enumerate(self.orders):
-            random.Random(f"{s.seed}-{epoch}").shuffle(order)
+        draw = (np.random.default_rng([s.seed, epoch]) for epoch in range(s.epochs))
+        self.orders = [generator.permutation(images).tolist() for generator in draw]
 
     def __iter__(self):
         order, whole, workers = self.orders[self.epoch], self.s.global_batch, self.s.workers

@@ -198,6 +198,7 @@ def test_each_framework_starts_its_ranks_on_one_machine(
     spec = pick(demo, framework=framework, workers=workers, loader="native")
     accelerator = ["DS_ACCELERATOR=cpu"] if framework == "deepspeed" else []
     threads = ["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]
+    threads += ["MALLOC_MMAP_THRESHOLD_=33554432", "MALLOC_TRIM_THRESHOLD_=1073741824"]
     assert launch.command(spec, LAPTOP) == ["env", *threads, *accelerator, *argv]
 
 
