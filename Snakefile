@@ -26,13 +26,15 @@ from ddlbench import config as settings, launch, plan, registry
 from ddlbench.machine import load_machine
 from ddlbench.study import load_study
 
-
 # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
 gc.freeze()
 gc.set_threshold(200_000, 50, 1000)
 
 
 configfile: "config/config.yaml"
+
+
+report: "workflow/report/study.rst"
 
 
 try:
