@@ -13,6 +13,7 @@
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
 #                     figure    results/<study>/figures/<figure>.{png,svg,pdf}
 #       report.smk    report    results/<study>/report.html
+import gc
 import os
 import shlex
 import sys
@@ -26,8 +27,15 @@ from ddlbench import config as settings, launch, plan, registry
 from ddlbench.machine import load_machine
 from ddlbench.study import check_sources, load_study
 
+# A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
+gc.freeze()
+gc.set_threshold(200_000, 50, 1000)
+
 
 configfile: "config/config.yaml"
+
+
+report: "workflow/report/study.rst"
 
 
 try:
@@ -68,6 +76,8 @@ rule all:
         f"{TABLES}/runs.parquet",
         FIGURES,
         f"results/{STUDY.name}/report.html",
+    message:
+        "all of the study is there"
 
 
 rule figures:

@@ -8,7 +8,6 @@ logs no step and waits for nothing that training does not need.
 import json
 import math
 import os
-import random
 import sys
 from pathlib import Path
 from time import perf_counter
@@ -49,9 +48,8 @@ class Batches:
     def __init__(self, images: int, s: SimpleNamespace, rank: int) -> None:
         self.epoch, self.s, self.rank = 0, s, rank
         # Before the clock starts: how an order is drawn is no part of what is compared.
-        self.orders = [list(range(images)) for _ in range(s.epochs)]
-        for epoch, order in enumerate(self.orders):
-            random.Random(f"{s.seed}-{epoch}").shuffle(order)
+        draw = (np.random.default_rng([s.seed, epoch]) for epoch in range(s.epochs))
+        self.orders = [generator.permutation(images).tolist() for generator in draw]
 
     def __iter__(self):
         order, whole, workers = self.orders[self.epoch], self.s.global_batch, self.s.workers
@@ -70,6 +68,10 @@ def build_model(s: SimpleNamespace) -> nn.Module:
     """LeNet-5 or a model of timm's."""
     torch.manual_seed(s.seed)
     if s.model != "lenet":
+        if torch.version.cuda is None:  # a CUDA-built torchvision, which timm imports, needs these two to be named
+            for operator in ("nms", "qnms"):
+                signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                torch.library.define(f"torchvision::{operator}", signature)
         import timm
 
         return timm.create_model(s.model, num_classes=s.classes)
@@ -145,9 +147,8 @@ def main() -> None:
                 group["lr"] = learning_rate(s, epoch + step / steps)
             if s.framework != "deepspeed":
                 optimizer.zero_grad()
-            loss = F.cross_entropy(
-                engine((pixels.float() - MEAN) / STD), labels, label_smoothing=s.label_smoothing
-            )
+            output = engine(pixels.float().sub_(MEAN).div_(STD))
+            loss = F.cross_entropy(output, labels, label_smoothing=s.label_smoothing)
             if s.framework == "deepspeed":
                 engine.backward(loss)
                 engine.step()

@@ -23,6 +23,7 @@ from ddlbench.spec import Recipe, RunSpec
 from ddlbench.study import load_recipe
 
 HERE = Path(__file__).resolve().parent
+OUTPUT = "output.log"
 FRAMEWORKS = ("ddp", "horovod", "deepspeed")
 # Awkward on purpose: four steps of 64 leave one image, so that one of two ranks has none in the last step.
 IMAGES = {"train": 257, "val": 65}
@@ -120,9 +121,7 @@ class Outcome:
 
     def states(self) -> list[dict[str, torch.Tensor]]:
         """The final parameters and buffers of each rank."""
-        return [
-            torch.load(self.folder / f"state-{r}.pt", weights_only=True) for r in range(self.spec.workers)
-        ]
+        return [torch.load(self.folder / f"state-{r}.pt", weights_only=True) for r in range(self.spec.workers)]
 
 
 def start(
@@ -133,44 +132,48 @@ def start(
     program: Iterable[str] = ("python", str(HERE / "probe.py")),
     command: list[str] | None = None,
     environment: dict[str, str] | None = None,
-) -> tuple[subprocess.Popen[str], str]:
-    """`ddlbench.run` for a run, as the train rule starts it, and the marker of its processes."""
+) -> tuple[subprocess.Popen[bytes], str]:
+    """`ddlbench.run` for a run, as the train rule starts it, and the marker of its processes.
+
+    It prints into a file beside `folder`: a pipe would be held open by whatever outlives it.
+    """
     marker = f"DDLBENCH_TEST={uuid.uuid4().hex}"
     argv = command or launch.command(spec, machine or local_machine(), tuple(program))
     form = registry.member("loaders", spec.loader).FORM
     run = [sys.executable, "-m", "ddlbench.run", "--spec", spec.to_json(), "--folder", str(folder)]
     path = f"{HERE / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = os.environ | {"PATH": path} | dict([marker.split("=")]) | (environment or {})
-    process = subprocess.Popen(
-        [*run, "--manifest", str(data / form / "manifest.json"), "--", *argv],
-        env=env,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    return process, marker
+    run += ["--manifest", str(data / form / "manifest.json"), "--", *argv]
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / OUTPUT).open("w") as output:
+        return subprocess.Popen(run, env=env, stdout=output, stderr=subprocess.STDOUT), marker
+
+
+def finish(spec: RunSpec, folder: Path, process: subprocess.Popen[bytes], marker: str) -> Outcome:
+    """The outcome of a run that was started. One that takes minutes is stuck: it is killed, and is a failure."""
+    began = time.monotonic()
+    try:
+        process.wait(timeout=180)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    output = (folder.parent / OUTPUT).read_text()
+    return Outcome(spec, folder, process.wait(), output, time.monotonic() - began, marker)
 
 
 def execute(spec: RunSpec, folder: Path, data: Path, **settings: Any) -> Outcome:
-    """`start` to its end. A run that takes minutes is stuck, and stays a failure of the test."""
-    began = time.monotonic()
-    process, marker = start(spec, folder, data, **settings)
-    try:
-        output, _ = process.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        output, _ = process.communicate(timeout=60)
-    return Outcome(spec, folder, process.returncode, output, time.monotonic() - began, marker)
+    """`start` and `finish`."""
+    return finish(spec, folder, *start(spec, folder, data, **settings))
 
 
-def survivors(marker: str) -> list[str]:
-    """Command lines of living processes with this marker in their environment."""
-    found = []
+def survivors(marker: str) -> dict[int, str]:
+    """Living processes with this marker in their environment, and their command lines."""
+    found = {}
     for environ in Path("/proc").glob("[0-9]*/environ"):
         try:
             # A zombie's environment is empty: it runs no more.
             if marker.encode() in environ.read_bytes().split(b"\0"):
-                found.append(environ.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode())
+                command = environ.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found[int(environ.parent.name)] = command
         except (PermissionError, FileNotFoundError, ProcessLookupError):
             continue
     return found

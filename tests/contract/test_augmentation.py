@@ -28,9 +28,7 @@ def photographs(tmp_path_factory):
         width, height = (300, 200) if i % 2 else (200, 300)
         down, right = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j][..., None]
         smooth = 255 * (rng.random(3) * down + rng.random(3) * right) / 2 + 60 * rng.random(3)
-        image = Image.fromarray(
-            (smooth + rng.normal(0, 20, (height, width, 3))).clip(0, 255).astype(np.uint8)
-        )
+        image = Image.fromarray((smooth + rng.normal(0, 20, (height, width, 3))).clip(0, 255).astype(np.uint8))
         exif = Image.Exif()
         if i % 5 == 0:
             exif[0x0112] = 6  # orientation: turned by a quarter

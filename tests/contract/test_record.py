@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ddlbench.record import STEP_COLUMNS
 
+from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS, IMAGES
 
 CASES = [("plain", framework, 2) for framework in FRAMEWORKS]
@@ -65,7 +66,8 @@ def test_facts_say_where_and_with_what(outcome):
     (facts,) = outcome.values("ddlbench_facts")
     assert {"torch", "horovod", "deepspeed", "nvidia-dali-cuda120", "ddlbench"} <= facts["versions"].keys()
     assert facts["versions"]["torch"]
-    assert len(facts["commit"]) == 40
+    if (launches.HERE.parents[1] / ".git").exists():
+        assert len(facts["commit"]) == 40
     assert facts["host"]
     assert "probe.py" in facts["command"]
     assert outcome.values("ddlbench_spec") == [json.loads(outcome.spec.to_json())]

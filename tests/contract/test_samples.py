@@ -46,14 +46,10 @@ def prepared(tmp_path_factory, digits):
 
 def open_all(loader, folder, split, images, batch, workers, recipe=launches.PLAIN, classes=10):
     """One loader a rank, as `train.py` opens them."""
-    spec = replace(
-        launches.spec_of("plain", "ddp", workers), loader=loader, global_batch=batch, recipe=recipe
-    )
+    spec = replace(launches.spec_of("plain", "ddp", workers), loader=loader, global_batch=batch, recipe=recipe)
     launches.need(spec)
     member = registry.member("loaders", loader)
-    return [
-        member.Loader(folder / member.FORM, split, spec, rank, images, classes) for rank in range(workers)
-    ]
+    return [member.Loader(folder / member.FORM, split, spec, rank, images, classes) for rank in range(workers)]
 
 
 def pixels(x):
@@ -64,9 +60,7 @@ def pixels(x):
 def fingerprints(batch):
     """(pixels, label) of each picture of a batch, as something that can be counted."""
     x, y = batch
-    return [
-        (p.tobytes(), label) for p, label in zip(pixels(x).round().byte().numpy(), y.tolist(), strict=True)
-    ]
+    return [(p.tobytes(), label) for p, label in zip(pixels(x).round().byte().numpy(), y.tolist(), strict=True)]
 
 
 def expected(sample):
@@ -103,9 +97,7 @@ def test_loaders_give_the_same_pictures(prepared):
         assert {(x.dtype, y.dtype) for x, y in batches} == {(torch.float32, torch.int64)}
         pairs = [pair for x, y in batches for pair in zip(x, y.tolist(), strict=True)]
         # Forms keep samples in different orders: sort by label and content.
-        given.append(
-            sorted(pairs, key=lambda pair: (pair[1], pixels(pair[0]).round().byte().numpy().tobytes()))
-        )
+        given.append(sorted(pairs, key=lambda pair: (pair[1], pixels(pair[0]).round().byte().numpy().tobytes())))
     for (native, label), (dali, other) in zip(*given, strict=True):
         assert label == other
         torch.testing.assert_close(native, dali, rtol=0, atol=PIXEL_TOLERANCE)

@@ -12,8 +12,8 @@ from ddlbench.recipe import learning_rate
 from tests.contract.launches import FRAMEWORKS, IMAGES
 
 # Ranks differ from the control in the order of float32 sums: two of them add up in halves.
-LOSS_TOLERANCE = 1e-5  # relative
-PARAMETER_TOLERANCE = 1e-6  # absolute; parameters are of the order of 0.1
+LOSS_TOLERANCE = 1e-6  # relative; seen: 2e-7
+PARAMETER_TOLERANCE = 3e-7  # absolute; seen: 3e-8, where parameters are of the order of 0.1
 
 AGAINST_CONTROL = [("plain", 1), ("plain", 2), ("demo", 2)]
 BETWEEN_FRAMEWORKS = [*AGAINST_CONTROL, ("batch-norm", 2)]
@@ -23,9 +23,7 @@ BETWEEN_FRAMEWORKS = [*AGAINST_CONTROL, ("batch-norm", 2)]
 @pytest.mark.parametrize(("case", "workers"), AGAINST_CONTROL)
 class TestControl:
     def test_losses(self, run, controlled, case, workers, framework):
-        assert run(case, framework, workers).losses() == pytest.approx(
-            controlled(case).losses, rel=LOSS_TOLERANCE
-        )
+        assert run(case, framework, workers).losses() == pytest.approx(controlled(case).losses, rel=LOSS_TOLERANCE)
 
     def test_final_parameters(self, run, controlled, case, workers, framework):
         state, expected = run(case, framework, workers).states()[0], controlled(case).state

@@ -325,9 +325,7 @@ def test_dali_gpu_needs_a_gpu(files: Files) -> None:
 
 def test_workers_beyond_a_node_fill_nodes(files: Files) -> None:
     files.spoil("study", "[1, 2]", "[4, 6]")
-    message = files.complaint(
-        lambda: make_plan(load_study("mine", files.folder / "studies"), files.machine("cluster"))
-    )
+    message = files.complaint(lambda: make_plan(load_study("mine", files.folder / "studies"), files.machine("cluster")))
     assert "runs.scaling.workers: 6 is not allowed; allowed: multiples of 4" in message
 
 
@@ -380,9 +378,7 @@ def test_a_folder_where_a_file_should_be(files: Files) -> None:
     assert f"{files.path['study']}: cannot be read: " in files.complaint()
 
 
-@pytest.mark.parametrize(
-    ("key", "folder", "right"), [("study", "studies", "demo"), ("machine", "machines", "local")]
-)
+@pytest.mark.parametrize(("key", "folder", "right"), [("study", "studies", "demo"), ("machine", "machines", "local")])
 def test_a_missing_file(files: Files, key: str, folder: str, right: str) -> None:
     files.spoil("config", f"{key}: mine", f"{key}: {right}x")
     message = files.complaint()
@@ -401,7 +397,7 @@ def test_a_key_with_a_line_break_stays_one_line(files: Files) -> None:
 
 
 def test_without_timm_the_job_checks_models(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "find_spec", lambda name: None)  # noqa: ARG005
+    monkeypatch.setattr(registry, "find_spec", lambda name: None)
     registry.models.cache_clear()
     files.spoil("study", "[lenet]", "[resnet50]")
     try:

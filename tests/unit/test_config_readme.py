@@ -17,9 +17,7 @@ README = CONFIG / "README.md"
 
 
 def test_readme_is_what_the_schemas_make() -> None:
-    assert README.read_text(encoding="utf-8") == page() + "\n", (
-        "run: python -m ddlbench.document > config/README.md"
-    )
+    assert README.read_text(encoding="utf-8") == page() + "\n", "run: python -m ddlbench.document > config/README.md"
 
 
 @pytest.mark.parametrize("kind", ["config", "study", "machine", "recipe"])

@@ -1,7 +1,6 @@
 """Who a rank is, by what its launcher set."""
 
 import pytest
-
 from ddlbench import ranks
 
 SRUN = {
@@ -48,6 +47,6 @@ def test_another_world_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ranks.here(2)
 
 
-def test_no_launcher_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_launcher_is_said() -> None:
     with pytest.raises(ranks.WorldError, match="no launcher"):
         ranks.here(1)

@@ -104,11 +104,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return data
 
 
-def _is_finite(checker: object, value: object) -> bool:  # noqa: ARG001
+def _is_finite(checker: object, value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_whole(checker: object, value: object) -> bool:  # noqa: ARG001
+def _is_whole(checker: object, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -170,9 +170,7 @@ def _explain(error: jsonschema.ValidationError, file: str | Path) -> ConfigError
         "minLength": lambda: f"allowed: at least {value} character{'s' * (value > 1)}",
         "uniqueItems": lambda: "allowed: each item once",
         "minProperties": lambda: f"allowed: at least {value} key{'s' * (value > 1)}",
-        "pattern": lambda: (
-            f"allowed: {NAME_IN_WORDS if value == f'^{NAME.pattern}$' else f'text matching {value}'}"
-        ),
+        "pattern": lambda: f"allowed: {NAME_IN_WORDS if value == f'^{NAME.pattern}$' else f'text matching {value}'}",
     }
     allowed = rules[rule]() if rule in rules else error.message
     return complain(file, key, error.instance, allowed)

@@ -24,9 +24,12 @@ def command(spec: RunSpec, machine: Machine, program: tuple[str, ...] = PROGRAM)
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """Variables that every rank gets: one compute thread a core it owns, the machine's own, the framework's."""
     threads = str(machine.cores_per_worker if machine.device == "cpu" else 1)
+    # On CPUs a step's tensors come from malloc: glibc would hand their pages back and fault them in again each step.
+    keep = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
     return {
         "OMP_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
+        **(keep if machine.device == "cpu" else {}),
         **dict(machine.environment),
         **({"DDLBENCH_HOST_SUFFIX": machine.host_suffix} if machine.host_suffix else {}),
         **registry.member("frameworks", spec.framework).environment(spec, machine),
@@ -34,19 +37,20 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
 
 
 def resources(spec: RunSpec, machine: Machine, minutes: int, account: str | None) -> dict[str, str | int | None]:
-    """What Snakemake asks of the machine for a run; `asks` and `launch` are for people and for the rule's command.
+    """What Snakemake asks of the machine for a run; `launch` is for the rule's command, `asks` for people who plan.
 
     The SLURM keys are those of snakemake-executor-plugin-slurm: without `mpi` it would wrap the job in `srun -n1`;
     `tasks_per_gpu=0` stops it from multiplying tasks by GPUs; counts a node go in by `slurm_extra`.
     """
-    gpus = spec.workers if machine.device == "cuda" else 0
-    asks = f"{_count(spec.nodes, 'node')}, {_count(spec.workers, 'task')}, {_count(gpus, 'GPU')}, limit {minutes} min"
-    common: dict[str, str | int | None] = {"asks": asks, "launch": shlex.join(command(spec, machine))}
+    launch: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine))}
     if machine.launcher == "local":
-        return common
+        return launch
+    gpus = spec.workers if machine.device == "cuda" else 0
+    counts = f"{_count(spec.nodes, 'node')}, {_count(spec.workers, 'task')}, {_count(gpus, 'GPU')}"
     partition = machine.partition(spec.nodes)
     assert partition is not None  # make_plan refused runs that no partition holds
-    return common | {
+    return launch | {
+        "asks": f"{counts}, limit {minutes} min",
         "nodes": spec.nodes,
         "tasks": spec.workers,
         "tasks_per_gpu": 0,
@@ -62,9 +66,9 @@ def resources(spec: RunSpec, machine: Machine, minutes: int, account: str | None
 
 def resource_names(machine: Machine) -> tuple[str, ...]:
     """The keys of `resources` on this machine."""
-    names: tuple[str, ...] = ("asks", "launch")
+    names: tuple[str, ...] = ("launch",)
     if machine.launcher == "slurm":
-        names += ("nodes", "tasks", "tasks_per_gpu", "cpus_per_task", "mpi", "gres", "runtime")
+        names += ("asks", "nodes", "tasks", "tasks_per_gpu", "cpus_per_task", "mpi", "gres", "runtime")
         names += ("slurm_partition", "slurm_account", "slurm_extra")
     return names
 

@@ -207,7 +207,7 @@ def main() -> None:
     table = csv.writer(sys.stdout)
     table.writerow(("run", "asks", "command"))
     for run, job in plan.jobs.items():
-        table.writerow((run, job.resources["asks"], job.resources["launch"]))
+        table.writerow((run, job.resources.get("asks"), job.resources["launch"]))
 
 
 if __name__ == "__main__":

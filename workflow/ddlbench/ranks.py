@@ -89,9 +89,7 @@ def _first_host() -> str:
     if int(os.environ.get("SLURM_NNODES", "1")) == 1:
         return "127.0.0.1"
     nodes = os.environ["SLURM_JOB_NODELIST"]
-    hosts = subprocess.run(
-        ["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True
-    )
+    hosts = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
     # On JUWELS the InfiniBand name of a node is its name and an i: machine key host_suffix.
     return hosts.stdout.split()[0] + os.environ.get("DDLBENCH_HOST_SUFFIX", "")
 

@@ -1,7 +1,7 @@
 """The record of a run: `run.mllog` (MLPerf log lines) and `steps.parquet` (a row a step and rank).
 
-Ranks write through `RankLog`; `run.py` joins what they wrote; `read_log` and `read_steps` are how analysis reads it,
-and `read_log` reads the logs that MLCommons publishes as well.
+Ranks write through `RankLog`; `run.py` joins what they wrote; `analysis/collect.py` reads it. `read_log` also reads the
+logs that MLCommons publishes.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ class RankLog:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        schema = pa.schema(
-            [(n, getattr(pa, t)() if t != "float64" else pa.float64()) for n, t in STEP_COLUMNS.items()]
-        )
+        schema = pa.schema([(n, getattr(pa, t)() if t != "float64" else pa.float64()) for n, t in STEP_COLUMNS.items()])
         columns = list(zip(*self.rows, strict=True)) or [()] * len(STEP_COLUMNS)
         arrays = [pa.array(c, type=f.type) for c, f in zip(columns, schema, strict=True)]
         pq.write_table(pa.table(arrays, schema=schema), self.folder / f"steps-{self.rank}.parquet")

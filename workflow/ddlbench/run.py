@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
@@ -59,16 +60,14 @@ def _run_group(argv: list[str]) -> int:
     """The command in a process group of its own, so that nothing it started outlives it or us."""
     process = subprocess.Popen(argv, start_new_session=True)
 
-    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    def end(number: int, frame: FrameType | None) -> None:
         os.killpg(process.pid, signal.SIGTERM)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     code = process.wait()
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     return code if code >= 0 else 128 - code
 
 

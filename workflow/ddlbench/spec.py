@@ -6,7 +6,7 @@ A study and a machine become RunSpecs in `plan.py`; `train.py` trains one; `anal
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -99,7 +99,8 @@ class RunSpec:
 
     def to_json(self) -> str:
         """One line; `from_json` gives the same value back."""
-        return json.dumps(asdict(self), sort_keys=True)
+        # Not asdict: it copies deeply, and a plan of thousands of runs would notice.
+        return json.dumps({**vars(self), "recipe": vars(self.recipe)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:

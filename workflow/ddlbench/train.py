@@ -61,23 +61,21 @@ def train(spec: RunSpec, folder: Path, data: Path | None, facts: dict[str, Any])
         before = perf_counter()
         batches = iter(first.pop("train", None) or loaders["train"].epoch(epoch))
         for step in range(steps):
-            x, y = next(batches)
+            batch = next(batches)
             waited = perf_counter()
             lr = recipe.learning_rate(spec, epoch + step / steps)
             for group in optimizer.param_groups:
                 group["lr"] = lr
             # The mean over the whole step's images, also when the last batch is small or uneven over ranks.
             whole = min(spec.global_batch, images["train"] - step * spec.global_batch)
-            n = len(y)
-            if n == 0:  # nothing left for this rank: it must still take part in the reduction
-                x, y = previous
-            loss = F.cross_entropy(
-                engine(x), y, reduction="sum", label_smoothing=spec.recipe.label_smoothing
-            ) * ((spec.workers / whole) if n else 0.0)
+            n = len(batch[1])
+            if n:  # else nothing is left for this rank: it takes part with its last batch, which then weighs nothing
+                x, y = batch
+            loss = F.cross_entropy(engine(x), y, reduction="sum", label_smoothing=spec.recipe.label_smoothing)
+            loss = loss * (spec.workers / whole if n else 0.0)
             engine.backward(loss)
             engine.step()
             profiled_step()
-            previous = x, y
             after = perf_counter()
             losses.append(loss.detach() / spec.workers)  # summed over ranks it is the step's loss
             wait, communication = waited - before, engine.communication_s
@@ -102,7 +100,8 @@ def train(spec: RunSpec, folder: Path, data: Path | None, facts: dict[str, Any])
         log.event("tracked_stats", {"loss": total, "correct": correct, "seen": seen}, epoch_num=epoch + 1)
         log.stop("eval_stop", epoch_num=epoch + 1)
         if who.rank == 0:
-            print(f"epoch {epoch + 1}/{spec.epochs}: loss {total:.4f}, top-1 {correct / seen:.4f}, {seconds:.1f} s", flush=True)
+            result = f"loss {total:.4f}, top-1 {correct / seen:.4f}, {seconds:.1f} s"
+            print(f"epoch {epoch + 1}/{spec.epochs}: {result}", flush=True)
     log.stop("run_stop", status="success")
     log.write_steps()
     framework.close()

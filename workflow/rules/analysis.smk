@@ -5,7 +5,7 @@ PLOTS = {figure.name: figure for figure in STUDY.figures}
 
 rule collect:
     input:
-        expand("results/runs/{run}/run.mllog", run=PLAN.jobs),
+        # One job makes both files of a record; the target `all` lists the logs.
         expand("results/runs/{run}/steps.parquet", run=PLAN.jobs),
         code=[registry.source("analysis", name) for name in ("collect", "scaling")],
     output:
@@ -14,10 +14,10 @@ rule collect:
         "results/{study}/tables/learning_rates.parquet",
     log:
         "results/{study}/logs/collect.log",
-    params:
-        runs=list(PLAN.jobs),
     conda:
         "../../envs/analysis.yaml"
+    params:
+        runs=list(PLAN.jobs),
     message:
         "collect {wildcards.study}: tables of all runs"
     script:
@@ -42,11 +42,11 @@ rule figure:
         "results/{study}/figures/{figure}.pdf",
     log:
         "results/{study}/logs/figure-{figure}.log",
+    conda:
+        "../../envs/analysis.yaml"
     params:
         options=lambda wildcards: plan.figure_options(PLAN, wildcards.figure),
         caption=lambda wildcards: registry.docstring("figures", PLOTS[wildcards.figure].plot),
-    conda:
-        "../../envs/analysis.yaml"
     message:
         "figure {wildcards.figure}"
     script:

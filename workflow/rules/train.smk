@@ -8,8 +8,6 @@ rule train:
         steps="results/runs/{run}/steps.parquet",
     log:
         "results/runs/{run}/train.log",
-    params:
-        spec=lambda wildcards: PLAN.jobs[wildcards.run].spec.to_json(),
     conda:
         "../../envs/train.yaml"
     envmodules:
@@ -17,8 +15,10 @@ rule train:
     threads: lambda wildcards: PLAN.jobs[wildcards.run].threads(workflow.cores)
     resources:
         **{name: lambda w, name=name: PLAN.jobs[w.run].resources[name] for name in launch.resource_names(MACHINE)},
+    params:
+        spec=lambda wildcards: PLAN.jobs[wildcards.run].spec.to_json(),
     message:
-        "train {wildcards.run}: {resources.asks}\n$ {resources.launch}"
+        "train {wildcards.run}" + (": {resources.asks}" if MACHINE.partitions else "") + "\n$ {resources.launch}"
     shell:
         "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
         "-- {resources.launch} > {log} 2>&1"

@@ -143,9 +143,7 @@ def _check(steps: pd.DataFrame, spec: RunSpec, images: int, path: Path) -> None:
         raise ValueError(f"{path}: has steps of {len(epochs)} epochs, the run had {spec.epochs}")
     for epoch, seen in steps.groupby("epoch")["images"].sum().items():
         if seen != images:
-            raise ValueError(
-                f"{path}: epoch {epoch} has {seen} images over all ranks, train_samples is {images}"
-            )
+            raise ValueError(f"{path}: epoch {epoch} has {seen} images over all ranks, train_samples is {images}")
 
 
 def _wall_s(steps: pd.DataFrame) -> pd.Series[float]:

@@ -27,9 +27,7 @@ def write(tables: Path, prefix: Path, options: Mapping[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--tables", type=Path, required=True, help="folder of runs.parquet, epochs.parquet, ..."
-    )
+    parser.add_argument("--tables", type=Path, required=True, help="folder of runs.parquet, epochs.parquet, ...")
     parser.add_argument("--out", type=Path, required=True, help="the files' path without suffix")
     parser.add_argument(
         "--options",

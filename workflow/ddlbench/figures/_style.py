@@ -6,7 +6,6 @@ Importing this sets matplotlib's look for the process; members of `figures/` imp
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ddlbench import registry
 from ddlbench.figures._tables import Options
@@ -28,15 +28,15 @@ matplotlib.rcParams.update(
     | seaborn.plotting_context("paper")
     | {"svg.hashsalt": "ddlbench", "pdf.fonttype": 42, "lines.linewidth": 1.5, "lines.markersize": 6}
 )
-# Paul Tol's "high-contrast" colours and more of his of other lightness: for colour-blind eyes and for grey print.
+# Colours after Paul Tol for colour-blind eyes; the first three of each are dark, middling and light in grey print.
 COLOURS = ("#004488", "#bb5566", "#ddaa33", "#117733", "#66ccee", "#222222")
-SCHEDULE_COLOURS = ("#332288", "#cc6677", "#44aa99")
+OTHER_COLOURS = ("#332288", "#aa4499", "#66bbaa", "#882255", "#88ccee", "#999933")
 FILLS = ("full", "none", "right", "top", "left", "bottom")
 MARKERS = ("o", "s", "D", "^", "v", "P")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", ":", (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 IDEAL = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
-RELATIONS = {"approx": "o", "above": "^", "below": "v"}
-# How panel titles say a column's value.
+RELATIONS = {"approx": ("o", "about"), "above": ("^", "more than"), "below": ("v", "less than")}
+# Values that do not speak for themselves.
 TITLES = {
     "global_batch": "batch size {}",
     "batch_per_worker": "batch {} per worker",
@@ -55,6 +55,7 @@ def member_style(framework: str, loader: str) -> dict[str, Any]:
         "markerfacecoloralt": "white",
         "marker": MARKERS[m % len(MARKERS)],
         "linestyle": LINES[m % len(LINES)],
+        **_nested(f),
     }
 
 
@@ -65,16 +66,34 @@ def _place(room: str, name: str) -> int:
 
 def schedule_style(schedule: str) -> dict[str, Any]:
     """How a schedule's line is drawn."""
-    place = [*SCHEDULES, schedule].index(schedule)
-    return {"color": SCHEDULE_COLOURS[place], "marker": MARKERS[place], "linestyle": LINES[place]}
+    return nth_style([*SCHEDULES, schedule].index(schedule))
 
 
-def panels(
-    rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True
-) -> tuple[Figure, list]:
+def nth_style(n: int) -> dict[str, Any]:
+    """How the n-th line is drawn, counted from 0, where lines are neither frameworks nor loaders."""
+    return {
+        "color": OTHER_COLOURS[n % len(OTHER_COLOURS)],
+        "marker": MARKERS[n % len(MARKERS)],
+        "linestyle": LINES[n % len(LINES)],
+        **_nested(n),
+    }
+
+
+def _nested(n: int) -> dict[str, float]:
+    """Each line is thinner than the one below it, so that lines that lie on one another are all seen."""
+    width = max(1.2, 2.4 - 0.6 * n)
+    return {"linewidth": width, "markersize": 4 + 1.8 * width, "zorder": 2 + n / 10}
+
+
+def title(column: str, value: Any) -> str:
+    """How panel titles and legends say a column's value."""
+    return TITLES.get(column, "{}").format(value)
+
+
+def panels(rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True) -> tuple[Figure, list]:
     """A figure with a panel for each combination of the columns `by` in `rows`: (figure, [(axes, its rows)]).
 
-    No rows give one empty panel that says so.
+    No rows give an empty panel that says so, and an empty list.
     """
     groups = list(rows.groupby(list(by), dropna=False)) if by else [((), rows)]
     groups = groups or [((), rows)]
@@ -82,16 +101,18 @@ def panels(
     down = math.ceil(len(groups) / across)
     size = (6.0, 4.4) if len(groups) == 1 else (1.0 + 2.7 * across, 1.3 + 2.3 * down)
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(options.title)
+    figure.suptitle(options.title, wrap=True)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=share_y).ravel()
     for empty in grid[len(groups) :]:
         empty.remove()
     for place, (axes, (values, _)) in enumerate(zip(grid, groups, strict=False)):
-        said = [TITLES.get(c, "{}").format(v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
+        said = [title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
         axes.set_title(", ".join(said))
         axes.tick_params(labelbottom=place + across >= len(groups))
     if rows.empty:
         grid[0].text(0.5, 0.5, "no finished runs", transform=grid[0].transAxes, ha="center", va="center")
+        grid[0].set(xticks=[], yticks=[])
+        return figure, []
     return figure, [(axes, group) for axes, (_, group) in zip(grid, groups, strict=False)]
 
 
@@ -102,6 +123,7 @@ def labels(figure: Figure, x: str, y: str) -> None:
             axes.set_ylabel(y)
         if axes.xaxis.get_tick_params()["labelbottom"]:
             axes.set_xlabel(x)
+    figure.align_ylabels()
 
 
 def count_axis(figure: Figure, counts: Iterable[int]) -> None:
@@ -111,7 +133,7 @@ def count_axis(figure: Figure, counts: Iterable[int]) -> None:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_locator(FixedLocator(counts))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
         if counts:
             axes.set_xlim(counts[0] / 1.3, counts[-1] * 1.3)
         if len(figure.axes) > 1 and len(counts) > 5:
@@ -123,21 +145,15 @@ def worker_label(options: Options) -> str:
     return "GPUs" if options.device == "cuda" else f"workers ({options.device_name})"
 
 
-def log_axis(axis: Axis) -> None:
-    """A logarithmic axis with plain numbers at 1, 2, 5 of each decade, more where it spans less than one."""
-    low, high = axis.get_view_interval()
-    (axis.axes.set_yscale if axis.axis_name == "y" else axis.axes.set_xscale)("log")
-    span = math.log10(high / low) if 0 < low < high else 1
-    subs = (
-        (1, 2, 5)
-        if span > 1
-        else (1, 1.5, 2, 3, 4, 5, 7)
-        if span > 0.5
-        else (1, *(n / 10 for n in range(12, 100, 2)))
-    )
-    axis.set_major_locator(LogLocator(subs=subs, numticks=20))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    axis.set_minor_formatter(NullFormatter())
+def log_y(figure: Figure) -> None:
+    """y logarithmic with plain numbers: at 1, 2, 5 of each decade, or evenly where it spans less than one."""
+    for axes in figure.axes:
+        axes.set_yscale("log")
+    for axes in figure.axes:  # only now all limits, which panels may share, are known
+        low, high = axes.get_ylim()
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else MaxNLocator(6))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -145,25 +161,44 @@ def whole_numbers(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def reference_points(axes: Axes, points: pd.DataFrame, x: str, note: str) -> None:
-    """Published numbers as hollow black markers with the column `note` beside each: a limit points where it is open."""
+def bars(axes: Axes, x: pd.Series, mean: pd.Series, low: pd.Series, high: pd.Series, style: dict) -> None:
+    """A bar from the lowest to the highest repeat at each point, unless all are points of one run."""
+    if (high > low).any():
+        axes.errorbar(x, mean, (mean - low, high - mean), fmt="none", ecolor=style["color"], capsize=3)
+
+
+def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
+    """Published numbers as hollow black markers, their notes beside them; of a limit, a triangle to its open side."""
     for (name, relation), group in points.groupby(["name", "relation"]):
-        says = {"approx": "about", "above": "more than", "below": "less than"}[relation]
+        marker, says = RELATIONS[relation]
         axes.plot(
             group[x],
             group["value"],
             linestyle="none",
-            marker=RELATIONS[relation],
+            marker=marker,
+            markersize=7,
             markerfacecolor="none",
             markeredgecolor="black",
             markeredgewidth=1.2,
             zorder=4,
             label=f"{name}: {says}",
         )
-        for _, point in group.iterrows():
-            text = str(point[note]).replace("|", ", ").replace("any", "")
-            at = (point[x], point["value"])
-            axes.annotate(text, at, (-5, 3), textcoords="offset points", ha="right", fontsize="small")
+    for at, group in points.sort_values("value").groupby(x):
+        below, side = float("-inf"), "right"
+        for value, note in zip(group["value"], group["note"], strict=True):
+            close = value - below < 0.08 * value  # notes would lie on one another: the other side
+            below, side = value, "left" if close and side == "right" else "right"
+            axes.annotate(
+                note,
+                (at, value),
+                (-6 if side == "right" else 6, 0),
+                textcoords="offset points",
+                ha=side,
+                va="center",
+                fontsize="small",
+                path_effects=[withStroke(linewidth=2, foreground="white")],
+                zorder=3.9,
+            )
 
 
 def legend(figure: Figure) -> None:
@@ -172,8 +207,10 @@ def legend(figure: Figure) -> None:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
+    for last in [label for label in found if label == "ideal" or ": " in label]:
+        found[last] = found.pop(last)  # ours first, then the ideal and what others published
     if found:
-        across = 3 if figure.get_figwidth() < 9 else 5
+        across = max(1, int(figure.get_figwidth() / (0.8 + 0.06 * max(map(len, found)))))  # inches, about
         figure.legend(
             list(found.values()),
             list(found),
@@ -189,4 +226,4 @@ def save(figure: Figure, prefix: Path) -> None:
     for suffix, metadata in ((".svg", {"Date": None}), (".pdf", {"CreationDate": None}), (".png", {})):
         aside = prefix.with_name(f".{prefix.name}{suffix}")
         figure.savefig(aside, format=suffix[1:], dpi=200, metadata=metadata)
-        os.replace(aside, prefix.with_name(prefix.name + suffix))
+        aside.replace(prefix.with_name(prefix.name + suffix))

@@ -62,16 +62,24 @@ def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequen
 
 
 def references(options: Options, quantity: str, shown: pd.DataFrame) -> pd.DataFrame:
-    """Published numbers of a quantity for what `shown` (rows with columns of `runs`) shows.
+    """Published numbers of a quantity for what `shown` shows: rows of runs, whose columns must fit.
 
-    A number counts if each column that both have names something shown: `any` and nothing name everything, `dali`
-    names both DALI loaders, `step|cosine` either schedule. Adds `name`, the source as authors and year.
+    In the reference `any` and nothing fit everything, `dali` fits both DALI loaders, `step|cosine` either schedule.
+    Adds `name`, the source as authors and year, and `note`, which of several shown members a number is of.
     """
     if options.reference is None:
-        return pd.DataFrame(columns=["name"])
+        return pd.DataFrame()
     table = options.reference[options.reference["quantity"] == quantity].fillna("")
+    table = table.assign(name=table["source"].str.split(",").str[0], note="")
     for column in ("model", "framework", "loader", "schedule"):
-        if column in shown:
-            values = set(shown[column]) | ({"dali"} if shown[column].str.startswith("dali-").any() else set())
-            table = table[[v in ("", "any") or bool(values & set(v.split("|"))) for v in table[column]]]
-    return table.assign(name=table["source"].str.split(",").str[0])
+        if column not in shown:
+            continue
+        values = {"", "any", *shown[column]}
+        if shown[column].str.startswith("dali-").any():
+            values.add("dali")
+        fits = table[column].map(lambda names, values=values: not values.isdisjoint(names.split("|")))
+        table = table[fits.astype(bool)]
+        if shown[column].nunique() > 1:
+            own = table[column].replace("any", "").str.replace("|", ", ")
+            table["note"] = (table["note"] + " " + own).str.strip()
+    return table

@@ -25,18 +25,13 @@ def draw(tables: Tables, options: Options) -> Figure:
     sizes = set(runs["global_batch"])
     for axes, rows in panels:
         for schedule, line in rows.groupby("schedule"):
-            points = line.groupby("global_batch")["top1_percent"].agg(["mean", "min", "max", "count"])
+            points = line.groupby("global_batch")["top1_percent"].agg(["mean", "min", "max"])
             style = _style.schedule_style(schedule)
             axes.plot(points.index, points["mean"], label=schedule, **style)
-            several = points[points["count"] > 1]
-            bars = (several["mean"] - several["min"], several["max"] - several["mean"])
-            if len(several):
-                axes.errorbar(
-                    several.index, several["mean"], bars, fmt="none", ecolor=style["color"], capsize=3
-                )
+            _style.bars(axes, points.index, points["mean"], points["min"], points["max"], style)
         published = references(options, "top1", rows[["model", "schedule"]])
-        if not rows.empty and not published.empty:
-            _style.reference_points(axes, published, "global_batch", "schedule")
+        if not published.empty:
+            _style.reference_points(axes, published, "global_batch")
             sizes |= set(published["global_batch"])
     _style.count_axis(figure, sizes)
     _style.labels(figure, "global batch size [images]", "top-1 accuracy [%]")

@@ -30,9 +30,7 @@ def draw(tables: Tables, options: Options) -> Figure:
             every = max(1, len(top1) // 10)
             axes.plot(top1.index, top1["mean"], label=", ".join(values), markevery=every, **style)
             if points["run"].nunique() > 1:
-                axes.fill_between(
-                    top1.index, top1["min"], top1["max"], color=style["color"], alpha=0.2, linewidth=0
-                )
+                axes.fill_between(top1.index, top1["min"], top1["max"], color=style["color"], alpha=0.2, linewidth=0)
         _style.whole_numbers(axes.xaxis)
     _style.labels(figure, "epoch", "top-1 accuracy [%]")
     _style.legend(figure)

@@ -24,9 +24,10 @@ def draw(tables: Tables, options: Options) -> Figure:
         _scaling.lines(axes, rows, "efficiency", "efficiency")
         axes.axhline(1, label="ideal", **_style.IDEAL)
         published = references(options, "efficiency", rows.drop(columns="schedule"))
-        if not rows.empty and not published.empty:
-            _style.reference_points(axes, published, "workers", "framework")
+        if not published.empty:
+            _style.reference_points(axes, published, "workers")
             counts |= set(published["workers"])
+    for axes in figure.axes:
         axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
     _style.count_axis(figure, counts)
     _style.labels(figure, _style.worker_label(options), "efficiency")

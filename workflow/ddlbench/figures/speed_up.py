@@ -24,10 +24,11 @@ def draw(tables: Tables, options: Options) -> Figure:
         for ref in sorted(rows["ref_workers"].unique()):
             beyond = [count for count in counts if count >= ref]
             axes.plot(beyond, [count / ref for count in beyond], label="ideal", **_style.IDEAL)
-        _style.log_axis(axes.yaxis)
     _style.count_axis(figure, counts)
+    _style.log_y(figure)
     bases = sorted({int(ref) for _, rows in panels for ref in rows["ref_workers"]})
-    over = f" over {' or '.join(map(str, bases))}" if bases else ""
+    unit = "GPU" if options.device == "cuda" else "worker"
+    over = f" over {' or '.join(map(str, bases))} {unit}{'s' * (bases != [1])}" if bases else ""
     _style.labels(figure, _style.worker_label(options), f"speed-up{over}")
     _style.legend(figure)
     return figure

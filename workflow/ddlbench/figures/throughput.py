@@ -25,8 +25,8 @@ def draw(tables: Tables, options: Options) -> Figure:
         if len(counts) > 1:
             ideal = [base * count / rows["workers"].min() for count in counts]
             axes.plot(counts, ideal, label="ideal", **_style.IDEAL)
-        _style.log_axis(axes.yaxis)
     _style.count_axis(figure, counts)
+    _style.log_y(figure)
     _style.labels(figure, _style.worker_label(options), "throughput [images/s]")
     _style.legend(figure)
     return figure

@@ -11,7 +11,7 @@ PACKAGE = "torch"
 INSTALL = "make install"
 
 
-def environment(spec: Any, machine: Any) -> dict[str, str]:  # noqa: ARG001
+def environment(spec: Any, machine: Any) -> dict[str, str]:
     """Nothing beyond what every rank gets."""
     return {}
 
@@ -48,7 +48,7 @@ class Engine:
         if not on_gpu:
             next(model.parameters()).register_hook(self._last_gradient)
 
-    def _last_gradient(self, gradient: Any) -> None:  # noqa: ARG002
+    def _last_gradient(self, gradient: Any) -> None:
         self._computed = perf_counter()
 
     def __call__(self, images: Any) -> Any:

@@ -11,7 +11,7 @@ PACKAGE = "deepspeed"
 INSTALL = "make install"
 
 
-def environment(spec: Any, machine: Any) -> dict[str, str]:  # noqa: ARG001
+def environment(spec: Any, machine: Any) -> dict[str, str]:
     """DeepSpeed guesses the accelerator from installed packages unless it is told."""
     return {"DS_ACCELERATOR": machine.device}
 

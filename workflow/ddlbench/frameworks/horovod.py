@@ -9,7 +9,7 @@ PACKAGE = "horovod"
 INSTALL = "make install (which runs envs/build-horovod.sh)"
 
 
-def environment(spec: Any, machine: Any) -> dict[str, str]:  # noqa: ARG001
+def environment(spec: Any, machine: Any) -> dict[str, str]:
     """On a cluster ranks meet by Gloo too; the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
     return {"HOROVOD_GLOO_IFACE": interface} if interface else {}
@@ -20,7 +20,7 @@ def local_launcher(workers: int, program: tuple[str, ...]) -> list[str]:
     return ["horovodrun", "--gloo", "-np", str(workers), "-H", f"localhost:{workers}", *program]
 
 
-def start(device: str) -> None:  # noqa: ARG001
+def start(device: str) -> None:
     """Meet the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host."""
     import horovod.torch as hvd
 

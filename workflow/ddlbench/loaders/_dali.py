@@ -20,7 +20,7 @@ class DaliLoader:
 
     def __init__(
         self, folder: Path, split: str, spec: Any, rank: int, images: int, classes: int, *, on_gpu: bool
-    ) -> None:  # noqa: ARG002
+    ) -> None:
         import torch
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
@@ -35,7 +35,7 @@ class DaliLoader:
             last_batch_policy=LastBatchPolicy.PARTIAL,
         )
 
-    def epoch(self, epoch: int) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
+    def epoch(self, epoch: int) -> Iterator[tuple[Any, Any]]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
         for (batch,) in self.iterator:
             labels = batch["labels"].squeeze(-1).long() - tfrecord.LABEL_OFFSET
@@ -47,7 +47,8 @@ class DaliLoader:
 
 def pipeline(paths: list[Path], train: bool, spec: Any, rank: int, on_gpu: bool) -> Any:
     """The built pipeline: read, decode, augment as the recipe says, normalise to float32 CHW."""
-    from nvidia.dali import fn, pipeline_def, tfrecord as tfrec, types
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali import tfrecord as tfrec
 
     size = spec.recipe.image_size
     augment = spec.recipe.augmentation == "imagenet"
@@ -91,9 +92,7 @@ def pipeline(paths: list[Path], train: bool, spec: Any, rank: int, on_gpu: bool)
             height_width = fn.cast(shape[0:2], dtype=types.FLOAT)
             side = fn.reductions.min(height_width) * (224 / 256)
             begin = (height_width - side) / 2
-            images = fn.resize(
-                fn.decoders.image(encoded, **how), roi_start=begin, roi_end=begin + side, **target
-            )
+            images = fn.resize(fn.decoders.image(encoded, **how), roi_start=begin, roi_end=begin + side, **target)
         else:
             images = fn.resize(fn.decoders.image(encoded, **how), **target)
         images = fn.crop_mirror_normalize(

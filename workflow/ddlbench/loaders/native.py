@@ -50,7 +50,7 @@ class Loader:
         for pixels, labels in batches:
             pixels = pixels.to(self.device, non_blocking=True)
             labels = labels.to(self.device, non_blocking=True)
-            yield (pixels.float() - self.mean) / self.std, labels
+            yield pixels.float().sub_(self.mean).div_(self.std), labels
 
 
 class Batches:
@@ -94,7 +94,7 @@ class Files:
         if not self.augment:
             return self._resize(pixels, None), label
         if not self.train:
-            return self._resize(pixels, centre_crop(*pixels.size, self.size)), label
+            return self._resize(pixels, centre_crop(*pixels.size)), label
         # Every picture draws from its own seed: the same whatever the number of ranks, workers or restarts.
         rng = random.Random(f"{self.seed}-{epoch}-{index}")
         cropped = self._resize(pixels, random_crop(*pixels.size, rng))
@@ -109,8 +109,8 @@ class Files:
         return image.resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
 
 
-def centre_crop(width: int, height: int, size: int) -> tuple[float, float, float, float]:
-    """The box that becomes the picture: the shorter side at size * 256 / 224, the centre of that."""
+def centre_crop(width: int, height: int) -> tuple[float, float, float, float]:
+    """The box that becomes the picture: 224/256 of the shorter side, in the centre."""
     side = min(width, height) * 224 / 256
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side

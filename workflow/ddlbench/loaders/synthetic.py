@@ -20,7 +20,7 @@ INSTALL = "make install"
 class Loader:
     """As many images an epoch as the data set has, all from one batch."""
 
-    def __init__(self, folder: Path | None, split: str, spec: Any, rank: int, images: int, classes: int) -> None:  # noqa: ARG002
+    def __init__(self, folder: Path | None, split: str, spec: Any, rank: int, images: int, classes: int) -> None:
         import torch
 
         generator = torch.Generator().manual_seed(spec.seed + rank)
@@ -30,7 +30,7 @@ class Loader:
         self.labels = torch.randint(classes, (spec.batch_per_worker,), generator=generator).to(device)
         self.sizes = [len(b) for b in share(list(range(images)), spec.global_batch, rank, spec.workers)]
 
-    def epoch(self, epoch: int) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
+    def epoch(self, epoch: int) -> Iterator[tuple[Any, Any]]:
         """(images, labels) a step."""
         for size in self.sizes:
             yield self.images[:size], self.labels[:size]

@@ -1,0 +1,261 @@
+"""Figures from small tables made by hand: what they say and draw, without looking at pixels."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench import registry
+from ddlbench.config import CONFIG
+from ddlbench.figures import __main__ as command
+from ddlbench.figures import _style
+from ddlbench.figures._tables import Options, Tables, distinguishing, load, references
+from ddlbench.spec import RunSpec
+from ddlbench.study import load_recipe
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+SPEC = RunSpec(
+    machine="here",
+    device="cuda",
+    dataset="imagenet",
+    model="resnet50",
+    recipe=load_recipe("demo"),
+    framework="ddp",
+    loader="dali-cpu",
+    workers=4,
+    workers_per_node=4,
+    loader_threads=1,
+    global_batch=256,
+    schedule="step",
+    epochs=3,
+    repeat=1,
+)
+OPTIONS = Options(title="How it scales", device="cpu", device_name="CPU core")
+REFERENCE = pd.read_csv(CONFIG / "references/aach2023.csv")
+FIGURES = registry.members("figures")
+
+
+def row(rate: float, top1: float = 0.5, **changes: object) -> dict[str, object]:
+    """A finished run of 1200 images; its batch grows with its workers if no other is given."""
+    spec = replace(SPEC, **{"global_batch": 64 * changes.get("workers", 4)} | changes)
+    measures = {"throughput_images_per_s": rate, "epoch_s": 1200 / rate, "final_top1": top1}
+    return spec.columns() | {"status": "success"} | measures
+
+
+def tables(*rows: dict[str, object]) -> Tables:
+    """Tables whose runs climb to their top-1 in three epochs, with rates of one step an epoch."""
+    runs = pd.DataFrame(rows)
+    epochs = [
+        {"run": r["run"], "epoch": e, "top1": r["final_top1"] * e / 3, "lr": 0.1 / e} for r in rows for e in (1, 2, 3)
+    ]
+    table = pd.DataFrame(epochs)
+    return Tables(runs, table, table[["run", "lr"]].assign(epoch=table["epoch"] - 1.0))
+
+
+def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:
+    figure = registry.member("figures", plot).draw(shown, options)
+    figure.draw_without_rendering()
+    return figure
+
+
+def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
+    """The points of each line of a panel by label."""
+    return {str(line.get_label()): [tuple(p) for p in line.get_xydata()] for line in axes.get_lines()}
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+SCALING = tables(
+    row(100.0, workers=4),
+    row(150.0, workers=8),
+    row(80.0, workers=4, framework="horovod"),
+    row(120.0, workers=8, framework="horovod"),
+)
+
+
+def test_throughput() -> None:
+    figure = draw("throughput", SCALING)
+    (axes,) = figure.axes
+    assert lines(axes) == {
+        "ddp, dali-cpu": [(4, 100), (8, 150)],
+        "horovod, dali-cpu": [(4, 80), (8, 120)],
+        "ideal": [(4, 100), (8, 200)],  # from the best base
+    }
+    assert legend(figure) == ["ddp, dali-cpu", "horovod, dali-cpu", "ideal"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("workers (CPU core)", "throughput [images/s]")
+    assert figure.get_suptitle() == "How it scales"
+    assert list(axes.get_xticks()) == [4, 8]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "8"]
+
+
+def test_workers_are_gpus_where_devices_are() -> None:
+    figure = draw("speed-up", SCALING, replace(OPTIONS, device="cuda"))
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "GPUs"
+    assert axes.get_ylabel() == "speed-up over 4 GPUs"
+
+
+def test_speed_up() -> None:
+    (axes,) = draw("speed-up", SCALING).axes
+    assert lines(axes)["ddp, dali-cpu"] == [(4, 1), (8, 1.5)]
+    assert lines(axes)["ideal"] == [(4, 1), (8, 2)]
+
+
+def test_efficiency_with_published_numbers() -> None:
+    figure = draw("efficiency", SCALING, replace(OPTIONS, reference=REFERENCE))
+    (axes,) = figure.axes
+    drawn = lines(axes)
+    assert drawn["ddp, dali-cpu"] == [(4, 1), (8, 0.75)]
+    assert {y for _, y in drawn["ideal"]} == {1}
+    # Of ResNet50 with DALI on the CPU: DDP's own, and what holds for any framework; nothing of DALI on the GPU.
+    assert drawn["Aach et al. 2023: about"] == [(1024, 0.76)]
+    assert sorted(drawn["Aach et al. 2023: more than"]) == [(256, 0.85), (1024, 0.65)]
+    assert {line.get_label(): line.get_marker() for line in axes.get_lines()}["Aach et al. 2023: more than"] == "^"
+    assert [text.get_text() for text in axes.texts if text.get_text()] == ["ddp"]
+    assert list(axes.get_xticks()) == [4, 8, 256, 1024]
+    assert axes.get_ylim()[0] == 0
+
+
+def test_published_numbers_of_what_is_not_shown_stay_away() -> None:
+    lenet = pd.DataFrame([row(1.0, model="lenet")])
+    native = pd.DataFrame([row(1.0, loader="native", framework="horovod")])
+    options = replace(OPTIONS, reference=REFERENCE)
+    assert references(options, "efficiency", lenet).empty
+    assert set(references(options, "efficiency", native.drop(columns="schedule"))["value"]) == {0.5, 0.24}
+    assert references(OPTIONS, "efficiency", native).empty
+
+
+def test_repeats_are_a_mean_with_a_bar_from_lowest_to_highest() -> None:
+    shown = tables(row(100.0, workers=4), row(140.0, workers=8), row(160.0, workers=8, repeat=2))
+    (axes,) = draw("throughput", shown).axes
+    assert lines(axes)["ddp, dali-cpu"] == [(4, 100), (8, 150)]
+    (bars,) = [c for c in axes.collections if len(c.get_segments()) == 2]
+    assert [tuple(point) for point in bars.get_segments()[1]] == [(8, 140), (8, 160)]
+
+
+def test_several_frameworks_and_loaders_have_a_panel_a_loader() -> None:
+    shown = tables(*(row(9.0, framework=f, loader=x) for f in ("ddp", "horovod") for x in ("native", "synthetic")))
+    figure = draw("efficiency", shown)
+    assert [axes.get_title() for axes in figure.axes] == ["native", "synthetic"]
+    assert set(lines(figure.axes[0])) == {"ddp, native", "horovod, native", "ideal"}
+
+
+def test_of_one_framework_and_loader_lines_are_models() -> None:
+    figure = draw("efficiency", tables(*(row(9.0, model=m) for m in ("resnet101", "resnet50"))))
+    assert legend(figure) == ["resnet50", "resnet101", "ideal"]
+
+
+def test_members_look_the_same_in_all_figures_and_differ_in_grey() -> None:
+    frameworks, loaders = registry.members("frameworks"), registry.members("loaders")
+    styles = {(f, x): _style.member_style(f, x) for f in frameworks for x in loaders}
+    assert len({(s["color"], s["fillstyle"]) for s in styles.values()}) == len(frameworks)
+    assert len({(s["marker"], str(s["linestyle"])) for s in styles.values()}) == len(loaders)
+    assert _style.member_style("once", "upon")["marker"] not in {s["marker"] for s in styles.values()}
+
+
+def test_accuracy_by_batch_size() -> None:
+    shown = tables(
+        *(row(9.0, 0.8, workers=w, schedule=s) for w in (4, 64) for s in ("step", "cosine")),
+        row(9.0, 0.6, workers=64, repeat=2),
+        row(9.0, float("nan"), workers=8),  # synthetic data
+    )
+    figure = draw("accuracy-batch-size", shown, replace(OPTIONS, reference=REFERENCE))
+    (axes,) = figure.axes
+    assert lines(axes)["step"] == [(256, 80), (4096, 70)]
+    assert lines(axes)["cosine"] == [(256, 80), (4096, 80)]
+    assert (65536, 52) not in lines(axes)["Aach et al. 2023: about"]  # exponential is not shown
+    assert (65536, 41) in lines(axes)["Aach et al. 2023: about"]
+    assert "step, cosine" in [text.get_text() for text in axes.texts]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("global batch size [images]", "top-1 accuracy [%]")
+    assert legend(figure) == ["cosine", "step", "Aach et al. 2023: about"]
+
+
+def test_accuracy_by_epoch() -> None:
+    changes = [{"schedule": s, "global_batch": b} for s in ("step", "cosine") for b in (32, 64)]
+    figure = draw(
+        "accuracy-epochs", tables(*(row(9.0, 0.9, **c) for c in changes), row(9.0, 0.3, **changes[0], repeat=2))
+    )
+    assert [axes.get_title() for axes in figure.axes] == ["batch size 32", "batch size 64"]
+    assert lines(figure.axes[0])["step"] == [(1, pytest.approx(20)), (2, pytest.approx(40)), (3, pytest.approx(60))]
+    assert [len(axes.collections) for axes in figure.axes] == [1, 0]  # a band where there are repeats
+    assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("epoch", "top-1 accuracy [%]")
+    figure = draw("accuracy-epochs", SCALING)
+    assert legend(figure) == ["ddp, dali-cpu", "horovod, dali-cpu"]
+
+
+def test_learning_rate() -> None:
+    shown = tables(*(row(9.0, schedule=s, repeat=r) for s in ("step", "cosine") for r in (1, 2)))
+    (axes,) = draw("learning-rate", shown).axes
+    last = 0.1 / 3
+    assert lines(axes) == {s: [(0, 0.1), (1, 0.05), (2, last), (3, last)] for s in ("step", "cosine")}
+    assert {line.get_drawstyle() for line in axes.get_lines()} == {"steps-post"}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("epochs trained", "learning rate")
+
+
+@pytest.mark.parametrize("plot", FIGURES)
+def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
+    failed = row(float("nan"), float("nan")) | {"status": "failed"}
+    shown = tables(failed)
+    for table in (
+        Tables(shown.runs, shown.epochs[:0], shown.learning_rates[:0]),
+        Tables(*(t[:0] for t in vars(shown).values())),
+    ):
+        (axes,) = draw(plot, table, replace(OPTIONS, reference=REFERENCE)).axes
+        assert [text.get_text() for text in axes.texts] == ["no finished runs"]
+        assert axes.get_xlabel()
+        assert axes.get_ylabel()
+
+
+def test_panels_are_told_apart_by_as_few_columns_as_needed() -> None:
+    rows = pd.DataFrame({"line": [1, 1, 1], "a": [1, 2, 2], "b": [10, 20, 20], "c": [1, 1, 1], "d": [5, 6, 7]})
+    assert distinguishing(rows, ["line"], ["a", "b", "c", "d"]) == ["a", "d"]
+
+
+def test_command_writes_the_same_bytes_in_three_formats(tmp_path: Path) -> None:
+    for name, table in vars(SCALING).items():
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    runs = list(SCALING.runs["run"])
+    options = {"title": "T", "device": "cpu", "device_name": "core", "reference": None}
+    options |= {"plot": "throughput", "runs": runs, "select": {"framework": ["ddp"]}}
+    written = []
+    for _ in range(2):
+        command.write(tmp_path, tmp_path / "out.x", options)
+        written.append({p.suffix: p.read_bytes() for p in tmp_path.glob("out.x.*")})
+    assert written[0].keys() == {".png", ".svg", ".pdf"}
+    assert written[0] == written[1]
+    shown = load(tmp_path, runs[:3], {"workers": [4]})
+    assert list(shown.runs["framework"]) == ["ddp", "horovod"]
+    assert set(shown.epochs["run"]) == set(shown.learning_rates["run"]) == set(shown.runs["run"])
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    monkeypatch.setattr(command, "write", lambda *arguments: given.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["x", "--tables", "t", "--out", "o", "--options", json.dumps({"plot": "p"})])
+    command.main()
+    assert given == [(Path("t"), Path("o"), {"plot": "p"})]
+
+
+def test_naming_figures_does_not_import_matplotlib() -> None:
+    code = "\n".join(
+        (
+            "import sys; from ddlbench import registry",
+            "names = registry.members('figures'); assert names, names",
+            "for n in names: assert registry.member('figures', n).draw and registry.docstring('figures', n)",
+            "heavy = {'matplotlib', 'seaborn', 'pandas', 'torch'} & set(sys.modules); assert not heavy, heavy",
+        )
+    )
+    package = str(registry.PACKAGE.parent)
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"], check=True)
+    assert set(FIGURES) == {
+        "accuracy-batch-size", "accuracy-epochs", "efficiency", "learning-rate", "speed-up", "throughput",
+    }  # fmt: skip

@@ -1,0 +1,81 @@
+"""`make demo`, as a user has it: study demo from nothing to the report, really run. Minutes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import copy_project
+from tests.workflow.conftest import snakemake
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = copy_project(tmp_path_factory.mktemp("demo"))
+    done = snakemake(project)
+    assert done.returncode == 0, done.stdout
+    return project
+
+
+@pytest.fixture(scope="module")
+def runs(demo: Path) -> pd.DataFrame:
+    return pd.read_parquet(demo / "results/demo/tables/runs.parquet")
+
+
+def test_every_framework_with_every_loader(runs: pd.DataFrame) -> None:
+    scaling = runs[runs["timed"]]
+    assert len(runs) == 33
+    assert len(scaling) == 3 * 3 * 2
+    assert set(runs["status"]) == {"success"}
+    assert (scaling["throughput_images_per_s"] > 0).all()
+    # No speed is claimed of runs that shared the machine.
+    assert runs.loc[~runs["timed"], "throughput_images_per_s"].isna().all()
+
+
+def test_frameworks_train_the_same_thing(runs: pd.DataFrame) -> None:
+    losses = runs[runs["timed"]].groupby(["loader", "workers"])["final_loss"]
+    assert (losses.nunique() == 1).all(), losses.unique()
+
+
+def test_large_batches_lose_accuracy(runs: pd.DataFrame) -> None:
+    sweep = runs[~runs["timed"]].pivot(index="global_batch", columns="schedule", values="final_top1")
+    assert (sweep.loc[32] > 0.9).all(), sweep
+    assert (sweep.loc[2048] < sweep.loc[32] - 0.1).all(), sweep
+
+
+def test_records_pass_mlperf_s_checker(demo: Path, tmp_path: Path) -> None:
+    logs = sorted(demo.glob("results/runs/*/run.mllog"))
+    assert len(logs) == 33
+    checker = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "4.0.0"]
+    for log in logs[:: len(logs) // 5]:  # the contract tier checks one of each framework
+        done = subprocess.run([*checker, str(log)], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0 and "SUCCESS" in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+def test_steps(demo: Path) -> None:
+    (folder,) = demo.glob("results/runs/*horovod-dali-cpu-2workers*")
+    steps = pq.read_table(folder / "steps.parquet").to_pandas()
+    assert set(steps["rank"]) == {0, 1}
+    assert steps.groupby("epoch")["images"].sum().unique().tolist() == [4000]
+    assert (steps[["data_wait_s", "compute_s", "communication_s"]] >= 0).all().all()
+
+
+def test_figures_and_report(demo: Path) -> None:
+    figures = {"throughput", "speed-up", "efficiency", "accuracy-batch-size", "accuracy-epochs", "learning-rate"}
+    for figure in figures:
+        for suffix, magic in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
+            assert (demo / f"results/demo/figures/{figure}{suffix}").read_bytes().startswith(magic)
+    page = (demo / "results/demo/report.html").read_text()
+    assert all(f"{figure}.png" in page for figure in figures)
+    assert "ideal" in page  # a caption
+
+
+def test_a_second_time_there_is_nothing_to_do(demo: Path) -> None:
+    done = snakemake(demo)
+    assert done.returncode == 0
+    assert "Nothing to be done" in done.stdout
+    assert not re.search(r"^Job \d+", done.stdout, re.M)
