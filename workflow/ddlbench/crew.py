@@ -44,28 +44,37 @@ class Crew:
         """
         pickled = pickle.dumps(function)
         for end in self.ends:
-            end.send_bytes(pickled)
+            self._send(end, pickled)
         waiting, idle = iter(tasks), list(self.ends)
         busy: dict[Connection, Any] = {}
         while True:
             while idle and (task := next(waiting, None)) is not None:
                 end = idle.pop()
-                end.send(task)
+                self._send(end, pickle.dumps(task))
                 busy[end] = task
             if not busy:
                 return
             for end in wait(list(busy)):
                 try:
                     answer = end.recv()
-                except EOFError:
-                    process = self.processes[self.ends.index(end)]
-                    process.join()
-                    raise CrewError(f"a worker process was killed (exit code {process.exitcode})") from None
+                except (EOFError, ConnectionResetError):  # the latter if it had not read its task yet
+                    raise self._killed(end) from None
                 if isinstance(answer, Exception):
                     raise answer
                 task = busy.pop(end)
                 idle.append(end)
                 yield task, answer
+
+    def _send(self, end: Connection, pickled: bytes) -> None:
+        try:
+            end.send_bytes(pickled)  # what Connection.send does after pickling
+        except BrokenPipeError:
+            raise self._killed(end) from None
+
+    def _killed(self, end: Connection) -> CrewError:
+        process = self.processes[self.ends.index(end)]
+        process.join()
+        return CrewError(f"a worker process was killed (exit code {process.exitcode})")
 
     def stop(self) -> None:
         """End all processes, now."""
