@@ -43,29 +43,32 @@ class Crew:
         Function, tasks and answers are pickled. Raises what `function` raised, or CrewError if a process was killed.
         """
         pickled = pickle.dumps(function)
-        for end in self.ends:
-            end.send_bytes(pickled)
         waiting, idle = iter(tasks), list(self.ends)
         busy: dict[Connection, Any] = {}
-        while True:
-            while idle and (task := next(waiting, None)) is not None:
-                end = idle.pop()
-                end.send(task)
-                busy[end] = task
-            if not busy:
-                return
-            for end in wait(list(busy)):
-                try:
+        answer = None
+        try:
+            for end in self.ends:
+                end.send_bytes(pickled)
+            while True:
+                while idle and (task := next(waiting, None)) is not None:
+                    end = idle.pop()
+                    busy[end] = task
+                    end.send(task)
+                if not busy:
+                    return
+                ready = wait(list(busy))
+                for end in [end for end in busy if end in ready]:
                     answer = end.recv()
-                except EOFError:
-                    process = self.processes[self.ends.index(end)]
-                    process.join()
-                    raise CrewError(f"a worker process was killed (exit code {process.exitcode})") from None
-                if isinstance(answer, Exception):
-                    raise answer
-                task = busy.pop(end)
-                idle.append(end)
-                yield task, answer
+                    if isinstance(answer, Exception):
+                        raise answer
+                    idle.append(end)
+                    yield busy.pop(end), answer
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            if error is answer:
+                raise
+            process = self.processes[self.ends.index(end)]
+            process.join()
+            raise CrewError(f"a worker process was killed (exit code {process.exitcode})") from None
 
     def stop(self) -> None:
         """End all processes, now."""

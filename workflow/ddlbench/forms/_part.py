@@ -47,9 +47,7 @@ class Checked:
     problems: list[str]
 
 
-def pictures(
-    part: Part, source: Source, on_error: str, skipped: dict[str, str]
-) -> Iterator[tuple[Entry, Picture]]:
+def pictures(part: Part, source: Source, on_error: str, skipped: dict[str, str]) -> Iterator[tuple[Entry, Picture]]:
     """The part's pictures, one at a time. Bad ones are put into `skipped`, or raised (`on_error` "stop")."""
     for number, entry in enumerate(part.entries):
         if number % AHEAD == 0:
