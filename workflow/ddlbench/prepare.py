@@ -78,7 +78,7 @@ def write_form(
     # The crew is forked before the source is opened, to stay small, and after the lock is taken, to hold it too.
     with _locked(folder), Crew(workers) as crew:
         source = open_source()
-        in_place = form == "raw" and source.tree is not None
+        root = str(source.tree.absolute()) if form == "raw" and source.tree else None
         entries = {split: source.entries(split) for split in SPLITS}
         for split, listed in entries.items():
             if not listed:
@@ -87,7 +87,7 @@ def write_form(
             dataset,
             form,
             target.FORMAT,
-            str(source.tree.absolute()) if in_place else None,
+            root,
             tuple(source.classes),
             target.LABEL_OFFSET,
             seed,
@@ -197,10 +197,11 @@ def _write_parts(
 def _write_part(form: str, source: Source, work: Path, on_error: str, part: Part) -> Written:
     """In a worker process: one part; an error says of which file it is."""
     try:
-        return sys.modules[form].write(part, source, work, on_error)
+        written: Written = sys.modules[form].write(part, source, work, on_error)
     except OSError as error:
         error.filename = error.filename or str(work / part.name)
         raise
+    return written
 
 
 def _mean_bytes(source: Source, entries: list[Entry]) -> float:

@@ -78,9 +78,12 @@ def _check(task: Task) -> Checked:
     every = max(1, min(DECODE_EVERY, split.images // DECODE_AT_LEAST))
     data = task.manifest.data(task.folder)
     try:
-        return form.check(data, task.name, split.sha256[task.name], task.manifest.classes, every, set(split.skipped))
+        found: Checked = form.check(
+            data, task.name, split.sha256[task.name], task.manifest.classes, every, set(split.skipped)
+        )
     except OSError as error:
         return Checked({}, 0, [f"{task.name}: cannot be read: {error.strerror}"])
+    return found
 
 
 def _names(folder: Path, manifest: Manifest) -> list[str]:
@@ -103,8 +106,8 @@ def _compare_forms(manifests: dict[Path, Manifest]) -> list[str]:
     for folder, manifest in manifests.items():
         other, reference = first.setdefault(manifest.dataset, (folder, manifest))
         for split in SPLITS:
-            counts = (m.splits[split].images_per_class for m in (reference, manifest))
-            problems += _differences(f"{folder}: {split}", *counts, f"{other} has")
+            there, here = (m.splits[split].images_per_class for m in (reference, manifest))
+            problems += _differences(f"{folder}: {split}", there, here, f"{other} has")
     return problems
 
 

@@ -33,32 +33,32 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
 
     Raises BadImage, SourceError (two files of one name; a tree that holds more than its source names), OSError.
     """
-    partial, in_place = _partial(folder, part), source.tree is not None
+    partial, tree = _partial(folder, part), source.tree
     digests: dict[str, str] = {}
     skipped: dict[str, str] = {}
     size = 0
-    if not in_place:
+    if tree is None:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
     for entry, picture in pictures(part, source, on_error, skipped):
         if entry.filename in digests:
             raise SourceError(f"{entry.path}: {part.name}/{entry.filename} is there twice")
         encoded = picture.encoded
-        if in_place:  # as it lies: it cannot be mended
+        if tree:  # as it lies: it cannot be mended
             encoded = Path(entry.path).read_bytes()
         else:
             _write(partial / entry.filename, encoded)
         digests[entry.filename] = sha256(encoded)
         size += len(encoded)
-    if in_place:
+    if tree:
         # The loader reads what lies there: it must be what was read here.
-        for name in files(source.tree / part.name, (key.rpartition("/")[2] for key in skipped)):
+        for name in files(tree / part.name, (key.rpartition("/")[2] for key in skipped)):
             if name not in digests:
-                raise SourceError(f"{source.tree / part.name / name}: is no picture of the data set; remove it")
+                raise SourceError(f"{tree / part.name / name}: is no picture of the data set; remove it")
     name = part.name.partition("/")[2]
     written = Written({name: len(digests)}, size, {f"{part.name}/": _digest(digests.items())}, skipped)
     note(folder, part, written)
-    if not in_place:
+    if tree is None:
         shutil.rmtree(folder / part.name, ignore_errors=True)  # of another policy for bad pictures
         partial.replace(folder / part.name)
     return written

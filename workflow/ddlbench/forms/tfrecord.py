@@ -28,6 +28,7 @@ LABEL_OFFSET = 1  # TF-slim keeps 0 for a background class
 # ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images a shard,
 # but no fewer shards than these (and no shard without an image).
 IMAGES_PER_SHARD = {"train": 1251, "val": 391}
+LOST = -1  # the length of a record that nothing says
 SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not all at the end
 LEAST_SHARDS = {"train": 4, "val": 2}
 
@@ -44,7 +45,9 @@ def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int)
 def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
     """Write `folder/<shard>` and `<shard>.idx` ("offset size" a line). Raises BadImage, SourceError, OSError."""
     path, partial = folder / part.name, _partial(folder, part)
-    digest, labels, skipped, lines, offset = hashlib.sha256(), Counter(), {}, [], 0
+    digest, lines, offset = hashlib.sha256(), [], 0
+    labels: Counter[str] = Counter()
+    skipped: dict[str, str] = {}
     sent = 0  # up to here the disk has been told to write
     with partial.open("wb") as file:
         for entry, picture in pictures(part, source, on_error, skipped):
@@ -133,8 +136,8 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
             if header[8:] != _packed_crc(header[:8]):
                 # The length cannot be believed: the index says where the record ends.
                 damage = "ends early" if len(header) < 12 else "its length's CRC is wrong"
-                length = index[number][1] - 16 if number < len(index) else None
-            body = file.read(length + 4) if length is not None else b""
+                length = max(LOST, index[number][1] - 16) if number < len(index) else LOST
+            body = file.read(length + 4) if length != LOST else b""
             digest.update(body)
             if damage is None and len(body) < length + 4:
                 damage = f"ends early: {length + 4 - len(body)} bytes are missing"
@@ -147,7 +150,7 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
                 problems.append(f"{path.name}: record {number}: {damage}")
             yield None if damage else data
             number, offset = number + 1, offset + len(header) + len(body)
-            if length is None:
+            if length == LOST:
                 while rest := file.read(1 << 20):
                     digest.update(rest)
                 return
