@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from ddlbench import profile, ranks, recipe, registry
+from ddlbench.loaders import _share
 from ddlbench.manifest import Manifest
 from ddlbench.record import RankLog
 from ddlbench.spec import RunSpec
@@ -52,7 +53,7 @@ def train(spec: RunSpec, folder: Path, data: Path | None, facts: dict[str, Any])
 
     log.start("run_start")
     began = perf_counter()
-    steps = -(-images["train"] // spec.global_batch)
+    steps = _share.steps(images["train"], spec.global_batch)
     profiled_step = profile.start(spec, who.rank, folder, steps)
     for epoch in range(spec.epochs):
         log.start("epoch_start", epoch_num=epoch + 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.forms import raw
-from ddlbench.loaders._share import MEAN, STD, share, shuffled
+from ddlbench.loaders._share import MEAN, STD, share, shuffled, steps
 from ddlbench.manifest import Manifest
 
 FORM: str | None = "raw"
@@ -65,7 +65,7 @@ class Batches:
             yield [(self.epoch, index) for index in batch]
 
     def __len__(self) -> int:
-        return -(-self.images // self.spec.global_batch)
+        return steps(self.images, self.spec.global_batch)
 
 
 class Files:
