@@ -37,6 +37,13 @@ class TestControl:
         assert seen == [(n, IMAGES["val"]) for n in controlled(case).correct]
 
 
+@pytest.mark.parametrize("framework", ["ddp", "horovod"])
+def test_synchronised_batch_norm_is_that_of_one_process(run, controlled, framework):
+    """Two ranks normalise by the whole batch, also in the last step, where one of them has no image."""
+    losses = run("synchronised", framework, 2).losses()
+    assert losses == pytest.approx(controlled("synchronised").losses, rel=1e-4)
+
+
 def test_control_would_notice_clipping(controlled):
     """DeepSpeed clips gradient norms at 1.0 unless told otherwise: the runs above must have larger ones."""
     assert max(controlled("plain").gradient_norms) > 2
