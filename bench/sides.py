@@ -1,12 +1,23 @@
-"""Running a side of `overhead.py` or `trainers.py`, and what its ranks measured (`ranks/stopwatch.py`)."""
+"""Sides of `overhead.py` and `trainers.py`: they start together and train in turns, epoch by epoch.
+
+What a shared machine does meanwhile then hits all sides alike: an epoch is compared with the others' that came right
+before or after it. Ranks wait for their turn (`ranks/stopwatch.py`) without using the processor. Where its memory comes
+to lie makes a process some percent faster or slower for all its life, so that more than one start is needed.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import comb
 from pathlib import Path
 from statistics import median
 
@@ -21,46 +32,104 @@ RANKS = Path(__file__).resolve().parent / "ranks"  # what a rank executes
 
 @dataclass(frozen=True)
 class Measured:
-    """`images_per_s`: of the median epoch after the first, by the slowest rank. `cpu_ms`: an image of that epoch, all
-    ranks and their loader processes."""
+    """Of each epoch after the first: images/s by the slowest rank, and CPU-ms an image, all ranks and their loader
+    processes; `loss` as the sides agree."""
 
-    images_per_s: float
-    cpu_ms: float
+    images_per_s: list[float]
+    cpu_ms: list[float]
     loss: float
 
-
-def rival(argv: list[str], folder: Path) -> Measured:
-    """A side whose ranks leave `timed-<rank>.json` in the folder, which is emptied first."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    output(argv)
-    return measured(folder)
+    def __add__(self, later: Measured) -> Measured:
+        """Of two starts."""
+        return Measured(self.images_per_s + later.images_per_s, self.cpu_ms + later.cpu_ms, later.loss)
 
 
-def ours(spec: RunSpec, data: Path, folder: Path, last_steps: int) -> Measured:
+@dataclass(frozen=True)
+class Side:
+    """How a side is started. Its ranks leave `timed-<rank>.json` in the folder; `loss` reads what they leave out."""
+
+    argv: list[str]
+    folder: Path
+    loss: Callable[[], float] | None = None
+
+
+def ours(spec: RunSpec, data: Path, folder: Path, last_steps: int) -> Side:
     """The run by ddlbench; `loss` is the mean of so many last steps, of its record."""
-    shutil.rmtree(folder, ignore_errors=True)
     run = ["python", "-m", "ddlbench.run", "--spec", spec.to_json(), "--folder", str(folder)]
     program = ("python", str(RANKS / "ddlbench_rank.py"))
-    output([*run, "--manifest", str(data / "manifest.json"), "--", *launch.command(spec, MACHINE, program)])
-    steps = pq.read_table(folder / "steps.parquet").to_pandas()
-    loss = steps.groupby("step").loss.sum()  # over ranks
-    return measured(folder, float(loss.tail(last_steps).mean()))
+    argv = [*run, "--manifest", str(data / "manifest.json"), "--", *launch.command(spec, MACHINE, program)]
+
+    def loss() -> float:
+        steps = pq.read_table(folder / "steps.parquet").to_pandas()
+        return float(steps.groupby("step").loss.sum().tail(last_steps).mean())  # the sum over ranks
+
+    return Side(argv, folder, loss)
 
 
-def measured(folder: Path, loss: float | None = None) -> Measured:
-    """What the ranks left in the folder; `loss` in place of their mean."""
-    ranks = [json.loads(path.read_text()) for path in folder.glob("timed-*.json")]
+def train(sides: Sequence[Side], workers: int, scratch: Path, starts: int) -> list[Measured]:
+    """Let all sides train in turns, from so many starts, of which each has another side begin."""
+    found: dict[int, Measured] = {}
+    for start in range(starts):
+        order = [(number + start) % len(sides) for number in range(len(sides))]
+        for number, now in zip(order, _train([sides[n] for n in order], workers, scratch), strict=True):
+            found[number] = found[number] + now if number in found else now
+    return [found[number] for number in range(len(sides))]
+
+
+def _train(sides: Sequence[Side], workers: int, scratch: Path) -> list[Measured]:
+    """One start. An error of a side ends the benchmark, with what it printed."""
+    turns = scratch / "turns"
+    shutil.rmtree(turns, ignore_errors=True)
+    turns.mkdir()
+    held = []  # what was written into a pipe is lost when nobody has it open
+    for side in range(len(sides)):
+        for rank in range(workers):
+            os.mkfifo(turns / f"{side}-{rank}")
+            held.append(os.open(turns / f"{side}-{rank}", os.O_RDWR))
+            if side == 0:
+                os.write(held[-1], b"!")
+    started = []
+    for number, side in enumerate(sides):
+        shutil.rmtree(side.folder, ignore_errors=True)
+        side.folder.mkdir(parents=True)
+        turn = {"BENCH_TURNS": str(turns), "BENCH_SIDE": str(number), "BENCH_SIDES": str(len(sides))}
+        with (turns / f"{number}.log").open("w") as log:
+            environment = os.environ | turn
+            started.append(subprocess.Popen(side.argv, env=environment, stdout=log, stderr=log, start_new_session=True))
+    try:
+        while any(process.poll() is None for process in started):
+            for number, process in enumerate(started):
+                if process.poll():
+                    output = (turns / f"{number}.log").read_text()
+                    sys.exit(f"{sides[number].argv}\n{output}\nexit code {process.returncode}")
+            time.sleep(0.5)
+    finally:
+        for process in started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM if process.poll() is None else signal.SIGKILL)
+            process.wait()
+        for pipe in held:
+            os.close(pipe)
+    return [measured(side) for side in sides]
+
+
+def measured(side: Side) -> Measured:
+    """What the ranks of a side left in its folder."""
+    ranks = [json.loads(path.read_text()) for path in side.folder.glob("timed-*.json")]
     images = sum(rank["images"] for rank in ranks)
     wall_s = [max(seconds) for seconds in zip(*(rank["wall_s"] for rank in ranks), strict=True)]
     cpu_s = [sum(seconds) for seconds in zip(*(rank["cpu_s"] for rank in ranks), strict=True)]
-    loss = sum(rank["loss"] for rank in ranks) / len(ranks) if loss is None else loss
-    return Measured(images / median(wall_s[1:]), 1e3 * median(cpu_s[1:]) / images, loss)
+    loss = side.loss() if side.loss else sum(rank["loss"] for rank in ranks) / len(ranks)
+    return Measured([images / s for s in wall_s[1:]], [1e3 * s / images for s in cpu_s[1:]], loss)
 
 
-def output(argv: list[str]) -> str:
-    """What a command prints; its errors end the benchmark."""
-    done = subprocess.run(argv, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{argv}\n{done.stdout}\n{done.stderr}\nexit code {done.returncode}")
-    return done.stdout
+def spread(ratios: Sequence[float]) -> str:
+    """The median, and between which two of the values the true one lies with 95 % confidence, however they are
+    distributed (order statistics: Conover 1999, Practical Nonparametric Statistics, section 3.2)."""
+    ordered, n = sorted(ratios), len(ratios)
+    beyond, total = 0, 0.0
+    while beyond < n // 2 and total + comb(n, beyond) / 2**n <= 0.025:
+        total += comb(n, beyond) / 2**n
+        beyond += 1
+    low, high = max(0, beyond - 1), min(n - 1, n - beyond)
+    return f"{median(ordered):5.3f} ({ordered[low]:5.3f}..{ordered[high]:5.3f})"

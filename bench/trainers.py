@@ -3,12 +3,12 @@
 `train.py` and PyTorch's ImageNet example, both written anew after their published recipes (`ranks/`).
 
 `python bench/trainers.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet) and has the three sides train
-the same model from the same weights on them, turn by turn: batch, optimizer, learning rate, augmentation (random
-resized crop, flip, normalise), ranks, torch threads and loader processes are the same; the order of pictures and what
-crops are drawn are each side's own. Prints images/s of the training part of the median epoch after the first (slowest
-rank), CPU-ms an image of the same epochs (ranks and their loader processes: it hardly moves where others use the
-machine), and the mean loss of the last epoch. Exits with 1 if ddlbench's images/s are below a rival's, or if a side did
-not train like the others. Run it on a machine that does nothing else.
+the same model from the same weights on them, at the same time and epoch by epoch in turns: batch, optimizer, learning
+rate, augmentation (random resized crop, flip, normalise), ranks, torch threads and loader processes are the same; the
+order of pictures and what crops are drawn are each side's own. Prints images/s of the training part of epochs after the
+first (slowest rank), CPU-ms an image of the same epochs (ranks and their loader processes), and the mean loss of the
+last epoch. Exits with 1 if ddlbench's images/s are below a rival's, or if a side did not train like the others. Run it
+on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -27,7 +28,7 @@ from ddlbench.prepare import prepare
 from ddlbench.source import Place
 from ddlbench.spec import RunSpec
 from ddlbench.study import load_recipe
-from sides import MACHINE, RANKS, Measured, ours, rival
+from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
 
 LIMIT = 1.0  # images/s of ddlbench over images/s of each rival, at least
 RIVALS = {"timm train.py": "timm_train.py", "PyTorch example": "imagenet_example.py"}
@@ -72,7 +73,7 @@ def run_spec(a: argparse.Namespace) -> RunSpec:
     )
 
 
-def theirs(program: str, spec: RunSpec, data: Path, folder: Path) -> Measured:
+def theirs(program: str, spec: RunSpec, data: Path, folder: Path) -> Side:
     """A rival makes the run, started as its documentation says: by torchrun, with as many threads as ours."""
     settings = {
         "data": str(data),
@@ -91,14 +92,14 @@ def theirs(program: str, spec: RunSpec, data: Path, folder: Path) -> Measured:
     }
     given = launch.environment(spec, MACHINE)
     threads = [f"{name}={given[name]}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
-    command = launch.torchrun(spec.workers, ("python", str(RANKS / program), json.dumps(settings)))
-    return rival(["env", *threads, *command], folder)
+    command = launch.torchrun(spec, ("python", str(RANKS / program), json.dumps(settings)))
+    return Side(["env", *threads, *command], folder)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each side has its turn")
-    parser.add_argument("--epochs", type=int, default=4, help="the first is not counted")
+    parser.add_argument("--starts", type=int, default=3, help="of all sides")
+    parser.add_argument("--epochs", type=int, default=7, help="of each start; the first is not counted")
     parser.add_argument("--images", type=int, default=1280, help="training pictures, made for this")
     parser.add_argument("--model", default="resnet18", help="a name that timm knows")
     parser.add_argument("--size", type=int, default=64, help="pixels a side")
@@ -113,48 +114,36 @@ def main() -> None:
         parser.error("--images: a multiple of the batch of all ranks, so that no side drops or repeats pictures")
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     spec = run_spec(a)
-    names = [OURS, *RIVALS]
-    results: dict[str, list[Measured]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as scratch:
-        data = (a.data or Path(scratch)) / "raw"
+        data, folder = (a.data or Path(scratch)) / "raw", Path(scratch, "runs")
         place = Place(f"train={a.images},val={CLASSES},classes={CLASSES}", data.parent / "fetched")
-        prepare("synthetic-imagenet", "raw", data, place=place, workers=len(os.sched_getaffinity(0)))
-        folder = Path(scratch) / "run"
-        for number in range(a.rounds):
-            for name in names[number % 3 :] + names[: number % 3]:
-                if name == OURS:
-                    measured = ours(spec, data, folder, a.images // spec.global_batch)
-                else:
-                    measured = theirs(RIVALS[name], spec, data, folder)
-                results[name].append(measured)
-            print(f"round {number + 1} of {a.rounds} is done", file=sys.stderr, flush=True)
+        with redirect_stdout(sys.stderr):
+            prepare("synthetic-imagenet", "raw", data, place=place, workers=len(os.sched_getaffinity(0)))
+        sides = [ours(spec, data, folder / "ours", a.images // spec.global_batch)]
+        sides += [theirs(program, spec, data, folder / program) for program in RIVALS.values()]
+        found = train(sides, a.workers, Path(scratch), a.starts)
     print(
         f"{a.model}, {a.size} pixels, {a.images} JPEGs, {a.workers} ranks, {a.batch_per_worker} images a rank, "
-        f"{a.threads} loader processes a rank, {a.epochs} epochs, {a.rounds} rounds"
+        f"{a.threads} loader processes a rank, {a.starts} x {a.epochs - 1} epochs"
     )
-    sys.exit(not report(results))
+    sys.exit(not report(dict(zip([OURS, *RIVALS], found, strict=True))))
 
 
-def report(results: dict[str, list[Measured]]) -> bool:
+def report(results: dict[str, Measured]) -> bool:
     """Print the tables; False if a limit is broken."""
-    print(f"{'':16} {'images/s':>9} {'min..max':>14} {'CPU-ms an image':>16} {'min..max':>14}  loss, last epoch")
-    for name, measured in results.items():
-        rates, costs = [m.images_per_s for m in measured], [m.cpu_ms for m in measured]
-        losses = " ".join(f"{loss:.3f}" for loss in sorted({m.loss for m in measured}))
-        print(
-            f"{name:16} {median(rates):9.1f} {min(rates):6.1f}..{max(rates):6.1f}"
-            f" {median(costs):16.2f} {min(costs):6.2f}..{max(costs):6.2f}  {losses}"
-        )
-    good = True
+    print(f"{'':16} {'images/s':>9} {'CPU-ms an image':>16}  loss, last epoch")
+    for name, m in results.items():
+        print(f"{name:16} {median(m.images_per_s):9.1f} {median(m.cpu_ms):16.2f}  {m.loss:.3f}")
+    good, mine = True, results[OURS]
     for name in RIVALS:
-        pairs = list(zip(results[OURS], results[name], strict=True))
-        ratios = [mine.images_per_s / other.images_per_s for mine, other in pairs]
-        cost = median(other.cpu_ms / mine.cpu_ms for mine, other in pairs)
-        fast = median(ratios) >= LIMIT
-        alike = all(abs(mine.loss - other.loss) <= LOSS_TOLERANCE * other.loss for mine, other in pairs)
+        other = results[name]
+        rates = [a / b for a, b in zip(mine.images_per_s, other.images_per_s, strict=True)]
+        costs = [b / a for a, b in zip(mine.cpu_ms, other.cpu_ms, strict=True)]
+        fast = median(rates) >= LIMIT
+        alike = abs(mine.loss - other.loss) <= LOSS_TOLERANCE * other.loss
         print(
-            f"{OURS} / {name}: {median(ratios):.3f} in images/s ({min(ratios):.3f}..{max(ratios):.3f}, limit {LIMIT}), "
-            f"{cost:.3f} in images a CPU-s{'' if fast else '  BELOW THE LIMIT'}{'' if alike else '  LOSSES DIFFER'}"
+            f"{OURS} / {name}: images/s {spread(rates)}, limit {LIMIT}; images a CPU-s {spread(costs)}"
+            f"{'' if fast else '  BELOW THE LIMIT'}{'' if alike else '  LOSSES DIFFER'}"
         )
         good &= fast and alike
     return good

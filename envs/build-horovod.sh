@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Build Horovod 0.28.1 from its source release against the torch of the given Python, and install it.
-# Usage: envs/build-horovod.sh .venv/bin/python      (environment: HOROVOD_GPU_OPERATIONS=NCCL on a GPU cluster,
-# HOROVOD_WITH_MPI=1 with MPI; the defaults here are Gloo only.) About 5 minutes on 2 cores; the wheel is cached,
-# keyed on Python, torch and options, in ${XDG_CACHE_HOME:-~/.cache}/ddlbench.
+# Usage: envs/build-horovod.sh .venv/bin/python      (environment: HOROVOD_GPU_OPERATIONS=NCCL on a GPU cluster.)
+# With Gloo, and with MPI too where mpicc is on the path (controller mpi, Adasum); HOROVOD_WITHOUT_MPI=1 leaves it out.
+# About 5 minutes on 2 cores; the wheel is cached, keyed on Python, torch and options, in
+# ${XDG_CACHE_HOME:-~/.cache}/ddlbench.
 # Why not `pip install horovod`: 0.28.1 exists as source only and asks for C++14 where torch's headers want C++17.
 set -euo pipefail
 python=$(realpath -s "$1")
@@ -10,7 +11,12 @@ version=0.28.1
 sha256=92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0
 
 export HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
-if [ -z "${HOROVOD_WITH_MPI:-}" ]; then export HOROVOD_WITHOUT_MPI=1; fi
+if [ -z "${HOROVOD_WITHOUT_MPI:-}" ] && command -v mpicc >/dev/null; then
+    export HOROVOD_WITH_MPI=1
+else
+    export HOROVOD_WITHOUT_MPI=1
+    unset HOROVOD_WITH_MPI
+fi
 export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS="-j$(nproc)"
 
 tag=$("$python" -c 'import sys, platform, torch; print(f"cp{sys.version_info.major}{sys.version_info.minor}-torch{torch.__version__}-{platform.machine()}-glibc{platform.libc_ver()[1]}")')
@@ -34,4 +40,5 @@ if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     rm -rf "$cache"
     mv "$work/wheel" "$cache"
 fi
-"$python" -m pip install -q --no-deps "$cache"/horovod-*.whl
+# Forced: it may be there with other options, under the same version.
+"$python" -m pip install -q --no-deps --force-reinstall "$cache"/horovod-*.whl

@@ -1,4 +1,8 @@
-"""What every side of `overhead.py` and `trainers.py` is measured with: a rank's wall and CPU time of each epoch."""
+"""What every side of `overhead.py` and `trainers.py` is measured with: a rank's wall and CPU time of each epoch.
+
+Sides take turns: a rank begins an epoch when that of the side before it has come to the end of all that belongs to
+its own (validation too), and has no more to do than to wait. `sides.py` made the pipes.
+"""
 
 import json
 import os
@@ -8,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ddlbench import ranks
+
 
 class Stopwatch:
     """Seconds of the training part of one rank's epochs."""
@@ -15,10 +21,15 @@ class Stopwatch:
     def __init__(self) -> None:
         self.wall_s: list[float] = []
         self.cpu_s: list[float] = []
+        side, sides = int(os.environ["BENCH_SIDE"]), int(os.environ["BENCH_SIDES"])
+        self._mine, self._next = (_pipe(number) for number in (side, (side + 1) % sides))
 
     @contextmanager
     def epoch(self) -> Iterator[None]:
         """Around the training part of an epoch: all that is done from asking for its first batch on."""
+        if self.wall_s:
+            os.write(self._next, b"!")
+        os.read(self._mine, 1)
         wall, cpu = time.perf_counter(), cpu_s()
         yield
         self.wall_s.append(time.perf_counter() - wall)
@@ -26,8 +37,13 @@ class Stopwatch:
 
     def write(self, folder: str | Path, rank: int, images: int, loss: float | None = None) -> None:
         """For `sides.py`. `images`: of this rank, an epoch; `loss`: of the last step or epoch, as the sides agree."""
+        os.write(self._next, b"!")
         result = {"wall_s": self.wall_s, "cpu_s": self.cpu_s, "images": images, "loss": loss}
         (Path(folder) / f"timed-{rank}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def _pipe(side: int) -> int:
+    return os.open(Path(os.environ["BENCH_TURNS"], f"{side}-{rank()}"), os.O_RDWR)
 
 
 def cpu_s() -> float:
@@ -49,4 +65,4 @@ def cpu_clock(pid: int) -> int:
 
 def rank() -> int:
     """This process's, from its launcher's variables."""
-    return int(os.environ.get("HOROVOD_RANK") or os.environ["RANK"])
+    return ranks.number()

@@ -1,6 +1,6 @@
 """One rank of a launch that drives a framework's engine through many small trainings; `test_frameworks.py` asserts.
 
-    <launcher> python -m tests.contract.engine_probe <folder> <framework> first|resumed
+    <launcher> python -m tests.contract.engine_probe <folder> first|resumed <case> ...
 
 `first` takes all steps of every case and saves a state on the way; `resumed` are other processes, which
 load it and take the rest. Each case leaves `<case>-<first|resumed>-<rank>.pt`.
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ddlbench import models, registry
+from ddlbench import models, ranks, registry
 from ddlbench.clock import Clock
 from ddlbench.recipe import build_optimizer
 from ddlbench.spec import RunSpec
@@ -31,6 +31,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": "sgd", "base_lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3},
     "adamw": {"optimizer": "adamw", "base_lr": 1e-3, "weight_decay": 0.05},
 }
+RECIPES["plain-sgd"] = {"optimizer": "sgd", "base_lr": 0.05, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
 RECIPES["clip"] = RECIPES["sgd"] | {"clip_norm": 0.1}
 RECIPES["accumulate"] = RECIPES["sgd"] | {"accumulation": 2}
 RECIPES["adamw-accumulate-clip"] = RECIPES["adamw"] | {"accumulation": 2, "clip_norm": 0.1}
@@ -58,6 +59,11 @@ class Case:
     save_at: int = SAVE_AT
 
     @property
+    def launch(self) -> tuple[str, Any]:
+        """Cases of one launch have this in common."""
+        return self.adapter, self.options.get("controller")
+
+    @property
     def name(self) -> str:
         return f"{self.variant}-{self.recipe}-{self.model}".replace("/", "")
 
@@ -73,6 +79,7 @@ MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("ddp", "ddp-view", {"gradient_as_bucket_view": True, "bucket_mb": 0.01}),
     ("ddp", "ddp-static", {"static_graph": True}),
     ("horovod", "horovod-fp16", {"compression": "fp16"}),
+    ("horovod", "horovod-mpi", {"controller": "mpi"}),
     ("deepspeed", "offload1", {"zero_stage": 1, "offload": "optimizer"}),
     ("deepspeed", "offload2", {"zero_stage": 2, "offload": "optimizer"}),
     ("deepspeed", "offload3", {"zero_stage": 3, "offload": "optimizer"}),
@@ -108,6 +115,8 @@ def _cases() -> list[Case]:
         cases.append(Case("deepspeed", f"dropping{stage}", "adamw", "vit", dropping | {"zero_stage": stage}, LONG))
     dropping |= {"zero_stage": 0}
     cases.append(Case("deepspeed", "dropping-parts", "accumulate", "vit", dropping))
+    adasum = {"controller": "mpi", "reduction": "adasum"}
+    cases += [Case("horovod", "adasum", recipe, options=adasum) for recipe in ("plain-sgd", "adamw", "accumulate")]
     cases.append(Case("deepspeed", "tables", "sgd", options={"flops_profiler": True, "comms_logger": True}))
     return cases
 
@@ -259,14 +268,13 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    folder, adapter, phase = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    folder, phase, *wanted = Path(sys.argv[1]), *sys.argv[2:]
     torch.set_num_threads(1)
     (folder / phase).mkdir(exist_ok=True)
     os.environ["DDLBENCH_FOLDER"] = str(folder / phase)
-    rank = int(os.environ.get("RANK") or os.environ["HOROVOD_RANK"])
-    framework = registry.member("frameworks", adapter)
+    rank = ranks.number()
+    framework = registry.member("frameworks", CASES[wanted[0]].adapter)
     framework.start("cpu")
-    wanted = sys.argv[4:] or [name for name, case in CASES.items() if case.adapter == adapter]
     for name in wanted:
         result = drive(CASES[name], rank, folder, phase == "resumed")
         torch.save(result, folder / f"{name}-{phase}-{rank}.pt")

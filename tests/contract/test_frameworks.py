@@ -51,12 +51,12 @@ def results(folder: Path) -> Callable[..., Results]:
     """`results(case's name, phase)`: what each rank left."""
 
     @cache
-    def launched(adapter: str, phase: str) -> None:
+    def launched(alike: tuple[str, str | None], phase: str) -> None:
         if phase == "resumed":
-            launched(adapter, "first")
-        case = next(case for case in CASES.values() if case.adapter == adapter)
-        program = ("python", "-m", "tests.contract.engine_probe", str(folder), adapter, phase)
-        argv = launch.command(probe.spec_of(case), load_machine("local"), program)
+            launched(alike, "first")
+        cases = {name: case for name, case in CASES.items() if case.launch == alike}
+        program = ("python", "-m", "tests.contract.engine_probe", str(folder), phase, *cases)
+        argv = launch.command(probe.spec_of(next(iter(cases.values()))), load_machine("local"), program)
         paths = [str(ROOT / "workflow"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PATH": path, "OMP_NUM_THREADS": "1"}
@@ -66,10 +66,19 @@ def results(folder: Path) -> Callable[..., Results]:
         assert done.returncode == 0, done.stdout[-5000:]
 
     def read(name: str, phase: str = "first") -> Results:
-        launched(CASES[name].adapter, phase)
+        if CASES[name].options.get("controller") == "mpi" and not built_with_mpi():
+            pytest.skip("Horovod was built without MPI: apt-get install libopenmpi-dev, then envs/build-horovod.sh")
+        launched(CASES[name].launch, phase)
         return [torch.load(folder / f"{name}-{phase}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
 
     return read
+
+
+@cache
+def built_with_mpi() -> bool:
+    import horovod.torch as hvd
+
+    return bool(hvd.mpi_built())
 
 
 def mean_losses(of_ranks: Results) -> list[float]:
@@ -130,6 +139,35 @@ def test_all_frameworks_train_the_same(results, name):
             torch.testing.assert_close(mine["weights"][key], value, atol=0.0 if exact else weight, rtol=0.0)
 
 
+def adasum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """What arXiv:2006.02924 makes of two updates of one layer: each without half of its part along the other."""
+    product = (a * b).sum()
+    return (1 - product / (2 * a.square().sum())) * a + (1 - product / (2 * b.square().sum())) * b
+
+
+def test_adasum_is_the_papers(results):
+    """Two ranks' own steps of plain SGD, combined layer by layer, against one process that does so by hand."""
+    name = name_of("adasum", "plain-sgd")
+    spec, net = probe.spec_of(CASES[name]), probe.model_of("lenet")
+    losses: list[list[float]] = [[] for _ in range(RANKS)]
+    for step in range(STEPS):
+        rate, gradients = spec.recipe.base_lr * (1 - step / 100), []
+        for rank in range(RANKS):
+            x, y = probe.batch_of(rank, step)
+            loss = F.cross_entropy(net(x), y)
+            gradients.append(torch.autograd.grad(loss, list(net.parameters())))
+            losses[rank].append(float(loss.detach()))
+        with torch.no_grad():
+            for p, *of_ranks in zip(net.parameters(), *gradients, strict=True):
+                p -= adasum(*(rate * g for g in of_ranks))
+    for rank, result in enumerate(results(name)):
+        assert result["losses"] == pytest.approx(losses[rank], abs=1e-5)
+        for key, value in net.state_dict().items():
+            torch.testing.assert_close(result["weights"][key], value, atol=1e-5, rtol=0.0)
+    mean = mean_losses(results(name_of("ddp", "sgd")))
+    assert mean_losses(results(name))[-1] != pytest.approx(mean[-1], abs=1e-3)  # else it might be the average
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_resumed_run_is_the_run(results, name):
     """Other processes, from tensors and numbers that torch loads with weights_only."""
@@ -172,6 +210,7 @@ HELD = {
     "ddp-static": (4, 8, 8),
     "horovod": (4, 4, 8),
     "horovod-fp16": (4, 4, 8),
+    "horovod-mpi": (4, 4, 8),
     "zero0": (4, 4, 8),
     "zero1": (4, 2, 6),  # half of two moments and of the parameters that the optimizer updates
     "zero2": (4, 2, 6),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ddlbench import bill, registry
+from ddlbench import bill, plan_table, registry
 from ddlbench.config import CONFIG, ConfigError
 from ddlbench.estimate import ANOTHER, ONE_RUN, Estimator, Measured, read_measured, read_published
 from ddlbench.machine import Machine, load_machine
@@ -304,7 +304,7 @@ def test_a_measured_study_pays_for_the_epochs_that_it_trains(paper: Plan, tmp_pa
 def test_what_is_printed_fits_a_screen(paper: Plan, demo: Plan, tmp_path: Path) -> None:
     for plan in (paper, demo):
         table = bill_of(plan, tmp_path)
-        text = bill.lines(plan, table, bill.data(plan, {}), 1e9)
+        text = plan_table.lines(plan, table, bill.data(plan, {}), 1e9)
         assert len(text) <= 40
         assert max(map(len, text)) <= 140
         total = next(line for line in text if line.startswith("total"))
@@ -392,11 +392,11 @@ def test_the_bill_needs_nothing_but_python(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from ddlbench import bill, machine, plan, study
+from ddlbench import bill, machine, plan, plan_table, study
 s, m = study.load_study("aach2023"), machine.load_machine("juwels-booster")
 images = bill.images(s, m, {})
 p = plan.make_plan(s, m, None, images)
-bill.lines(p, bill.rows(p, images, Path(sys.argv[1])), bill.data(p, {}), 1.0)
+plan_table.lines(p, bill.rows(p, images, Path(sys.argv[1])), bill.data(p, {}), 1.0)
 heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "pandas", "pyarrow", "PIL"}
 print(" ".join(sorted(heavy & set(sys.modules))))
 """

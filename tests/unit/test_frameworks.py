@@ -43,12 +43,16 @@ def test_nothing_is_refused_by_default(adapter, accumulation, clip_norm, optimiz
     assert registry.member("frameworks", adapter).refuses(spec(adapter, **recipe)) is None
 
 
+ADASUM = {"reduction": "adasum", "controller": "mpi"}
 DROPPING = {"progressive_layer_dropping": True}
 # framework, options, what is special about the run, what the refusal says, and what would be allowed in its place.
 REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str, dict[str, Any]]] = [
     ("ddp", {"static_graph": True}, {"accumulation": 2}, "static_graph", {"accumulation": 1}),
     ("fsdp", {"channels_last": True}, {}, "channels_last", {"options": {}}),
-    ("horovod", {"reduction": "adasum"}, {}, "reduction", {"options": {"reduction": "average"}}),
+    ("horovod", {"reduction": "adasum"}, {}, "reduction", {"options": ADASUM}),
+    ("horovod", ADASUM, {"workers": 6}, "reduction", {"workers": 8}),
+    ("horovod", ADASUM, {"clip_norm": 1.0}, "reduction", {"clip_norm": None}),
+    ("horovod", ADASUM, {"precision": "fp16"}, "reduction", {"precision": "bf16"}),
     ("deepspeed", {"offload": "optimizer"}, {}, "offload", {"options": {"offload": "optimizer", "zero_stage": 1}}),
     (
         "deepspeed",
@@ -118,12 +122,22 @@ def test_what_cannot_be_trained_is_refused_by_the_options_name(adapter, options,
 
 def test_horovods_options_are_variables():
     machine = replace(load_machine("local"), environment=(("GLOO_SOCKET_IFNAME", "ib0"),))
-    run = spec("horovod", options={"fusion_threshold_mb": 2, "cycle_time_ms": 0.5})
+    run = spec("horovod", options={"fusion_threshold_mb": 2, "cycle_time_ms": 0.5, "controller": "mpi"})
     assert registry.member("frameworks", "horovod").environment(run, machine) == {
+        "HOROVOD_CONTROLLER": "mpi",
+        "HOROVOD_CPU_OPERATIONS": "mpi",
         "HOROVOD_FUSION_THRESHOLD": "2097152",
         "HOROVOD_CYCLE_TIME": "0.5",
         "HOROVOD_GLOO_IFACE": "ib0",
     }
+
+
+@pytest.mark.parametrize("controller", ["gloo", "mpi"])
+def test_horovods_ranks_are_started_by_what_they_meet_by(controller):
+    argv = registry.member("frameworks", "horovod").local_launcher(
+        spec("horovod", workers=2, options={"controller": controller}), ("python", "x.py")
+    )
+    assert argv == ["horovodrun", f"--{controller}", "-np", "2", "-H", "localhost:2", "python", "x.py"]
 
 
 def test_layers_are_kept_as_often_as_the_paper_says():

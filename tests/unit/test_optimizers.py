@@ -29,7 +29,7 @@ def net() -> nn.Module:
 
 
 def build(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    return optimizers.build(recipe, optimizers.groups(recipe, model), "cpu")
+    return optimizers.build(recipe, optimizers.groups(recipe, model))
 
 
 def one(value: list[float], gradients: list[list[float]], rates: list[float], **recipe: Any) -> list[float]:

@@ -222,7 +222,10 @@ def test_each_framework_starts_its_ranks_on_one_machine(
     spec = pick(demo, framework=framework, workers=workers, loader="native")
     own = {
         "deepspeed": ["DS_ACCELERATOR=cpu"],
-        "horovod": ["HOROVOD_FUSION_THRESHOLD=134217728", "HOROVOD_CYCLE_TIME=1"],
+        "horovod": [
+            *("HOROVOD_CONTROLLER=gloo", "HOROVOD_CPU_OPERATIONS=gloo"),
+            *("HOROVOD_FUSION_THRESHOLD=134217728", "HOROVOD_CYCLE_TIME=1"),
+        ],
     }
     threads = ["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]
     threads += ["MALLOC_MMAP_THRESHOLD_=33554432", "MALLOC_TRIM_THRESHOLD_=1073741824"]

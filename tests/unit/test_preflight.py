@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench import launch, preflight, prepare, scout
+from ddlbench import judge, launch, preflight, prepare, scout
 from ddlbench.machine import load_machine
 from ddlbench.plan import Plan, make_plan
 from ddlbench.study import load_study
@@ -87,7 +87,7 @@ def test_one_machine_tries_two_workers_at_most() -> None:
 
 
 def test_a_machine_as_promised_has_no_problem(ranks: Facts, promised: dict[str, Any]) -> None:
-    assert preflight.judge(ranks, promised) == []
+    assert judge.judge(ranks, promised) == []
 
 
 # One thing is wrong: (what to set, in which ranks, is it an error, what is said).
@@ -224,8 +224,8 @@ def test_what_is_wrong_is_said_once(
     for rank in where:
         for key, value in copy.deepcopy(changes).items():
             ranks[rank][key] = ranks[rank][key] | value if key == "versions" else value
-    problems = preflight.judge(ranks, promised)
-    assert preflight.Problem(error, said) in problems, problems
+    problems = judge.judge(ranks, promised)
+    assert judge.Problem(error, said) in problems, problems
     # Another GPU is a difference between ranks as well.
     assert len(problems) == (2 if "gpu_name" in said else 1), problems
 
@@ -233,7 +233,7 @@ def test_what_is_wrong_is_said_once(
 def test_different_gpus_are_a_warning_where_none_is_promised(ranks: Facts, promised: dict[str, Any]) -> None:
     for facts in ranks[4:]:
         facts["gpu"] |= {"name": "NVIDIA H100"}
-    (problem,) = preflight.judge(ranks, promised | {"gpu_name": None})
+    (problem,) = judge.judge(ranks, promised | {"gpu_name": None})
     assert not problem.error
     assert problem.text.endswith("NVIDIA A100-SXM4-40GB on node1; NVIDIA H100 on node2")
 
@@ -241,33 +241,33 @@ def test_different_gpus_are_a_warning_where_none_is_promised(ranks: Facts, promi
 def test_ranks_that_share_cores(ranks: Facts, promised: dict[str, Any]) -> None:
     for facts in ranks:
         facts["cores"] = list(range(12))
-    assert [str(p) for p in preflight.judge(ranks, promised)] == [
+    assert [str(p) for p in judge.judge(ranks, promised)] == [
         f"warning: 4 ranks on {host} share 12 cores; promised were 48" for host in ("node1", "node2")
     ]
 
 
 def test_ranks_that_say_nothing(ranks: Facts, promised: dict[str, Any]) -> None:
-    (unseen,) = preflight.judge(ranks[:4], promised)
-    assert unseen == preflight.Problem(True, "ranks 4, 5, 6, 7 left no word (on node2): they do not see this folder")
+    (unseen,) = judge.judge(ranks[:4], promised)
+    assert unseen == judge.Problem(True, "ranks 4, 5, 6, 7 left no word (on node2): they do not see this folder")
     for facts in ranks:
         facts["met"] = None
-    (lost,) = preflight.judge(ranks[:4], promised)
+    (lost,) = judge.judge(ranks[:4], promised)
     assert lost.text == "ranks 4, 5, 6, 7 left no word: they did not start, or do not see this folder"
-    (none,) = preflight.judge([], promised)
+    (none,) = judge.judge([], promised)
     assert none.error
 
 
 def test_ranks_on_one_node_instead_of_two(ranks: Facts, promised: dict[str, Any]) -> None:
     for facts in ranks:
         facts["host"] = "node1"
-    problems = [p.text for p in preflight.judge(ranks, promised)]
+    problems = [p.text for p in judge.judge(ranks, promised)]
     assert "ranks run on 1 node; promised were 2" in problems
 
 
 def test_errors_come_first(ranks: Facts, promised: dict[str, Any]) -> None:
     ranks[0]["cores"] = [0]
     ranks[0]["lacks"] = ["torch"]
-    assert [p.error for p in preflight.judge(ranks, promised)] == [True, False]
+    assert [p.error for p in judge.judge(ranks, promised)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_errors_come_first(ranks: Facts, promised: dict[str, Any]) -> None:
     ],
 )
 def test_interfaces_are_named_as_the_libraries_read_them(environment: dict[str, str], absent: list[str]) -> None:
-    assert list(preflight._absent_interfaces(["lo", "eth0", "ib0"], environment)) == absent
+    assert list(judge._absent_interfaces(["lo", "eth0", "ib0"], environment)) == absent
 
 
 # Measuring

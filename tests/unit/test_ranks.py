@@ -16,7 +16,8 @@ SRUN = {
 
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "HOROVOD_RANK", "SLURM_PROCID", "TORCHELASTIC_RUN_ID"):
+    mine = [name for names in ranks.LAUNCHERS for name in names]
+    for name in (*mine, "SLURM_PROCID", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -37,6 +38,15 @@ def test_srun_variables_are_translated() -> None:
 def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
+    assert ranks.here(2) == ranks.Rank(1, 2, 1)
+
+
+def test_mpirun_within_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher's own words go before SLURM's, which say of all its ranks that they are the job's first."""
+    said = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    for name, value in (SRUN | {"SLURM_PROCID": "0"} | said).items():
+        monkeypatch.setenv(name, value)
+    assert ranks.number() == 1
     assert ranks.here(2) == ranks.Rank(1, 2, 1)
 
 

@@ -107,7 +107,7 @@ def _count(number: int, noun: str) -> str:
 
 def _launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
     if machine.launcher == "local":
-        argv: list[str] = registry.member("frameworks", spec.adapter).local_launcher(spec.workers, program)
+        argv: list[str] = registry.member("frameworks", spec.adapter).local_launcher(spec, program)
         return argv
     # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then starts fewer
     # ranks without an error.
@@ -124,7 +124,7 @@ def _launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[s
     return [*argv, *program]
 
 
-def torchrun(workers: int, program: tuple[str, ...]) -> list[str]:
+def torchrun(spec: Ranks, program: tuple[str, ...]) -> list[str]:
     """PyTorch's launcher on one machine, with a free port of its own; for every framework on torch.distributed."""
     assert program[:1] == ("python",), program
-    return ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}", *program[1:]]
+    return ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={spec.workers}", *program[1:]]

@@ -1,4 +1,4 @@
-"""Who am I? A rank's place in the world, from its launcher's variables: torchrun, horovodrun or srun.
+"""Who am I? A rank's place in the world, from its launcher's variables: torchrun, horovodrun, Open MPI's or srun.
 
 Under srun no launcher speaks for the framework: the SLURM variables are translated, and rank 0 hosts Horovod's
 rendezvous. See `launch.py` for how ranks are started.
@@ -13,6 +13,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# Rank, world and rank on the node, as launchers say them; the first that is there is true.
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+)
 # Set beside the variables made from SLURM's, which would otherwise look like those of a framework's launcher.
 TRANSLATED = "DDLBENCH_UNDER_SRUN"
 
@@ -33,8 +39,14 @@ class WorldError(RuntimeError):
 def under_srun() -> bool:
     """True when srun started this process and no framework's launcher did; still so after `here`."""
     e = os.environ
-    launched = "TORCHELASTIC_RUN_ID" in e or "HOROVOD_RANK" in e
+    launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"}.isdisjoint(e)
     return TRANSLATED in e or ("SLURM_PROCID" in e and not launched)
+
+
+def number() -> int:
+    """This process's rank as its launcher says it, before `here` has looked; 0 if nobody does."""
+    names = [names[0] for names in LAUNCHERS] + ["SLURM_PROCID"]
+    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def slurm_variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
@@ -62,8 +74,6 @@ def slurm_variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
         "HOROVOD_CROSS_RANK": e.get("SLURM_NODEID", "0"),
         "HOROVOD_CROSS_SIZE": str(nodes),
         "HOROVOD_HOSTNAME": e.get("SLURMD_NODENAME", socket.gethostname()),
-        "HOROVOD_CONTROLLER": "gloo",
-        "HOROVOD_CPU_OPERATIONS": "gloo",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": first_host,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port + 1),
     }
@@ -74,12 +84,11 @@ def here(workers: int) -> Rank:
     e = os.environ
     if under_srun():
         e.update(slurm_variables(e, _first_host()), **{TRANSLATED: "1"})
-    if "HOROVOD_RANK" in e and "RANK" not in e:
-        rank = Rank(int(e["HOROVOD_RANK"]), int(e["HOROVOD_SIZE"]), int(e["HOROVOD_LOCAL_RANK"]))
-    elif "RANK" in e:
-        rank = Rank(int(e["RANK"]), int(e["WORLD_SIZE"]), int(e["LOCAL_RANK"]))
-    else:
-        raise WorldError("no launcher set RANK, HOROVOD_RANK or SLURM_PROCID: start runs with ddlbench.run")
+    said = next((names for names in LAUNCHERS if names[0] in e), None)
+    if said is None:
+        firsts = ", ".join(names[0] for names in LAUNCHERS)
+        raise WorldError(f"no launcher set {firsts} or SLURM_PROCID: start runs with ddlbench.run")
+    rank = Rank(*(int(e[name]) for name in said))
     if rank.world != workers:
         raise WorldError(f"rank {rank.rank} was promised {workers} workers and finds {rank.world}")
     return rank

@@ -76,7 +76,7 @@ def build_optimizer(spec: RunSpec, model: Any) -> Any:
     """The recipe's optimiser over all parameters; the loop sets the learning rate before each step."""
     from ddlbench import optimizers
 
-    return optimizers.build(spec.recipe, optimizers.groups(spec.recipe, model), spec.device)
+    return optimizers.build(spec.recipe, optimizers.groups(spec.recipe, model))
 
 
 def needs_whole_layers(optimizer: str) -> bool:

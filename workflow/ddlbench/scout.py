@@ -206,7 +206,7 @@ def main() -> None:
     signal.alarm(END_S)
     folder = Path(sys.argv[1])
     promised = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    rank = int(os.environ.get("SLURM_PROCID", os.environ.get("RANK", "0")))
+    rank = ranks.number()
     facts: dict[str, Any] = {"rank": rank, "world": None, "met": None, "read": [], "doing": "looking around"}
     local_rank = 0
 

@@ -142,8 +142,8 @@ class Training:
         began, step_s = self.clock.mark(), 0.0
         for step in range(done, self.steps):
             self.step(epoch, step, next(batches))
-            if step + 1 == self.steps:
-                break  # what is due now comes after the validation
+            if step + 2 >= self.steps:
+                continue  # after the last, what is due comes after the validation; before it, see `parts`
             if self.watch.due(self.taken[-1].step - self.first_step) and self.agree():
                 self.write_rows(began)
                 self.save(epoch, step + 1)
@@ -175,7 +175,7 @@ class Training:
         # The mean over the whole step's images, also when the last batch is small or uneven over ranks.
         whole = min(spec.global_batch, self.images["train"] - step * spec.global_batch)
         this = Step(epoch, epoch * self.steps + step, len(batch[1]), lr, clock.mark())
-        for x, y, weight, last in self.parts(*batch):
+        for x, y, weight, last in self.parts(*batch, keep=step + 2 == self.steps):
             self.share.weight = weight
             loss = F.cross_entropy(engine(x), y, reduction="sum", label_smoothing=spec.recipe.label_smoothing)
             loss = loss * (weight * spec.workers / whole)
@@ -187,17 +187,23 @@ class Training:
         self.profiled_step()
         self.taken.append(this)
 
-    def parts(self, x: torch.Tensor, y: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor, float, bool]]:
+    def parts(
+        self, x: torch.Tensor, y: torch.Tensor, keep: bool
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, float, bool]]:
         """(images, labels, weight, whether it is the last) of each part that the recipe accumulates gradients over.
 
-        Every rank computes as many; where no image is left, what it had last with weight 0.
+        Every rank computes as many; where no image is left, what it had last with weight 0. That is kept (`keep`) for
+        the epoch's last step only: else each batch would take other memory than the one before. No checkpoint is
+        written in between, so that it is no part of one.
         """
-        count, n = self.spec.recipe.accumulation, len(y)
+        count, n, had = self.spec.recipe.accumulation, len(y), self.spare
         for part in range(count):
             here = slice(n * part // count, n * (part + 1) // count)
             if here.start < here.stop:
-                self.spare = x[here], y[here]
-            yield (*self.spare, float(here.start < here.stop), part == count - 1)
+                had = x[here], y[here]
+            yield (*had, float(here.start < here.stop), part == count - 1)
+        if keep:
+            self.spare = had
 
     def write_rows(self, began: Any) -> float:
         """Steps taken since `began` as rows; the mean length of one [s]."""
@@ -317,7 +323,7 @@ def main() -> None:
 def run_rank(folder: Path, training: type[Training] = Training) -> None:
     """Train, and end this process: with 0, with `guard.STOPPED` after a checkpoint that was asked for, or with 1."""
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the guard listens; worker processes of loaders never do
-    rank = int(os.environ.get("RANK") or os.environ.get("HOROVOD_RANK") or os.environ.get("SLURM_PROCID") or 0)
+    rank = ranks.number()
     code = 0
     try:
         job = json.loads((folder / "job.json").read_text(encoding="utf-8"))

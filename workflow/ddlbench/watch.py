@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ import psutil
 
 from ddlbench import guard
 
-POLL_S = 0.5
+POLL_S = 2.0  # between looks at the ranks; the launcher's end is noticed at once
 SILENT_S = 40.0  # a rank beats every guard.BEAT_S seconds; one that is silent for so long will not come back
 GRACE_S = 60.0  # for ranks to write a checkpoint after they were told to stop
 
@@ -46,6 +47,7 @@ def watch(argv: list[str], folder: Path) -> Seen:
     seen, killed_before = Seen(), _killed_for_memory()
     process = subprocess.Popen(argv, start_new_session=True, preexec_fn=_die_with_us)
     ours = psutil.Process(process.pid)
+    ended = os.pidfd_open(process.pid)  # readable when it has; subprocess's own wait wakes up 20 times a second
     family: dict[int, psutil.Process] = {}
     told_at = float("inf")
 
@@ -72,8 +74,8 @@ def watch(argv: list[str], folder: Path) -> Seen:
         _look(folder, family, beats, seen)
         if seen.silent or time.monotonic() - told_at > GRACE_S:
             break
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(POLL_S)
+        select.select([ended], [], [], POLL_S)
+    os.close(ended)
     if process.poll() is None and _is_srun(argv):
         process.terminate()  # so that srun ends ranks on other nodes
         with suppress(subprocess.TimeoutExpired):

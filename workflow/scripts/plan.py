@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ddlbench import bill
+from ddlbench import bill, plan_table
 from ddlbench.machine import load_machine
 from ddlbench.plan import make_plan
 from ddlbench.stale import Memory
@@ -14,7 +14,7 @@ images = bill.images(study, machine, config["data"]["sources"])
 plan = make_plan(study, machine, config["account"], images)
 memories = {run: Memory(*memory) for run, memory in snakemake.params.memories.items()}
 rows = bill.rows(plan, images, Path("results"), memories, snakemake.params.command)
-said = bill.lines(plan, rows, bill.data(plan, config["data"]["sources"]), config["max_gpu_hours"])
+said = plan_table.lines(plan, rows, bill.data(plan, config["data"]["sources"]), config["max_gpu_hours"])
 text = "\n".join([*said, f"A row a run: {tables}/plan.csv"]) + "\n"
 bill.write(rows, text, tables)
 print(f"\n{text}", flush=True)

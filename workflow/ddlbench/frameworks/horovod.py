@@ -1,7 +1,8 @@
-"""Horovod: a background thread fuses gradients and reduces them; Gloo between CPU ranks, NCCL between GPUs."""
+"""Horovod: a background thread fuses gradients and reduces them; Gloo or MPI between CPU ranks, NCCL between GPUs."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ddlbench.frameworks import _common
@@ -28,8 +29,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "enum": ["none", "fp16"],
         "default": "none",
     },
+    "controller": {
+        "description": "How ranks meet, and reduce on CPUs; mpi needs a Horovod that was built where mpicc was found.",
+        "enum": ["gloo", "mpi"],
+        "default": "gloo",
+    },
     "reduction": {
-        "description": "average; adasum is refused: Horovod has it for MPI only, and its ranks meet by Gloo here.",
+        "description": "average, or adasum (arXiv:2006.02924): of steps that point the same way it takes the mean, of "
+        "those at right angles the sum. Each worker makes its own step, so give it a recipe that does not scale "
+        "the rate.",
         "enum": ["average", "adasum"],
         "default": "average",
     },
@@ -37,50 +45,71 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def refuses(spec: Any) -> str | None:
-    """Why this run cannot be trained, or None. Horovod 0.28 ends with "No Adasum operation enabled" without MPI."""
-    if spec.option("reduction") == "adasum":
-        return "option reduction: adasum needs Horovod's MPI operations, and ranks meet by Gloo; allowed: average"
+    """Why this run cannot be trained, or None."""
+    if spec.option("reduction") != "adasum":
+        return None
+    if spec.option("controller") != "mpi":  # Horovod 0.28 ends with "No Adasum operation enabled"
+        return "option reduction: adasum needs controller mpi"
+    if spec.workers & (spec.workers - 1):
+        return f"option reduction: adasum needs 1, 2, 4, 8 ... workers, not {spec.workers}"
+    if spec.recipe.precision == "fp16" or spec.recipe.clip_norm is not None:
+        return "option reduction: precision fp16 and clip_norm need gradients averaged over ranks; allowed: average"
     return None
 
 
 def environment(spec: Any, machine: Any) -> dict[str, str]:
-    """On a cluster ranks meet by Gloo too; the interface is the machine's (Horovod's default is the loopback)."""
+    """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
     return {
+        "HOROVOD_CONTROLLER": spec.option("controller"),
+        "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
         "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
         "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 
 
-def local_launcher(workers: int, program: tuple[str, ...]) -> list[str]:
-    """Horovod's launcher on one machine, without ssh."""
-    return ["horovodrun", "--gloo", "-np", str(workers), "-H", f"localhost:{workers}", *program]
+def local_launcher(spec: Any, program: tuple[str, ...]) -> list[str]:
+    """Horovod's launcher on one machine, without ssh; for MPI it starts `mpirun`."""
+    by, workers = f"--{spec.option('controller')}", str(spec.workers)
+    return ["horovodrun", by, "-np", workers, "-H", f"localhost:{workers}", *program]
 
 
 def start(device: str) -> None:
-    """Meet the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host."""
+    """Meet the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host.
+
+    Raises RuntimeError where ranks are to meet by MPI and Horovod was built without it.
+    """
     import horovod.torch as hvd
 
     from ddlbench import ranks
 
-    if ranks.under_srun():
+    if os.environ.get("HOROVOD_CONTROLLER") == "mpi":
+        if not hvd.mpi_built():
+            raise RuntimeError("this Horovod was built without MPI: have mpicc on the path, then envs/build-horovod.sh")
+    elif ranks.under_srun():
         ranks.host_horovod_rendezvous()
     hvd.init()
 
 
 class Engine(_common.Engine):
-    """The model with Horovod's optimizer. `waits`: the time in `synchronize()`."""
+    """The model with Horovod's optimizer. `waits`: the time in `synchronize()`; of Adasum, in the optimizer's step.
+
+    With Adasum each parameter is updated when its gradient is there, within the backward pass, and it is the updates
+    that are reduced.
+    """
 
     def __init__(self, model: Any, make_optimizer: Any, spec: Any, clock: Any) -> None:
         import horovod.torch as hvd
 
+        self.adasum = spec.option("reduction") == "adasum" and hvd.size() > 1
         optimizer = hvd.DistributedOptimizer(
             make_optimizer(model),
             named_parameters=model.named_parameters(),
             compression=getattr(hvd.Compression, spec.option("compression")),
             # It counts the micro-batches of a step, adds their gradients up and averages the sum over ranks.
             backward_passes_per_step=spec.recipe.accumulation,
+            op=hvd.Adasum if self.adasum else hvd.Average,
         )
         super().__init__(model, optimizer, spec, clock)
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -89,13 +118,24 @@ class Engine(_common.Engine):
         loss.backward()
 
     def finish_reduction(self) -> None:
+        if self.adasum:
+            return
         before = self.clock.mark()
         self.optimizer.synchronize()
         self.waits = [(before, self.clock.mark())]
 
     def update(self) -> None:
+        if self.adasum:
+            before = self.clock.mark()
+            super().update()
+            self.waits = [(before, self.clock.mark())]
+            return
         with self.optimizer.skip_synchronize():
             super().update()
+
+    def buffer_bytes(self) -> int:
+        """Adasum keeps each parameter as it was before the step."""
+        return _common.bytes_of(self.optimizer._starting_models.values()) if self.adasum else 0
 
 
 def average(tensor: Any) -> Any:
