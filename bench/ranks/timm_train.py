@@ -10,6 +10,7 @@ The only argument is a JSON object of settings; `trainers.py` starts it by torch
 
 import json
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -113,6 +114,7 @@ def main() -> None:
         scheduler.step(epoch + 1, loss)
     stopwatch.write(s.out, rank(), len(loader) * s.batch_per_worker, loss)
     dist.destroy_process_group()
+    os._exit(0)  # once, the prefetcher's loader never ended
 
 
 if __name__ == "__main__":

@@ -62,6 +62,20 @@ def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case)
     assert not (folder / "failed").exists()
 
 
+def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, run):
+    """In an epoch's last step, where rank 1 is killed, it takes part with what it had last: in its batch norm too."""
+    undisturbed = run("none-left", "ddp", 2)
+    spec, folder = undisturbed.spec, tmp_path / undisturbed.spec.id
+    last = int(undisturbed.steps.query("epoch == 0")["step"].max())
+    misdeed = {"PROBE_FAILS": "1", "PROBE_DOES": "kill", "PROBE_STEP": str(last)}
+    died = launches.execute(spec, folder, data, environment=misdeed, checkpoint_minutes=OFTEN)
+    assert died.failure["cause"] == "killed", died.output
+    again = launches.execute(spec, folder, data, checkpoint_minutes=OFTEN)
+    assert again.code == 0, again.output
+    assert again.values("ddlbench_resumed")
+    assert_as_undisturbed(again, undisturbed)
+
+
 @pytest.mark.parametrize(("framework", "number"), [*((f, signal.SIGUSR1) for f in FRAMEWORKS), ("ddp", signal.SIGTERM)])
 def test_told_to_stop(tmp_path, data, run, framework, number):
     """SIGUSR1 is SLURM's warning before the time limit, SIGTERM Snakemake's and a preempted job's."""

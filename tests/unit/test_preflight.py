@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from ddlbench import judge, launch, preflight, prepare, scout
+from ddlbench.facts import cite
 from ddlbench.machine import load_machine
 from ddlbench.plan import Plan, make_plan
 from ddlbench.study import load_study
@@ -366,7 +367,7 @@ def test_a_record_cites_the_preflight_before_it(tmp_path: Path) -> None:
     file = tmp_path / "preflight.json"
     found = {"time": time.time(), "problems": [{"error": False, "text": "slow"}], "ranks": [], "promised": {}}
     file.write_text(json.dumps(found))
-    assert preflight.cite(file) == {
+    assert cite(file) == {
         "path": str(file),
         "sha256": subprocess.run(["sha256sum", file], capture_output=True, text=True).stdout.split()[0],
         "time": found["time"],

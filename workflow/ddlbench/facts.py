@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 import shlex
@@ -19,7 +21,7 @@ PACKAGES = ("torch", "torchvision", "timm", "mlperf-logging")
 
 
 def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Where, with what and how the run was made; `preflight` is what `preflight.cite` says of the one before it."""
+    """Where, with what and how the run was made; `preflight` is what `cite` says of the one before it."""
     versions: dict[str, str | None] = {"ddlbench": __version__}
     members = (registry.member("frameworks", spec.adapter), registry.member("loaders", spec.loader))
     for package in (*PACKAGES, *(member.DISTRIBUTION for member in members)):
@@ -39,6 +41,18 @@ def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = Non
         "preflight": preflight,
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
+
+
+def cite(file: Path) -> dict[str, Any]:
+    """What a record says of the preflight that was made before it."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    warnings = [problem["text"] for problem in found["problems"]]
+    return {"path": str(file), "sha256": sha256(file), "time": found["time"], "warnings": warnings}
+
+
+def sha256(file: Path) -> str:
+    """Hex digest of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _cpu() -> str:

@@ -9,7 +9,6 @@ not start. A warning is printed, and every record cites it, like everything that
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import guard, launch, modules, registry
-from ddlbench.facts import PACKAGES
+from ddlbench.facts import PACKAGES, sha256
 from ddlbench.judge import Problem, count, judge
 from ddlbench.plan import Plan
 from ddlbench.watch import notes, watch
@@ -188,18 +187,6 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         failed_path(output).unlink(missing_ok=True)
     shutil.rmtree(folder)
     return int(failed)
-
-
-def sha256(file: Path) -> str:
-    """Hex digest of a file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def cite(file: Path) -> dict[str, Any]:
-    """What a record says of the preflight that was made before it."""
-    found = json.loads(file.read_text(encoding="utf-8"))
-    warnings = [problem["text"] for problem in found["problems"]]
-    return {"path": str(file), "sha256": sha256(file), "time": found["time"], "warnings": warnings}
 
 
 def errors(of: Path) -> list[str]:

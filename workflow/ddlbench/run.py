@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import checkpoint, guard, modules, preflight
-from ddlbench.facts import facts
+from ddlbench import checkpoint, guard, modules
+from ddlbench.facts import cite, facts
 from ddlbench.hold import HeldError, held
 from ddlbench.profile import KERNELS
 from ddlbench.record import MLLOG, STEPS, RankLog, join_steps, read_log
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
     modules.check()
-    cited = preflight.cite(a.preflight) if a.preflight else None
+    cited = cite(a.preflight) if a.preflight else None
     data = a.manifest.parent if a.manifest else None
     when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
     try:
