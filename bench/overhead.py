@@ -73,8 +73,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--frameworks", nargs="+", default=["ddp", "horovod", "deepspeed", "fsdp"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--starts", type=int, default=4, help="of both sides, for each line of the table")
-    parser.add_argument("--epochs", type=int, default=13, help="of each start; the first is not counted")
+    parser.add_argument("--starts", type=int, default=10, help="of both sides, for each line of the table")
+    parser.add_argument("--epochs", type=int, default=5, help="of each start; the first is not counted")
     parser.add_argument("--model", default="lenet", help="lenet or a name that timm knows")
     a = parser.parse_args()
     if a.epochs < 2:

@@ -2,7 +2,7 @@
 
 What a shared machine does meanwhile then hits all sides alike: an epoch is compared with the others' that came right
 before or after it. Ranks wait for their turn (`ranks/stopwatch.py`) without using the processor. Where its memory comes
-to lie makes a process some percent faster or slower for all its life, so that more than one start is needed.
+to lie makes a process some percent faster or slower for all its life, so that many starts are needed.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def theirs(program: str, spec: RunSpec, data: Path, folder: Path) -> Side:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--starts", type=int, default=3, help="of all sides")
-    parser.add_argument("--epochs", type=int, default=7, help="of each start; the first is not counted")
+    parser.add_argument("--starts", type=int, default=5, help="of all sides")
+    parser.add_argument("--epochs", type=int, default=4, help="of each start; the first is not counted")
     parser.add_argument("--images", type=int, default=1280, help="training pictures, made for this")
     parser.add_argument("--model", default="resnet18", help="a name that timm knows")
     parser.add_argument("--size", type=int, default=64, help="pixels a side")

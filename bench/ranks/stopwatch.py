@@ -6,6 +6,7 @@ its own (validation too), and has no more to do than to wait. `sides.py` made th
 
 import json
 import os
+import random
 import resource
 import time
 from collections.abc import Iterator
@@ -16,9 +17,15 @@ from ddlbench import ranks
 
 
 class Stopwatch:
-    """Seconds of the training part of one rank's epochs."""
+    """Seconds of the training part of one rank's epochs; make it before the first step.
+
+    Where a program's memory happens to lie makes it some percent faster or slower, the same in each start. So each
+    start gets blocks and holes of random sizes in its heap (Mytkowicz et al. 2009, doi:10.1145/1508244.1508275).
+    """
 
     def __init__(self) -> None:
+        blocks = [bytearray(random.randrange(64, 1 << 20)) for _ in range(64)]
+        self._filler = blocks[::2]
         self.wall_s: list[float] = []
         self.cpu_s: list[float] = []
         side, sides = int(os.environ["BENCH_SIDE"]), int(os.environ["BENCH_SIDES"])
