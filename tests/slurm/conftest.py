@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -158,6 +159,8 @@ class Project:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 text=True,
+                # Where these tests run in a shell's background, children would inherit that Ctrl-C does nothing.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self.started.append(process)
         return process

@@ -144,6 +144,7 @@ LOST += (
     "remote process exited",
     "nccl communicator was aborted",
     "timed out waiting",
+    "is killed by signal: terminated",  # a loader's process, by the launcher that ends all ranks when one is gone
 )
 
 

@@ -74,17 +74,16 @@ class Loader:
 
 
 class Batches:
-    """The batch sampler: this rank's indices, a list a step, of `epoch` from `first_step` on. Indices carry the
-    epoch."""
+    """The batch sampler: of each step of `epoch` from `first_step` on, one key: the epoch and this rank's indices."""
 
     def __init__(self, images: int, shuffle: bool, spec: Any, rank: int) -> None:
         self.images, self.shuffle, self.spec, self.rank = images, shuffle, spec, rank
         self.epoch = self.first_step = 0
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+    def __iter__(self) -> Iterator[list[tuple[int, list[int]]]]:
         order = shuffled(self.images, self.spec.seed, self.epoch) if self.shuffle else list(range(self.images))
         for batch in share(order, self.spec.global_batch, self.rank, self.spec.workers, self.first_step):
-            yield [(self.epoch, index) for index in batch]
+            yield [(self.epoch, batch)]
 
     def __len__(self) -> int:
         return steps(self.images, self.spec.global_batch) - self.first_step
@@ -98,17 +97,18 @@ class Pictures:
         self.size = spec.recipe.image_size
         self.augment = spec.recipe.augmentation == "imagenet"
 
-    def __getitems__(self, keys: list[tuple[int, int]]) -> tuple[Any, Any]:
-        """uint8 [n, 3, size, size] in shared memory and int64 [n] of (epoch, index) keys; n can be 0."""
+    def __getitems__(self, keys: list[tuple[int, list[int]]]) -> tuple[Any, Any]:
+        """uint8 [n, 3, size, size] in shared memory and int64 [n] of the only key's n indices; n can be 0."""
         import torch
 
-        pixels = torch.empty(len(keys), 3, self.size, self.size, dtype=torch.uint8)
-        if keys:
+        ((epoch, indices),) = keys
+        pixels = torch.empty(len(indices), 3, self.size, self.size, dtype=torch.uint8)
+        if indices:
             pixels.share_memory_()  # before it is filled: handing it over then copies nothing
         places = pixels.numpy()  # NumPy costs a small picture much less than PyTorch's operators do
-        for place, key in enumerate(keys):
-            places[place] = self._picture(*key)
-        return pixels, torch.tensor([self.files[index][1] for _, index in keys], dtype=torch.int64)
+        for place, index in enumerate(indices):
+            places[place] = self._picture(epoch, index)
+        return pixels, torch.tensor([self.files[index][1] for index in indices], dtype=torch.int64)
 
     def _picture(self, epoch: int, index: int) -> Any:
         picture = decoded(self.files[index][0])

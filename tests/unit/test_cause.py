@@ -1,0 +1,23 @@
+"""What ended a rank, in words that tables can count: the one that failed, or those that only lost it."""
+
+from __future__ import annotations
+
+import pytest
+from ddlbench import guard
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (guard.LossError("the loss of step 3 is nan"), "loss is not finite"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory"),
+        (OSError(28, "No space left on device"), "disk full"),
+        (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1234"), "lost another rank"),
+        # torchrun ends all processes of the other ranks, and a rank in its backward pass hears of its loader's first.
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. "), "lost another rank"),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "exception"),
+        (ValueError("no such thing"), "exception"),
+    ],
+)
+def test_cause(error: Exception, cause: str) -> None:
+    assert guard.cause(error) == cause
