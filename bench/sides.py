@@ -125,7 +125,9 @@ def measured(side: Side) -> Measured:
 
 def spread(ratios: Sequence[float]) -> str:
     """The median, and between which two of the values the true one lies with 95 % confidence, however they are
-    distributed (order statistics: Conover 1999, Practical Nonparametric Statistics, section 3.2)."""
+    distributed (order statistics: Conover 1999, Practical Nonparametric Statistics, section 3.2): if they are
+    independent, which those of one start are not quite. Of fewer than six values the least and the most, which is less.
+    """
     ordered, n = sorted(ratios), len(ratios)
     beyond, total = 0, 0.0
     while beyond < n // 2 and total + comb(n, beyond) / 2**n <= 0.025:

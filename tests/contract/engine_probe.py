@@ -117,6 +117,7 @@ def _cases() -> list[Case]:
     cases.append(Case("deepspeed", "dropping-parts", "accumulate", "vit", dropping))
     adasum = {"controller": "mpi", "reduction": "adasum"}
     cases += [Case("horovod", "adasum", recipe, options=adasum) for recipe in ("plain-sgd", "adamw", "accumulate")]
+    cases.append(Case("horovod", "adasum", "adamw", "wide", adasum))
     cases.append(Case("deepspeed", "tables", "sgd", options={"flops_profiler": True, "comms_logger": True}))
     return cases
 

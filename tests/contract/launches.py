@@ -41,7 +41,7 @@ PLAIN = replace(
     gamma=0.75,
     label_smoothing=0.0,
 )
-# The contract's cases: each is trained by every framework, and each follows another schedule.
+# The contract's cases. The first three are trained by every framework, and each follows another schedule.
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"recipe": PLAIN, "schedule": "step"},
     # At 64 images the cosine's half is the base rate, and nothing would move.
