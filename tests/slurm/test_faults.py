@@ -78,12 +78,12 @@ def test_a_node_dies_and_its_run_is_made_again(project: Project, cluster: Cluste
 
 @pytest.mark.slow
 def test_a_run_gives_way_and_is_made_again(project: Project, cluster: Cluster):
-    """And stays in the queue as long as the other job has all nodes."""
+    """And stays in the queue as long as the other job has all nodes: a minute, longer than a status check waits."""
     project.machine("fat", partitions=[{"name": "scavenge", "max_nodes": 4, "max_minutes": 60}])
     project.study("small", epochs=LONG)
     process = project.start()
     running(project)
-    cluster.ask("srun", "--partition=booster", f"--account={ACCOUNT}", "--nodes=4", "--exclusive", "sleep", "15")
+    cluster.ask("srun", "--partition=booster", f"--account={ACCOUNT}", "--nodes=4", "--exclusive", "sleep", "60")
     assert process.wait(timeout=300) == 0, project.said
     assert len(project.runs()) == 1
     assert list(submitted(project).values()) == [1]
@@ -108,19 +108,28 @@ def test_controller_and_accounting_go_away_for_a_while(project: Project, cluster
 
 
 def test_what_slurm_refuses_is_said_and_other_jobs_go_on(project: Project):
-    booster = {"name": "booster", "max_nodes": 8, "max_minutes": 60}
-    project.machine("wide", nodes=8, partitions=[booster])  # the cluster has four
-    project.study("wide", {"workers": [1, 16], "global_batch": [512]})
-    assert project.snakemake("--retries", "0", machine="wide", study="wide") != 0
-    assert "Node count specification invalid" in project.said
-    assert ["-1workers-" in run.name for run in project.runs()] == [True]
-    project.machine("nowhere", partitions=[booster | {"name": "nowhere"}])
+    """Of one study: a partition that is not there, more time than is given, more nodes than there are."""
+    booster = {"name": "booster", "max_nodes": 1, "max_minutes": 60}
+    nowhere = {"name": "nowhere", "max_nodes": 2, "max_minutes": 60}
+    wide = {"name": "booster", "max_nodes": 8, "max_minutes": 9999}  # the cluster has four nodes, for 60 minutes
+    speed = {"lenet": 1000, "resnet18": 0.5}
+    project.machine("mixed", nodes=8, partitions=[booster, nowhere, wide], images_per_s=speed)
+    project.study("mixed", {"workers": [1, 4, 16], "global_batch": [512], "models": ["lenet", "resnet18"]})
+    assert project.snakemake("--retries", "0", machine="mixed", study="mixed") != 0
+    for message in (
+        "invalid partition specified: nowhere",
+        "Requested time limit is invalid",
+        "Node count specification invalid",
+    ):
+        assert message in project.said
+    assert ["lenet" in run.name and "-1workers-" in run.name for run in project.runs()] == [True]
+
+
+def test_what_slurm_refuses_of_a_whole_machine_is_said(project: Project):
+    booster = {"name": "booster", "max_nodes": 4, "max_minutes": 60}
     project.machine("gpus", device="cuda", workers_per_node=8, partitions=[booster])  # nodes have four
-    project.machine("long", partitions=[booster | {"max_minutes": 9999}])
     for machine, account, message in (
         ("fat", "nobody", "The given account nobody appears to be invalid"),
-        ("nowhere", ACCOUNT, "invalid partition specified: nowhere"),
-        ("long", ACCOUNT, "Requested time limit is invalid"),
         ("gpus", ACCOUNT, "Requested node configuration is not available"),
     ):
         project.study(machine, {"workers": [8], "global_batch": [512]})

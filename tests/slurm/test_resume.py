@@ -54,8 +54,8 @@ def test_a_run_is_warned_and_goes_on(project: Project, cluster: Cluster, tmp_pat
 def test_the_time_limit_itself(project: Project, tmp_path):
     """A partition that gives 4 minutes, of which the last two (or three) are the warning; the run takes longer."""
     project.machine("fat", partitions=[{"name": "booster", "max_nodes": 4, "max_minutes": 4}])
-    project.study("small", {"workers": [2], "global_batch": [64]}, epochs=60)
-    assert project.snakemake("--retries", "6", timeout_s=1500) == 0, project.said
+    project.study("small", {"workers": [2], "global_batch": [64]}, epochs=200)
+    assert project.snakemake("--retries", "20", timeout_s=3000) == 0, project.said
     (folder,) = project.runs()
     assert events(folder, "ddlbench_resumed")
     assert "TIMEOUT" not in project.said  # it never met the limit itself
