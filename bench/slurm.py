@@ -73,6 +73,7 @@ def measure(folder: Path, count: int) -> dict[str, list[int]]:
     plan = make_plan(
         load_study("short", project / "config/studies"), load_machine("virtual", project / "config/machines"), ACCOUNT
     )
+    snakemake("preflight", project)  # once a machine, and no part of a job
     seconds: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for number, (run, job) in enumerate(plan.jobs.items()):
         line = shlex.join(launch.command(job.spec, plan.machine, STAND_IN))
@@ -86,7 +87,7 @@ def measure(folder: Path, count: int) -> dict[str, list[int]]:
         seconds[KINDS[0]].append(elapsed(sbatch(f"{line} {by_hand}", project)))
         supervisor = f"python -m ddlbench.run --folder {supervised} --spec {shlex.quote(job.spec.to_json())} -- {line}"
         seconds[KINDS[1]].append(elapsed(sbatch(supervisor, project)))
-        seconds[KINDS[2]].append(elapsed(snakemake(run, project)))
+        seconds[KINDS[2]].append(elapsed(snakemake(f"results/runs/{run}/run.mllog", project)))
     return seconds
 
 
@@ -106,17 +107,9 @@ def sbatch(line: str, project: Path) -> str:
     ).stdout.strip()
 
 
-def snakemake(run: str, project: Path) -> str:
-    """Make a run through the profile, and return its job's id."""
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--profile",
-        "profiles/slurm",
-        *HASTE,
-        f"results/runs/{run}/run.mllog",
-    ]
+def snakemake(target: str, project: Path) -> str:
+    """Make what one job makes through the profile, and return the job's id."""
+    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", *HASTE, target]
     config = ["--config", "study=short", "machine=virtual", f"account={ACCOUNT}"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([*command, *config], cwd=project, env=environment, capture_output=True, text=True)

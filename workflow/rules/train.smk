@@ -2,7 +2,7 @@
 # it changes; how it is started is in resources and does not.
 rule train:
     input:
-        lambda wildcards: GATE(GUARD(PLAN.jobs[wildcards.run].manifest or [])),
+        plan.signed(lambda wildcards: GATE(GUARD(PLAN.jobs[wildcards.run].manifest or []))),
     output:
         log="results/runs/{run}/run.mllog",
         steps="results/runs/{run}/steps.parquet",
@@ -13,19 +13,21 @@ rule train:
     envmodules:
         *MACHINE.modules,
     # SLURM gives cores by the resources below, and Snakemake knows no number of them there.
-    threads: lambda wildcards: PLAN.jobs[wildcards.run].threads(None if MACHINE.partitions else workflow.cores)
+    threads: plan.signed(lambda w: PLAN.jobs[w.run].threads(None if MACHINE.partitions else workflow.cores))
     resources:
         **{
-            name: lambda w, attempt, name=name: PLAN.jobs[w.run].asks(attempt)[name]
+            name: plan.signed(lambda w, attempt, name=name: PLAN.jobs[w.run].asks(attempt)[name])
             for name in launch.resource_names(MACHINE)
         },
-        # No params: checkpoints, preflights and launchers may change without a training being made again.
-        checkpoint=shlex.join(f"--checkpoint-{k}={v}" for k, v in config["checkpoint"].items() if v is not None),
-        preflight=PREFLIGHT,
+        # No params: preflights, checkpoints and launchers may change without a training being made again.
+        supervision=shlex.join(
+            [f"--preflight={PREFLIGHT}"]
+            + [f"--checkpoint-{k}={v}" for k, v in config["checkpoint"].items() if v is not None]
+        ),
     params:
-        spec=lambda wildcards: PLAN.jobs[wildcards.run].spec.to_json(),
+        spec=plan.signed(lambda wildcards: PLAN.jobs[wildcards.run].spec.to_json()),
     message:
         "train {wildcards.run}" + (": {resources.asks}" if MACHINE.partitions else "") + "\n$ {resources.launch}"
     shell:
         "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
-        "--preflight {resources.preflight} {resources.checkpoint} -- {resources.launch} > {log} 2>&1"
+        "{resources.supervision} -- {resources.launch} > {log} 2>&1"
