@@ -78,12 +78,12 @@ def test_a_node_dies_and_its_run_is_made_again(project: Project, cluster: Cluste
 
 @pytest.mark.slow
 def test_a_run_gives_way_and_is_made_again(project: Project, cluster: Cluster):
-    """And stays in the queue as long as the other job has all nodes: a minute, longer than a status check waits."""
+    """And stays in the queue as long as the other job has all nodes, which is longer than between two status checks."""
     project.machine("fat", partitions=[{"name": "scavenge", "max_nodes": 4, "max_minutes": 60}])
     project.study("small", epochs=LONG)
     process = project.start()
     running(project)
-    cluster.ask("srun", "--partition=booster", f"--account={ACCOUNT}", "--nodes=4", "--exclusive", "sleep", "60")
+    cluster.ask("srun", "--partition=booster", f"--account={ACCOUNT}", "--nodes=4", "--exclusive", "sleep", "40")
     assert process.wait(timeout=300) == 0, project.said
     assert len(project.runs()) == 1
     assert list(submitted(project).values()) == [1]
@@ -109,12 +109,12 @@ def test_controller_and_accounting_go_away_for_a_while(project: Project, cluster
 
 def test_what_slurm_refuses_is_said_and_other_jobs_go_on(project: Project):
     """Of one study: a partition that is not there, more time than is given, more nodes than there are."""
-    booster = {"name": "booster", "max_nodes": 1, "max_minutes": 60}
-    nowhere = {"name": "nowhere", "max_nodes": 2, "max_minutes": 60}
+    booster = {"name": "booster", "max_nodes": 2, "max_minutes": 60}  # the preflight's, too
+    nowhere = {"name": "nowhere", "max_nodes": 4, "max_minutes": 60}
     wide = {"name": "booster", "max_nodes": 8, "max_minutes": 9999}  # the cluster has four nodes, for 60 minutes
     speed = {"lenet": 1000, "resnet18": 0.5}
     project.machine("mixed", nodes=8, partitions=[booster, nowhere, wide], images_per_s=speed)
-    project.study("mixed", {"workers": [1, 4, 16], "global_batch": [512], "models": ["lenet", "resnet18"]})
+    project.study("mixed", {"workers": [1, 8, 16], "global_batch": [512], "models": ["lenet", "resnet18"]})
     assert project.snakemake("--retries", "0", machine="mixed", study="mixed") != 0
     for message in (
         "invalid partition specified: nowhere",
