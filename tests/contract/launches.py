@@ -162,10 +162,10 @@ def start(
 
 
 def finish(spec: RunSpec, folder: Path, process: subprocess.Popen[bytes], marker: str) -> Outcome:
-    """The outcome of a run that was started. One that takes minutes is stuck: it is killed, and is a failure."""
+    """The outcome of a run that was started. One that takes ten minutes is stuck: it is killed, and is a failure."""
     began = time.monotonic()
     try:
-        process.wait(timeout=180)
+        process.wait(timeout=600)
     except subprocess.TimeoutExpired:
         process.kill()
     output = (folder.parent / OUTPUT).read_text()
