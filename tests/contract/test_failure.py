@@ -101,6 +101,7 @@ def test_a_rank_is_stopped(tmp_path, data):
         assert outcome.failure["time"] - stopped < ENDS_WITHIN_S
         assert_blamed(outcome, "stopped answering", 1)
         assert "SIGSTOP" in outcome.failure["message"]
+        assert "Timed out" not in outcome.output, "the other rank ended first"
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

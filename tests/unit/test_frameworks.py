@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from ddlbench import registry
+from ddlbench import guard, registry, watch
 from ddlbench.frameworks import _layer_dropping, _onebit
 from ddlbench.machine import load_machine
 from ddlbench.spec import RunSpec
@@ -128,8 +128,15 @@ def test_horovods_options_are_variables():
         "HOROVOD_CPU_OPERATIONS": "mpi",
         "HOROVOD_FUSION_THRESHOLD": "2097152",
         "HOROVOD_CYCLE_TIME": "0.5",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": "120",
         "HOROVOD_GLOO_IFACE": "ib0",
     }
+
+
+def test_a_rank_of_horovod_waits_until_the_silent_one_is_noticed():
+    """Else it ends first, and the launcher kills the silent one, which is then named as killed."""
+    waits = registry.member("frameworks", "horovod").environment(spec("horovod"), load_machine("local"))
+    assert float(waits["HOROVOD_GLOO_TIMEOUT_SECONDS"]) >= 2 * (watch.SILENT_S + guard.BEAT_S + watch.POLL_S)
 
 
 @pytest.mark.parametrize("controller", ["gloo", "mpi"])

@@ -225,6 +225,7 @@ def test_each_framework_starts_its_ranks_on_one_machine(
         "horovod": [
             *("HOROVOD_CONTROLLER=gloo", "HOROVOD_CPU_OPERATIONS=gloo"),
             *("HOROVOD_FUSION_THRESHOLD=134217728", "HOROVOD_CYCLE_TIME=1"),
+            "HOROVOD_GLOO_TIMEOUT_SECONDS=120",
         ],
     }
     threads = ["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]

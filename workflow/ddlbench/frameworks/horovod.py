@@ -11,6 +11,9 @@ PACKAGE = "horovod"
 DISTRIBUTION = "horovod"
 INSTALL = "make install (which runs envs/build-horovod.sh)"
 NOT_MEASURED: dict[str, str] = {}
+# How long a rank waits for another [s]. Horovod's own 30 is shorter than the time after which `watch.py` calls a rank
+# silent: the rank that waited would end first, and the silent one, ended for it, would look killed.
+PATIENCE_S = 120
 OPTIONS: dict[str, dict[str, Any]] = {
     "fusion_threshold_mb": {
         "description": "MiB of gradients that are fused into one reduction at most; 0 fuses none.",
@@ -65,6 +68,7 @@ def environment(spec: Any, machine: Any) -> dict[str, str]:
         "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
         "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
         "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(PATIENCE_S),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 
