@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from ddlbench import registry
+from ddlbench import models, registry
 from ddlbench.record import STEP_COLUMNS
 
 from tests.contract import launches
@@ -95,6 +95,12 @@ def test_every_rank_says_what_it_used(outcome):
             assert rank[column] > 0, column
         assert ("network_sent_bytes" in rank) == (number == 0)
         assert 0 < rank["cpu_share"] < 64
+
+
+def test_operations_are_counted_once_and_alike(outcome):
+    spec = outcome.spec
+    model = models.build(spec.model, 10, spec.recipe.image_size)
+    assert outcome.values("ddlbench_flops_per_image") == [models.flops_per_image(model, spec.recipe.image_size)]
 
 
 def test_nothing_else_is_left(outcome):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from ddlbench import launch, prepare
+from ddlbench import launch, prepare, registry
 from ddlbench.machine import load_machine
 from ddlbench.plan import make_plan
 from ddlbench.study import load_study
@@ -23,13 +23,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("framework", ["ddp", "horovod", "deepspeed"])
+@pytest.mark.parametrize("framework", registry.members("frameworks"))
 @pytest.mark.parametrize(
     ("loader", "form"),
     [("native", "raw"), ("dali-cpu", "tfrecord"), ("dali-cpu", "raw"), ("dali-gpu", "tfrecord"), ("dali-gpu", "raw")],
 )
 def test_one_gpu_learns(framework: str, loader: str, form: str, data: Path, tmp_path: Path) -> None:
-    pytest.importorskip(framework if framework != "ddp" else "torch")
+    for room, member in (("frameworks", framework), ("loaders", loader)):
+        pytest.importorskip(registry.member(room, member).PACKAGE)
     machine = replace(load_machine("local"), device="cuda", workers_per_node=1)
     plan = make_plan(load_study("demo"), machine)
     spec = replace(next(iter(plan.jobs.values())).spec, framework=framework, loader=loader, form=form, epochs=2)

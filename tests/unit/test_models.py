@@ -22,3 +22,30 @@ def test_a_size_that_it_was_made_for_changes_nothing() -> None:
     torch.manual_seed(0)
     plain = timm.create_model("vit_tiny_patch16_224", num_classes=7)
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), plain.parameters(), strict=True))
+
+
+def test_operations_of_lenet_by_hand() -> None:
+    """Multiplications and additions; the pictures themselves get no gradient, everything else twice the forward's."""
+    first = 2 * 32 * 32 * 6 * 5 * 5 * 3
+    others = 2 * (12 * 12 * 16 * 5 * 5 * 6 + 16 * 36 * 120 + 120 * 84 + 84 * 10)
+    assert models.flops_per_image(models.build("lenet", 10, 32), 32) == 2 * first + 3 * others
+
+
+def test_operations_of_resnet50_are_those_published() -> None:
+    """He et al. 2016 (arXiv:1512.03385, Table 1): 3.8e9 multiply-adds forward, with the stride in the blocks' 1x1; with
+    it in their 3x3, as in timm and MLPerf ("v1.5"), 4.1e9 (NVIDIA DeepLearningExamples)."""
+    operations = models.flops_per_image(models.build("resnet50", 1000, 224), 224)
+    assert operations == pytest.approx(3 * 2 * 4.1e9, rel=0.02)
+
+
+def test_counting_operations_changes_nothing() -> None:
+    """Neither the model nor the random numbers that follow; attention counts too."""
+    torch.manual_seed(0)
+    model = models.build("vit_tiny_patch16_224", 10, 32).eval()
+    before, state = {k: v.clone() for k, v in model.state_dict().items()}, torch.get_rng_state()
+    operations = models.flops_per_image(model, 32)
+    assert torch.equal(state, torch.get_rng_state()) and not model.training
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    # 12 blocks of width 192 over 5 tokens: 12 width^2 weights a token, and two products of attention.
+    blocks = 12 * 2 * (5 * 12 * 192**2 + 2 * 5 * 5 * 192)
+    assert operations == pytest.approx(3 * blocks, rel=0.03)

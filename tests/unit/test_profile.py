@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from ddlbench import profile
 
-from tests.unit.test_analysis import SPEC
+from tests.unit.records import SPEC
 
 PROFILED = replace(SPEC, timed=False, profiled=True, workers=1)
 

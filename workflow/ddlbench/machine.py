@@ -40,6 +40,7 @@ class Machine:
     environment: tuple[tuple[str, str], ...]
     host_suffix: str
     images_per_s: tuple[tuple[str, float], ...]
+    peak_tflops_per_worker: tuple[tuple[str, float], ...]
     cores_per_node_billed: int | None
     price_per_gpu_hour: float | None
     currency: str | None
@@ -84,12 +85,11 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
         raise complain(path, "nodes", data["nodes"], "allowed: 1, because launcher is local")
     partitions = tuple(Partition(**p) for p in data.pop("partitions"))
     environment = tuple(sorted((k, str(v)) for k, v in data.pop("environment").items()))
-    rates = tuple(sorted(data.pop("images_per_s").items()))
+    for table in ("images_per_s", "peak_tflops_per_worker"):
+        data[table] = tuple(sorted(data[table].items()))
     modules = tuple(data.pop("modules"))
     data["data"] = expand(data["data"])
-    return Machine(
-        name=name, partitions=partitions, environment=environment, images_per_s=rates, modules=modules, **data
-    )
+    return Machine(name=name, partitions=partitions, environment=environment, modules=modules, **data)
 
 
 def _check_slurm(data: dict[str, Any], path: Path) -> None:

@@ -5,6 +5,7 @@ What batch norm does beyond PyTorch's is in `sync_norm.py`.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from functools import cache
 from importlib.util import find_spec
@@ -53,6 +54,21 @@ def lenet(classes: int, image_size: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(84, classes),
     )
+
+
+def flops_per_image(model: nn.Module, image_size: int) -> int:
+    """Floating-point operations of a forward and a backward pass over one RGB picture of `image_size` pixels a side.
+
+    Matrix products, convolutions and attention, an addition and a multiplication each counted as one, as PyTorch's
+    FlopCounterMode does; what normalisation and activations need is left out. Only shapes are computed: the model is
+    not changed, and no random number is drawn.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    shapes = copy.deepcopy(model).to("meta").train()
+    with FlopCounterMode(display=False) as counter:
+        shapes(torch.empty(1, 3, image_size, image_size, device="meta")).sum().backward()
+    return int(counter.get_total_flops())
 
 
 @cache

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ddlbench import checkpoint, guard, profile, ranks, recipe, registry, sync_norm
+from ddlbench import checkpoint, guard, models, profile, ranks, recipe, registry, sync_norm
 from ddlbench.clock import Clock
 from ddlbench.loaders import _share
 from ddlbench.manifest import Manifest
@@ -81,7 +81,10 @@ class Training:
         self.framework.start(spec.device)
         self.watch = guard.Guard(self.framework.average, self.device, job["checkpoint_minutes"])
         recipe.set_precision(spec)
-        self.model = recipe.build_model(spec, classes).to(self.device)
+        self.model = recipe.build_model(spec, classes)
+        if self.rank == 0 and not found:
+            self.log.event("ddlbench_flops_per_image", models.flops_per_image(self.model, spec.recipe.image_size))
+        self.model.to(self.device)
         self.share = sync_norm.Share()
         if spec.recipe.sync_batch_norm:
             self.share = sync_norm.convert(self.model, lambda t: self.framework.average(t) * spec.workers)

@@ -25,6 +25,7 @@ rule collect:
         "../../envs/analysis.yaml"
     params:
         runs=list(PLAN.jobs),
+        peaks=dict(MACHINE.peak_tflops_per_worker),
     message:
         "collect {wildcards.study}: tables of all runs"
     script:

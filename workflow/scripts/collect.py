@@ -11,4 +11,4 @@ from ddlbench.analysis.collect import collect
 with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
     folders = [Path("results/runs", run) for run in snakemake.params.runs]
-    collect(folders, Path(snakemake.output[0]).parent)
+    collect(folders, Path(snakemake.output[0]).parent, snakemake.params.peaks)

@@ -6,7 +6,7 @@ Warm-up is cut here, never in the log: the first epoch; in a run of one epoch, t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ TIMES = {
     "compute_s": "float64",
     "communication_transfer_s": "float64",
     "communication_wait_s": "float64",
+    "mfu": "float64",
 }
 MEASURES = {
     **TIMES,
@@ -65,6 +66,7 @@ MEASURES = {
     "full_energy_j": "float64",
     "network_sent_bytes": "Int64",
     "network_received_bytes": "Int64",
+    "flops_per_image": "Int64",
     "skipped_steps": "Int64",
     "resumes": "Int64",
 }
@@ -97,8 +99,10 @@ NO_CSV = {"learning_rates"}  # for figures; hundreds of rows a run
 Rows = list[dict[str, Any]]
 
 
-def collect(folders: Sequence[Path], tables: Path) -> None:
+def collect(folders: Sequence[Path], tables: Path, peaks: Mapping[str, float] | None = None) -> None:
     """Read run folders and write tables into a folder, rows by run id, each as parquet and, but one, as csv.
+
+    `peaks` are the machine's `peak_tflops_per_worker`, by precision.
 
     Folders with a record (`run.mllog`, `steps.parquet`) are in all tables but `failures`; see `failures.py` for those
     without.
@@ -119,6 +123,8 @@ def collect(folders: Sequence[Path], tables: Path) -> None:
       only some epochs were trained. `final_loss`: that of the last epoch trained.
     - bytes and joules: see `measure.py` and `resources.py`; memory and state are the largest rank's. `energy_j` is
       devices and hosts together; `full_energy_j` that of all epochs, `energy_j * full_train_s / train_s`.
+    - `flops_per_image`: of a forward and a backward pass (`models.flops_per_image`); `mfu`: the share of the machine's
+      peak in the run's precision (`times.mfu`).
     - `cpu_cores`: busy cores a rank, its loader's processes included.
     - `skipped_steps`: left out because fp16 overflowed; `resumes`: how often it went on from a checkpoint.
 
@@ -138,7 +144,8 @@ def collect(folders: Sequence[Path], tables: Path) -> None:
     Raises ValueError, naming the file, for a log that does not say which run it is of and for steps that do
     not add up.
     """
-    parts = sorted((_read(f) for f in folders if (f / MLLOG).exists()), key=lambda part: str(part["runs"][0]["run"]))
+    read = (_read(folder, peaks or {}) for folder in folders if (folder / MLLOG).exists())
+    parts = sorted(read, key=lambda part: str(part["runs"][0]["run"]))
     joined: dict[str, Rows] = {
         name: [row for part in parts for row in part[name]] for name in TABLES if name != "failures"
     }
@@ -152,7 +159,7 @@ def collect(folders: Sequence[Path], tables: Path) -> None:
     )
 
 
-def _read(folder: Path) -> dict[str, Rows]:
+def _read(folder: Path, peaks: Mapping[str, float]) -> dict[str, Rows]:
     """A run's rows of every table."""
     log = folder / MLLOG
     events = list(read_log(log))
@@ -173,6 +180,7 @@ def _read(folder: Path) -> dict[str, Rows]:
         steps = steps.sort_values(["step", "rank"])
         epochs = _epochs(steps, events, spec)
         measures, why = _measures(steps, epochs, events, last, spec, images)
+        why |= _mfu(measures, spec, peaks)
         rows["epochs"] = _rows(epochs)
         rows["learning_rates"] = _rows(_learning_rates(steps, spec))
         if spec.timed and not spec.profiled:
@@ -234,7 +242,8 @@ def _measures(
     why: dict[str, str] = {}
     resumes = sum(event.key == "ddlbench_resumed" for event in events)
     skipped = last["ddlbench_skipped_steps"].value if "ddlbench_skipped_steps" in last else None
-    measures: dict[str, Any] = {"resumes": resumes, "skipped_steps": skipped}
+    flops = last["ddlbench_flops_per_image"].value if "ddlbench_flops_per_image" in last else None
+    measures: dict[str, Any] = {"resumes": resumes, "skipped_steps": skipped, "flops_per_image": flops}
     ranks = last["ddlbench_ranks"].value if "ddlbench_ranks" in last else []
     said = last["ddlbench_not_measured"].value if "ddlbench_not_measured" in last else {}
     values, reasons = resources(ranks, spec.device, said)
@@ -259,6 +268,20 @@ def _measures(
     why.setdefault("full_energy_j", f"no energy_j: {why.get('energy_j', UNKNOWN)}")
     # A framework says what it cannot tell in some of its settings: other reasons come first.
     return measures, why | said | {column: reason for column, reason in why.items() if reason != UNKNOWN}
+
+
+def _mfu(measures: dict[str, Any], spec: RunSpec, peaks: Mapping[str, float]) -> dict[str, str]:
+    """Add `mfu` where the run has a throughput; the reason if it is the only thing missing."""
+    rate, flops = measures.get("throughput_images_per_s"), measures["flops_per_image"]
+    peak = peaks.get(spec.recipe.precision)
+    if rate is None:
+        return {}
+    if flops is None:
+        return {"mfu": f"no flops_per_image: {UNKNOWN}"}
+    if peak is None:
+        return {"mfu": f"machine {spec.machine} has no peak_tflops_per_worker of {spec.recipe.precision}"}
+    measures["mfu"] = times.mfu(rate, flops, spec.workers, peak)
+    return {}
 
 
 def _drop(measures: dict[str, Any], columns: Sequence[str], reason: str) -> dict[str, str]:

@@ -28,6 +28,14 @@ def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
     return step_s.groupby([steps["epoch"], steps["rank"]]).sum().groupby(level="epoch").max()
 
 
+def mfu(images_per_s: float, flops_per_image: float, workers: int, peak_tflops: float) -> float:
+    """Model FLOPs utilization: the operations that the model asks for, by those that `workers` could do at their peak.
+
+    Source: Chowdhery et al. 2022 (arXiv:2204.02311, section 4.1): what is computed twice to save memory does not count.
+    """
+    return images_per_s * flops_per_image / (workers * peak_tflops * 1e12)
+
+
 def measures(steps: pd.DataFrame, events: Sequence[Event], spec: RunSpec, images: int) -> dict[str, float]:
     """Measures of a timed run by column; without those after warm-up if warm-up was all there is."""
     last = {event.key: event for event in events}

@@ -1,122 +1,21 @@
-"""Records to tables, and the formulas of scaling, with numbers worked out by hand."""
+"""What `collect` makes of records: each measure, why one is null, and what is refused."""
+
+from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from ddlbench import registry
 from ddlbench.analysis import failures
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.kernels import kind, shares
-from ddlbench.analysis.scaling import efficiency, scaling, speed_up, throughput
+from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.times import STEP_TIMES
-from ddlbench.record import RankLog, join_steps
-from ddlbench.spec import RunSpec
-from ddlbench.study import load_recipe
 
-SPEC = RunSpec(
-    machine="here",
-    device="cpu",
-    dataset="mnist5k",
-    model="lenet",
-    recipe=load_recipe("demo").at(64),
-    framework="ddp",
-    loader="native",
-    workers=2,
-    workers_per_node=2,
-    loader_threads=1,
-    global_batch=8,
-    schedule="step",
-    epochs=2,
-    repeat=1,
-)
-IMAGES = 16
-FACTS = {"host": "node7", "command": "python", "commit": "abc", "uncommitted_changes": False}
-# Data wait, forward, backward, communication and optimizer of one step [s], in the first epoch and after, by rank.
-SLOW = ((1.0, 1.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 1.0, 1.0))
-FAST = ((0.1, 0.1, 0.1, 0.1, 0.1), (0.1, 0.2, 0.2, 0.2, 0.1))
-# What a rank measures; the second is on another node.
-RANKS = [
-    {
-        "host": f"node{7 + rank}",
-        "pid": rank,
-        "local_rank": 0,
-        "peak_device_memory_bytes": None,
-        "peak_device_reserved_bytes": None,
-        "peak_resident_bytes": 100 + rank,
-        "loader_resident_bytes": 0,
-        "parameters_bytes": 10,
-        "gradients_bytes": 10 - rank,
-        "optimizer_bytes": 20,
-        "cpu_share": 1.0 + rank,
-        "device_energy_j": None,
-        "host_energy_j": 30.0,
-        "network_sent_bytes": 5,
-        "network_received_bytes": 6 + rank,
-        "not_measured": {
-            "device_energy_j": "the device is the CPU",
-            "peak_device_memory_bytes": "the device is the CPU",
-            "peak_device_reserved_bytes": "the device is the CPU",
-        },
-    }
-    for rank in range(2)
-]
-
-
-def write_record(
-    folder: Path,
-    spec: RunSpec = SPEC,
-    status: str | None = "success",
-    images: int = IMAGES,
-    ranks: Sequence[dict[str, Any]] = RANKS,
-    **events: Any,
-) -> Path:
-    """A record as a run leaves it: top-1 is 0.5, then 0.25; without a status it has no end and no steps.
-
-    Validations take 1.5 s. `events` are more lines of the log, `ddlbench_` added to their names.
-    """
-    folder.mkdir()
-    logs = [RankLog(folder, rank) for rank in range(spec.workers)]
-    facts = FACTS | {"versions": {"torch": "2.0", "horovod": None}}
-    logs[0].settings(spec, facts, images, 4)
-    logs[0].mllog.start("run_start", None, None, time_ms=1_000)
-    for epoch in range(spec.epochs):
-        number = {"epoch_num": epoch + 1}
-        logs[0].mllog.start("eval_start", None, number, time_ms=10_000 * (epoch + 1))
-        logs[0].event("eval_accuracy", 0.5 / (epoch + 1), **number)
-        logs[0].event("tracked_stats", {"loss": 1.0, "correct": 2, "correct_top5": 3 - epoch, "seen": 4}, **number)
-        logs[0].mllog.end("eval_stop", None, number, time_ms=10_000 * (epoch + 1) + 1_500)
-    if status is None:
-        return folder
-    logs[0].mllog.end("run_stop", None, {"status": status}, time_ms=31_500)
-    for key, value in ({"skipped_steps": 0, "ranks": list(ranks[: spec.workers])} | events).items():
-        logs[0].event(f"ddlbench_{key}", value)
-    steps = IMAGES // spec.global_batch
-    for rank, log in enumerate(logs):
-        for step in range(spec.epochs * steps):
-            parts = (SLOW if step < steps else FAST)[rank]
-            rate, loss = 0.1 * (step + 1), 1.0 + step
-            row = (step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, 0.0)
-            log.rows.append(row)
-        log.write_steps()
-    join_steps(folder, spec.workers)
-    return folder
-
-
-def tables(path: Path, *records: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    collect(records, path)
-    return pd.read_parquet(path / "runs.parquet"), pd.read_parquet(path / "epochs.parquet")
-
-
-def reasons(path: Path) -> dict[str, str]:
-    """Of the only run's nulls."""
-    table = pd.read_parquet(path / "not_measured.parquet")
-    return dict(zip(table["column"], table["reason"], strict=True))
+from tests.unit.records import RANKS, SPEC, reasons, tables, write_record
 
 
 def test_a_run_is_measured_after_its_first_epoch(tmp_path: Path) -> None:
@@ -190,6 +89,21 @@ def test_what_ranks_measured_is_joined(tmp_path: Path) -> None:
     one[1] |= {"host": "node7", "local_rank": 1, "device_energy_j": None}
     run = tables(tmp_path / "one", write_record(tmp_path / "b", ranks=one))[0].iloc[0]
     assert run[["host_energy_j", "network_sent_bytes"]].tolist() == [30, 5]
+
+
+def test_the_share_of_the_peak_is_that_of_the_runs_precision(tmp_path: Path) -> None:
+    bf16 = replace(SPEC, repeat=2, recipe=replace(SPEC.recipe, precision="bf16"))
+    old = replace(SPEC, repeat=3)
+    records = [write_record(tmp_path / "a"), write_record(tmp_path / "b", bf16)]
+    collect([*records, write_record(tmp_path / "c", old, flops_per_image=None)], tmp_path / "tables", {"bf16": 0.025})
+    runs = pd.read_parquet(tmp_path / "tables/runs.parquet").set_index("run")
+    assert runs["flops_per_image"].dropna().tolist() == [2_000_000_000] * 2
+    # 10 images/s on two workers: 10 GFLOP/s each.
+    assert runs.loc[bf16.id, "mfu"] == pytest.approx(0.4)
+    assert runs.loc[[SPEC.id, old.id], "mfu"].isna().all()
+    why = pd.read_parquet(tmp_path / "tables/not_measured.parquet").set_index(["run", "column"])["reason"]
+    assert why[SPEC.id, "mfu"] == f"machine {SPEC.machine} has no peak_tflops_per_worker of fp32"
+    assert why[old.id, "mfu"] == "no flops_per_image: the record does not say it"
 
 
 def test_energy_is_whole_or_null(tmp_path: Path) -> None:
@@ -274,102 +188,6 @@ def test_versions_are_those_that_members_name(tmp_path: Path, monkeypatch: pytes
     log.write_text(log.read_text().replace('"horovod": null', '"horovod": "0.28.1"'))
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
     assert run[["framework_version", "loader_version", "torch_version"]].tolist() == ["0.28.1", "2.0", "2.0"]
-
-
-def test_kernel_shares_of_profiled_runs(tmp_path: Path) -> None:
-    profiled = [replace(SPEC, timed=False, profiled=True, repeat=repeat) for repeat in (1, 2, 3)]
-    folders = [write_record(tmp_path / f"r{spec.repeat}", spec) for spec in profiled]
-    rows = [
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "device", 3.0, False),
-        ("nccl:all_reduce", "device", 3.0, True),  # the span of the same kernel
-        ("Memcpy HtoD (Pinned -> Device)", "device", 1.0, False),
-        ("sm80_xmma_fprop_implicit_gemm_tf32f32", "device", 4.0, False),
-        ("Memset (Device)", "device", 2.0, False),
-        ("aten::conv2d", "cpu", 100.0, False),  # the operator that launched a kernel
-    ]
-    frame = pd.DataFrame(rows, columns=["name", "on", "self_s", "annotation"]).assign(calls=1)
-    frame.to_parquet(folders[0] / "kernels.parquet")
-    frame[3:].to_parquet(folders[1] / "kernels.parquet")  # two workers, and no communication is to be seen
-    collect([*folders, write_record(tmp_path / "timed")], tmp_path / "tables")
-    (row,) = pd.read_parquet(tmp_path / "tables/kernels.parquet").to_dict("records")
-    assert (row["run"], row["model"], row["workers"], row["loader"]) == (profiled[0].id, "lenet", 2, "native")
-    assert (row["on"], row["kernel_s"]) == ("device", 10)
-    percent = [row[f"{name}_percent"] for name in ("communication", "input", "computation", "other")]
-    assert percent == pytest.approx([30, 10, 40, 20])
-    table = pd.read_parquet(tmp_path / "tables/not_measured.parquet")
-    why = table[table["column"] == "communication_percent"].set_index("run")["reason"].to_dict()
-    assert why == {
-        profiled[1].id: "the profiler cannot see how framework ddp communicates here",
-        profiled[2].id: "the profiler left no kernels.parquet",
-    }
-
-
-def test_kernel_shares_without_a_device() -> None:
-    rows = [
-        ("gloo:all_reduce", 2.0, False),
-        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1.0, True),
-        ("ProfilerStep*", 50.0, True),
-        ("aten::addmm", 4.0, False),
-        ("aten::copy_", 1.0, False),
-    ]
-    frame = pd.DataFrame(rows, columns=["name", "self_s", "annotation"]).assign(calls=1, on="cpu")
-    found = shares(frame)
-    assert found == {
-        "on": "cpu",
-        "kernel_s": 8.0,
-        "communication_percent": 25.0,
-        "input_percent": 12.5,
-        "computation_percent": 50.0,
-        "other_percent": 12.5,
-    }
-    assert shares(frame[:0]) is None
-
-
-KINDS = {
-    "communication": [
-        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-        "ncclKernel_AllGather_RING_LL_Sum_int8_t",
-        "gloo:all_reduce",
-        "c10d::allreduce_",
-        "torch.distributed.ddp.reducer::copy_bucket_to_grad",
-        "torch::distributed::reducer::mul_out",
-    ],
-    "input": [
-        "Memcpy HtoD (Pinned -> Device)",
-        "[CUDA memcpy HtoD]",
-        "void dali::kernels::slice_flip_normalize::SliceNormalizeKernel_2D<float, unsigned char>",
-        "nvjpeg::decoder::idct_kernel",
-        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
-    ],
-    "computation": [
-        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1>",
-        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16",
-        "ampere_sgemm_128x64_tn",
-        "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized>",
-        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
-        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",  # no collective
-        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<lambda>",
-        "triton_poi_fused_relu_0",
-        "aten::mkldnn_convolution",
-        "aten::topk",
-        "aten::threshold_backward",
-    ],
-    "other": [
-        "Memcpy DtoD (Device -> Device)",
-        "Memcpy DtoH (Device -> Pageable)",
-        "Memset (Device)",
-        "aten::copy_",
-        "aten::as_strided",
-        "aten::t",
-        "cudaLaunchKernel",
-        "a kernel that nobody knows",
-    ],
-}
-
-
-@pytest.mark.parametrize(("expected", "name"), [(k, name) for k, names in KINDS.items() for name in names])
-def test_kernels_are_told_apart_by_name(expected: str, name: str) -> None:
-    assert kind(name) == expected
 
 
 def test_failed_runs_without_a_record_are_listed(tmp_path: Path) -> None:
@@ -505,75 +323,3 @@ def test_a_log_that_does_not_name_its_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.mllog").write_text("")
     with pytest.raises(ValueError, match=re.escape(f"{tmp_path}/run.mllog: has no ddlbench_spec")):
         collect([tmp_path], tmp_path / "tables")
-
-
-def test_formulas() -> None:
-    assert throughput(1_281_167.0, 100.0) == pytest.approx(12_811.67)
-    assert speed_up(3600.0, 200.0) == 18
-    assert efficiency(1.0, 4, 4) == 1  # the paper's base is one node of 4 GPUs
-    assert efficiency(194.56, 4, 1024) == pytest.approx(0.76)
-
-
-def runs_table(*rows: tuple[RunSpec, float]) -> pd.DataFrame:
-    """Finished runs of 1200 images with a throughput each."""
-    return pd.DataFrame(
-        [
-            spec.columns() | {"status": "success", "throughput_images_per_s": rate, "epoch_s": 1200 / rate}
-            for spec, rate in rows
-        ]
-    )
-
-
-def sized(workers: int, batch: int, **changes: object) -> RunSpec:
-    return replace(SPEC, workers=workers, workers_per_node=min(4, workers), global_batch=batch, **changes)
-
-
-def test_weak_scaling_over_repeats() -> None:
-    table = scaling(
-        runs_table(
-            (sized(8, 512, repeat=1), 150.0),
-            (sized(8, 512, repeat=2), 200.0),
-            (sized(4, 256, repeat=1), 100.0),
-            (sized(4, 256, repeat=2), 100.0),
-        )
-    )
-    assert list(table["workers"]) == [4, 8]
-    assert list(table["repeats"]) == [2, 2]
-    assert set(table["batch_per_worker"]) == {64}
-    assert table["global_batch"].isna().all()
-    assert list(table["ref_workers"]) == [4, 4]
-    base, row = table.iloc[0], table.iloc[1]
-    assert (base["speed_up"], base["efficiency"]) == (1, 1)
-    assert row["throughput_images_per_s"] == 175
-    assert (row["throughput_min"], row["throughput_max"]) == (150, 200)
-    # T_4 = 12 s; T_8 = 8 s and 6 s, 7 s in the mean.
-    assert row[["speed_up_min", "speed_up", "speed_up_max"]].tolist() == pytest.approx([12 / 8, 12 / 7, 12 / 6])
-    assert row[["efficiency_min", "efficiency", "efficiency_max"]].tolist() == pytest.approx([0.75, 6 / 7, 1])
-
-
-def test_equal_global_batches_are_strong_scaling() -> None:
-    table = scaling(
-        runs_table(*((sized(w, batch), 100.0 * w) for w in (1, 2, 4) for batch in (256, 512) if (w, batch) != (2, 512)))
-    )
-    assert table["batch_per_worker"].isna().all()
-    assert list(zip(table["global_batch"], table["workers"], strict=True)) == [
-        (256, 1), (256, 2), (256, 4), (512, 1), (512, 4),
-    ]  # fmt: skip
-    assert list(table["efficiency"]) == pytest.approx([1, 1, 1, 1, 1])
-
-
-def test_series_have_bases_of_their_own_and_only_timed_successful_runs() -> None:
-    runs = runs_table(
-        (sized(1, 64), 100.0),
-        (sized(2, 128), 150.0),
-        (sized(2, 128, framework="horovod"), 100.0),
-        (sized(4, 256, framework="horovod"), 190.0),
-        (sized(1, 64, loader="synthetic"), 400.0),
-    )
-    runs.loc[4, "status"] = "failed"
-    runs = pd.concat([runs, runs_table((sized(4, 256, timed=False), float("nan")))], ignore_index=True)
-    table = scaling(runs)
-    assert list(table["framework"]) == ["ddp", "ddp", "horovod", "horovod"]
-    assert list(table["ref_workers"]) == [1, 1, 2, 2]
-    assert list(table["efficiency"]) == pytest.approx([1, 0.75, 1, 0.95])
-    assert scaling(runs.iloc[4:5]).empty

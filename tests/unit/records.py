@@ -1,0 +1,114 @@
+"""A record as a run leaves it, for tests of what is read from records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from ddlbench.analysis.collect import collect
+from ddlbench.record import RankLog, join_steps
+from ddlbench.spec import RunSpec
+from ddlbench.study import load_recipe
+
+SPEC = RunSpec(
+    machine="here",
+    device="cpu",
+    dataset="mnist5k",
+    model="lenet",
+    recipe=load_recipe("demo").at(64),
+    framework="ddp",
+    loader="native",
+    workers=2,
+    workers_per_node=2,
+    loader_threads=1,
+    global_batch=8,
+    schedule="step",
+    epochs=2,
+    repeat=1,
+)
+IMAGES = 16
+FACTS = {"host": "node7", "command": "python", "commit": "abc", "uncommitted_changes": False}
+# Data wait, forward, backward, communication and optimizer of one step [s], in the first epoch and after, by rank.
+SLOW = ((1.0, 1.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 1.0, 1.0))
+FAST = ((0.1, 0.1, 0.1, 0.1, 0.1), (0.1, 0.2, 0.2, 0.2, 0.1))
+# What a rank measures; the second is on another node.
+FLOPS = 2_000_000_000  # of an image
+RANKS = [
+    {
+        "host": f"node{7 + rank}",
+        "pid": rank,
+        "local_rank": 0,
+        "peak_device_memory_bytes": None,
+        "peak_device_reserved_bytes": None,
+        "peak_resident_bytes": 100 + rank,
+        "loader_resident_bytes": 0,
+        "parameters_bytes": 10,
+        "gradients_bytes": 10 - rank,
+        "optimizer_bytes": 20,
+        "cpu_share": 1.0 + rank,
+        "device_energy_j": None,
+        "host_energy_j": 30.0,
+        "network_sent_bytes": 5,
+        "network_received_bytes": 6 + rank,
+        "not_measured": {
+            "device_energy_j": "the device is the CPU",
+            "peak_device_memory_bytes": "the device is the CPU",
+            "peak_device_reserved_bytes": "the device is the CPU",
+        },
+    }
+    for rank in range(2)
+]
+
+
+def write_record(
+    folder: Path,
+    spec: RunSpec = SPEC,
+    status: str | None = "success",
+    images: int = IMAGES,
+    ranks: Sequence[dict[str, Any]] = RANKS,
+    **events: Any,
+) -> Path:
+    """A record as a run leaves it: top-1 is 0.5, then 0.25; without a status it has no end and no steps.
+
+    Validations take 1.5 s. `events` are more lines of the log, `ddlbench_` added to their names.
+    """
+    folder.mkdir()
+    logs = [RankLog(folder, rank) for rank in range(spec.workers)]
+    facts = FACTS | {"versions": {"torch": "2.0", "horovod": None}}
+    logs[0].settings(spec, facts, images, 4)
+    logs[0].mllog.start("run_start", None, None, time_ms=1_000)
+    for epoch in range(spec.epochs):
+        number = {"epoch_num": epoch + 1}
+        logs[0].mllog.start("eval_start", None, number, time_ms=10_000 * (epoch + 1))
+        logs[0].event("eval_accuracy", 0.5 / (epoch + 1), **number)
+        logs[0].event("tracked_stats", {"loss": 1.0, "correct": 2, "correct_top5": 3 - epoch, "seen": 4}, **number)
+        logs[0].mllog.end("eval_stop", None, number, time_ms=10_000 * (epoch + 1) + 1_500)
+    if status is None:
+        return folder
+    logs[0].mllog.end("run_stop", None, {"status": status}, time_ms=31_500)
+    events = {"skipped_steps": 0, "flops_per_image": FLOPS, "ranks": list(ranks[: spec.workers])} | events
+    for key, value in events.items():
+        logs[0].event(f"ddlbench_{key}", value)
+    steps = IMAGES // spec.global_batch
+    for rank, log in enumerate(logs):
+        for step in range(spec.epochs * steps):
+            parts = (SLOW if step < steps else FAST)[rank]
+            rate, loss = 0.1 * (step + 1), 1.0 + step
+            row = (step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, 0.0)
+            log.rows.append(row)
+        log.write_steps()
+    join_steps(folder, spec.workers)
+    return folder
+
+
+def tables(path: Path, *records: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    collect(records, path)
+    return pd.read_parquet(path / "runs.parquet"), pd.read_parquet(path / "epochs.parquet")
+
+
+def reasons(path: Path) -> dict[str, str]:
+    """Of the only run's nulls."""
+    table = pd.read_parquet(path / "not_measured.parquet")
+    return dict(zip(table["column"], table["reason"], strict=True))

@@ -1,0 +1,109 @@
+"""Shares of kernel time: of profiled runs' records, and which kernel is of which kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench.analysis.collect import collect
+from ddlbench.analysis.kernels import kind, shares
+
+from tests.unit.records import SPEC, write_record
+
+
+def test_kernel_shares_of_profiled_runs(tmp_path: Path) -> None:
+    profiled = [replace(SPEC, timed=False, profiled=True, repeat=repeat) for repeat in (1, 2, 3)]
+    folders = [write_record(tmp_path / f"r{spec.repeat}", spec) for spec in profiled]
+    rows = [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "device", 3.0, False),
+        ("nccl:all_reduce", "device", 3.0, True),  # the span of the same kernel
+        ("Memcpy HtoD (Pinned -> Device)", "device", 1.0, False),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32", "device", 4.0, False),
+        ("Memset (Device)", "device", 2.0, False),
+        ("aten::conv2d", "cpu", 100.0, False),  # the operator that launched a kernel
+    ]
+    frame = pd.DataFrame(rows, columns=["name", "on", "self_s", "annotation"]).assign(calls=1)
+    frame.to_parquet(folders[0] / "kernels.parquet")
+    frame[3:].to_parquet(folders[1] / "kernels.parquet")  # two workers, and no communication is to be seen
+    collect([*folders, write_record(tmp_path / "timed")], tmp_path / "tables")
+    (row,) = pd.read_parquet(tmp_path / "tables/kernels.parquet").to_dict("records")
+    assert (row["run"], row["model"], row["workers"], row["loader"]) == (profiled[0].id, "lenet", 2, "native")
+    assert (row["on"], row["kernel_s"]) == ("device", 10)
+    percent = [row[f"{name}_percent"] for name in ("communication", "input", "computation", "other")]
+    assert percent == pytest.approx([30, 10, 40, 20])
+    table = pd.read_parquet(tmp_path / "tables/not_measured.parquet")
+    why = table[table["column"] == "communication_percent"].set_index("run")["reason"].to_dict()
+    assert why == {
+        profiled[1].id: "the profiler cannot see how framework ddp communicates here",
+        profiled[2].id: "the profiler left no kernels.parquet",
+    }
+
+
+def test_kernel_shares_without_a_device() -> None:
+    rows = [
+        ("gloo:all_reduce", 2.0, False),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1.0, True),
+        ("ProfilerStep*", 50.0, True),
+        ("aten::addmm", 4.0, False),
+        ("aten::copy_", 1.0, False),
+    ]
+    frame = pd.DataFrame(rows, columns=["name", "self_s", "annotation"]).assign(calls=1, on="cpu")
+    found = shares(frame)
+    assert found == {
+        "on": "cpu",
+        "kernel_s": 8.0,
+        "communication_percent": 25.0,
+        "input_percent": 12.5,
+        "computation_percent": 50.0,
+        "other_percent": 12.5,
+    }
+    assert shares(frame[:0]) is None
+
+
+KINDS = {
+    "communication": [
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclKernel_AllGather_RING_LL_Sum_int8_t",
+        "gloo:all_reduce",
+        "c10d::allreduce_",
+        "torch.distributed.ddp.reducer::copy_bucket_to_grad",
+        "torch::distributed::reducer::mul_out",
+    ],
+    "input": [
+        "Memcpy HtoD (Pinned -> Device)",
+        "[CUDA memcpy HtoD]",
+        "void dali::kernels::slice_flip_normalize::SliceNormalizeKernel_2D<float, unsigned char>",
+        "nvjpeg::decoder::idct_kernel",
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+    ],
+    "computation": [
+        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1>",
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16",
+        "ampere_sgemm_128x64_tn",
+        "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized>",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",  # no collective
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<lambda>",
+        "triton_poi_fused_relu_0",
+        "aten::mkldnn_convolution",
+        "aten::topk",
+        "aten::threshold_backward",
+    ],
+    "other": [
+        "Memcpy DtoD (Device -> Device)",
+        "Memcpy DtoH (Device -> Pageable)",
+        "Memset (Device)",
+        "aten::copy_",
+        "aten::as_strided",
+        "aten::t",
+        "cudaLaunchKernel",
+        "a kernel that nobody knows",
+    ],
+}
+
+
+@pytest.mark.parametrize(("expected", "name"), [(k, name) for k, names in KINDS.items() for name in names])
+def test_kernels_are_told_apart_by_name(expected: str, name: str) -> None:
+    assert kind(name) == expected

@@ -1,0 +1,84 @@
+"""Formulas of scaling, and series of runs over worker counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from ddlbench.analysis.scaling import efficiency, scaling, speed_up, throughput
+from ddlbench.spec import RunSpec
+
+from tests.unit.records import SPEC
+
+
+def test_formulas() -> None:
+    assert throughput(1_281_167.0, 100.0) == pytest.approx(12_811.67)
+    assert speed_up(3600.0, 200.0) == 18
+    assert efficiency(1.0, 4, 4) == 1  # the paper's base is one node of 4 GPUs
+    assert efficiency(194.56, 4, 1024) == pytest.approx(0.76)
+
+
+def runs_table(*rows: tuple[RunSpec, float]) -> pd.DataFrame:
+    """Finished runs of 1200 images with a throughput each."""
+    return pd.DataFrame(
+        [
+            spec.columns() | {"status": "success", "throughput_images_per_s": rate, "epoch_s": 1200 / rate}
+            for spec, rate in rows
+        ]
+    )
+
+
+def sized(workers: int, batch: int, **changes: object) -> RunSpec:
+    return replace(SPEC, workers=workers, workers_per_node=min(4, workers), global_batch=batch, **changes)
+
+
+def test_weak_scaling_over_repeats() -> None:
+    table = scaling(
+        runs_table(
+            (sized(8, 512, repeat=1), 150.0),
+            (sized(8, 512, repeat=2), 200.0),
+            (sized(4, 256, repeat=1), 100.0),
+            (sized(4, 256, repeat=2), 100.0),
+        )
+    )
+    assert list(table["workers"]) == [4, 8]
+    assert list(table["repeats"]) == [2, 2]
+    assert set(table["batch_per_worker"]) == {64}
+    assert table["global_batch"].isna().all()
+    assert list(table["ref_workers"]) == [4, 4]
+    base, row = table.iloc[0], table.iloc[1]
+    assert (base["speed_up"], base["efficiency"]) == (1, 1)
+    assert row["throughput_images_per_s"] == 175
+    assert (row["throughput_min"], row["throughput_max"]) == (150, 200)
+    # T_4 = 12 s; T_8 = 8 s and 6 s, 7 s in the mean.
+    assert row[["speed_up_min", "speed_up", "speed_up_max"]].tolist() == pytest.approx([12 / 8, 12 / 7, 12 / 6])
+    assert row[["efficiency_min", "efficiency", "efficiency_max"]].tolist() == pytest.approx([0.75, 6 / 7, 1])
+
+
+def test_equal_global_batches_are_strong_scaling() -> None:
+    table = scaling(
+        runs_table(*((sized(w, batch), 100.0 * w) for w in (1, 2, 4) for batch in (256, 512) if (w, batch) != (2, 512)))
+    )
+    assert table["batch_per_worker"].isna().all()
+    assert list(zip(table["global_batch"], table["workers"], strict=True)) == [
+        (256, 1), (256, 2), (256, 4), (512, 1), (512, 4),
+    ]  # fmt: skip
+    assert list(table["efficiency"]) == pytest.approx([1, 1, 1, 1, 1])
+
+
+def test_series_have_bases_of_their_own_and_only_timed_successful_runs() -> None:
+    runs = runs_table(
+        (sized(1, 64), 100.0),
+        (sized(2, 128), 150.0),
+        (sized(2, 128, framework="horovod"), 100.0),
+        (sized(4, 256, framework="horovod"), 190.0),
+        (sized(1, 64, loader="synthetic"), 400.0),
+    )
+    runs.loc[4, "status"] = "failed"
+    runs = pd.concat([runs, runs_table((sized(4, 256, timed=False), float("nan")))], ignore_index=True)
+    table = scaling(runs)
+    assert list(table["framework"]) == ["ddp", "ddp", "horovod", "horovod"]
+    assert list(table["ref_workers"]) == [1, 1, 2, 2]
+    assert list(table["efficiency"]) == pytest.approx([1, 0.75, 1, 0.95])
+    assert scaling(runs.iloc[4:5]).empty
