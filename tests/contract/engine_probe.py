@@ -8,6 +8,7 @@ load it and take the rest. Each case leaves `<case>-<first|resumed>-<rank>.pt`.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 from dataclasses import dataclass, field, replace
@@ -270,6 +271,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
 
 def main() -> None:
     folder, phase, *wanted = Path(sys.argv[1]), *sys.argv[2:]
+    faulthandler.enable()
     torch.set_num_threads(1)
     (folder / phase).mkdir(exist_ok=True)
     os.environ["DDLBENCH_FOLDER"] = str(folder / phase)

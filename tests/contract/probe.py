@@ -22,6 +22,7 @@ def fail() -> None:
 
 MISDEEDS = {
     "raise": fail,
+    "abort": os.abort,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "memory": lambda: torch.empty(1 << 60),

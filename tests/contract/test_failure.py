@@ -112,6 +112,14 @@ def test_a_loss_is_no_number(tmp_path, data, framework):
     assert "the loss of step 2 is nan" in outcome.failure["message"]
 
 
+def test_a_crash_in_compiled_code_leaves_where_it_was(tmp_path, data):
+    outcome = misdo(tmp_path, data, "ddp", "abort")
+    assert_failed(outcome)
+    assert_blamed(outcome, "killed", 1)
+    assert "Fatal Python error: Aborted" in outcome.output
+    assert 'probe.py", line' in outcome.output
+
+
 def test_out_of_memory(tmp_path, data):
     outcome = misdo(tmp_path, data, "ddp", "memory")
     assert_failed(outcome)

@@ -8,6 +8,7 @@ framework it drives: an adapter in `frameworks/` wraps the model, the loop owns 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import shutil
@@ -325,6 +326,7 @@ def main() -> None:
 
 def run_rank(folder: Path, training: type[Training] = Training) -> None:
     """Train, and end this process: with 0, with `guard.STOPPED` after a checkpoint that was asked for, or with 1."""
+    faulthandler.enable()  # a crash in compiled code (SIGSEGV, SIGABRT) leaves in the log where Python was
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the guard listens; worker processes of loaders never do
     rank = ranks.number()
     code = 0
