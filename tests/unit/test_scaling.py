@@ -67,6 +67,15 @@ def test_equal_global_batches_are_strong_scaling() -> None:
     assert list(table["efficiency"]) == pytest.approx([1, 1, 1, 1, 1])
 
 
+def test_runs_that_read_nothing_scale_as_others_do() -> None:
+    """Their form is null, as are options that a run does not have."""
+    runs = runs_table(*((sized(w, 64 * w, loader="synthetic"), 90.0 * w) for w in (1, 2)))
+    assert runs["form"].isna().all()
+    table = scaling(runs)
+    assert list(table["ref_workers"]) == [1, 1]
+    assert list(table["speed_up"]) == pytest.approx([1, 2])
+
+
 def test_series_have_bases_of_their_own_and_only_timed_successful_runs() -> None:
     runs = runs_table(
         (sized(1, 64), 100.0),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.times import STEP_TIMES
 
 from tests.conftest import copy_project
@@ -42,6 +43,12 @@ def test_frameworks_train_the_same_thing(runs: pd.DataFrame) -> None:
     assert (losses.nunique() == 1).all(), losses.unique()
 
 
+def test_speed_up_of_every_series_is_over_one_worker(runs: pd.DataFrame) -> None:
+    table = scaling(runs)
+    assert len(table) == 3 * 3 * 2
+    assert set(table["ref_workers"]) == {1}
+
+
 def test_large_batches_lose_accuracy(runs: pd.DataFrame) -> None:
     sweep = runs[~runs["timed"]].pivot(index="global_batch", columns="schedule", values="final_top1")
     assert (sweep.loc[32] > 0.9).all(), sweep
@@ -67,6 +74,8 @@ def test_steps(demo: Path) -> None:
 
 def test_figures_and_report(demo: Path) -> None:
     figures = {"throughput", "speed-up", "efficiency", "accuracy-batch-size", "accuracy-epochs", "learning-rate"}
+    figures |= {"step-times", "memory"}
+    assert figures == {figure.stem for figure in demo.glob("results/demo/figures/*.png")}
     for figure in figures:
         for suffix, magic in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
             assert (demo / f"results/demo/figures/{figure}{suffix}").read_bytes().startswith(magic)

@@ -57,7 +57,7 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
             "global_batch": usable["global_batch"].astype("Int64"),
         }
     )
-    sizes = batch.groupby([usable[key] for key in KEYS]).transform("nunique")
+    sizes = batch.groupby([usable[key] for key in KEYS], dropna=False).transform("nunique")
     weak = sizes["batch_per_worker"] <= sizes["global_batch"]
     usable = usable.assign(
         batch_per_worker=batch["batch_per_worker"].where(weak), global_batch=batch["global_batch"].mask(weak)
