@@ -3,9 +3,10 @@
 
 `python bench/loaders.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet, both forms) and has each side
 read all training pictures some times, in a process of its own, with as many worker processes or threads as there are
-cores: random resized crop to 224, flip, normalise; float batches on the CPU. The sides take turns. Images/s are of the
-epochs after the first (workers are then running, files in the page cache); CPU-ms an image are of the same epochs, of
-the process and its workers: less noisy than images/s where others use the machine.
+cores: random resized crop to 224, flip, normalise; float batches on the CPU. The sides are there at the same time and
+take turns by the epoch. Images/s are of the epochs after the first of each start (workers are then running, files in
+the page cache); CPU-ms an image are of the same epochs, of the process and its workers. A ratio is the median over
+pairs of epochs, with its 95 % interval.
 Prints a table and the ratios that have limits; exits with 1 if one is broken.
 """
 
@@ -17,7 +18,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -30,8 +32,10 @@ from ddlbench.prepare import prepare
 from ddlbench.source import Place
 from ddlbench.spec import RunSpec
 from ddlbench.study import load_recipe
+from sides import spread
 
 SIZE, BATCH = 224, 64  # pixels a side, images a batch
+SETTLE_S = 0.5  # after an epoch, for what reads ahead to come to rest
 OF_TIMM, OF_DALI = 1.2, 0.97  # at least: images/s of ours over those of the rival
 RATIOS = [  # (ours, rival, limit)
     ("native", "timm", OF_TIMM),
@@ -184,41 +188,61 @@ def cpu_s(pid: int) -> float:
     return sum(int(f[11]) + int(f[12]) for f in fields) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(side: str, data: Path, threads: int, epochs: int) -> dict[str, float]:
-    """Images/s and CPU-ms an image of the epochs after the first, in this process."""
+def serve(side: str, data: Path, threads: int) -> None:
+    """In a process of its own: for each line of standard input read an epoch, and print what it took."""
     import resource
+
+    def spent_s() -> float:  # workers that ended meanwhile are counted by `resource`, those that live by /proc
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return cpu_s(os.getpid()) + ended.ru_utime + ended.ru_stime
 
     torch.set_num_threads(1)
     given = SIDES[side](data, threads)
-    images = spent = began = 0.0
-    for number in range(1 + epochs):
-        batches = next(given)
-        for x, y in batches:
+    for _ in sys.stdin:
+        images, began, spent = 0, perf_counter(), spent_s()
+        for x, y in next(given):
             # A rival that gave less than a normalised float picture would win for nothing.
             assert x.dtype == torch.float32
             assert x.shape[1:] == (3, SIZE, SIZE)
             images += len(y)
-        if number == 0:
-            images, spent, began = 0, cpu_s(os.getpid()), perf_counter()
-    # Workers that ended in between are counted by `resource`, those that live by /proc.
-    seconds = perf_counter() - began
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = cpu_s(os.getpid()) + ended.ru_utime + ended.ru_stime - spent
-    return {"images_per_s": images / seconds, "cpu_ms": 1e3 * spent / images}
+        seconds, spent = perf_counter() - began, spent_s() - spent
+        print(json.dumps({"images_per_s": images / seconds, "cpu_ms": 1e3 * spent / images}), flush=True)
+
+
+def measure(sides: Sequence[str], data: Path, threads: int, epochs: int) -> dict[str, list[dict[str, float]]]:
+    """Images/s and CPU-ms an image of each side's epochs after the first. All sides are there and take turns by the
+    epoch, so that what else the machine does hits all of them; they go first and last by turns."""
+    results: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    command = [sys.executable, __file__, "--threads", str(threads), "--data", str(data), "--side"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    running = {side: subprocess.Popen([*command, side], **pipes) for side in sides}
+    for epoch in range(1 + epochs):
+        for side in sides if epoch % 2 else reversed(sides):
+            process = running[side]
+            print("epoch", file=process.stdin, flush=True)
+            line = process.stdout.readline()
+            if not line:
+                sys.exit(f"{side}: exit code {process.wait()}")
+            if epoch:
+                results[side].append(json.loads(line))
+            time.sleep(SETTLE_S)
+    for process in running.values():
+        process.communicate()
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=2000, help="training pictures, made for this")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each side has its turn")
-    parser.add_argument("--epochs", type=int, default=3, help="that are measured; one more comes first")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each side is started")
+    parser.add_argument("--epochs", type=int, default=3, help="a start that are measured; one more comes first")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="worker processes or threads")
     parser.add_argument("--data", type=Path, help="where the forms lie from an earlier call")
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)  # one measurement, in this process
     a = parser.parse_args()
     if a.side:
-        print(json.dumps(measure(a.side, a.data, a.threads, a.epochs)))
+        serve(a.side, a.data, a.threads)
         return
     with tempfile.TemporaryDirectory() as scratch:
         data = a.data or Path(scratch)
@@ -227,14 +251,8 @@ def main() -> None:
             prepare("synthetic-imagenet", form, data / form, place=place, workers=a.threads)
         results: dict[str, list[dict[str, float]]] = {side: [] for side in a.sides}
         for _ in range(a.rounds):
-            for side in a.sides:
-                settings = ["--threads", str(a.threads), "--epochs", str(a.epochs), "--data", str(data)]
-                done = subprocess.run(
-                    [sys.executable, __file__, "--side", side, *settings], capture_output=True, text=True
-                )
-                if done.returncode:
-                    sys.exit(f"{side}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-                results[side].append(json.loads(done.stdout.splitlines()[-1]))
+            for side, measured in measure(a.sides, data, a.threads, a.epochs).items():
+                results[side] += measured
     sys.exit(not report(results, a.threads))
 
 
@@ -252,11 +270,12 @@ def report(results: dict[str, list[dict[str, float]]], threads: int) -> bool:
     for our, rival, limit in RATIOS:
         if our in results and rival in results:
             pairs = list(zip(results[our], results[rival], strict=True))
-            ratio = median(o["images_per_s"] / r["images_per_s"] for o, r in pairs)
-            cost = median(r["cpu_ms"] / o["cpu_ms"] for o, r in pairs)
-            verdict = "" if ratio >= limit else "  BELOW THE LIMIT"
-            print(f"{our} / {rival}: {ratio:.3f} in images/s (limit {limit}), {cost:.3f} in images a CPU-s{verdict}")
-            good &= ratio >= limit
+            rates = [o["images_per_s"] / r["images_per_s"] for o, r in pairs]
+            costs = [r["cpu_ms"] / o["cpu_ms"] for o, r in pairs]
+            verdict = "" if median(rates) >= limit else "  BELOW THE LIMIT"
+            said = f"{spread(rates)} in images/s (limit {limit}), {spread(costs)} in images a CPU-s"
+            print(f"{our} / {rival}: {said}{verdict}")
+            good &= median(rates) >= limit
     return good
 
 
