@@ -235,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=2000, help="training pictures, made for this")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side is started")
-    parser.add_argument("--epochs", type=int, default=3, help="a start that are measured; one more comes first")
+    parser.add_argument("--epochs", type=int, default=3, help="of each start that count; one more comes first")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="worker processes or threads")
     parser.add_argument("--data", type=Path, help="where the forms lie from an earlier call")
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)

@@ -33,8 +33,8 @@ FACTS = {"host": "node7", "command": "python", "commit": "abc", "uncommitted_cha
 # Data wait, forward, backward, communication and optimizer of one step [s], in the first epoch and after, by rank.
 SLOW = ((1.0, 1.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 1.0, 1.0))
 FAST = ((0.1, 0.1, 0.1, 0.1, 0.1), (0.1, 0.2, 0.2, 0.2, 0.1))
-# What a rank measures; the second is on another node.
 FLOPS = 2_000_000_000  # of an image
+# What a rank measures; the second is on another node.
 RANKS = [
     {
         "host": f"node{7 + rank}",

@@ -68,7 +68,7 @@ def test_equal_global_batches_are_strong_scaling() -> None:
 
 
 def test_runs_that_read_nothing_scale_as_others_do() -> None:
-    """Their form is null, as are options that a run does not have."""
+    """Their form is null."""
     runs = runs_table(*((sized(w, 64 * w, loader="synthetic"), 90.0 * w) for w in (1, 2)))
     assert runs["form"].isna().all()
     table = scaling(runs)
