@@ -7,7 +7,7 @@
 #
 # The map:
 #   config/config.yaml names a study (what to run: config/studies/) and a machine (where: config/machines/).
-#   workflow/ddlbench/plan.py makes runs of them; the rules make everything else:
+#   workflow/ddlbench/plan/runs.py makes runs of them; the rules make everything else:
 #       data.smk      prepare   <data>/<data set>/<form>/manifest.json
 #                     verify    reads what was prepared again: snakemake --profile profiles/local verify
 #       preflight.smk preflight results/machines/<machine>/preflight-<study>.json    is the machine as promised?
@@ -28,9 +28,13 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from snakemake.exceptions import WorkflowError
 
-from ddlbench import bill, config as settings, launch, modules, plan, preflight, registry, stale, survivors
-from ddlbench.machine import load_machine
-from ddlbench.study import check_sources, load_study
+from ddlbench import registry
+from ddlbench.plan import bill, launch, runs, stale
+from ddlbench.preflight import promise
+from ddlbench.run import survivors
+from ddlbench.settings import config as settings, environment_modules
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import check_sources, load_study
 
 # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
 gc.freeze()
@@ -48,21 +52,21 @@ try:
     check_sources(config["data"]["sources"])
     STUDY, MACHINE = load_study(config["study"]), load_machine(config["machine"])
     IMAGES = bill.images(STUDY, MACHINE, config["data"]["sources"])
-    PLAN = plan.make_plan(STUDY, MACHINE, config["account"], IMAGES)
+    PLAN = runs.make_plan(STUDY, MACHINE, config["account"], IMAGES)
     # To look needs none of what runs need; Snakemake does not say its targets here.
     if {"plan", "failures"}.isdisjoint(sys.argv):
-        plan.check_installed(PLAN, Path("results"))
+        runs.check_installed(PLAN, Path("results"))
 except settings.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
 # Nothing is planned while jobs that a killed Snakemake left are still making it.
-GUARD = survivors.Guard(workflow, plan.outputs(PLAN), slurm=bool(MACHINE.partitions))
+GUARD = survivors.Guard(workflow, runs.outputs(PLAN), slurm=bool(MACHINE.partitions))
 # Every rule runs the package that lies beside this file, with the Python that runs Snakemake (modules and conda
 # environments, where used, put theirs before it).
 shell.prefix(
     f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
     f"PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'workflow'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "
-    f"{modules.export(MACHINE.name, MACHINE.modules)}; "
+    f"{environment_modules.export(MACHINE.name, MACHINE.modules)}; "
 )
 FIGURES = [f"results/{STUDY.name}/figures/{figure.name}.png" for figure in STUDY.figures]
 TABLES = f"results/{STUDY.name}/tables"

@@ -23,8 +23,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from ddlbench.prepare import prepare
-from ddlbench.source import Place
+from ddlbench.data.prepare import prepare
+from ddlbench.data.source import Place
 
 READERS = Path(os.environ.get("DDLBENCH_READERS", "~/.cache/ddlbench/tensorflow-venv")).expanduser() / "bin/python"
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -37,8 +37,8 @@ OURS = """
 import json, resource, sys
 from pathlib import Path
 from time import perf_counter
-from ddlbench.prepare import prepare
-from ddlbench.source import Place
+from ddlbench.data.prepare import prepare
+from ddlbench.data.source import Place
 source, folder, workers = sys.argv[1:]
 prepare("imagenet", "tfrecord", Path(folder), place=Place(source, Path(folder)), workers=int(workers))
 peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
@@ -86,8 +86,8 @@ import json, resource, sys
 from pathlib import Path
 from time import perf_counter
 began = perf_counter()
-from ddlbench import prepare, source
-from ddlbench.crew import Crew
+from ddlbench.data import prepare, source
+from ddlbench.data.crew import Crew
 class First(Exception): pass
 def first(*arguments): raise First
 Crew.map = first

@@ -26,12 +26,13 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from ddlbench import models, registry
+from ddlbench import registry
+from ddlbench.data.prepare import prepare
+from ddlbench.data.source import Place
 from ddlbench.loaders._share import MEAN, STD
-from ddlbench.prepare import prepare
-from ddlbench.source import Place
+from ddlbench.rank import models
+from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
-from ddlbench.study import load_recipe
 from sides import spread
 
 SIZE, BATCH = 224, 64  # pixels a side, images a batch

@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 
 import pyarrow.parquet as pq
-from ddlbench import launch
-from ddlbench.machine import load_machine
+from ddlbench.plan import launch
+from ddlbench.settings.machine import load_machine
 from ddlbench.spec import RunSpec
 
 MACHINE = load_machine("local")

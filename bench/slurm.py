@@ -27,10 +27,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from ddlbench import launch  # noqa: E402
-from ddlbench.machine import load_machine  # noqa: E402
-from ddlbench.plan import make_plan  # noqa: E402
-from ddlbench.study import load_study  # noqa: E402
+from ddlbench.plan import launch  # noqa: E402
+from ddlbench.plan.runs import make_plan  # noqa: E402
+from ddlbench.settings.machine import load_machine  # noqa: E402
+from ddlbench.settings.study import load_study  # noqa: E402
 
 from tests.conftest import copy_project  # noqa: E402
 from tests.slurm.conftest import ACCOUNT, HASTE, MACHINE, SCRIPT, STUDY  # noqa: E402
@@ -65,7 +65,7 @@ def main() -> int:
 def measure(folder: Path, count: int) -> dict[str, list[int]]:
     """Seconds that SLURM accounts, of `count` jobs of each kind."""
     project = copy_project(folder / "project")
-    source = project / "workflow/ddlbench/launch.py"
+    source = project / "workflow/ddlbench/plan/launch.py"
     source.write_text(re.sub(r"(?m)^PROGRAM = .*", f"PROGRAM = {STAND_IN}", source.read_text()))
     (project / "config/machines/virtual.yaml").write_text(yaml.safe_dump(MACHINE))
     block = {"workers": [1], "global_batch": [512], "repeats": count, "loaders": ["synthetic"]}

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddlbench.prepare import write_form
-from ddlbench.source import BadImage, Entry, Picture
+from ddlbench.data.prepare import write_form
+from ddlbench.data.source import BadImage, Entry, Picture
 
 
 class Sample(NamedTuple):

@@ -1,4 +1,4 @@
-"""Our side of `overhead.py` and `trainers.py`: what each rank executes in place of `ddlbench.train`.
+"""Our side of `overhead.py` and `trainers.py`: what each rank executes in place of `ddlbench.rank.train`.
 
 The same training, with a stopwatch around the training part of each epoch: also what ddlbench does once an epoch
 (rows of steps written, ranks agreeing) is in it.
@@ -7,7 +7,7 @@ The same training, with a stopwatch around the training part of each epoch: also
 import sys
 from pathlib import Path
 
-from ddlbench.train import Training, run_rank
+from ddlbench.rank.train import Training, run_rank
 from stopwatch import Stopwatch
 
 
@@ -17,7 +17,7 @@ class Timed(Training):
     def run(self) -> None:
         self.stopwatch = Stopwatch()
         super().run()
-        # Beside the record, because run.py clears away the folder that ranks write into.
+        # Beside the record, because ddlbench.run clears away the folder that ranks write into.
         self.stopwatch.write(self.folder.parent, self.rank, self.images["train"] // self.spec.workers)
 
     def train(self, epoch: int) -> bool:

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from ddlbench.models import mend_torchvision
+from ddlbench.rank.models import mend_torchvision
 from stopwatch import Stopwatch, rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ddlbench import ranks
+from ddlbench.rank import place
 
 
 class Stopwatch:
@@ -72,4 +72,4 @@ def cpu_clock(pid: int) -> int:
 
 def rank() -> int:
     """This process's, from its launcher's variables."""
-    return ranks.number()
+    return place.number()

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from ddlbench.data.source import Place
 from ddlbench.datasets import mnist5k
-from ddlbench.source import Place
 
 from tests.contract import control, launches
 from tests.sources import Sample, prepare_both

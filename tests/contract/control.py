@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from ddlbench import models, recipe
 from ddlbench.loaders._share import MEAN, STD, shuffled
+from ddlbench.rank import models, recipe
 from ddlbench.spec import RunSpec
 from PIL import Image
 

@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ddlbench import models, ranks, registry
-from ddlbench.clock import Clock
-from ddlbench.recipe import build_optimizer
+from ddlbench import registry
+from ddlbench.rank import models, place
+from ddlbench.rank.clock import Clock
+from ddlbench.rank.recipe import build_optimizer
+from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
-from ddlbench.study import load_recipe
 from torch import nn
 
 RANKS, BATCH, STEPS, SAVE_AT = 2, 8, 6, 3
@@ -275,7 +276,7 @@ def main() -> None:
     torch.set_num_threads(1)
     (folder / phase).mkdir(exist_ok=True)
     os.environ["DDLBENCH_FOLDER"] = str(folder / phase)
-    rank = ranks.number()
+    rank = place.number()
     framework = registry.member("frameworks", CASES[wanted[0]].adapter)
     framework.start("cpu")
     for name in wanted:

@@ -17,11 +17,12 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from ddlbench import launch, plan, registry
-from ddlbench.machine import Machine, load_machine
+from ddlbench import registry
+from ddlbench.plan import launch, runs
 from ddlbench.record import Event, read_log
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
-from ddlbench.study import load_recipe
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = "output.log"
@@ -91,7 +92,7 @@ def spec_of(case: str, framework: str, workers: int) -> RunSpec:
 
 def need(spec: RunSpec) -> None:
     """Skip the test, saying why, where the run's framework or loader is not installed."""
-    missing = plan.missing_packages([spec], local_machine())
+    missing = runs.missing_packages([spec], local_machine())
     if missing:
         pytest.skip("; ".join(missing))
 

@@ -1,4 +1,4 @@
-"""What each rank executes in place of `ddlbench.train`: the same training, and then its parameters kept.
+"""What each rank executes in place of `ddlbench.rank.train`: the same training, and then its parameters kept.
 
 PROBE_FAILS=<rank> makes that rank raise in its third step while the others wait for its gradients; with PROBE_DOES it
 does something else there (see `MISDEEDS`), at step PROBE_STEP.
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import torch
-from ddlbench.train import Training, run_rank
+from ddlbench.rank.train import Training, run_rank
 
 
 def fail() -> None:
@@ -47,7 +47,7 @@ class Probe(Training):
 
     def run(self) -> None:
         super().run()
-        # Beside the record, because run.py clears away the folder that ranks write into.
+        # Beside the record, because ddlbench.run clears away the folder that ranks write into.
         torch.save(self.engine.weights(), self.folder.parent / f"state-{self.rank}.pt")
 
 

@@ -16,7 +16,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from ddlbench import launch, ranks
+from ddlbench.plan import launch
+from ddlbench.rank import place
 
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS
@@ -160,7 +161,7 @@ def test_a_port_is_in_use(tmp_path, data, framework):
     machine = replace(launches.local_machine(), launcher="slurm")
     with socket.socket() as taken, socket.socket() as taken_too:
         port = int(
-            ranks.slurm_variables(
+            place.slurm_variables(
                 {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "4711"}, ""
             )["MASTER_PORT"]
         )

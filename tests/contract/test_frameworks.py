@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ddlbench import launch, registry
+from ddlbench import registry
 from ddlbench.frameworks._layer_dropping import decisions, keep_probability
-from ddlbench.machine import load_machine
+from ddlbench.plan import launch
+from ddlbench.settings.machine import load_machine
 
 from tests.contract import engine_probe as probe
 from tests.contract.engine_probe import CASES, FREEZE, HALF, LONG, MAIN, MORE, ONE_BIT, RANKS, SCALED, STEPS, Case

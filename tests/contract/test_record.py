@@ -8,7 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from ddlbench import models, registry
+from ddlbench import registry
+from ddlbench.rank import models
 from ddlbench.record import STEP_COLUMNS
 
 from tests.contract import launches

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 import torch
-from ddlbench import guard
+from ddlbench import notes
 
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS
@@ -48,7 +48,7 @@ def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case)
     misdeed = {"PROBE_FAILS": "1", "PROBE_DOES": "kill", "PROBE_STEP": str(step)}
     folder = tmp_path / spec.id
     died = launches.execute(spec, folder, data, environment=misdeed, checkpoint_minutes=OFTEN)
-    assert died.code not in (0, guard.STOPPED), f"step {step}"
+    assert died.code not in (0, notes.STOPPED), f"step {step}"
     assert died.seconds < ENDS_WITHIN_S
     assert_gone(died.marker)
     assert (died.failure["cause"], died.failure["rank"]) == ("killed", 1), f"step {step}: {died.output}"
@@ -86,7 +86,7 @@ def test_told_to_stop(tmp_path, data, run, framework, number):
     time.sleep(0.5)
     process.send_signal(number)
     stopped = launches.finish(spec, folder, process, marker)
-    assert stopped.code == guard.STOPPED, stopped.output
+    assert stopped.code == notes.STOPPED, stopped.output
     assert launches.survivors(marker) == {}
     assert not (folder / "failed").exists()
     again = launches.execute(spec, folder, data)

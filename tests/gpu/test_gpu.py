@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from ddlbench import launch, prepare, registry
-from ddlbench.machine import load_machine
-from ddlbench.plan import make_plan
-from ddlbench.study import load_study
+from ddlbench import registry
+from ddlbench.data import prepare
+from ddlbench.plan import launch
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: torch.cuda.is_available() is false")

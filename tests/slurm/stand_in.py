@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from ddlbench import ranks
+from ddlbench.rank import place
 from ddlbench.record import RankLog
 from ddlbench.spec import RunSpec
 
@@ -24,7 +24,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     spec = RunSpec.from_json(json.dumps(job["spec"]))
-    rank = ranks.here(spec.workers).rank
+    rank = place.here(spec.workers).rank
     tried = folder.parent / "tried"
     if fails_first(spec.id) and not tried.exists():
         tried.touch()

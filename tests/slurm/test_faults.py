@@ -183,7 +183,7 @@ def test_killed_while_jobs_run_and_started_again(project: Project, cluster: Clus
 HOLD = """
 import sys, time
 from pathlib import Path
-from ddlbench.hold import HeldError, held
+from ddlbench.run.hold import HeldError, held
 try:
     with held(Path(sys.argv[1])):
         print("held", flush=True)

@@ -14,7 +14,7 @@ from tests.slurm.test_faults import submitted
 
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
 def test_all_records_are_there_each_once(project: Project, count: int):
-    launch = project.folder / "workflow/ddlbench/launch.py"
+    launch = project.folder / "workflow/ddlbench/plan/launch.py"
     program = f'PROGRAM = ("python", "{Path(__file__).with_name("stand_in.py")}")'
     launch.write_text(re.sub(r"(?m)^PROGRAM = .*", program, launch.read_text()))
     project.study("small", {"workers": [1], "global_batch": [512], "repeats": count})

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 from ddlbench.analysis.collect import collect
 from ddlbench.record import RankLog, join_steps
+from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
-from ddlbench.study import load_recipe
 
 SPEC = RunSpec(
     machine="here",

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from ddlbench import registry
-from ddlbench.config import CONFIG, ConfigError, check, names_in, read_yaml
-from ddlbench.machine import Machine, load_machine
-from ddlbench.plan import make_plan
-from ddlbench.study import load_study
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.config import CONFIG, ConfigError, check, names_in, read_yaml
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.study import load_study
 
 STUDY = """\
 title: A study

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from ddlbench import guard
+from ddlbench import notes
 
 
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (guard.LossError("the loss of step 3 is nan"), "loss is not finite"),
+        (notes.LossError("the loss of step 3 is nan"), "loss is not finite"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory"),
         (OSError(28, "No space left on device"), "disk full"),
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1234"), "lost another rank"),
@@ -20,4 +20,4 @@ from ddlbench import guard
     ],
 )
 def test_cause(error: Exception, cause: str) -> None:
-    assert guard.cause(error) == cause
+    assert notes.cause(error) == cause

@@ -7,17 +7,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ddlbench.config import CONFIG, schema
-from ddlbench.document import page
-from ddlbench.machine import load_machine
-from ddlbench.plan import make_plan
-from ddlbench.study import load_study
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.config import CONFIG, schema
+from ddlbench.settings.document import page
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
 
 README = CONFIG / "README.md"
 
 
 def test_readme_is_what_the_schemas_make() -> None:
-    assert README.read_text(encoding="utf-8") == page() + "\n", "run: python -m ddlbench.document > config/README.md"
+    assert README.read_text(encoding="utf-8") == page() + "\n", (
+        "run: python -m ddlbench.settings.document > config/README.md"
+    )
 
 
 @pytest.mark.parametrize("kind", ["config", "study", "machine", "recipe"])

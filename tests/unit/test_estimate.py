@@ -15,17 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ddlbench import bill, plan_table, registry
-from ddlbench.config import CONFIG, ConfigError
-from ddlbench.estimate import ANOTHER, ONE_RUN, Estimator, Measured, read_measured, read_published
-from ddlbench.machine import Machine, load_machine
-from ddlbench.plan import Plan, guess_minutes, make_plan
-from ddlbench.prepare import prepare
+from ddlbench import registry
+from ddlbench.data.prepare import prepare
+from ddlbench.data.source import Place
+from ddlbench.plan import bill
+from ddlbench.plan import table as plan_table
+from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, Measured, read_measured, read_published
+from ddlbench.plan.runs import Plan, guess_minutes, make_plan
+from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
 from ddlbench.record import MLLOG, STEP_COLUMNS, STEPS
-from ddlbench.source import Place
+from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.study import load_study
 from ddlbench.spec import RunSpec
-from ddlbench.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
-from ddlbench.study import load_study
 
 JUWELS = load_machine("juwels-booster")
 LAPTOP = replace(load_machine("local"), workers_per_node=8)
@@ -392,10 +394,11 @@ def test_the_bill_needs_nothing_but_python(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from ddlbench import bill, machine, plan, plan_table, study
+from ddlbench.plan import bill, runs, table as plan_table
+from ddlbench.settings import machine, study
 s, m = study.load_study("aach2023"), machine.load_machine("juwels-booster")
 images = bill.images(s, m, {})
-p = plan.make_plan(s, m, None, images)
+p = runs.make_plan(s, m, None, images)
 plan_table.lines(p, bill.rows(p, images, Path(sys.argv[1])), bill.data(p, {}), 1.0)
 heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "pandas", "pyarrow", "PIL"}
 print(" ".join(sorted(heavy & set(sys.modules))))

@@ -11,12 +11,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench import registry
-from ddlbench.config import CONFIG
 from ddlbench.figures import __main__ as command
 from ddlbench.figures import _style
 from ddlbench.figures._tables import Options, Tables, distinguishing, load, references
+from ddlbench.settings.config import CONFIG
+from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
-from ddlbench.study import load_recipe
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 

@@ -6,12 +6,13 @@ import struct
 from pathlib import Path
 
 import pytest
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.prepare import prepare, write_form
+from ddlbench.data.source import BadImage, Entry, SourceError
+from ddlbench.data.verify import verify
 from ddlbench.forms import tfrecord
-from ddlbench.loaders._share import labelled_files, share, shuffled, steps
-from ddlbench.manifest import Manifest
-from ddlbench.prepare import prepare, write_form
-from ddlbench.source import BadImage, Entry, SourceError
-from ddlbench.verify import verify
+from ddlbench.loaders._share import labelled_files, share, shuffled
+from ddlbench.spec import steps_per_epoch
 
 from tests.sources import Memory, Sample, contents, picture, some
 
@@ -239,9 +240,9 @@ def test_shares_hold_every_sample_once() -> None:
     for images, batch, world in ((4000, 128, 2), (4001, 64, 2), (257, 96, 3), (5, 8, 4)):
         order = shuffled(images, seed=1, epoch=3)
         parts = [share(order, batch, rank, world) for rank in range(world)]
-        assert {len(part) for part in parts} == {steps(images, batch)}
+        assert {len(part) for part in parts} == {steps_per_epoch(images, batch)}
         assert sorted(i for part in parts for step in part for i in step) == list(range(images))
-        for step in range(steps(images, batch)):
+        for step in range(steps_per_epoch(images, batch)):
             # The ranks' parts, one after the other, are the batch of one process.
             whole = [i for part in parts for i in part[step]]
             assert whole == order[step * batch : (step + 1) * batch]

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
-from ddlbench.manifest import Manifest
-from ddlbench.prepare import write_form
-from ddlbench.source import BadImage
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.prepare import write_form
+from ddlbench.data.source import BadImage
 
 from tests.conftest import ROOT
 from tests.sources import contents, picture, some
@@ -26,7 +26,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"}
 def start(form: str, folder: Path) -> subprocess.Popen[str]:
     """A process, and a group of its own, that prepares a form of a slow source with two workers."""
     program = (
-        "import sys; from pathlib import Path; from ddlbench.prepare import write_form\n"
+        "import sys; from pathlib import Path; from ddlbench.data.prepare import write_form\n"
         "from tests.sources import some\n"
         f"write_form(lambda: {SLOW}, 'some', sys.argv[1], Path(sys.argv[2]), workers=2)"
     )
@@ -42,8 +42,8 @@ def start(form: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def prepare(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """`python -m ddlbench.prepare` as the rule calls it."""
-    command = [sys.executable, "-m", "ddlbench.prepare", *map(str, arguments)]
+    """`python -m ddlbench.data.prepare` as the rule calls it."""
+    command = [sys.executable, "-m", "ddlbench.data.prepare", *map(str, arguments)]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
 
 

@@ -9,9 +9,10 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from ddlbench import guard, registry, watch
+from ddlbench import notes, registry
 from ddlbench.frameworks import _layer_dropping, _onebit
-from ddlbench.machine import load_machine
+from ddlbench.run import watch
+from ddlbench.settings.machine import load_machine
 from ddlbench.spec import RunSpec
 
 from tests.contract.engine_probe import Case, spec_of
@@ -136,7 +137,7 @@ def test_horovods_options_are_variables():
 def test_a_rank_of_horovod_waits_until_the_silent_one_is_noticed():
     """Else it ends first, and the launcher kills the silent one, which is then named as killed."""
     waits = registry.member("frameworks", "horovod").environment(spec("horovod"), load_machine("local"))
-    assert float(waits["HOROVOD_GLOO_TIMEOUT_SECONDS"]) >= 2 * (watch.SILENT_S + guard.BEAT_S + watch.POLL_S)
+    assert float(waits["HOROVOD_GLOO_TIMEOUT_SECONDS"]) >= 2 * (watch.SILENT_S + notes.BEAT_S + watch.POLL_S)
 
 
 @pytest.mark.parametrize("controller", ["gloo", "mpi"])

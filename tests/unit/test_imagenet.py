@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from ddlbench import registry
+from ddlbench.data.source import BadImage, Place, SourceError
 from ddlbench.datasets.imagenet import open_source
-from ddlbench.source import BadImage, Place, SourceError
 
 
 @pytest.fixture

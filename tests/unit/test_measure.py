@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from ddlbench import measure
-from ddlbench.measure import Meter, NotMeasuredError, Rapl, device_energy_j, network_bytes
+from ddlbench.rank import measure
+from ddlbench.rank.measure import Meter, NotMeasuredError, Rapl, device_energy_j, network_bytes
 
 RAPL = "class/powercap"
 
@@ -177,7 +177,7 @@ def test_loader_processes_that_ended_are_not_called_zero() -> None:
     code = f"""
 import subprocess, sys
 sys.path.insert(0, {str(Path(measure.__file__).parents[1])!r})
-from ddlbench.measure import Meter
+from ddlbench.rank.measure import Meter
 meter = Meter("cpu", 1)
 meter.start()
 before = meter.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from ddlbench import models
+from ddlbench.rank import models
 
 
 @pytest.mark.parametrize("name", ["lenet", "resnet18", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"])

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ddlbench import models, optimizers
-from ddlbench.recipe import needs_whole_layers
-from ddlbench.spec import Recipe
-from ddlbench.study import load_recipe
+from ddlbench.rank import models, optimizers
+from ddlbench.settings.study import load_recipe
+from ddlbench.spec import Recipe, needs_whole_layers
 from torch import nn
 from torch.multiprocessing import start_processes
 

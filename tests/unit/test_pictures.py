@@ -6,8 +6,8 @@ import io
 from typing import Any
 
 import pytest
-from ddlbench.pictures import encode, jpeg_header, mended
-from ddlbench.source import BadImage
+from ddlbench.data.pictures import encode, jpeg_header, mended
+from ddlbench.data.source import BadImage
 from PIL import Image
 
 RED = (200, 30, 40)

@@ -9,11 +9,12 @@ import sys
 from dataclasses import replace
 
 import pytest
-from ddlbench import launch, plan, registry
-from ddlbench.machine import Machine, Partition, load_machine
-from ddlbench.plan import Job, Plan, guess_minutes, make_plan, missing_packages
+from ddlbench import registry
+from ddlbench.plan import launch, runs
+from ddlbench.plan.runs import Job, Plan, guess_minutes, make_plan, missing_packages
+from ddlbench.settings.machine import Machine, Partition, load_machine
+from ddlbench.settings.study import load_study
 from ddlbench.spec import RunSpec
-from ddlbench.study import load_study
 
 JUWELS = load_machine("juwels-booster")
 LOCAL = load_machine("local")
@@ -57,9 +58,9 @@ def test_aach2023_has_the_runs_of_figures_3_to_9_and_table_2(paper: Plan) -> Non
 
 def test_aach2023_makes_shared_runs_once(paper: Plan) -> None:
     new, seen = {}, set[str]()
-    for block, runs in paper.blocks.items():
-        new[block] = len(set(runs) - seen)
-        seen |= set(runs)
+    for block, named in paper.blocks.items():
+        new[block] = len(set(named) - seen)
+        seen |= set(named)
     assert new == {
         "resnet50-dali": 108,
         "resnet50-native": 72,
@@ -172,7 +173,7 @@ def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_nod
         f"--gres=gpu:{per_node}",
         "python",
         "-m",
-        "ddlbench.train",
+        "ddlbench.rank.train",
     ]
     settings = argv[1 : argv.index("srun")]
     assert argv[0] == "env"
@@ -202,7 +203,7 @@ def test_no_frameworks_launcher_runs_under_slurm(paper: Plan) -> None:
 
 TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone"]
 HOROVODRUN = ["horovodrun", "--gloo", "-np"]
-TRAIN = ["-m", "ddlbench.train"]
+TRAIN = ["-m", "ddlbench.rank.train"]
 
 
 @pytest.mark.parametrize(
@@ -307,7 +308,7 @@ def test_memory_is_asked_for_a_node_or_not_at_all(paper: Plan) -> None:
 
 def absent(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     """Make `plan` believe that these packages are not installed, and all others are."""
-    monkeypatch.setattr(plan, "find_spec", lambda name: None if name in packages else object())
+    monkeypatch.setattr(runs, "find_spec", lambda name: None if name in packages else object())
 
 
 def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,11 +331,13 @@ def test_only_a_job_knows_what_modules_bring(paper: Plan, machine: Machine, monk
 def test_planning_imports_no_framework() -> None:
     program = """
 import sys
-from ddlbench import launch, plan, registry, study
+from ddlbench.plan import launch, runs
+from ddlbench import registry
+from ddlbench.settings import machine, study
 for room in ("frameworks", "loaders", "datasets", "forms"):
     for name in registry.members(room):
         registry.member(room, name)
-plan.make_plan(study.load_study("aach2023"), plan.load_machine("juwels-booster"))
+runs.make_plan(study.load_study("aach2023"), machine.load_machine("juwels-booster"))
 heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "PIL"}
 print(" ".join(sorted(heavy & set(sys.modules))))
 """

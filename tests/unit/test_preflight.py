@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench import judge, launch, preflight, prepare, scout
-from ddlbench.facts import cite
-from ddlbench.machine import load_machine
-from ddlbench.plan import Plan, make_plan
-from ddlbench.study import load_study
+from ddlbench.data import prepare
+from ddlbench.plan import launch
+from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.preflight import judge, promise, scout
+from ddlbench.run.facts import cite
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
 
 JUWELS = load_machine("juwels-booster")
 Facts = list[dict[str, Any]]
@@ -33,7 +35,7 @@ def paper() -> Plan:
 @pytest.fixture
 def promised(paper: Plan) -> dict[str, Any]:
     """Eight ranks on two nodes, all of them whole."""
-    return preflight.promise(paper)
+    return promise.promise(paper)
 
 
 @pytest.fixture
@@ -66,25 +68,25 @@ def ranks(promised: dict[str, Any]) -> Facts:
 
 
 def test_two_whole_nodes_are_tried(paper: Plan, promised: dict[str, Any]) -> None:
-    assert preflight.trial(paper) == preflight.Trial(8, 4)
+    assert promise.trial(paper) == promise.Trial(8, 4)
     assert (promised["nodes"], promised["workers"]) == (2, 8)
-    asked = preflight.resources(paper, "project")
+    asked = promise.resources(paper, "project")
     assert asked["asks"] == "2 nodes, 8 tasks, 8 GPUs, limit 10 min"
     assert "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=12" in str(asked["launch"])
-    assert str(asked["launch"]).endswith("--gres=gpu:4 python -m ddlbench.scout")
+    assert str(asked["launch"]).endswith("--gres=gpu:4 python -m ddlbench.preflight.scout")
     assert set(asked) == set(launch.resource_names(JUWELS))
 
 
 def test_a_study_of_one_node_tries_one(paper: Plan) -> None:
     small = replace(paper.study, blocks=(replace(paper.study.blocks[0], workers=(2,)),), figures=())
-    assert preflight.trial(make_plan(small, JUWELS)) == preflight.Trial(2, 2)
+    assert promise.trial(make_plan(small, JUWELS)) == promise.Trial(2, 2)
 
 
 def test_one_machine_tries_two_workers_at_most() -> None:
     machine = replace(load_machine("local"), workers_per_node=16)
     of = make_plan(load_study("demo"), machine)
-    assert preflight.trial(of) == preflight.Trial(2, 2)
-    assert "--nproc-per-node=2 -m ddlbench.scout" in str(preflight.resources(of, None)["launch"])
+    assert promise.trial(of) == promise.Trial(2, 2)
+    assert "--nproc-per-node=2 -m ddlbench.preflight.scout" in str(promise.resources(of, None)["launch"])
 
 
 def test_a_machine_as_promised_has_no_problem(ranks: Facts, promised: dict[str, Any]) -> None:
@@ -307,7 +309,7 @@ CLOCKS = """
 import json, sys, time
 from datetime import timedelta
 import torch.distributed as dist
-from ddlbench import scout
+from ddlbench.preflight import scout
 rank = int(sys.argv[1])
 where = f"tcp://127.0.0.1:{sys.argv[2]}"
 dist.init_process_group("gloo", where, rank=rank, world_size=2, timeout=timedelta(seconds=60))
@@ -381,13 +383,13 @@ def test_a_preflight_is_current_for_what_it_was_made_for(
     monkeypatch.chdir(tmp_path)
     small = replace(paper.study, blocks=(replace(paper.study.blocks[0], loaders=("synthetic",)),), figures=())
     of = make_plan(small, JUWELS)
-    assert not preflight.is_current(of)
-    file = Path(preflight.path(of))
+    assert not promise.is_current(of)
+    file = Path(promise.path(of))
     file.parent.mkdir(parents=True)
     file.write_text("{")
-    assert not preflight.is_current(of)
-    file.write_text(json.dumps({"promised": preflight.promise(of)}))
-    assert preflight.is_current(of)
-    assert preflight.is_current(make_plan(small, replace(JUWELS, images_per_s=())))
-    assert not preflight.is_current(make_plan(small, replace(JUWELS, cores_per_worker=6)))
-    assert not preflight.is_current(make_plan(small, replace(JUWELS, modules=())))
+    assert not promise.is_current(of)
+    file.write_text(json.dumps({"promised": promise.promise(of)}))
+    assert promise.is_current(of)
+    assert promise.is_current(make_plan(small, replace(JUWELS, images_per_s=())))
+    assert not promise.is_current(make_plan(small, replace(JUWELS, cores_per_worker=6)))
+    assert not promise.is_current(make_plan(small, replace(JUWELS, modules=())))

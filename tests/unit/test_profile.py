@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench import profile
+from ddlbench.rank import profiler
+from ddlbench.record import KERNELS
 
 from tests.unit.records import SPEC
 
@@ -19,14 +20,14 @@ def test_rank_0_leaves_the_kernels_of_the_last_steps(tmp_path: Path, done: int) 
     import torch
 
     steps = 8
-    step = profile.start(PROFILED, 0, tmp_path, steps, done)
+    step = profiler.start(PROFILED, 0, tmp_path, steps, done)
     for number in range(done, PROFILED.epochs * steps):
         with torch.profiler.record_function("a span of ours"):
             torch.ones(64, 64) @ torch.ones(64, 64)
             if number < 9:
                 torch.ones(4).sin()  # before the steps that are profiled
         step()
-    table = pd.read_parquet(tmp_path / profile.KERNELS).set_index("name")
+    table = pd.read_parquet(tmp_path / KERNELS).set_index("name")
     assert list(table) == ["on", "calls", "self_s", "annotation"]
     assert table.loc["aten::mm", "calls"] == {0: 5, 13: 1}[done]
     assert table.loc["aten::mm", "self_s"] > 0
@@ -38,17 +39,17 @@ def test_rank_0_leaves_the_kernels_of_the_last_steps(tmp_path: Path, done: int) 
 
 def test_nobody_else_profiles(tmp_path: Path) -> None:
     for spec, rank in ((SPEC, 0), (PROFILED, 1)):
-        step = profile.start(spec, rank, tmp_path, 2)
+        step = profiler.start(spec, rank, tmp_path, 2)
         for _ in range(4):
             step()
     assert not list(tmp_path.iterdir())
 
 
 def test_nsys_goes_before_ranks_of_profiled_runs(tmp_path: Path) -> None:
-    prefix = profile.nsys_prefix(PROFILED, "/opt/bin/nsys", Path("results/x"))
+    prefix = profiler.nsys_prefix(PROFILED, "/opt/bin/nsys", Path("results/x"))
     assert prefix == (
         "/opt/bin/nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--force-overwrite=true",
         "--output=results/x/nsys-%h-%p",
     )  # fmt: skip
-    assert profile.nsys_prefix(SPEC, "/opt/bin/nsys", tmp_path) == ()
-    assert profile.nsys_prefix(PROFILED, None, tmp_path) == ()
+    assert profiler.nsys_prefix(SPEC, "/opt/bin/nsys", tmp_path) == ()
+    assert profiler.nsys_prefix(PROFILED, None, tmp_path) == ()

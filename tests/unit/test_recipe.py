@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ddlbench.config import CONFIG, ConfigError
-from ddlbench.machine import load_machine
-from ddlbench.plan import make_plan
-from ddlbench.recipe import autocast, learning_rate, parameter_groups, peak_lr, scheduled_lr
+from ddlbench.plan.runs import make_plan
+from ddlbench.rank.recipe import autocast, learning_rate, parameter_groups, peak_lr, scheduled_lr
+from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_recipe, load_study
 from ddlbench.spec import RunSpec
-from ddlbench.study import load_recipe, load_study
 
 RECIPE = load_recipe("aach2023").at(256)
 
@@ -253,7 +253,7 @@ import sys, warnings
 warnings.simplefilter("error")
 from dataclasses import replace
 import torch
-from ddlbench.recipe import set_precision
+from ddlbench.rank.recipe import set_precision
 from tests.unit.test_recipe import RECIPE, run
 for precision in sys.argv[1:]:
     set_precision(replace(run(), recipe=replace(RECIPE, precision=precision)))

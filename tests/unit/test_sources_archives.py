@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ddlbench.data.pictures import encode
+from ddlbench.data.source import BadImage, Place, SourceError
 from ddlbench.datasets import _devkit
 from ddlbench.datasets.imagenet import TRAIN, VAL, open_source
-from ddlbench.pictures import encode
-from ddlbench.source import BadImage, Place, SourceError
 from PIL import Image
 
 SYNSETS = ("n01440764", "n01443537", "n02105855")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from ddlbench import registry
-from ddlbench.config import ConfigError, check
-from ddlbench.study import check_sources
+from ddlbench.settings.config import ConfigError, check
+from ddlbench.settings.study import check_sources
 
 FILE = "config/config.yaml"
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ddlbench import registry
+from ddlbench.data.source import Place, SourceError
 from ddlbench.datasets import _cifar, cifar10, cifar100, mnist, mnist5k
-from ddlbench.source import Place, SourceError
 from PIL import Image
 
 FEW = {"train": 30, "val": 12}

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench import hold, survivors
-from ddlbench.config import ConfigError
+from ddlbench.run import hold, survivors
+from ddlbench.settings.config import ConfigError
 
 
 def squeue(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ddlbench import models, sync_norm
+from ddlbench.rank import models, sync_norm
 from torch import nn
 from torch.multiprocessing import start_processes
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ddlbench.manifest import Manifest
-from ddlbench.prepare import write_form
-from ddlbench.verify import verify
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.prepare import write_form
+from ddlbench.data.verify import verify
 
 from tests.sources import Memory, some
 
@@ -167,7 +167,7 @@ def test_forms_that_hold_different_pictures(forms: dict[str, Path]) -> None:
 def test_the_command(forms: dict[str, Path], tmp_path: Path) -> None:
     def run(*folders: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "ddlbench.verify", *folders], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "ddlbench.data.verify", *folders], capture_output=True, text=True, check=False
         )
 
     assert run(*forms.values()).returncode == 0

@@ -16,7 +16,7 @@ def test_a_failed_run_is_named_when_it_fails_and_when_asked(project: Path) -> No
     (project / "config/studies/mini.yaml").write_text(MINI_STUDY)
     (project / "config/machines/mini.yaml").write_text(MINI_MACHINE)
     shutil.copy(project / "config/recipes/demo.yaml", project / "config/recipes/mini.yaml")
-    (project / "workflow/ddlbench/train.py").write_text("raise SystemExit(3)\n")
+    (project / "workflow/ddlbench/rank/train.py").write_text("raise SystemExit(3)\n")
     done = mini(project, RECORD)
     assert done.returncode != 0
     assert f"{RUN}: " in done.stdout

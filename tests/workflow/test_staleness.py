@@ -61,7 +61,7 @@ def test_a_deleted_record(finished: Path) -> None:
 def test_how_runs_are_started(finished: Path) -> None:
     """Launcher flags and what is asked of the machine are no settings of a run; the machine is looked at again."""
     edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "lo"}, images_per_s={"lenet": 9})
-    append(finished / "workflow/ddlbench/launch.py", "\n# changed\n")
+    append(finished / "workflow/ddlbench/plan/launch.py", "\n# changed\n")
     assert planned(finished) == {"preflight": 1}
 
 

@@ -1,7 +1,9 @@
 """ddlbench: how far does your training scale, and at what price?
 
-Start with `spec.py` (what a run is) and `plan.py` (how a study becomes runs); `launch.py` and `train.py` make a run,
-`record.py` writes and reads what it leaves, `analysis/` and `figures/` turn records into tables and pictures.
+Rooms, in the order of the data: `settings/` (files that people write), `data/` with `datasets/` and `forms/` (pictures
+on disk), `plan/` (a study becomes runs), `preflight/`, `run/` (around the ranks), `rank/` (in a rank) with
+`frameworks/` and `loaders/`, `analysis/` (records to tables), `figures/`. Values that travel lie beside this file:
+`spec.py` (what a run is), `record.py` (what it leaves), `notes.py`, `registry.py`.
 """
 
 __version__ = "0.1.0"

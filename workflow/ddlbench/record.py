@@ -1,7 +1,7 @@
 """The record of a run: `run.mllog` (MLPerf log lines) and `steps.parquet` (a row a step and rank).
 
-Ranks write through `RankLog`; `run.py` joins what they wrote; `analysis/collect.py` reads it. `read_log` also reads the
-logs that MLCommons publishes.
+Ranks write through `RankLog`; `ddlbench.run` joins what they wrote; `analysis/collect.py` reads it. `read_log` also
+reads the logs that MLCommons publishes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ddlbench.spec import RunSpec
 
 MLLOG = "run.mllog"
 STEPS = "steps.parquet"
+KERNELS = "kernels.parquet"  # of profiled runs: rank/profiler.py says what is in it
 # A row of steps.parquet. `step` counts from 0 over the whole run; step time = data wait + forward + backward +
 # communication + optimizer. `communication_s` is the time the step waited for gradients, null where it is not
 # measured. `end_s` is the end of the step since training began on that rank, without interruptions.

@@ -43,10 +43,9 @@ def member(room: str, name: str) -> Any:
 
 @cache
 def options(adapter: str) -> dict[str, dict[str, Any]]:
-    """A framework's options by name, as JSON schemas with a description and a default: its own and those of all."""
-    from ddlbench.frameworks import _common
-
-    return {**_common.OPTIONS, **member("frameworks", adapter).OPTIONS}
+    """A framework's options by name, as JSON schemas with a description and a default."""
+    known: dict[str, dict[str, Any]] = member("frameworks", adapter).OPTIONS
+    return known
 
 
 @cache

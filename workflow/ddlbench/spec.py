@@ -1,6 +1,6 @@
 """What a run is: a frozen value. Its id, folder, command line and table columns all derive from its fields.
 
-A study and a machine become RunSpecs in `plan.py`; `train.py` trains one; `analysis/collect.py` reads its columns.
+A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one; `analysis/collect.py` reads its columns.
 """
 
 from __future__ import annotations
@@ -164,3 +164,17 @@ class RunSpec:
         recipe["step_epochs"] = tuple(recipe["step_epochs"])
         data["options"] = tuple((name, value) for name, value in data.get("options", ()))
         return cls(recipe=Recipe(**recipe), **data)
+
+
+def steps_per_epoch(images: int, global_batch: int) -> int:
+    """Steps an epoch: the last batch may be smaller, no sample is dropped or repeated."""
+    return -(-images // global_batch)
+
+
+def needs_whole_layers(optimizer: str) -> bool:
+    """Whether it takes norms of whole parameters: then none of its parameters or states may be a piece of flat memory.
+
+    That is how DeepSpeed's ZeRO shards them (stages 1 to 3). FSDP's tensors know what they are a piece of: their norms
+    are those of the whole.
+    """
+    return optimizer in ("lars", "lamb")

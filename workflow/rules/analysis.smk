@@ -51,7 +51,7 @@ onerror:
     from ddlbench.analysis import failures
 
     failed = failures.failures([Path("results/runs", run) for run in PLAN.jobs])
-    print("", *preflight.errors(Path(PREFLIGHT)), sep="\n", file=sys.stderr)
+    print("", *promise.errors(Path(PREFLIGHT)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
         print(f"{len(failed)} failed runs; all of them: snakemake failures, with the same options", file=sys.stderr)
@@ -82,7 +82,7 @@ rule figure:
     conda:
         "../../envs/analysis.yaml"
     params:
-        options=lambda wildcards: plan.figure_options(PLAN, wildcards.figure),
+        options=lambda wildcards: runs.figure_options(PLAN, wildcards.figure),
         caption=lambda wildcards: registry.docstring("figures", PLOTS[wildcards.figure].plot),
     message:
         "figure {wildcards.figure}"

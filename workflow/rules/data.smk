@@ -22,7 +22,7 @@ rule prepare:
     message:
         "prepare {wildcards.dataset} as {wildcards.form}"
     shell:
-        "python -m ddlbench.prepare {wildcards.dataset} {wildcards.form} {output:q} --source={params.source:q} "
+        "python -m ddlbench.data.prepare {wildcards.dataset} {wildcards.form} {output:q} --source={params.source:q} "
         "--on-error {resources.on_error:q} --workers {threads} 2>&1 | tee {log:q}"
 
 
@@ -43,7 +43,7 @@ rule verify:
     message:
         "verify all prepared forms of {STUDY.name}"
     shell:
-        "python -m ddlbench.verify --workers {threads} -- {params.folders:q} 2>&1 | tee {log:q}"
+        "python -m ddlbench.data.verify --workers {threads} -- {params.folders:q} 2>&1 | tee {log:q}"
 
 
 rule data_table:
@@ -63,4 +63,4 @@ rule data_table:
     message:
         "data {wildcards.study}: what its forms hold"
     shell:
-        "python -m ddlbench.manifest {input:q} > {output:q} 2> {log:q}"
+        "python -m ddlbench.data.manifest {input:q} > {output:q} 2> {log:q}"

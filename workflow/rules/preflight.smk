@@ -1,7 +1,7 @@
 # A minute on the machine before any training: is it what its file says? Made once, and again when the study or the
 # machine file promise something else, or when asked for: snakemake --profile profiles/local preflight --force
-PREFLIGHT = preflight.path(PLAN)
-GATE = preflight.Gate(workflow, checkpoints, preflight.is_current(PLAN))
+PREFLIGHT = promise.path(PLAN)
+GATE = promise.Gate(workflow, checkpoints, promise.is_current(PLAN))
 
 
 checkpoint preflight:
@@ -15,11 +15,11 @@ checkpoint preflight:
         "../../envs/train.yaml"
     envmodules:
         *MACHINE.modules,
-    threads: preflight.trial(PLAN).workers
+    threads: promise.trial(PLAN).workers
     resources:
-        **preflight.resources(PLAN, config["account"]),
+        **promise.resources(PLAN, config["account"]),
     params:
-        promised=json.dumps(preflight.promise(PLAN)),
+        promised=json.dumps(promise.promise(PLAN)),
     message:
         f"preflight: is {MACHINE.name} what config/machines/{MACHINE.name}.yaml says?"
     shell:

@@ -2,7 +2,7 @@
 # it changes; how it is started is in resources and does not.
 rule train:
     input:
-        plan.signed(lambda wildcards: GATE(GUARD(PLAN.jobs[wildcards.run].manifest or []))),
+        runs.signed(lambda wildcards: GATE(GUARD(PLAN.jobs[wildcards.run].manifest or []))),
     output:
         log="results/runs/{run}/run.mllog",
         steps="results/runs/{run}/steps.parquet",
@@ -13,10 +13,10 @@ rule train:
     envmodules:
         *MACHINE.modules,
     # SLURM gives cores by the resources below, and Snakemake knows no number of them there.
-    threads: plan.signed(lambda w: PLAN.jobs[w.run].threads(None if MACHINE.partitions else workflow.cores))
+    threads: runs.signed(lambda w: PLAN.jobs[w.run].threads(None if MACHINE.partitions else workflow.cores))
     resources:
         **{
-            name: plan.signed(lambda w, attempt, name=name: PLAN.jobs[w.run].asks(attempt)[name])
+            name: runs.signed(lambda w, attempt, name=name: PLAN.jobs[w.run].asks(attempt)[name])
             for name in launch.resource_names(MACHINE)
         },
         # No params: preflights, checkpoints and launchers may change without a training being made again.
@@ -25,7 +25,7 @@ rule train:
             + [f"--checkpoint-{k}={v}" for k, v in config["checkpoint"].items() if v is not None]
         ),
     params:
-        spec=plan.signed(lambda wildcards: PLAN.jobs[wildcards.run].spec.to_json()),
+        spec=runs.signed(lambda wildcards: PLAN.jobs[wildcards.run].spec.to_json()),
     message:
         "train {wildcards.run}" + (": {resources.asks}" if MACHINE.partitions else "") + "\n$ {resources.launch}"
     shell:

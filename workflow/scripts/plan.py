@@ -1,12 +1,13 @@
-"""Rule plan: what the runs of a study will take and cost, printed and as a table (`ddlbench.bill`)."""
+"""Rule plan: what the runs of a study will take and cost, printed and as a table (`ddlbench.plan.bill`)."""
 
 from pathlib import Path
 
-from ddlbench import bill, plan_table
-from ddlbench.machine import load_machine
-from ddlbench.plan import make_plan
-from ddlbench.stale import Memory
-from ddlbench.study import load_study
+from ddlbench.plan import bill
+from ddlbench.plan import table as plan_table
+from ddlbench.plan.runs import make_plan
+from ddlbench.plan.stale import Memory
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
 
 config, tables = snakemake.params.config, Path(snakemake.params.tables)
 study, machine = load_study(config["study"]), load_machine(config["machine"])

@@ -19,8 +19,7 @@ from ddlbench.analysis.kernels import SHARES, shares
 from ddlbench.analysis.resources import UNKNOWN, WHOLE, resources
 from ddlbench.analysis.scaling import throughput
 from ddlbench.analysis.times import STEP_TIMES
-from ddlbench.profile import KERNELS
-from ddlbench.record import MLLOG, STEPS, Event, read_log
+from ddlbench.record import KERNELS, MLLOG, STEPS, Event, read_log
 from ddlbench.spec import RunSpec
 
 # Columns and their types, which hold even where all is null.

@@ -1,6 +1,6 @@
 """Runs that failed: what each left says why. `snakemake failures` prints and writes this while other runs go on.
 
-It needs no record and no other table, so that it can be asked at any time. `run.py` writes what it reads.
+It needs no record and no other table, so that it can be asked at any time. `ddlbench.run` writes what it reads.
 """
 
 from __future__ import annotations

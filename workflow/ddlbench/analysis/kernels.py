@@ -44,7 +44,7 @@ def kind(name: str) -> str:
 
 
 def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
-    """Percent of the kernel time that each class has, of one run's `kernels.parquet` (see `profile.py`).
+    """Percent of the kernel time that each class has, of one run's `kernels.parquet` (see `profiler.py`).
 
     Kernels of the device count; where there are none (CPUs), the operators' own time, and the loader's spans, because
     waiting for a loader has no operator. Kernels that ran at the same time all count with their whole time, as in the

@@ -12,9 +12,9 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddlbench.data.source import Place, SourceError
 from ddlbench.datasets._files import absolute, checked, fetched, one_line, written_whole
 from ddlbench.datasets._rows import Rows, Stretch
-from ddlbench.source import Place, SourceError
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz"
 PIXELS = 3 * 32 * 32

@@ -7,8 +7,8 @@ import tarfile
 import zlib
 from pathlib import Path
 
+from ddlbench.data.source import SourceError
 from ddlbench.datasets._files import checked, one_line
-from ddlbench.source import SourceError
 
 NAME = "ILSVRC2012_devkit_t12.tar.gz"
 # Published at https://image-net.org/challenges/LSVRC/2012/2012-downloads.php and in torchvision, datasets/imagenet.py.

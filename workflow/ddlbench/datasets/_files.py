@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
-from ddlbench.source import BadImage, Entry, SourceError
+from ddlbench.data.source import BadImage, Entry, SourceError
 
 TO_THE_END = -1
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddlbench.data.pictures import encode
+from ddlbench.data.source import Entry, Picture, SourceError
 from ddlbench.datasets._files import read_stretch
-from ddlbench.pictures import encode
-from ddlbench.source import Entry, Picture, SourceError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
-from ddlbench.source import SourceError
+from ddlbench.data.source import SourceError
 
 BLOCK = 512  # bytes; an archive's end is marked by blocks of zeros
 KINDS = {

@@ -5,9 +5,9 @@ Fetched, or data.sources.cifar10 names the archive or the folder unpacked from i
 
 from __future__ import annotations
 
+from ddlbench.data.source import Place
 from ddlbench.datasets import _cifar
 from ddlbench.datasets._rows import Rows
-from ddlbench.source import Place
 
 IMAGES = {"train": 50000, "val": 10000}
 NUM_CLASSES = 10

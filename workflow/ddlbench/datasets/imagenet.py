@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import pictures
+from ddlbench.data import pictures
+from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
 from ddlbench.datasets import _devkit, _tar
 from ddlbench.datasets._files import TO_THE_END, absolute, read_stretch
-from ddlbench.source import Entry, Picture, Place, Source, SourceError
 
 IMAGES = {"train": 1281167, "val": 50000}
 NUM_CLASSES = 1000

@@ -13,9 +13,9 @@ import struct
 import zlib
 from pathlib import Path
 
+from ddlbench.data.source import Place, SourceError
 from ddlbench.datasets._files import absolute, checked, fetched, written_whole
 from ddlbench.datasets._rows import Rows, Stretch
-from ddlbench.source import Place, SourceError
 
 IMAGES = {"train": 60000, "val": 10000}
 CLASSES = tuple(str(digit) for digit in range(10))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
+from ddlbench.data.source import Place, SourceError
 from ddlbench.datasets._files import written_whole
 from ddlbench.datasets._rows import Rows, Stretch
-from ddlbench.source import Place, SourceError
 
 IMAGES = {"train": 4000, "val": 1000}
 CLASSES = tuple(str(digit) for digit in range(10))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench.config import one_of
-from ddlbench.pictures import encode
-from ddlbench.source import Entry, Picture, Place, SourceError
+from ddlbench.data.pictures import encode
+from ddlbench.data.source import Entry, Picture, Place, SourceError
+from ddlbench.settings.config import one_of
 
 DEFAULT = {"train": 2000, "val": 200, "classes": 10, "seed": 1}
 IMAGES = {"train": DEFAULT["train"], "val": DEFAULT["val"]}

@@ -21,7 +21,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from ddlbench import registry
 from ddlbench.figures._tables import Options
-from ddlbench.study import SCHEDULES
+from ddlbench.settings.study import SCHEDULES
 
 matplotlib.rcParams.update(
     seaborn.axes_style("whitegrid")

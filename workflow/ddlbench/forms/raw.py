@@ -10,10 +10,10 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddlbench.forms._part import Checked, Part, Written, note, pictures, undecodable
-from ddlbench.manifest import sha256
-from ddlbench.pictures import is_named_so
-from ddlbench.source import Entry, Source, SourceError
+from ddlbench.data.manifest import sha256
+from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable
+from ddlbench.data.pictures import is_named_so
+from ddlbench.data.source import Entry, Source, SourceError
 
 PARTS = "class folders"
 FORMAT = 1  # raise it when the same pictures are to be written in another way

@@ -19,8 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ddlbench.forms._part import Checked, Part, Written, note, pictures, undecodable, write_through
-from ddlbench.source import Entry, Picture, Source
+from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable, write_through
+from ddlbench.data.source import Entry, Picture, Source
 
 PARTS = "shards"
 FORMAT = 1  # raise it when the same pictures are to be written in another way

@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ddlbench.frameworks import _onebit
-from ddlbench.recipe import needs_whole_layers
+from ddlbench.frameworks import _common, _onebit
+from ddlbench.spec import needs_whole_layers
 
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
     "zero_stage": {
         "description": "What ZeRO shards over ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, "
         "3 parameters too.",

@@ -6,13 +6,13 @@ from typing import Any
 
 from ddlbench.frameworks import _common
 from ddlbench.frameworks._common import average, close  # noqa: F401 (verbs of this room)
-from ddlbench.launch import torchrun as local_launcher  # noqa: F401
+from ddlbench.frameworks._common import torchrun as local_launcher  # noqa: F401
 
 PACKAGE = "torch"
 DISTRIBUTION = "torch"
 INSTALL = "make install"
 NOT_MEASURED: dict[str, str] = {}
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
     "bucket_mb": {
         "description": "MiB of gradients that are reduced together.",
         "type": "number",

@@ -12,8 +12,8 @@ from typing import Any
 
 from ddlbench.frameworks import _common, _onebit
 from ddlbench.frameworks._common import average, bytes_of, tensors_in  # noqa: F401 (average: a verb of this room)
+from ddlbench.frameworks._common import torchrun as local_launcher  # noqa: F401 (a verb of this room)
 from ddlbench.frameworks._deepspeed_options import OPTIONS, refuses, settings  # noqa: F401 (words of this room)
-from ddlbench.launch import torchrun as local_launcher  # noqa: F401 (a verb of this room)
 
 PACKAGE = "deepspeed"
 DISTRIBUTION = "deepspeed"

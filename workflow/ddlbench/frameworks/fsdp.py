@@ -7,14 +7,14 @@ from typing import Any
 
 from ddlbench.frameworks import _common
 from ddlbench.frameworks._common import average, close  # noqa: F401 (verbs of this room)
+from ddlbench.frameworks._common import torchrun as local_launcher  # noqa: F401
 from ddlbench.frameworks.ddp import environment, start  # noqa: F401
-from ddlbench.launch import torchrun as local_launcher  # noqa: F401
 
 PACKAGE = "torch"
 DISTRIBUTION = "torch"
 INSTALL = "make install"
 NOT_MEASURED = {"communication_s": "weights and gradients travel all through both passes"}
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
     "reshard_after_forward": {
         "description": "Let go of a block's parameters after its forward pass and gather them again for the backward "
         "pass: less memory, more messages.",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
+from collections.abc import Mapping
 from typing import Any
 
 from ddlbench.frameworks import _common
@@ -14,7 +17,7 @@ NOT_MEASURED: dict[str, str] = {}
 # How long a rank waits for another [s]. Horovod's own 30 is shorter than the time after which `watch.py` calls a rank
 # silent: the rank that waited would end first, and the silent one, ended for it, would look killed.
 PATIENCE_S = 120
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
     "fusion_threshold_mb": {
         "description": "MiB of gradients that are fused into one reduction at most; 0 fuses none.",
         "type": "integer",
@@ -86,14 +89,55 @@ def start(device: str) -> None:
     """
     import horovod.torch as hvd
 
-    from ddlbench import ranks
-
     if os.environ.get("HOROVOD_CONTROLLER") == "mpi":
         if not hvd.mpi_built():
             raise RuntimeError("this Horovod was built without MPI: have mpicc on the path, then envs/build-horovod.sh")
-    elif ranks.under_srun():
-        ranks.host_horovod_rendezvous()
+    elif "HOROVOD_RANK" not in os.environ:  # horovodrun did not start us
+        os.environ.update(variables(os.environ))
+        host_rendezvous()
     hvd.init()
+
+
+def variables(e: Mapping[str, str]) -> dict[str, str]:
+    """What `horovodrun` would tell a rank, from torch.distributed's variables; the rendezvous has the next port."""
+    rank, world, per_node = int(e["RANK"]), int(e["WORLD_SIZE"]), int(e["LOCAL_WORLD_SIZE"])
+    return {
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": str(world),
+        "HOROVOD_LOCAL_RANK": e["LOCAL_RANK"],
+        "HOROVOD_LOCAL_SIZE": str(per_node),
+        "HOROVOD_CROSS_RANK": str(rank // per_node),
+        "HOROVOD_CROSS_SIZE": str(world // per_node),
+        "HOROVOD_HOSTNAME": e.get("SLURMD_NODENAME", socket.gethostname()),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": e["MASTER_ADDR"],
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(int(e["MASTER_PORT"]) + 1),
+    }
+
+
+def host_rendezvous(patience_s: float = 120.0) -> None:
+    """Rank 0 serves the key-value store that Horovod's ranks meet in; the others wait until it answers."""
+    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    if os.environ["RANK"] == "0":
+        from threading import Thread
+
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+        try:
+            server = RendezvousHTTPServer(("", port), RendezvousHandler, 0)
+        except OSError as error:
+            raise OSError(error.errno, f"Horovod's rendezvous, port {port}: {error.strerror}") from error
+        Thread(target=server.serve_forever, daemon=True).start()
+        return
+    give_up = time.monotonic() + patience_s
+    while True:
+        try:
+            socket.create_connection((address, port), 1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"rank 0's rendezvous at {address}:{port} does not answer") from error
+            time.sleep(0.2)
 
 
 class Engine(_common.Engine):

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.forms import raw, tfrecord
-from ddlbench.loaders._share import MEAN, STD, labelled_files, steps
+from ddlbench.loaders._share import MEAN, STD, labelled_files
+from ddlbench.spec import steps_per_epoch
 
 FORMS = ("tfrecord", "raw")
 LABEL_OFFSET = {"tfrecord": tfrecord.LABEL_OFFSET, "raw": raw.LABEL_OFFSET}
@@ -55,7 +56,7 @@ class DaliLoader:
 
         self.device = torch.device(spec.device)
         self.label_offset = LABEL_OFFSET[spec.reads]
-        self.steps = steps(images, spec.global_batch)
+        self.steps = steps_per_epoch(images, spec.global_batch)
         self.step = state["step"] if state else 0  # of this epoch, that the next batch is for
         built = pipeline(folder, split, spec, rank, on_gpu, state and state["dali"])
         self.iterator = DALIGenericIterator(

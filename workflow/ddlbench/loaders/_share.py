@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ddlbench.data.manifest import Manifest
 from ddlbench.forms import raw
-from ddlbench.manifest import Manifest
 
 # ImageNet's channel means and deviations on the 0..1 scale, as every published ResNet recipe uses them.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-
-
-def steps(images: int, global_batch: int) -> int:
-    """Steps an epoch: the last batch may be smaller, no sample is dropped or repeated."""
-    return -(-images // global_batch)
 
 
 def share(order: list[int], global_batch: int, rank: int, world: int, first_step: int = 0) -> list[list[int]]:

@@ -13,8 +13,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from ddlbench.loaders._share import MEAN, STD, labelled_files, share, shuffled, steps
-from ddlbench.pictures import JPEG
+from ddlbench.data.pictures import JPEG
+from ddlbench.loaders._share import MEAN, STD, labelled_files, share, shuffled
+from ddlbench.spec import steps_per_epoch
 
 FORMS: tuple[str, ...] = ("raw",)
 DEVICE: str | None = None
@@ -91,7 +92,7 @@ class Batches:
             yield [(self.epoch, batch)]
 
     def __len__(self) -> int:
-        return steps(self.images, self.spec.global_batch) - self.first_step
+        return steps_per_epoch(self.images, self.spec.global_batch) - self.first_step
 
 
 class Pictures:

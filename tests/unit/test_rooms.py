@@ -1,0 +1,62 @@
+"""The order of the rooms: whoever imports, imports from rooms before its own, so that data has one way to go."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from ddlbench import registry
+
+# From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
+ROOMS = (
+    "registry",
+    "spec",
+    "record",
+    "notes",
+    "settings",
+    "data",
+    "datasets",
+    "forms",
+    "loaders",
+    "frameworks",
+    "analysis",
+    "plan",
+    "rank",
+    "run",
+    "preflight",
+    "figures",
+)
+PACKAGE = registry.PACKAGE
+
+
+def room(path: Path) -> str:
+    """The room that a file lies in; a file of the top level is a room of its own."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """The rooms whose modules a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "ddlbench":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddlbench."):
+            found.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("ddlbench.")}
+    return found - {"__version__"}
+
+
+def test_every_room_is_in_the_order() -> None:
+    assert {room(path) for path in PACKAGE.rglob("*.py")} - {"__init__"} == set(ROOMS)
+
+
+def test_no_import_goes_back_up() -> None:
+    back = [
+        f"{path.relative_to(PACKAGE)} imports {other}"
+        for path in PACKAGE.rglob("*.py")
+        for other in imported(path)
+        if path.parent != PACKAGE or path.stem != "__init__"
+        if ROOMS.index(other) > ROOMS.index(room(path))
+    ]
+    assert back == []

@@ -1,0 +1,113 @@
+"""What the forms share: a form is made of parts (a shard, a class folder), each of them whole or not there.
+
+A part is written as `<name>.partial` and renamed when it is complete. What it holds is noted in `.parts/<name>.json`
+just before that, so that a run that goes on after a kill need not read it again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ddlbench.data.source import BadImage, Entry, Picture, Source
+
+NOTES = ".parts"
+AHEAD = 32  # pictures that the kernel is asked for before they are read
+
+
+class Part(NamedTuple):
+    """One part of a split: its path within the form, and what goes into it, in order."""
+
+    split: str
+    name: str
+    entries: list[Entry]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a finished part holds; `skipped` has the reason of each picture that was left out, by class/file name."""
+
+    images_per_class: dict[str, int]
+    bytes: int
+    sha256: dict[str, str]
+    skipped: dict[str, str]
+
+
+@dataclass
+class Checked:
+    """What `check` found in a part: pictures a class, how many of them were decoded, and what is wrong."""
+
+    images_per_class: dict[str, int]
+    decoded: int
+    problems: list[str]
+
+
+def pictures(part: Part, source: Source, on_error: str, skipped: dict[str, str]) -> Iterator[tuple[Entry, Picture]]:
+    """The part's pictures, one at a time. Bad ones are put into `skipped`, or raised (`on_error` "stop")."""
+    for number, entry in enumerate(part.entries):
+        if number % AHEAD == 0:
+            _ask_for(part.entries[number + AHEAD * (number > 0) : number + 2 * AHEAD])
+        try:
+            yield entry, source.read(entry)
+        except BadImage as error:
+            if on_error == "stop":
+                raise
+            skipped[f"{source.classes[entry.label]}/{entry.filename}"] = str(error)
+
+
+def _ask_for(entries: list[Entry]) -> None:
+    """Have the kernel read these while others are worked on: shuffled pictures lie anywhere on the disk."""
+    for entry in entries:
+        try:
+            descriptor = os.open(entry.path, os.O_RDONLY)
+        except OSError:  # no file: made when it is read; or it cannot be read, which `read` will say
+            continue
+        try:
+            os.posix_fadvise(descriptor, entry.offset, max(0, entry.size), os.POSIX_FADV_WILLNEED)
+        finally:
+            os.close(descriptor)
+
+
+def note(folder: Path, part: Part, written: Written) -> None:
+    """Keep what a part holds. The part's own rename must follow."""
+    path = folder / NOTES / f"{part.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_through(path, json.dumps(asdict(written)).encode())
+
+
+def noted(folder: Path, part: Part) -> Written | None:
+    """What was kept of a part, if it was."""
+    try:
+        return Written(**json.loads((folder / NOTES / f"{part.name}.json").read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def write_through(path: Path, data: bytes) -> None:
+    """A small file that is whole or not there, even after a power failure: fsync before the rename."""
+    aside = path.with_name(path.name + ".partial")
+    with aside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
+def undecodable(encoded: bytes, height: int | None = None, width: int | None = None) -> str | None:
+    """What is wrong with an image file's bytes, all pixels decoded; None if nothing is."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            image.load()
+            size = image.height, image.width
+    except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and its own
+        return f"cannot be decoded: {error}"
+    if height is not None and size != (height, width):
+        return f"is {size[0]} x {size[1]} pixels; its record says {height} x {width}"
+    return None

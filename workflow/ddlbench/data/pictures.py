@@ -1,0 +1,106 @@
+"""One picture's bytes: what it is, from its first bytes only, and mended where a decoder would stumble.
+
+JPEGs pass as they are, grey ones too (every decoder here makes RGB of them). Two kinds that ImageNet is known to hold
+become RGB JPEGs, as in TF-slim's converter (tensorflow/models, research/slim, build_imagenet_data.py: quality 100):
+a PNG that is named .JPEG (n02105855_2933) and JPEGs in CMYK (22 in train, one in val).
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, NamedTuple
+
+from ddlbench.data.source import BadImage, Picture
+
+SUFFIXES = (".jpeg", ".jpg", ".png")  # of files that are taken for pictures, in any case
+QUALITY = 100  # of the few that are written anew
+PNG = b"\x89PNG\r\n\x1a\n"
+JPEG = b"\xff\xd8"
+END_OF_IMAGE = b"\xff\xd9"
+START_OF_SCAN = 0xDA
+# Frame headers are the markers C0 to CF, without Huffman tables, a reserved one and arithmetic conditioning.
+START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+class Header(NamedTuple):
+    """What a JPEG says of itself: height and width [pixels], components (1 grey, 3 colour, 4 CMYK or YCCK), and
+    where in the file its first scan begins."""
+
+    height: int
+    width: int
+    components: int
+    scan: int
+
+
+def is_named_so(name: str) -> bool:
+    """Whether a file of this name is taken for a picture; hidden files are not."""
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+
+
+def mended(encoded: bytes, name: str) -> Picture:
+    """The picture as it goes into a form; `name` is for complaints.
+
+    Decodes only what it has to write anew. Raises BadImage if the file is empty, cut short, neither JPEG nor PNG, or
+    a header is damaged; a flaw within the picture's data shows when it is decoded.
+    """
+    if not encoded:
+        raise BadImage(f"{name}: is empty")
+    if encoded.startswith(PNG):
+        return _as_jpeg(encoded, name)
+    if not encoded.startswith(JPEG):
+        raise BadImage(f"{name}: is neither JPEG nor PNG, it begins with {encoded[:8]!r}")
+    try:
+        header = jpeg_header(encoded)
+    except ValueError as error:
+        raise BadImage(f"{name}: {error}") from None
+    # After the end there may be more: cameras and web sites append, decoders stop at the marker. Within a scan the
+    # marker cannot be (each FF is followed by 00 there), so one after the scan's beginning is the end.
+    if encoded.rfind(END_OF_IMAGE, header.scan) < 0:
+        raise BadImage(f"{name}: ends early, after {len(encoded)} bytes, without the mark of a JPEG's end")
+    if header.components == 4:
+        return _as_jpeg(encoded, name)
+    return Picture(encoded, header.height, header.width)
+
+
+def jpeg_header(encoded: bytes) -> Header:
+    """Walks the segments up to the first scan (ITU-T T.81, B.1 and B.2). Raises ValueError, in words."""
+    frame, at = None, 2
+    try:
+        while True:
+            if encoded[at] != 0xFF:
+                raise ValueError(f"is a damaged JPEG: no marker at byte {at}")
+            marker = encoded[at + 1]
+            if marker == 0xFF:  # fill bytes may stand before a marker
+                at += 1
+                continue
+            if marker in START_OF_FRAME:
+                size = encoded[at + 5 : at + 10]
+                frame = (size[0] << 8 | size[1], size[2] << 8 | size[3], size[4])
+            at += 2 + (encoded[at + 2] << 8 | encoded[at + 3])
+            if marker == START_OF_SCAN:
+                break
+    except IndexError:
+        raise ValueError(f"ends early, after {len(encoded)} bytes, within a JPEG's header") from None
+    if frame is None or 0 in frame:
+        raise ValueError("is a damaged JPEG: says no size before its first scan")
+    return Header(*frame, scan=at)
+
+
+def _as_jpeg(encoded: bytes, name: str) -> Picture:
+    """Decoded, made RGB, written as JPEG."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(encoded), formats=("PNG", "JPEG")) as image:
+            rgb = image.convert("RGB")
+    # Pillow says "damaged" in all of these ways.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise BadImage(f"{name}: cannot be decoded: {error}") from None
+    return Picture(encode(rgb, "JPEG", quality=QUALITY), rgb.height, rgb.width)
+
+
+def encode(image: Any, form: str, **options: Any) -> bytes:
+    """A Pillow image as the bytes of a file."""
+    buffer = io.BytesIO()
+    image.save(buffer, form, **options)
+    return buffer.getvalue()

@@ -1,0 +1,130 @@
+"""Read prepared forms again and compare them with their manifests: `python -m ddlbench.data.verify <folder>...`.
+
+Every record (length and data CRC, offsets against the .idx) or file is read, every digest compared, a sample of
+pictures decoded; pictures a class are compared with the manifest, and among the forms of a data set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ddlbench import registry
+from ddlbench.data.crew import Crew, CrewError
+from ddlbench.data.manifest import SPLITS, Manifest
+from ddlbench.data.part import Checked
+from ddlbench.settings import environment_modules
+
+# One picture in so many is decoded, and at least so many of a split.
+DECODE_EVERY = 100
+DECODE_AT_LEAST = 10
+
+
+class Task(NamedTuple):
+    """One part (a shard, a class folder) to read."""
+
+    folder: Path
+    manifest: Manifest
+    split: str
+    name: str
+
+
+def verify(folders: Sequence[Path], workers: int = 1) -> list[str]:
+    """What is wrong with the forms in these folders, a line each; prints a line for each form that is whole."""
+    with Crew(workers) as crew:
+        return _verify(folders, crew)
+
+
+def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
+    problems: list[str] = []
+    manifests: dict[Path, Manifest] = {}
+    for folder in folders:
+        try:
+            manifests[folder] = Manifest.read(folder)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            problems.append(f"{folder}: has no manifest that can be read ({error})")
+    tasks = [
+        Task(folder, manifest, split, name)
+        for folder, manifest in manifests.items()
+        for split in SPLITS
+        for name in manifest.splits[split].sha256
+    ]
+    counts: dict[tuple[Path, str], Counter[str]] = {}
+    decoded: Counter[Path] = Counter()
+    wrong = {folder: _names(folder, manifest) for folder, manifest in manifests.items()}
+    for task, found in crew.map(_check, tasks):
+        counts.setdefault((task.folder, task.split), Counter()).update(found.images_per_class)
+        decoded[task.folder] += found.decoded
+        wrong[task.folder] += [f"{task.folder}: {problem}" for problem in found.problems]
+    for folder, manifest in manifests.items():
+        for split, told in manifest.splits.items():
+            there = counts.get((folder, split), Counter())
+            wrong[folder] += _differences(f"{folder}: {split}", told.images_per_class, dict(there), "the manifest says")
+        if not wrong[folder]:
+            images = sum(split.images for split in manifest.splits.values())
+            skipped = sum(len(split.skipped) for split in manifest.splits.values())
+            print(f"{folder}: whole: {images} images, {decoded[folder]} of them decoded, {skipped} skipped", flush=True)
+        problems += sorted(wrong[folder])
+    return problems + _compare_forms(manifests)
+
+
+def _check(task: Task) -> Checked:
+    form = registry.member("forms", task.manifest.form)
+    split = task.manifest.splits[task.split]
+    every = max(1, min(DECODE_EVERY, split.images // DECODE_AT_LEAST))
+    data = task.manifest.data(task.folder)
+    try:
+        found: Checked = form.check(
+            data, task.name, split.sha256[task.name], task.manifest.classes, every, set(split.skipped)
+        )
+    except OSError as error:
+        return Checked({}, 0, [f"{task.name}: cannot be read: {error.strerror}"])
+    return found
+
+
+def _names(folder: Path, manifest: Manifest) -> list[str]:
+    """Parts that nobody wrote: loaders would read them."""
+    form, data = registry.member("forms", manifest.form), manifest.data(folder)
+    extra = {name for split, told in manifest.splits.items() for name in form.names(data, split) - told.sha256.keys()}
+    return [f"{folder}: {name}: is not in the manifest" for name in sorted(extra)]
+
+
+def _differences(where: str, told: dict[str, int], found: dict[str, int], who: str) -> list[str]:
+    """At most three classes that differ, by name."""
+    names = sorted(name for name in told.keys() | found.keys() if told.get(name, 0) != found.get(name, 0))
+    lines = [f"{where}: class {n}: {found.get(n, 0)} images; {who} {told.get(n, 0)}" for n in names[:3]]
+    return lines + ([f"{where}: and {len(names) - 3} more classes"] if len(names) > 3 else [])
+
+
+def _compare_forms(manifests: dict[Path, Manifest]) -> list[str]:
+    problems = []
+    first: dict[str, tuple[Path, Manifest]] = {}
+    for folder, manifest in manifests.items():
+        other, reference = first.setdefault(manifest.dataset, (folder, manifest))
+        for split in SPLITS:
+            there, here = (m.splits[split].images_per_class for m in (reference, manifest))
+            problems += _differences(f"{folder}: {split}", there, here, f"{other} has")
+    return problems
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", type=Path, nargs="*", help="of prepared forms: where their manifests lie")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that read")
+    arguments = parser.parse_args()
+    environment_modules.check()
+    try:
+        problems = verify(arguments.folders, arguments.workers)
+    except CrewError as error:
+        problems = [str(error)]
+    print("".join(f"{problem}\n" for problem in problems), end="")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

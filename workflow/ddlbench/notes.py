@@ -1,0 +1,107 @@
+"""What ranks leave for the supervisor in their run's folder: who they are, a beat, why they failed, that they stopped.
+
+Ranks write (`rank/`, `preflight/scout.py`); `run/watch.py` reads. Every note is a small JSON file with the
+rank's number in its name, written aside and then renamed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+BEAT_S = 5.0
+# sysexits.h: EX_TEMPFAIL, "try again". A run that stopped on request and left a checkpoint ends with it.
+STOPPED = 75
+STOPPED_NOTE = "stopped"  # rank 0 leaves it beside the checkpoint
+# What Gloo, NCCL and Horovod say when the other side of a connection is gone.
+LOST = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "has been shut down",
+    "socket closed",
+    "another rank has lost its way",
+    "connection refused",
+    "remote process exited",
+    "nccl communicator was aborted",
+    "timed out waiting",
+    "is killed by signal: terminated",  # a loader's process, by the launcher that ends all ranks when one is gone
+)
+
+
+class LossError(ArithmeticError):
+    """The loss of a step is NaN or infinite."""
+
+
+def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | None = None) -> None:
+    """Tell `ddlbench.run` which process is this rank; in the end, also what it `used` (`measure.py`)."""
+    started = psutil.Process().create_time()  # tells this process from a later one with its number
+    who = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "local_rank": local_rank}
+    write(folder / f"rank-{rank}.json", who | (used or {}))
+
+
+def keep_beating(folder: Path, rank: int) -> None:
+    """A thread that writes a new number every few seconds, which `watch.py` reads; and that ends this process when its
+    launcher is gone: nobody would keep its record.
+    """
+    parent = os.getppid()
+
+    def beat() -> None:
+        count = 0
+        while os.getppid() == parent:
+            count += 1
+            with suppress(OSError):  # the disk is full: what matters will say so
+                (folder / f"beat-{rank}").write_text(str(count), encoding="utf-8")
+            time.sleep(BEAT_S)
+        os._exit(1)
+
+    threading.Thread(target=beat, daemon=True).start()
+
+
+def report(folder: Path, rank: int, error: BaseException) -> None:
+    """Leave why this rank ended, for `ddlbench.run`."""
+    message = "".join(traceback.format_exception_only(error)).strip()
+    write(folder / f"failure-{rank}.json", {"cause": cause(error), "message": message, "time": time.time()})
+
+
+def cause(error: BaseException) -> str:
+    """What happened, in one of a few words that tables can count."""
+    text = str(error).lower()
+    if isinstance(error, LossError):
+        return "loss is not finite"
+    if type(error).__name__ == "WorldError":
+        return "wrong number of ranks"
+    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+        return "out of memory"
+    if (isinstance(error, OSError) and error.errno == 28) or "no space left on device" in text:
+        return "disk full"
+    if "address already in use" in text or "eaddrinuse" in text:
+        return "port in use"
+    if any(words in text for words in LOST):
+        return "lost another rank"
+    return "exception"
+
+
+def write(path: Path, data: Any) -> None:
+    """JSON, aside and then renamed."""
+    aside = path.with_name(f".{path.name}")
+    aside.write_text(json.dumps(data), encoding="utf-8")
+    aside.replace(path)
+
+
+def read(folder: Path, kind: str) -> dict[int, dict[str, Any]]:
+    """What ranks left under `<kind>-<rank>.json`, by rank."""
+    found = {}
+    for path in folder.glob(f"{kind}-*.json"):
+        with suppress(FileNotFoundError):
+            found[int(path.stem.split("-")[1])] = json.loads(path.read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,31 @@
+"""Check a study and a machine and print the runs as CSV: `python -m ddlbench.plan aach2023 juwels-booster`."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study")
+    parser.add_argument("machine")
+    arguments = parser.parse_args()
+    try:
+        plan = make_plan(load_study(arguments.study), load_machine(arguments.machine))
+    except ConfigError as error:
+        sys.exit(str(error))
+    table = csv.writer(sys.stdout)
+    table.writerow(("run", "asks", "command"))
+    for run, job in plan.jobs.items():
+        table.writerow((run, job.resources.get("asks"), job.resources["launch"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""The plan before the bill: what a study's runs will take and cost, what is done already, what is stale and why.
+
+`snakemake plan` prints it (`table.py`) and writes `plan.csv`, a row a run, and `plan.txt`; `check_limit` keeps a
+submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states `stale.py`'s. No torch, no pandas, no
+SLURM.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ddlbench import registry
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.source import SourceError
+from ddlbench.plan.estimate import Estimate, Estimator, Measured, read_all, read_published
+from ddlbench.plan.runs import Job, Plan
+from ddlbench.plan.stale import DONE, STALE, Memory, state
+from ddlbench.record import MLLOG, STEPS
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Study
+from ddlbench.spec import RunSpec
+
+# steps.parquet has a row a step and rank; of random numbers, which compress no better, a row takes this [bytes].
+STEP_BYTES = 67
+LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
+RANK_BYTES = 600
+FILES = 4  # of a record: the folder, run.mllog, steps.parquet, train.log
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
+
+    `block` is the first that names the run. `gpu_hours` are hours of workers, also where those are cores; `disk_bytes`
+    and `inodes` are its record's.
+    """
+
+    run: str
+    block: str
+    model: str
+    framework: str
+    loader: str
+    workers: int
+    nodes: int
+    epochs: int
+    of_epochs: int
+    state: str
+    why: str
+    estimate: str
+    wall_s: float | None
+    wall_s_low: float | None
+    wall_s_high: float | None
+    gpu_hours: float | None
+    gpu_hours_low: float | None
+    gpu_hours_high: float | None
+    core_hours: float | None
+    energy_kwh: float | None
+    energy_measured: bool | None
+    price: float | None
+    currency: str | None
+    disk_bytes: float
+    inodes: int
+    asks: str | None
+
+
+@dataclass(frozen=True)
+class Data:
+    """One form of a data set that runs read: what is there, or what it will need."""
+
+    dataset: str
+    form: str
+    there: bool
+    bytes: float
+    inodes: int
+
+
+def sizes(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
+    """(images a split, classes) of a data set, `given` what data.sources says of it. Raises ConfigError."""
+    member = registry.member("datasets", dataset)
+    if not hasattr(member, "sizes"):
+        return dict(member.IMAGES), int(member.NUM_CLASSES)
+    try:
+        found: tuple[dict[str, int], int] = member.sizes(given)
+    except SourceError as error:
+        raise ConfigError(f"config/config.yaml: {error}") from None
+    return found
+
+
+def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[str, int]:
+    """Images of an epoch by data set: of a prepared form, else as many as are asked for. Raises ConfigError."""
+    found = {}
+    for dataset in {block.dataset for block in study.blocks}:
+        prepared = sorted(Path(machine.data, dataset).glob("*/manifest.json"))
+        try:
+            found[dataset] = Manifest.read(prepared[0].parent).splits["train"].images
+        except (IndexError, OSError, KeyError, TypeError, ValueError):  # none, or of another version: it is made anew
+            found[dataset] = sizes(dataset, sources.get(dataset))[0]["train"]
+    return found
+
+
+def rows(
+    plan: Plan,
+    images: Mapping[str, int],
+    results: Path,
+    memories: Mapping[str, Memory] | None = None,
+    command: str | None = None,
+) -> list[Row]:
+    """A row a run, in the plan's order; `memories` by run and `command` are for `stale.state`."""
+    measured = read_all(results / "runs")
+    estimator = Estimator(plan.machine, measured.values(), read_published())
+    of: dict[str, str] = {}
+    for block, runs in plan.blocks.items():
+        for run in runs:
+            of.setdefault(run, block)
+    found = []
+    for run, job in plan.jobs.items():
+        record = measured.get(run)
+        folder = results / "runs" / run
+        now, why = state(
+            folder, job.spec, record.spec if record else None, job.manifest, (memories or {}).get(run), command
+        )
+        found.append(_row(run, of[run], job, plan.machine, estimator, images, now, why, record, folder))
+    return found
+
+
+def _row(
+    run: str,
+    block: str,
+    job: Job,
+    machine: Machine,
+    estimator: Estimator,
+    images: Mapping[str, int],
+    now: str,
+    why: str,
+    record: Measured | None,
+    folder: Path,
+) -> Row:
+    spec = job.spec
+    if now == DONE and record:
+        took = Estimate(record.took_s, record.took_s, record.took_s, "its record")
+    else:
+        limit = job.resources.get("runtime")
+        took = estimator.estimate(spec, images[spec.dataset], limit if isinstance(limit, int) else None)
+    low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
+    joules = record.energy_j if now == DONE and record else None
+    watts = estimator.power_w(spec)
+    measured = joules is not None or watts is not None
+    if joules is None and hours is not None:
+        power = watts * spec.workers if watts is not None else _power_w(spec, machine)
+        joules = None if power is None else power * hours * 3600
+    asks = job.resources.get("asks")
+    return Row(
+        run=run,
+        block=block,
+        model=spec.model,
+        framework=spec.framework,
+        loader=spec.loader,
+        workers=spec.workers,
+        nodes=spec.nodes,
+        epochs=spec.epochs,
+        of_epochs=spec.full_epochs,
+        state=now,
+        why=why,
+        estimate=took.basis,
+        wall_s=took.s,
+        wall_s_low=took.low_s,
+        wall_s_high=took.high_s,
+        gpu_hours=_times(hours, spec.workers),
+        gpu_hours_low=_times(low, spec.workers),
+        gpu_hours_high=_times(high, spec.workers),
+        core_hours=_times(hours, spec.nodes, machine.cores_per_node_billed),
+        energy_kwh=_times(joules, 1 / 3.6e6, machine.pue or 1.0),
+        energy_measured=None if joules is None else measured,
+        price=_times(hours, spec.workers, machine.price_per_gpu_hour),
+        currency=machine.currency,
+        disk_bytes=_record_bytes(spec, images[spec.dataset], folder, now),
+        inodes=FILES + spec.profiled,
+        asks=asks if isinstance(asks, str) else None,
+    )
+
+
+def _times(*factors: float | None) -> float | None:
+    """The product; unknown if one is."""
+    product = 1.0
+    for factor in factors:
+        if factor is None:
+            return None
+        product *= factor
+    return product
+
+
+def _power_w(spec: RunSpec, machine: Machine) -> float | None:
+    """Of all workers and nodes of a run, by the machine's file [W]."""
+    if machine.power_per_worker_w is None or machine.power_per_node_w is None:
+        return None
+    return spec.workers * machine.power_per_worker_w + spec.nodes * machine.power_per_node_w
+
+
+def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
+    """Of a record: as it is, or as many steps as there will be."""
+    if now in (DONE, STALE):
+        return sum((folder / name).stat().st_size for name in (MLLOG, STEPS) if (folder / name).exists())
+    steps = spec.epochs * -(-images // spec.global_batch)
+    return steps * spec.workers * STEP_BYTES + LOG_BYTES + spec.workers * RANK_BYTES
+
+
+def data(plan: Plan, sources: Mapping[str, str]) -> list[Data]:
+    """Every form that a run reads. Raises ConfigError."""
+    found = []
+    forms = {(j.spec.dataset, j.spec.reads, j.manifest) for j in plan.jobs.values() if j.spec.reads and j.manifest}
+    for dataset, form, manifest in sorted(forms):
+        member, given = registry.member("datasets", dataset), sources.get(dataset)
+        split, classes = sizes(dataset, given)
+        size, inodes = registry.member("forms", form).needs(split, classes, member.PICTURE_BYTES)
+        try:
+            prepared = Manifest.read(Path(manifest).parent)
+        except (OSError, TypeError, ValueError):
+            in_place = form == "raw" and given and hasattr(member, "in_place") and member.in_place(given)
+            found.append(Data(dataset, form, False, 0.0 if in_place else size, 4 if in_place else inodes))
+        else:
+            found.append(Data(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))
+    return found
+
+
+def write(table: Sequence[Row], text: str, folder: Path) -> None:
+    """`plan.csv`, a row a run, and `plan.txt`, what is printed: aside, then renamed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [field.name for field in fields(Row)]
+    with (folder / ".plan.csv").open("w", encoding="utf-8", newline="") as stream:
+        out = csv.writer(stream, lineterminator="\n")
+        out.writerow(names)
+        out.writerows([_cell(getattr(row, name)) for name in names] for row in table)
+    (folder / ".plan.txt").write_text(text, encoding="utf-8")
+    for name in ("plan.csv", "plan.txt"):
+        (folder / f".{name}").replace(folder / name)
+
+
+def _cell(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def gpu_hours(table: Iterable[Row]) -> tuple[float, int]:
+    """(sum of those that are known, number of runs of which nothing is known)."""
+    hours = [row.gpu_hours for row in table]
+    return sum(h for h in hours if h is not None), sum(h is None for h in hours)
+
+
+def keep_limit(plan: Plan, images: Mapping[str, int], made: Collection[str], limit: float | None) -> None:
+    """Raises ConfigError if these runs of the plan would pass `max_gpu_hours`. Reads no record without a limit."""
+    if limit is not None and made:
+        check_limit([row for row in rows(plan, images, Path("results")) if row.run in made], limit)
+
+
+def check_limit(table: Sequence[Row], limit: float | None) -> None:
+    """`table` has the runs that are to be made. Raises ConfigError if they would pass `max_gpu_hours`, or nobody can
+    tell."""
+    if limit is None or not table:
+        return
+    hours, unknown = gpu_hours(table)
+    where = "config/config.yaml: max_gpu_hours"
+    if hours > limit:
+        low, high = (sum(getattr(row, f"gpu_hours_{end}") or 0.0 for row in table) for end in ("low", "high"))
+        raise ConfigError(
+            f"{where}: {number(limit)} would be passed: {len(table)} runs are to be made, of about {number(hours)} "
+            f"GPU hours ({number(low)} to {number(high)}); look with snakemake plan, then raise it or make fewer runs"
+        )
+    if unknown:
+        models = sorted({row.model for row in table if row.gpu_hours is None})
+        raise ConfigError(
+            f"{where}: {number(limit)} cannot be kept: nothing is known of {unknown} runs ({', '.join(models)}); give "
+            "images_per_s of these models in the machine's file, or first make one run with --config max_gpu_hours=null"
+        )
+
+
+def number(value: float) -> str:
+    """Three digits that matter, all digits of large ones."""
+    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}" if value >= 0.001 else "<0.001"

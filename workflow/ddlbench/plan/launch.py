@@ -1,0 +1,124 @@
+"""Run + machine -> command line. Pure, so that job scripts are tested as values; `ddlbench.run` executes it.
+
+On one machine each framework starts its ranks by its own launcher; on SLURM every framework starts by `srun`, one
+task a worker, and `place.py` tells each rank who it is.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Protocol
+
+from ddlbench import registry
+from ddlbench.settings.machine import Machine
+
+# How long before a job's limit SLURM sends SIGUSR1 to its ranks [s]; it may be a minute earlier. Not with `B:`, which
+# sends it to the batch script's shell alone, and ends the job there and then.
+WARNING_S = 120
+PROGRAM = ("python", "-m", "ddlbench.rank.train")
+
+
+class Ranks(Protocol):
+    """How many are started, and whose launcher starts them on one machine: a RunSpec, or `preflight.Trial`."""
+
+    @property
+    def adapter(self) -> str: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def workers_per_node(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+
+
+def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
+    """The argv that starts all ranks of a run; `program` is what each rank executes (begins with `python`)."""
+    settings = [f"{name}={value}" for name, value in environment(spec, machine).items()]
+    return ["env", *settings, *_launcher(spec, machine, program)]
+
+
+def environment(spec: Ranks, machine: Machine) -> dict[str, str]:
+    """Variables that every rank gets: one compute thread a core it owns, the machine's own, the framework's."""
+    threads = str(machine.cores_per_worker if machine.device == "cpu" else 1)
+    # On CPUs a step's tensors come from malloc: glibc would hand their pages back and fault them in again each step.
+    keep = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
+    return {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        **(keep if machine.device == "cpu" else {}),
+        **dict(machine.environment),
+        **({"DDLBENCH_HOST_SUFFIX": machine.host_suffix} if machine.host_suffix else {}),
+        **registry.member("frameworks", spec.adapter).environment(spec, machine),
+    }
+
+
+def resources(
+    spec: Ranks, machine: Machine, minutes: int, account: str | None, program: tuple[str, ...] = PROGRAM
+) -> dict[str, str | int | None]:
+    """What Snakemake asks of the machine for a run; `launch` is for the rule's command, `asks` for people who plan.
+
+    The SLURM keys are those of snakemake-executor-plugin-slurm. Without `mpi` it would wrap the job in `srun -n1`,
+    in which our own srun waits forever for the cores that the outer one holds; it refuses `mpi` for one task, unless it
+    is empty. `tasks_per_gpu=0` stops it from multiplying tasks by GPUs; what it has no word for is in `slurm_extra`.
+    """
+    launch: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine, program))}
+    if machine.launcher == "local":
+        return launch
+    gpus = spec.workers if machine.device == "cuda" else 0
+    counts = f"{_count(spec.nodes, 'node')}, {_count(spec.workers, 'task')}, {_count(gpus, 'GPU')}"
+    partition = machine.partition(spec.nodes, minutes)
+    assert partition is not None  # make_plan refused runs that no partition holds
+    return launch | {
+        "asks": f"{counts}, limit {minutes} min",
+        "nodes": spec.nodes,
+        "tasks": spec.workers,
+        "tasks_per_gpu": 0,
+        "cpus_per_task": machine.cores_per_worker,
+        "mpi": "srun" if spec.workers > 1 else "",
+        "gres": f"gpu:{spec.workers_per_node}" if gpus else None,
+        "mem_mb": (machine.memory_mb_per_worker or 0) * spec.workers_per_node,  # of each node; 0: nothing is said
+        "runtime": minutes,
+        "slurm_partition": partition.name,
+        "slurm_account": account,
+        "slurm_extra": f"--ntasks-per-node={spec.workers_per_node} --signal=USR1@{WARNING_S}",
+    }
+
+
+def resource_names(machine: Machine) -> tuple[str, ...]:
+    """The keys of `resources` on this machine."""
+    names: tuple[str, ...] = ("launch",)
+    if machine.launcher == "slurm":
+        names += ("asks", "nodes", "tasks", "tasks_per_gpu", "cpus_per_task", "mpi", "gres", "mem_mb")
+        names += ("runtime", "slurm_partition", "slurm_account", "slurm_extra")
+    return names
+
+
+def node_resources(machine: Machine, account: str | None) -> dict[str, str | int | None]:
+    """What Snakemake asks for a job that is no run, such as `prepare`: one node, for as long as a queue gives it."""
+    partition = machine.partition(1)
+    if machine.launcher == "local" or partition is None:
+        return {}
+    return {"slurm_partition": partition.name, "slurm_account": account, "runtime": partition.max_minutes}
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
+    if machine.launcher == "local":
+        argv: list[str] = registry.member("frameworks", spec.adapter).local_launcher(spec, program)
+        return argv
+    # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then starts fewer
+    # ranks without an error.
+    argv = [
+        "srun",
+        f"--nodes={spec.nodes}",
+        f"--ntasks={spec.workers}",
+        f"--ntasks-per-node={spec.workers_per_node}",
+        f"--cpus-per-task={machine.cores_per_worker}",
+        "--kill-on-bad-exit=1",
+    ]
+    if machine.device == "cuda":
+        argv.append(f"--gres=gpu:{spec.workers_per_node}")
+    return [*argv, *program]

@@ -1,0 +1,171 @@
+"""The plan as people read it: a table that fits a screen, and what it does not say, in words, of `bill.py`'s rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ddlbench.plan.bill import Data, Row, gpu_hours, number
+from ddlbench.plan.estimate import UNKNOWN
+from ddlbench.plan.runs import Plan
+from ddlbench.plan.stale import DONE, STALE
+
+MOST_ROWS = 40  # that are printed
+
+
+def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Data], limit: float | None) -> list[str]:
+    """The plan as a table that fits a screen, and what it does not say, in words."""
+    todo = [row for row in table if row.state != DONE]
+    said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}", ""]
+    pairs = {(row.block, row.workers) for row in table}
+    if len(pairs) <= MOST_ROWS:
+        said += _grouped(table, ("block", "workers"), lambda row: (row.block, row.workers))
+    else:  # too many to be read: the sums over each of the two
+        said += [*_grouped(table, ("block",), lambda row: (row.block,)), ""]
+        said += _grouped(table, ("workers",), lambda row: (row.workers,))
+    said += ["", "Hours, energy and price are those of runs that are to be made; wall time is one run's."]
+    said += _words(plan, table, todo)
+    said += _disk(todo, forms)
+    said += _stale(table)
+    if limit is not None:
+        hours, unknown = gpu_hours(todo)
+        verdict = "WOULD BE PASSED: nothing will be started" if hours > limit or unknown else "will not be passed"
+        said.append(f"max_gpu_hours {number(limit)} {verdict}")
+    return said
+
+
+# Column -> what it says of a group's rows, the first half of all, the second of those that are to be made. A column is
+# left out if nobody knows any of it; the words below the table say which.
+COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "runs": lambda table: str(len(table)),
+    "done": lambda table: str(sum(row.state == DONE for row in table)),
+    "stale": lambda table: str(sum(row.state == STALE for row in table)),
+    "nodes": lambda table: _span([row.nodes for row in table], number),
+    "wall_a_run": lambda table: _span(_todo(table, "wall_s"), _duration),
+    "at_least-at_most": lambda table: _span(_todo(table, "wall_s_low") + _todo(table, "wall_s_high"), _duration),
+    "gpu_hours": lambda table: _total(_todo(table, "gpu_hours")),
+    "low-high": lambda table: "-".join(
+        dict.fromkeys(_total(_todo(table, f"gpu_hours_{end}")) for end in ("low", "high"))
+    ),
+    "core_hours": lambda table: _total(_todo(table, "core_hours")),
+    "energy_kwh": lambda table: _total(_todo(table, "energy_kwh")),
+    "price": lambda table: _total(_todo(table, "price")),
+}
+# What a column is made of, where it has another name.
+FIELDS = {"wall_a_run": "wall_s", "at_least-at_most": "wall_s_low", "low-high": "gpu_hours_low"}
+
+
+def _grouped(table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tuple[Any, ...]]) -> list[str]:
+    """A line a group and one of all, in columns."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in table:
+        groups.setdefault(key(row), []).append(row)
+    if names == ("workers",):
+        groups = dict(sorted(groups.items()))
+    known = [c for c in COLUMNS if any(getattr(row, FIELDS.get(c, c), 0) is not None for row in table)]
+    sold = f"price_{table[0].currency}"
+    shown = list(groups.items())[:MOST_ROWS]
+    cells = [[*names, *(sold if column == "price" else column for column in known)]]
+    cells += [[*map(str, group), *(COLUMNS[column](found) for column in known)] for group, found in shown]
+    if len(groups) > len(shown):
+        cells.append([f"... {len(groups) - len(shown)} more", *[""] * (len(cells[0]) - 1)])
+    cells.append(["total", *[""] * (len(names) - 1), *(COLUMNS[column](table) for column in known)])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    left = sum(name != "workers" for name in names)
+    return [
+        "  ".join(
+            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in cells
+    ]
+
+
+def _todo(table: Sequence[Row], column: str) -> list[float | None]:
+    """What a column says of the runs that are to be made."""
+    return [getattr(row, column) for row in table if row.state != DONE]
+
+
+def _total(values: Sequence[float | None]) -> str:
+    """The sum; ? if nothing is known, with > before it if some of it is not."""
+    known = [value for value in values if value is not None]
+    if values and not known:
+        return "?"
+    return (">" if len(known) < len(values) else "") + number(sum(known))
+
+
+def _span(values: Sequence[float | None], say: Callable[[float], str]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "?" if values else ""
+    return "-".join(dict.fromkeys((say(min(known)), say(max(known)))))
+
+
+def _duration(seconds: float) -> str:
+    unit, name = next((u, n) for u, n in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= u or u == 1)
+    return f"{number(seconds / unit)} {name}"
+
+
+def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
+    done = [row for row in table if row.state == DONE]
+    said = []
+    if done:
+        said.append(f"Done: {len(done)} runs, which took {number(gpu_hours(done)[0])} GPU hours.")
+    known = [row.wall_s for row in todo if row.wall_s is not None]
+    if known:
+        said.append(f"Longest run: {_duration(max(known))}. All one after another: {_duration(sum(known))}.")
+    unknown = [row for row in todo if row.estimate.startswith(UNKNOWN)]
+    if unknown:
+        models = ", ".join(sorted({row.model for row in unknown}))
+        counted = "not counted" if unknown[0].wall_s is None else "counted at the queue's limit"
+        said.append(f"{len(unknown)} runs of {models} are {counted}: no record, no images_per_s.")
+    own = [row for row in todo if "measured run" in row.estimate]
+    guessed = len(todo) - len(own) - len(unknown)
+    if own:
+        said.append(f"{len(own)} runs are estimated from own measured runs.")
+    if guessed:
+        said.append(f"{guessed} runs are guessed from the machine's images_per_s and published efficiencies.")
+    measured = [row for row in table if row.epochs < row.of_epochs]
+    if measured:
+        full = sorted({f"{row.epochs} of {row.of_epochs}" for row in measured})
+        said.append(f"{len(measured)} runs train {', '.join(full)} epochs only; tables extrapolate to the full run.")
+    if any(row.energy_kwh is not None for row in todo):
+        pue = "cooling included" if plan.machine.pue else "without cooling: the machine's pue is unknown"
+        drawn = "as measured" if all(row.energy_measured for row in todo) else "at design power"
+        said.append(f"Energy {drawn}, {pue}.")
+    columns = {"core_hours": "cores_per_node_billed", "energy_kwh": "power_per_worker_w and power_per_node_w"}
+    columns["price"] = "price_per_gpu_hour"
+    for column, key in columns.items():
+        if todo and known and all(getattr(row, column) is None for row in todo):
+            said.append(f"No {column}: {key} of machine {plan.machine.name} is null.")
+    if plan.machine.device != "cuda":
+        said.append(f"An hour of a worker ({plan.machine.device_name}) counts as a GPU hour.")
+    return said
+
+
+def _disk(todo: Sequence[Row], forms: Sequence[Data]) -> list[str]:
+    said = [
+        f"Data: {form.dataset} as {form.form} is there, {_gb(form.bytes)}."
+        if form.there
+        else f"Data: {form.dataset} as {form.form} is to be prepared: {_gb(form.bytes)}, {form.inodes} inodes."
+        for form in forms
+    ]
+    size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
+    if todo:
+        said.append(f"Records: {_gb(size)}, {inodes} inodes; checkpoints of running runs come on top.")
+    new = [form for form in forms if not form.there]
+    total = size + sum(form.bytes for form in new)
+    return [*said, f"Disk in all: {_gb(total)}, {inodes + sum(form.inodes for form in new)} inodes."]
+
+
+def _gb(size: float) -> str:
+    return f"{number(size / 1e9)} GB"
+
+
+def _stale(table: Sequence[Row]) -> list[str]:
+    """Why runs are to be made again, and how many for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for row in table:
+        if row.why:
+            reasons.setdefault(f"{row.state}: {row.why}", []).append(row.run)
+    said = [f"{len(runs)} {reason} (such as {runs[0]})" for reason, runs in list(reasons.items())[:10]]
+    return said + ([f"... and {len(reasons) - 10} other reasons: column why of plan.csv"] if len(reasons) > 10 else [])

@@ -1,0 +1,102 @@
+"""A job of a minute before any training: is the machine what its file says? Rule `preflight` runs it.
+
+`promise.py` says what a study expects of its machine; ranks look around (`scout.py`), started as those of a run are;
+`judge.py` compares. An error would break training, or make it something else than what was asked for, and training does
+not start. A warning is printed, and every record cites it, like everything that was measured: the file's SHA-256 is in
+`ddlbench_facts`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ddlbench import notes
+from ddlbench.preflight.judge import Problem, count, judge
+from ddlbench.preflight.promise import failed_path
+from ddlbench.run.facts import sha256
+from ddlbench.run.watch import watch
+from ddlbench.settings import environment_modules
+
+
+def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was measured, a line each."""
+    first = next((facts for facts in ranks if facts["rank"] == 0), None)
+    if first is None:
+        return []
+    lines = [f"{count(len(ranks), 'rank')} on {', '.join(sorted({facts['host'] for facts in ranks}))}"]
+    for name, done in (first.get("all_reduce") or {}).items() if len(ranks) > 1 else ():
+        lines.append(f"all-reduce of {done['bytes'] >> 20} MiB by {name}: {done['seconds'] * 1e3:.1f} ms")
+    for host, clock in (first.get("clocks") or {}).items():
+        lines.append(f"clock of {host}: {clock['offset_s'] * 1e3:+.3f} +- {clock['uncertainty_s'] * 1e3:.3f} ms")
+    for facts in ranks:
+        for form in facts["read"]:
+            if form["bytes_per_s"] is None:
+                continue
+            cached = form["cached_share"]
+            cold = "cached or not is unknown" if cached is None else f"{cached:.0%} of it cached"
+            speed = f"{form['bytes_per_s'] / 1e6:.0f} MB/s ({form['bytes'] / 1e6:.1f} MB, {cold})"
+            lines.append(f"{facts['host']} reads {form['folder']}: {speed}")
+    free = ", ".join(f"{place} {size / 1e9:.1f} GB" for place, size in first.get("free_bytes", {}).items())
+    return [*lines, f"free: {free}"]
+
+
+def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
+    """Start the ranks, judge what they found and write it down. 0 if training may start.
+
+    With errors, what was found is in `failed_path(output)` instead.
+    """
+    folder = output.with_suffix(".partial")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    notes.write(folder / "job.json", promised)
+    wrong = environment_modules.complaint(promised["machine"], promised["modules"], os.environ)
+    if wrong:
+        ranks, problems = [], [Problem(True, wrong)]  # what ranks would find is something else
+    else:
+        seen = watch([*argv, str(folder)], folder)
+        left = notes.read(folder, "rank")
+        ranks = [left[rank] for rank in sorted(left)]
+        problems = judge(ranks, promised)
+        if seen.code and not any(problem.error for problem in problems):
+            problems.insert(0, Problem(True, f"the launcher ended with {seen.code}; its words are above"))
+    found = {
+        "time": time.time(),
+        "promised": promised,
+        "problems": [asdict(problem) for problem in problems],
+        "ranks": ranks,
+    }
+    failed = any(problem.error for problem in problems)
+    print(*summary(ranks), *map(str, problems), sep="\n", flush=True)
+    if failed:
+        notes.write(failed_path(output), found)
+    else:
+        notes.write(output, found)
+        # The next one takes its place; records that cite this one can still find it.
+        kept = output.parent / "kept"
+        kept.mkdir(exist_ok=True)
+        shutil.copyfile(output, kept / f"{sha256(output)}.json")
+        failed_path(output).unlink(missing_ok=True)
+    shutil.rmtree(folder)
+    return int(failed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--promised", required=True, help="what the study expects of its machine, as JSON")
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
+    a = parser.parse_args()
+    sys.exit(execute(json.loads(a.promised), a.output, a.command))
+
+
+if __name__ == "__main__":
+    main()

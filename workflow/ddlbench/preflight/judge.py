@@ -1,0 +1,171 @@
+"""What ranks found on a machine, against what its file promises. Pure: `scout.py` looks, `preflight/` acts on it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ddlbench.settings import environment_modules
+
+NO_SPACE_BYTES, LITTLE_SPACE_BYTES = 100 << 20, 5 << 30
+CLOCK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong, in one line. Errors keep training from starting."""
+
+    error: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'error' if self.error else 'warning'}: {self.text}"
+
+
+def judge(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> list[Problem]:
+    """What is not as promised, errors first; `ranks` are the facts that `scout.py` left, of those that left any.
+
+    What several ranks share is one problem that names their nodes.
+    """
+    found: dict[tuple[bool, str], list[str]] = defaultdict(list)  # (error, what) -> hosts
+    for facts in ranks:
+        for error, what in _of_rank(facts, promised):
+            found[error, what].append(facts["host"])
+    everyone = len(ranks) == promised["workers"]
+    said = [
+        (error, what + _where(hosts, everyone and len(hosts) == len(ranks))) for (error, what), hosts in found.items()
+    ]
+    problems = [Problem(error, text) for error, text in (*said, *_of_all(ranks, promised))]
+    return sorted(problems, key=lambda problem: not problem.error)
+
+
+def _where(hosts: Sequence[str], everywhere: bool) -> str:
+    names = sorted(set(hosts))
+    return " (on all nodes)" if everywhere and len(names) > 1 else f" (on {', '.join(names)})"
+
+
+def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> Iterable[tuple[bool, str]]:
+    """(is an error, what) of one rank."""
+    file = f"config/machines/{promised['machine']}.yaml"
+    if "cores" not in facts:  # it did not get as far as looking around
+        yield True, facts.get("error") or "a rank ended at once"
+        return
+    wrong = environment_modules.complaint(promised["machine"], promised["modules"], facts["modules"])
+    if wrong:
+        yield True, wrong
+    for package in facts["lacks"]:
+        yield True, f"Python package {package} is not installed ({promised['packages'][package]})"
+    absent = list(_absent_interfaces(facts["interfaces"], promised["environment"]))
+    if absent:
+        there = ", ".join(facts["interfaces"])
+        yield True, f"{file}: environment: {', '.join(absent)}: no such network interface; there are {there}"
+    for place, free in facts["free_bytes"].items():
+        if free < LITTLE_SPACE_BYTES:
+            full = free < NO_SPACE_BYTES
+            yield full and place == "results", f"the disk of folder {place} is {'full' if full else 'nearly full'}"
+    if promised["manifests"] and "data" not in facts["free_bytes"]:
+        yield True, f"{file}: data: folder {promised['data']} is not there"
+    if "gpus" in facts:
+        yield from _of_gpu(facts, promised, file)
+    if len(facts["cores"]) < promised["cores_per_worker"]:
+        has = f"a rank may use {count(len(facts['cores']), 'core')}"
+        yield False, f"{file}: cores_per_worker: {promised['cores_per_worker']} were promised, {has}"
+    if facts.get("error") or facts["doing"]:
+        yield True, _explain(facts, promised)
+
+
+def _of_gpu(facts: Mapping[str, Any], promised: Mapping[str, Any], file: str) -> Iterable[tuple[bool, str]]:
+    if facts["gpu"] is None:
+        rank = f"its rank number {facts['local_rank']} needs one of its own"
+        cuda = "" if facts["cuda"] else "; this PyTorch was built without CUDA"
+        yield True, f"a node shows {count(len(facts['gpus']), 'GPU')} to a rank, and {rank}{cuda}"
+    elif promised["gpu_name"] and promised["gpu_name"] not in facts["gpu"]["name"]:
+        yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
+
+
+def _of_all(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> Iterable[tuple[bool, str]]:
+    """(is an error, what) of all ranks together."""
+    numbers = {facts["rank"] for facts in ranks}
+    silent = [rank for rank in range(promised["workers"]) if rank not in numbers]
+    if silent:
+        met = next((facts["met"] for facts in ranks if facts["met"]), None)
+        hosts = f" (on {', '.join(sorted({met[rank] for rank in silent}))})" if met and len(met) > max(silent) else ""
+        why = "they do not see this folder" if hosts else "they did not start, or do not see this folder"
+        yield True, f"ranks {', '.join(map(str, silent))} left no word{hosts}: {why}"
+    looked = [facts for facts in ranks if "cores" in facts]
+    for package in promised["versions"]:
+        if text := _differ(looked, lambda facts, package=package: facts["versions"][package]):
+            yield True, f"nodes have different versions of {package}: {text}"
+    if text := _differ(looked, lambda facts: facts["python"]):
+        yield True, f"nodes have different versions of Python: {text}"
+    own = [facts for facts in ranks if facts.get("gpu")]
+    if text := _differ(own, lambda facts: facts["gpu"]["name"]):
+        yield False, f"ranks have different GPUs, and each step waits for the slowest: {text}"
+    for host in sorted({facts["host"] for facts in looked}):
+        there = [facts for facts in looked if facts["host"] == host]
+        cores = {core for facts in there for core in facts["cores"]}
+        wanted = len(there) * promised["cores_per_worker"]
+        if len(cores) < wanted and all(len(facts["cores"]) >= promised["cores_per_worker"] for facts in there):
+            yield False, f"{len(there)} ranks on {host} share {count(len(cores), 'core')}; promised were {wanted}"
+        uuids = [facts["gpu"]["uuid"] for facts in there if facts.get("gpu")]
+        if len(set(uuids)) < len(uuids):
+            yield True, f"{len(uuids)} ranks on {host} share {count(len(set(uuids)), 'GPU')}"
+    first = next((facts for facts in ranks if facts["rank"] == 0), {})
+    for host, clock in (first.get("clocks") or {}).items():
+        if abs(clock["offset_s"]) - clock["uncertainty_s"] > CLOCK_S:
+            off = f"{clock['offset_s']:+.3f} s, give or take {clock['uncertainty_s']:.3f} s"
+            yield False, f"the clock of {host} differs from that of {first['host']} by {off}"
+    for name, done in (first.get("all_reduce") or {}).items():
+        if done["sum"] != promised["workers"]:
+            yield True, f"an all-reduce of {promised['workers']} ones by {name} gave {done['sum']}"
+    nodes = len({facts["host"] for facts in ranks})
+    if not silent and nodes != promised["nodes"]:
+        yield True, f"ranks run on {count(nodes, 'node')}; promised were {promised['nodes']}"
+
+
+def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
+    """Why a rank did not come to its end."""
+    error = facts.get("error") or "no answer, and it was ended"
+    # A clear message of our own is enough; a library's needs to be led up to.
+    if error.startswith("WorldError: "):
+        return error.removeprefix("WorldError: ")
+    if not (facts["doing"] or "").startswith(("meeting", "an all-reduce")):
+        return f"{facts['doing']}: {error}"
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    set_to = ", ".join(f"{name}={promised['environment'].get(name, '(not set)')}" for name in names)
+    where = f"config/machines/{promised['machine']}.yaml: environment: {set_to}, host_suffix: "
+    hint = f"{where}{json.dumps(promised['host_suffix'])}" if promised["nodes"] > 1 else "all ranks are on this node"
+    return f"ranks do not reach each other ({facts['doing']}; {hint}): {error[:300]}"
+
+
+def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> Iterable[str]:
+    """Variables that name network interfaces none of which is there.
+
+    Gloo's are names, by commas. NCCL's are the beginnings of names; after = whole names; after ^ those not to use:
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
+    """
+    gloo = environment.get("GLOO_SOCKET_IFNAME")
+    if gloo and not set(gloo.split(",")) <= set(there):
+        yield "GLOO_SOCKET_IFNAME"
+    nccl = environment.get("NCCL_SOCKET_IFNAME", "^")
+    names = nccl.removeprefix("=").split(",")
+    fits = (lambda name: name in names) if nccl.startswith("=") else (lambda name: name.startswith(tuple(names)))
+    if not nccl.startswith("^") and not any(map(fits, there)):
+        yield "NCCL_SOCKET_IFNAME"
+
+
+def _differ(ranks: Sequence[Mapping[str, Any]], get: Any) -> str | None:
+    """'2.13.0 on node1, node2; 2.12.0 on node3' if ranks differ; None if they agree."""
+    hosts: dict[str, set[str]] = defaultdict(set)
+    for facts in ranks:
+        hosts[str(get(facts))].add(facts["host"])
+    if len(hosts) < 2:
+        return None
+    return "; ".join(f"{value} on {', '.join(sorted(of))}" for value, of in sorted(hosts.items()))
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

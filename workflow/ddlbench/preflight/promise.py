@@ -1,0 +1,126 @@
+"""What a study expects of its machine, and how Snakemake asks for the preflight: the Snakefile's half.
+
+`python -m ddlbench.preflight` (`__main__.py`) is the other half: it runs in the job.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlbench import registry
+from ddlbench.plan import launch
+from ddlbench.plan.runs import Plan
+from ddlbench.run.facts import PACKAGES
+
+PROGRAM = ("python", "-m", "ddlbench.preflight.scout")
+MINUTES = 10  # that a queue is asked for
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The ranks of a preflight, for `launch`: PyTorch's launcher starts them on one machine."""
+
+    workers: int
+    workers_per_node: int
+    adapter: str = "ddp"
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that they fill."""
+        return -(-self.workers // self.workers_per_node)
+
+
+def trial(plan: Plan) -> Trial:
+    """Two nodes, or one if the study uses no more, with as many workers on each as it uses; two workers on a machine
+    without a queue.
+    """
+    if plan.machine.launcher == "local":
+        workers = min(2, plan.machine.workers)
+        return Trial(workers, workers)
+    specs = [job.spec for job in plan.jobs.values()]
+    per_node = max(spec.workers_per_node for spec in specs)
+    return Trial(min(2, max(spec.nodes for spec in specs)) * per_node, per_node)
+
+
+def promise(plan: Plan) -> dict[str, Any]:
+    """What the study expects of its machine, as plain values: a change of one makes a new preflight."""
+    machine, of = plan.machine, trial(plan)
+    specs = [job.spec for job in plan.jobs.values()]
+    rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
+    members = [(room, name, registry.member(room, name)) for room in rooms for name in sorted(rooms[room])]
+    return {
+        "machine": machine.name,
+        "launcher": machine.launcher,
+        "nodes": of.nodes,
+        "workers": of.workers,
+        "workers_per_node": of.workers_per_node,
+        "cores_per_worker": machine.cores_per_worker,
+        "device": machine.device,
+        "gpu_name": machine.gpu_name,
+        "modules": list(machine.modules),
+        "environment": dict(machine.environment),
+        "host_suffix": machine.host_suffix,
+        "data": machine.data,
+        "manifests": sorted({job.manifest for job in plan.jobs.values() if job.manifest}),
+        "packages": {
+            m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None
+        },
+        "versions": sorted({*PACKAGES, *(m.DISTRIBUTION for _, _, m in members if m.DISTRIBUTION)}),
+    }
+
+
+def path(plan: Plan) -> str:
+    """Where the preflight of this study on its machine lies."""
+    return f"results/machines/{plan.machine.name}/preflight-{plan.study.name}.json"
+
+
+def failed_path(of: Path) -> Path:
+    """Where what a preflight found lies if training must not start."""
+    return of.with_suffix(".failed.json")
+
+
+def is_current(plan: Plan) -> bool:
+    """Whether there is a preflight for just this."""
+    try:
+        made = json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    wanted = promise(plan)
+    return bool(made == wanted and all(Path(manifest).exists() for manifest in wanted["manifests"]))
+
+
+@dataclass(frozen=True)
+class Gate:
+    """`gate(files)` is `files`, and makes the job that asks for them wait for the preflight if it is still to be made.
+
+    An input, even an ancient one, would stay among the finished run's: each new preflight would make finished runs
+    stale, and hide those that are (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). With a
+    checkpoint, Snakemake asks again when it is there, and then it is forgotten. A dry run has nothing to wait for.
+    """
+
+    workflow: Any
+    checkpoints: Any
+    is_open: bool
+
+    def __call__(self, files: Any) -> Any:
+        w = self.workflow
+        if not self.is_open and w.is_main_process and w.executor_plugin is not None and not w.dryrun:
+            self.checkpoints.preflight.get()
+        return files
+
+
+def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
+    """What Snakemake asks of the machine for it, as `launch.resources` of a run."""
+    return launch.resources(trial(plan), plan.machine, MINUTES, account, PROGRAM)
+
+
+def errors(of: Path) -> list[str]:
+    """The errors of a preflight that failed, and of no other; lines for people."""
+    try:
+        problems = json.loads(failed_path(of).read_text(encoding="utf-8"))["problems"]
+    except FileNotFoundError:
+        return []
+    return [f"preflight: {problem['text']}" for problem in problems if problem["error"]]

@@ -1,0 +1,258 @@
+"""One rank of a preflight: looks around on its node, meets the others, leaves what it found in `rank-<n>.json`.
+
+Started by the launcher under `preflight/`, which judges what the ranks found. It measures, and has no opinions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import platform
+import random
+import shutil
+import signal
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ddlbench import notes
+from ddlbench.data.manifest import Manifest
+from ddlbench.rank import place
+from ddlbench.settings import environment_modules
+
+MEET_S = 60.0  # how long ranks wait for each other
+END_S = 170  # after this a rank that hangs is ended, whatever it hangs in
+READ_BYTES = 256 << 20  # of each form, by one process a node
+READ_S = 5.0
+REDUCED_BYTES = 16 << 20
+TRIPS = 101
+CHUNK = 4 << 20
+
+
+def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a rank sees without the others."""
+    cores = sorted(os.sched_getaffinity(0))
+    return {
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in promised["versions"]},
+        "lacks": [package for package in promised["packages"] if not _importable(package)],
+        "modules": {
+            name: os.environ.get(name, "") for name in (environment_modules.LOADED, environment_modules.OTHER_NAMES)
+        },
+        "cores": cores,
+        "interfaces": [name for _, name in socket.if_nameindex()],
+        "free_bytes": {"results": shutil.disk_usage(folder).free, **_free(Path(promised["data"]))},
+    }
+
+
+def gpus(local_rank: int) -> dict[str, Any]:
+    """GPUs that this rank sees, and the one that is its own: torch's number `local_rank`."""
+    import torch
+
+    count = torch.cuda.device_count()
+    found: dict[str, Any] = {"gpus": [torch.cuda.get_device_name(i) for i in range(count)], "gpu": None}
+    if local_rank < count:
+        of = torch.cuda.get_device_properties(local_rank)
+        found["gpu"] = {"name": of.name, "memory_bytes": of.total_memory, "uuid": str(of.uuid)}
+    return found | {"cuda": torch.version.cuda}
+
+
+def reduce(device: str, group: Any = None) -> dict[str, Any]:
+    """An all-reduce of ones: what came out, and the median of five times [s]."""
+    import torch
+    import torch.distributed as dist
+
+    times = []
+    for _ in range(6):  # the first one also connects
+        tensor = torch.ones(REDUCED_BYTES // 4, device=device)
+        began = time.perf_counter()
+        dist.all_reduce(tensor, group=group)
+        value = float(tensor[-1])  # waits for the GPU
+        times.append(time.perf_counter() - began)
+    return {"sum": value, "bytes": REDUCED_BYTES, "seconds": statistics.median(times[1:])}
+
+
+def clock_offset(trips: list[tuple[float, float, float]]) -> dict[str, Any]:
+    """How far another clock is ahead of ours, from (sent by ours, seen by the other, answered by ours) [s].
+
+    A trip says: ahead by seen - (sent + answered) / 2, and no further off than half of the trip's length, because seen
+    lies between the two (Cristian 1989, doi:10.1007/BF01784024). The trip with the median offset is taken.
+    """
+    offsets = sorted((seen - (sent + answered) / 2, (answered - sent) / 2) for sent, seen, answered in trips)
+    offset, uncertainty = offsets[len(offsets) // 2]
+    return {"offset_s": offset, "uncertainty_s": uncertainty, "trips": len(trips)}
+
+
+def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.time) -> dict[str, Any]:
+    """On rank 0: how far the clocks of other nodes are ahead of its own, by host. `firsts` are the first ranks of all
+    nodes, by host. Every rank calls it.
+    """
+    import torch
+    import torch.distributed as dist
+
+    ball = torch.zeros(1, dtype=torch.float64)
+    if rank in firsts.values() and rank != 0:
+        for _ in range(TRIPS):
+            dist.recv(ball, 0)
+            ball[0] = now()
+            dist.send(ball, 0)
+    found = {}
+    if rank == 0:
+        for host, other in firsts.items():
+            trips = []
+            for _ in range(TRIPS if other else 0):
+                sent = now()
+                dist.send(ball, other)
+                dist.recv(ball, other)
+                trips.append((sent, float(ball[0]), now()))
+            if trips:
+                found[host] = clock_offset(trips)
+    return found
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """How fast one process reads some of a prepared form, after asking the system to forget what it holds of it.
+
+    `cached_share` is the share of the bytes that it held all the same: 0 is a cold read; null where it does not say.
+    """
+    manifest = Manifest.read(folder)
+    data = manifest.data(folder)
+    parts = [data / name for split in manifest.splits.values() for name in split.sha256]
+    random.shuffle(parts)  # other files each time, so that no cache on the way has them
+    files, size, cached, seconds = 0, 0, 0.0, 0.0
+    known = True
+    for path in (file for part in parts for file in ([part] if part.is_file() else sorted(part.iterdir()))):
+        with path.open("rb", buffering=0) as file:
+            os.fsync(file.fileno())  # what was just written cannot be forgotten
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            length = os.fstat(file.fileno()).st_size
+            share = _cached(file.fileno(), length)
+            began = time.perf_counter()
+            while file.read(CHUNK):
+                pass
+            seconds += time.perf_counter() - began
+        files, size, cached, known = (
+            files + 1,
+            size + length,
+            cached + (share or 0) * length,
+            known and share is not None,
+        )
+        if size >= READ_BYTES or seconds >= READ_S:
+            break
+    return {
+        "folder": str(data),
+        "files": files,
+        "bytes": size,
+        "seconds": seconds,
+        "bytes_per_s": size / seconds if seconds else None,
+        "cached_share": cached / size if known and size else None,
+    }
+
+
+def _cached(file: int, length: int) -> float | None:
+    """The share of a file's pages that are in memory, by mincore(2), which tells those who may write to the file."""
+    if not length:
+        return 0.0
+    if not os.access(f"/proc/self/fd/{file}", os.W_OK) and os.fstat(file).st_uid != os.geteuid():
+        return None
+    try:
+        # Private and writable: ctypes wants the address of a buffer that may be written to. None is.
+        with mmap.mmap(file, length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as pages:
+            count = -(-length // mmap.PAGESIZE)
+            held = (ctypes.c_ubyte * count)()
+            start = ctypes.c_char.from_buffer(pages)
+            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(length), held)
+            del start  # or the mapping cannot be closed
+    except (OSError, ValueError):
+        return None
+    return None if failed else sum(page & 1 for page in held) / count
+
+
+def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]) -> None:
+    """Fill in what ranks find together; `tell` leaves word of what is tried next, for the case that it hangs."""
+    import torch
+    import torch.distributed as dist
+
+    tell("meeting the other ranks by Gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=MEET_S))
+    seen: list[Any] = [None] * who.world
+    usable = promised["device"] == "cuda" and facts["gpu"] is not None
+    dist.all_gather_object(seen, (socket.gethostname(), usable))
+    facts["met"] = [host for host, _ in seen]
+    tell("an all-reduce by Gloo")
+    facts["all_reduce"] = {"gloo": reduce("cpu")}
+    tell("comparing clocks")
+    firsts = {host: facts["met"].index(host) for host in facts["met"]}
+    facts["clocks"] = clocks(who.rank, firsts)
+    if all(cuda for _, cuda in seen):
+        tell("an all-reduce by NCCL")
+        torch.cuda.set_device(who.local_rank)
+        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=MEET_S))
+        facts["all_reduce"]["nccl"] = reduce("cuda", group)
+    tell("reading prepared data")
+    if who.rank in firsts.values():
+        facts["read"] = [read(Path(manifest).parent) for manifest in promised["manifests"]]
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    """`python -m ddlbench.preflight.scout <folder>`, by a launcher."""
+    signal.alarm(END_S)
+    folder = Path(sys.argv[1])
+    promised = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    rank = place.number()
+    facts: dict[str, Any] = {"rank": rank, "world": None, "met": None, "read": [], "doing": "looking around"}
+    local_rank = 0
+
+    def tell(what: str) -> None:
+        facts["doing"] = what
+        notes.introduce(folder, rank, local_rank, facts)
+
+    try:
+        facts |= here(promised, folder)
+        tell("finding out who it is")
+        who = place.here(promised["workers"])
+        rank, local_rank = who.rank, who.local_rank
+        facts |= {"rank": rank, "world": who.world}
+        if promised["device"] == "cuda":
+            tell("looking for GPUs")
+            facts |= gpus(local_rank)
+        meet(promised, who, facts, tell)
+    except Exception as error:
+        facts["error"] = " ".join(f"{type(error).__name__}: {error}".split())
+        tell(facts["doing"])
+        raise
+    facts["doing"] = None
+    notes.introduce(folder, rank, local_rank, facts)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _importable(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
+def _free(data: Path) -> dict[str, int]:
+    return {"data": shutil.disk_usage(data).free} if data.exists() else {}
+
+
+if __name__ == "__main__":
+    main()

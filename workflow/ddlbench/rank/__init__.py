@@ -1,0 +1,1 @@
+"""Within one rank: the training loop and everything that decides accuracy. Start with `train.py`."""

@@ -1,0 +1,89 @@
+"""Models by name: LeNet-5 of our own, everything else from timm, for pictures of any size.
+
+What batch norm does beyond PyTorch's is in `sync_norm.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ddlbench.rank import sync_norm
+
+
+def build(name: str, classes: int, image_size: int) -> nn.Module:
+    """The untrained model for RGB pictures of `image_size` pixels a side. Raises RuntimeError on a name timm lacks.
+
+    Its batch norm trains on a batch of one value a channel too (`sync_norm.accept_one_value`).
+    """
+    if name == "lenet":
+        return lenet(classes, image_size)
+    mend_torchvision()
+    import timm
+
+    made_for = timm.models.get_pretrained_cfg(name)
+    settings: dict[str, int] = {}
+    # Vision transformers and their like are made for one size; convolutions take any.
+    if made_for is not None and made_for.fixed_input_size and made_for.input_size[-1] != image_size:
+        settings["img_size"] = image_size
+    model = timm.create_model(name, pretrained=False, num_classes=classes, **settings)
+    sync_norm.accept_one_value(model)
+    return model
+
+
+def lenet(classes: int, image_size: int) -> nn.Module:
+    """LeNet-5 (LeCun et al. 1998, doi:10.1109/5.726791) with three input channels, max pooling and ReLU."""
+    side = (image_size // 2 - 4) // 2
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * side**2, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+def flops_per_image(model: nn.Module, image_size: int) -> int:
+    """Floating-point operations of a forward and a backward pass over one RGB picture of `image_size` pixels a side.
+
+    Matrix products, convolutions and attention, an addition and a multiplication each counted as one, as PyTorch's
+    FlopCounterMode does; what normalisation and activations need is left out. Only shapes are computed: the model is
+    not changed, and no random number is drawn.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    shapes = copy.deepcopy(model).to("meta").train()
+    with FlopCounterMode(display=False) as counter:
+        shapes(torch.empty(1, 3, image_size, image_size, device="meta")).sum().backward()
+    return int(counter.get_total_flops())
+
+
+@cache
+def mend_torchvision() -> None:
+    """Let a CUDA-built torchvision be imported beside a CPU-built torch.
+
+    Its compiled part cannot load there, and importing it then fails on two operators that it describes to the
+    compiler; defining their signatures first is enough. Does nothing where the compiled part loads.
+    """
+    found = find_spec("torchvision")
+    if found is None or found.origin is None:
+        return
+    try:
+        ctypes.CDLL(str(Path(found.origin).parent / "_C.so"))
+    except OSError:
+        for operator in ("nms", "qnms"):
+            signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+            torch.library.define(f"torchvision::{operator}", signature)

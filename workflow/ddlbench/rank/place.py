@@ -1,0 +1,91 @@
+"""Who am I? A rank's place in the world, from its launcher's variables: torchrun, horovodrun, Open MPI's or srun.
+
+Under srun no launcher speaks for the framework: SLURM's variables are translated into torch.distributed's, of which
+Horovod's are made (`frameworks/horovod.py`). See `plan/launch.py` for how ranks are started.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Rank, world and rank on the node, as launchers say them; the first that is there is true.
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+)
+# Set beside the variables made from SLURM's, which would otherwise look like those of a framework's launcher.
+TRANSLATED = "DDLBENCH_UNDER_SRUN"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """`rank` of `world`, and `local_rank` on its node."""
+
+    rank: int
+    world: int
+    local_rank: int
+
+
+class WorldError(RuntimeError):
+    """The launcher started another number of ranks than the run promised."""
+
+
+def under_srun() -> bool:
+    """True when srun started this process and no framework's launcher did; still so after `here`."""
+    e = os.environ
+    launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"}.isdisjoint(e)
+    return TRANSLATED in e or ("SLURM_PROCID" in e and not launched)
+
+
+def number() -> int:
+    """This process's rank as its launcher says it, before `here` has looked; 0 if nobody does."""
+    names = [names[0] for names in LAUNCHERS] + ["SLURM_PROCID"]
+    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
+
+
+def slurm_variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
+    """torch.distributed's variables for a task of srun; the port derives from the job's id, the next one is free too.
+
+    `first_host` is the name of the job's first node on the network that the ranks use.
+    """
+    rank, world, local = int(e["SLURM_PROCID"]), int(e["SLURM_NTASKS"]), int(e["SLURM_LOCALID"])
+    nodes = int(e.get("SLURM_NNODES", "1"))
+    per_node = str(world // nodes)
+    # Two ports a job, below those that the kernel gives to outgoing connections (32768 and up).
+    port = 20000 + int(e.get("SLURM_JOB_ID", "0")) % 6000 * 2
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": per_node,
+        "MASTER_ADDR": first_host,
+        "MASTER_PORT": str(port),
+    }
+
+
+def here(workers: int) -> Rank:
+    """This process's rank. Raises WorldError if the world is not `workers` ranks, or no launcher said who we are."""
+    e = os.environ
+    if under_srun():
+        e.update(slurm_variables(e, _first_host()), **{TRANSLATED: "1"})
+    said = next((names for names in LAUNCHERS if names[0] in e), None)
+    if said is None:
+        firsts = ", ".join(names[0] for names in LAUNCHERS)
+        raise WorldError(f"no launcher set {firsts} or SLURM_PROCID: start runs with ddlbench.run")
+    rank = Rank(*(int(e[name]) for name in said))
+    if rank.world != workers:
+        raise WorldError(f"rank {rank.rank} was promised {workers} workers and finds {rank.world}")
+    return rank
+
+
+def _first_host() -> str:
+    if int(os.environ.get("SLURM_NNODES", "1")) == 1:
+        return "127.0.0.1"
+    nodes = os.environ["SLURM_JOB_NODELIST"]
+    hosts = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
+    # On JUWELS the InfiniBand name of a node is its name and an i: machine key host_suffix.
+    return hosts.stdout.split()[0] + os.environ.get("DDLBENCH_HOST_SUFFIX", "")

@@ -1,0 +1,71 @@
+"""The profiler of runs with `profiled: true`: where steps of the last epoch spent their time, kernel by kernel.
+
+Rank 0 leaves `kernels.parquet` beside its log, summed over the profiled steps: `name`; `on`, cpu or device; `calls`;
+`self_s`, the time in the kernel or operator itself, not in those it calls, and of a collective that runs beside the
+others the time from its start to its end; `annotation`, true for a span of the program's or the profiler's own
+(a step, an optimiser's update), whose kernels have rows of their own. `analysis/kernels.py` makes shares of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ddlbench.record import KERNELS
+from ddlbench.spec import RunSpec
+
+WARMUP_STEPS, MOST_STEPS = 2, 50  # the profiler itself needs to warm up, and keeps every event in memory
+
+
+def start(spec: RunSpec, rank: int, folder: Path, steps: int, done: int = 0) -> Callable[[], None]:
+    """Begin to profile; call what comes back after every step. `steps` is the number of steps an epoch, `done` that of
+    steps that were made before this process went on with the run.
+    """
+    if not spec.profiled or rank != 0:
+        return lambda: None
+    from torch.profiler import profile, schedule
+
+    left = spec.epochs * steps - done
+    active = max(1, min(MOST_STEPS, steps - WARMUP_STEPS - 1, left - WARMUP_STEPS - 1))
+    skipped = max(0, left - active - WARMUP_STEPS - 1)
+    when = schedule(skip_first=skipped, wait=0, warmup=WARMUP_STEPS, active=active, repeat=1)
+    profiler = profile(schedule=when, on_trace_ready=lambda p: _write(p, folder))
+    profiler.start()
+    return profiler.step
+
+
+def nsys_prefix(spec: RunSpec, executable: str | None, folder: Path) -> tuple[str, ...]:
+    """What goes before each rank's command so that Nsight Systems writes a timeline a rank into `folder`. Pure.
+
+    Empty if the run is not profiled or there is no `nsys` (`executable`, what shutil.which found). It traces NVTX, with
+    which NCCL and DALI mark their work, and what the ranks wait for in the operating system. CUDA itself it leaves to
+    `kernels.parquet`: CUPTI has room for one profiler (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), and under
+    `--trace=cuda` PyTorch's would see no kernels.
+    """
+    if not spec.profiled or executable is None:
+        return ()
+    report = folder / "nsys-%h-%p"  # Nsight's own names for host and process
+    return (executable, "profile", "--trace=nvtx,osrt", "--sample=none", "--force-overwrite=true", f"--output={report}")
+
+
+def _write(profiler: Any, folder: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [_row(event) for event in profiler.key_averages()]
+    pq.write_table(pa.Table.from_pylist(rows), folder / KERNELS)
+
+
+def _row(event: Any) -> dict[str, Any]:
+    # An operator's own row repeats the device time of the kernels that it launched: each counts where it ran.
+    on_cpu = event.device_type.name == "CPU"
+    own = event.self_cpu_time_total if on_cpu else event.self_device_time_total
+    return {
+        "name": event.key,
+        "on": "cpu" if on_cpu else "device",
+        "calls": event.count,
+        # PyTorch gives what runs beside the others (Gloo's collectives) no time of its own.
+        "self_s": (event.cpu_time_total if on_cpu and event.is_async else own) / 1e6,
+        "annotation": bool(event.is_user_annotation and not event.is_async),
+    }

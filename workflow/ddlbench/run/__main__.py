@@ -1,0 +1,147 @@
+"""Execute one run: start its ranks with the given command, watch them, and keep the record only if all ended well.
+
+The `train` rule calls this; everything after `--` is the launcher's command (`launch.py`). Ranks write into
+`<folder>/.partial`; a whole record is renamed into `<folder>`, what a failed run left into `<folder>/failed`. A run
+that left a checkpoint goes on from it the next time. `watch.py` sees ranks that die or stop; `facts.py` says where and
+with what the run was made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlbench import notes
+from ddlbench.rank import checkpoint
+from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
+from ddlbench.run.facts import cite, facts
+from ddlbench.run.hold import HeldError, held
+from ddlbench.run.watch import diagnose, end_survivors, watch
+from ddlbench.settings import environment_modules
+from ddlbench.spec import RunSpec
+
+FAILURE = "failure.json"
+# What a run leaves beside its log and its steps, if it was told to.
+EXTRAS = (KERNELS, "nsys-*", "flops.txt", "comms.txt")
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """When a run writes one: every so many epochs, every so many minutes; None is never."""
+
+    epochs: int | None = None
+    minutes: float | None = None
+
+
+def execute(
+    spec: RunSpec,
+    folder: Path,
+    data: Path | None,
+    command: list[str],
+    when: Checkpoints | None = None,
+    cited: dict[str, Any] | None = None,
+) -> int:
+    """Run `command` to its end and put the record in place; `cited` is the preflight, for the record.
+
+    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; else another code.
+    """
+    partial = folder / ".partial"
+    argv = [*command, str(partial)]
+    job: dict[str, Any] = {"spec": json.loads(spec.to_json()), "data": str(data) if data else None}
+    found = _continue(folder, partial, job)
+    when = when or Checkpoints()
+    job |= {"facts": facts(spec, argv, cited)} | {f"checkpoint_{key}": value for key, value in asdict(when).items()}
+    notes.write(partial / "job.json", job)
+    print(f"{spec.id}\n$ {shlex.join(argv)}", flush=True)
+    if found:
+        print(f"goes on from the checkpoint after {checkpoint.summary(found)['step']} steps", flush=True)
+    os.environ["DDLBENCH_FOLDER"] = str(partial)
+    seen = watch(argv, partial)
+    code = seen.code or _complete(spec, partial)
+    if code == 0:
+        extras = [path for pattern in EXTRAS for path in partial.glob(pattern)]
+        for path in (*extras, partial / STEPS, partial / MLLOG):
+            path.replace(folder / path.name)
+        shutil.rmtree(partial)
+        shutil.rmtree(folder / "failed", ignore_errors=True)
+        return 0
+    if seen.stopped:
+        print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
+        return notes.STOPPED
+    failure = diagnose(partial, spec.workers, seen)
+    notes.write(partial / FAILURE, failure | {"time": time.time(), "slurm_job_id": os.environ.get("SLURM_JOB_ID")})
+    failed = folder / "failed"
+    shutil.rmtree(failed, ignore_errors=True)
+    partial.rename(failed)
+    print(f"{spec.id} failed: {failure['message']}; exit code {code}; what it left is in {failed}", file=sys.stderr)
+    return code
+
+
+def _continue(folder: Path, partial: Path, job: dict[str, Any]) -> Path | None:
+    """Make `partial` ready: with the checkpoint of an earlier try of the same job, which is returned, or empty."""
+    end_survivors(partial)
+    for left in (partial, folder / "failed"):
+        found = checkpoint.latest(left)
+        try:
+            before = json.loads((left / "job.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            continue
+        if found and all(before[key] == value for key, value in job.items()):
+            if left != partial:
+                shutil.rmtree(partial, ignore_errors=True)
+                left.rename(partial)
+            for stale in (*partial.glob("*.json"), *partial.glob("beat-*"), *partial.glob(notes.STOPPED_NOTE)):
+                stale.unlink()
+            return checkpoint.latest(partial)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    return None
+
+
+def _complete(spec: RunSpec, partial: Path) -> int:
+    """Join what the ranks wrote; a record without its end marker or without a rank is a failed run."""
+    if not any(event.key == "run_stop" for event in read_log(partial / MLLOG)):
+        print(f"{spec.id}: the launcher ended well but the log has no run_stop", file=sys.stderr)
+        return 1
+    try:
+        ranks = [json.loads((partial / f"rank-{r}.json").read_text()) for r in range(spec.workers)]
+        join_steps(partial, spec.workers)
+        RankLog(partial, 0).event("ddlbench_ranks", ranks)
+    except OSError as error:
+        print(f"{spec.id}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--spec", required=True, help="the run as RunSpec.to_json wrote it")
+    parser.add_argument("--folder", type=Path, required=True, help="results/runs/<run id>")
+    parser.add_argument("--manifest", type=Path, nargs="?", help="of the form that is read; none for synthetic data")
+    parser.add_argument("--checkpoint-epochs", type=int, help="write a checkpoint every so many epochs")
+    parser.add_argument("--checkpoint-minutes", type=float, help="write a checkpoint every so many minutes")
+    parser.add_argument("--preflight", type=Path, help="what the machine was found to be, which the record cites")
+    parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
+    a = parser.parse_args()
+    environment_modules.check()
+    cited = cite(a.preflight) if a.preflight else None
+    data = a.manifest.parent if a.manifest else None
+    when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
+    try:
+        with held(a.folder):
+            code = execute(RunSpec.from_json(a.spec), a.folder, data, a.command, when, cited)
+    except HeldError as error:
+        sys.exit(str(error))
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Where, with what and how a run was made: what its record says of its origin. `ddlbench.run` asks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import socket
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ddlbench import __version__, registry
+from ddlbench.spec import RunSpec
+
+# Of every run; its framework and its loader name their own.
+PACKAGES = ("torch", "torchvision", "timm", "mlperf-logging")
+
+
+def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Where, with what and how the run was made; `preflight` is what `cite` says of the one before it."""
+    versions: dict[str, str | None] = {"ddlbench": __version__}
+    members = (registry.member("frameworks", spec.adapter), registry.member("loaders", spec.loader))
+    for package in (*PACKAGES, *(member.DISTRIBUTION for member in members)):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return {
+        "command": shlex.join(argv),
+        "host": socket.gethostname(),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "versions": versions,
+        "commit": _git("rev-parse", "HEAD"),
+        "preflight": preflight,
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def cite(file: Path) -> dict[str, Any]:
+    """What a record says of the preflight that was made before it."""
+    found = json.loads(file.read_text(encoding="utf-8"))
+    warnings = [problem["text"] for problem in found["problems"]]
+    return {"path": str(file), "sha256": sha256(file), "time": found["time"], "warnings": warnings}
+
+
+def sha256(file: Path) -> str:
+    """Hex digest of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _git(*arguments: str) -> str | None:
+    here = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,180 @@
+"""Watch the ranks of a run from outside: who died, who stopped answering, who was told to stop; and say why.
+
+Ranks leave notes in the run's folder (`notes.py`): who they are, a beat, how they failed. Whatever happens, no process
+of the run outlives it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+
+from ddlbench import notes
+
+POLL_S = 2.0  # between looks at the ranks; the launcher's end is noticed at once
+SILENT_S = 40.0  # a rank beats every notes.BEAT_S seconds; one that is silent for so long will not come back
+GRACE_S = 60.0  # for ranks to write a checkpoint after they were told to stop
+
+
+@dataclass
+class Seen:
+    """How the launcher ended: its exit code, whether the run stopped with a checkpoint as it was told, what was seen
+    of a rank on this machine or on another before it ended."""
+
+    code: int = 0
+    stopped: bool = False
+    told: int | None = None
+    silent: dict[int, str] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)
+    out_of_memory: bool = False
+
+
+def watch(argv: list[str], folder: Path) -> Seen:
+    """Run the launcher to its end, in a process group of its own, so that nothing it started outlives it or us."""
+    seen, killed_before = Seen(), _killed_for_memory()
+    process = subprocess.Popen(argv, start_new_session=True, preexec_fn=_die_with_us)
+    ours = psutil.Process(process.pid)
+    ended = os.pidfd_open(process.pid)  # readable when it has; subprocess's own wait wakes up 20 times a second
+    family: dict[int, psutil.Process] = {}
+    told_at = float("inf")
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        """The first SIGTERM or SIGUSR1 asks ranks for a checkpoint; the second, or an interrupt, ends them."""
+        nonlocal told_at
+        if seen.told is not None or number == signal.SIGINT:
+            told_at = -float("inf")
+        else:
+            told_at = time.monotonic()
+            # srun hands it on to ranks wherever they are; other launchers would die of it, and their ranks are here.
+            pids = [process.pid] if _is_srun(argv) else [r["pid"] for r in notes.read(folder, "rank").values()]
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
+        seen.told = number
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, tell)
+    beats: dict[int, tuple[str, float]] = {}
+    while process.poll() is None:
+        with suppress(psutil.NoSuchProcess):
+            family |= {child.pid: child for child in ours.children(recursive=True)}
+        _look(folder, family, beats, seen)
+        if seen.silent or time.monotonic() - told_at > GRACE_S:
+            break
+        select.select([ended], [], [], POLL_S)
+    os.close(ended)
+    if process.poll() is None and _is_srun(argv):
+        process.terminate()  # so that srun ends ranks on other nodes
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for member in family.values():
+        with suppress(psutil.NoSuchProcess):  # knows a process from another that got its number
+            member.kill()
+    code = process.wait()
+    seen.code = code if code >= 0 else 128 - code
+    if seen.silent and seen.code == 0:
+        seen.code = 1
+    seen.out_of_memory = _killed_for_memory() > killed_before
+    failures = notes.read(folder, "failure")
+    seen.stopped = seen.code != 0 and (folder / notes.STOPPED_NOTE).exists() and not failures
+    return seen
+
+
+def end_survivors(folder: Path) -> None:
+    """Kill ranks of an earlier try that still live on this machine: their supervisor was killed, and they would write
+    into the folder of the next one.
+    """
+    for rank, who in notes.read(folder, "rank").items():
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(who["pid"])
+            if who["host"] == socket.gethostname() and process.create_time() == who["started"]:
+                print(f"rank {rank} of an earlier try is still there (process {process.pid}): it is ended", flush=True)
+                for member in (process, *process.children(recursive=True)):
+                    with suppress(psutil.NoSuchProcess):
+                        member.kill()
+                process.wait(10)
+
+
+def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
+    """The first cause of a failure: {cause, rank, host, message}; rank and host are None if no rank is to blame."""
+    ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
+    # Ranks that lost another one are not to blame.
+    own = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
+    first = min(own, key=lambda rank: failures[rank]["time"], default=None)
+    quiet = [rank for rank in seen.gone if rank not in failures]
+    rank: int | None
+    if seen.silent:
+        rank, why = next(iter(seen.silent.items()))
+        cause, message = "stopped answering", f"rank {rank} {why}"
+    elif first is not None:
+        rank, cause = first, failures[first]["cause"]
+        message = f"rank {rank}: {cause}: {failures[first]['message']}"
+    elif seen.told is not None:
+        rank, cause, message = None, "ended by a signal", f"signal {signal.Signals(seen.told).name}"
+    elif quiet or (failures and len(failures) < workers):
+        rank = quiet[0] if quiet else min(set(range(workers)) - failures.keys())
+        cause = "out of memory" if seen.out_of_memory else "killed"
+        how = "for memory, by the system" if seen.out_of_memory else "without a word"
+        message = f"rank {rank} was killed {how}"
+    else:
+        rank, cause, message = None, "launcher failed", f"the launcher ended with {seen.code}"
+    host = ranks.get(rank, {}).get("host") if rank is not None else None
+    return {"cause": cause, "rank": rank, "host": host, "message": message + (f" (on {host})" if host else "")}
+
+
+def _look(folder: Path, family: dict[int, psutil.Process], beats: dict[int, tuple[str, float]], seen: Seen) -> None:
+    """Note ranks that are gone, and those that do not answer any more."""
+    for rank, who in notes.read(folder, "rank").items():
+        status = None
+        if who["pid"] in family:  # else it is on another node
+            try:
+                status = family[who["pid"]].status()
+            except psutil.NoSuchProcess:
+                status = psutil.STATUS_DEAD
+            if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE):
+                if rank not in seen.gone:
+                    seen.gone.append(rank)
+                continue
+        try:
+            beat = (folder / f"beat-{rank}").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            continue  # it is still starting, which its framework's own patience limits
+        now = time.monotonic()
+        if beats.get(rank, ("", now))[0] != beat:
+            beats[rank] = beat, now
+        elif now - beats.setdefault(rank, (beat, now))[1] > SILENT_S:
+            stopped = ", its process is stopped (SIGSTOP)" if status == psutil.STATUS_STOPPED else ""
+            seen.silent[rank] = f"did not answer for {SILENT_S:.0f} s{stopped}"
+
+
+def _die_with_us() -> None:
+    """In the launcher, before it is executed: Linux kills it when the supervisor dies, even by kill -9."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _is_srun(argv: list[str]) -> bool:
+    return "srun" in argv
+
+
+def _killed_for_memory() -> int:
+    """How many processes of our control group the kernel has killed for memory; 0 where it does not say."""
+    try:
+        group = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()[-1].split(":", 2)[2]
+        events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text(encoding="utf-8").split()
+        return int(events[events.index("oom_kill") + 1])
+    except (OSError, ValueError, IndexError):
+        return 0

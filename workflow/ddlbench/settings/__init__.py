@@ -1,0 +1,1 @@
+"""The files that people write, read and checked: config, studies, machines, recipes."""

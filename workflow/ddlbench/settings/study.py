@@ -1,0 +1,243 @@
+"""A study: one YAML file that names axes and figures; read and checked here, made into runs in `plan/runs.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ddlbench import registry
+from ddlbench.settings.config import CONFIG, ConfigError, check, check_against, complain, names_in, one_of, read_yaml
+from ddlbench.spec import Recipe, RunSpec
+
+SCHEDULES = ("step", "cosine", "exponential", "polynomial")
+# Axes whose values are names of members; the rest are numbers. Frameworks are members too, or variants of a study.
+NAMED_AXES: dict[str, Callable[[], tuple[str, ...]]] = {
+    "models": registry.models,
+    "loaders": lambda: registry.members("loaders"),
+    "schedules": lambda: SCHEDULES,
+}
+# What each block needs, from itself or from the top level of its study; and one of BATCH, and one of LENGTH.
+REQUIRED = ("dataset", "recipe", "models", "frameworks", "loaders", "workers", "schedules")
+BATCH = ("batch_per_worker", "global_batch")
+LENGTH = ("epochs", "measure")
+# Columns of the tables that a figure may select by.
+COLUMNS = ("run", "nodes", *(field.name for field in fields(RunSpec)))
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """A recipe as its file says, with the values that it gives for some batch sizes, ascending."""
+
+    path: Path
+    recipe: Recipe
+    by_batch: tuple[dict[str, float], ...]
+
+    def at(self, global_batch: int) -> Recipe:
+        """The recipe at a batch size: values of `by_batch` are interpolated linearly, and its rate is the peak's.
+
+        Raises ConfigError for a batch size outside the table.
+        """
+        rows = self.by_batch
+        if not rows:
+            return self.recipe
+        smallest, largest = rows[0]["global_batch"], rows[-1]["global_batch"]
+        if not smallest <= global_batch <= largest:
+            raise complain(self.path, "by_batch", global_batch, f"allowed: batch sizes from {smallest} to {largest}")
+        after = next(i for i, row in enumerate(rows) if row["global_batch"] >= global_batch)
+        low, high = rows[max(after - 1, 0)], rows[after]
+        span = high["global_batch"] - low["global_batch"]
+        share = (global_batch - low["global_batch"]) / span if span else 0.0
+        # In this form a row's own batch size gives exactly its values.
+        values = {key: (1 - share) * low[key] + share * high[key] for key in low if key != "global_batch"}
+        return replace(self.recipe, base_batch=global_batch, **values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework as a study names it: a member of `frameworks/`, or a variant with options (see RunSpec)."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """One product of axes in a study; the study's top-level keys with this block's own laid over them.
+
+    Batch sizes are either per worker (weak scaling) or global; the other tuple is empty. `epochs` are trained,
+    where throughput is only measured of a run of `of_epochs`; recipes are still as their files say, not yet at a batch.
+    """
+
+    name: str
+    dataset: str
+    recipe: RecipeFile
+    epochs: int
+    of_epochs: int | None
+    repeats: int
+    profiled: bool
+    timed: bool
+    form: str | None
+    models: tuple[str, ...]
+    frameworks: tuple[Framework, ...]
+    loaders: tuple[str, ...]
+    workers: tuple[int, ...]
+    batch_per_worker: tuple[int, ...]
+    global_batch: tuple[int, ...]
+    schedules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One picture: the member of `figures/` that draws it, the blocks whose runs it shows, its settings."""
+
+    name: str
+    plot: str
+    runs: tuple[str, ...]
+    title: str
+    reference: str | None
+    select: tuple[tuple[str, tuple[Any, ...]], ...]
+
+    @property
+    def reference_file(self) -> str | None:
+        """The file with published numbers that is drawn beside, from the working directory."""
+        return os.path.relpath(CONFIG / "references" / f"{self.reference}.csv") if self.reference else None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A checked study file. Which machine it runs on is not its business."""
+
+    name: str
+    path: Path
+    title: str
+    blocks: tuple[Block, ...]
+    figures: tuple[Figure, ...]
+
+
+def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
+    """The recipe of that name. Raises ConfigError."""
+    path = folder / f"{name}.yaml"
+    data = check(read_yaml(path), "recipe", path)
+    rows = data.pop("by_batch")
+    for number, row in enumerate(rows):
+        if row.keys() != rows[0].keys():
+            keys = f"allowed: the keys of the first row: {', '.join(rows[0])}"
+            raise complain(path, f"by_batch.{number}", list(row), keys)
+    if [row["global_batch"] for row in rows] != sorted({row["global_batch"] for row in rows}):
+        raise complain(path, "by_batch", [row["global_batch"] for row in rows], "allowed: ascending batch sizes")
+    data["step_epochs"] = tuple(data["step_epochs"])
+    return RecipeFile(path, Recipe(name=name, **data), tuple(rows))
+
+
+def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
+    """The study of that name, with recipes found beside its folder. Raises ConfigError."""
+    path = folder / f"{name}.yaml"
+    data = check(read_yaml(path), "study", path)
+    common = {k: v for k, v in data.items() if k not in ("title", "variants", "runs", "figures")}
+    frameworks = {name: Framework(name) for name in registry.members("frameworks")}
+    frameworks |= {name: _variant(path, name, own) for name, own in data["variants"].items()}
+    recipes = folder.parent / "recipes"
+    blocks = tuple(_block(path, n, common, own, recipes, frameworks) for n, own in data["runs"].items())
+    figures = tuple(_figure(path, n, own, data["runs"], folder.parent) for n, own in data["figures"].items())
+    return Study(name, path, data["title"], blocks, figures)
+
+
+def _variant(path: Path, name: str, own: dict[str, Any]) -> Framework:
+    """A framework with options, which its adapter knows. Raises ConfigError."""
+    members = registry.members("frameworks")
+    if name in members:
+        raise ConfigError(f"{path}: variants.{name}: is a framework's own name; allowed: any other name")
+    adapter = own["framework"]
+    _is_one_of(members, adapter, path, f"variants.{name}.framework")
+    known = {"framework": {"type": "string"}, **registry.options(adapter)}
+    check_against(own, {"type": "object", "additionalProperties": False, "properties": known}, path, f"variants.{name}")
+    defaults = registry.option_defaults(adapter)
+    options = {k: v for k, v in own.items() if k == "framework" or v != defaults[k]}
+    return Framework(name, tuple(sorted(options.items())))
+
+
+def _block(
+    path: Path,
+    name: str,
+    common: dict[str, Any],
+    own: dict[str, Any],
+    recipes: Path,
+    frameworks: dict[str, Framework],
+) -> Block:
+    for either in (BATCH, LENGTH):
+        if own.keys() & set(either):  # a block's own way of saying it replaces the study's
+            common = {k: v for k, v in common.items() if k not in either}
+    merged = common | own
+    for key in REQUIRED:
+        if key not in merged:
+            raise ConfigError(f"{path}: runs.{name}.{key}: is missing, here and at the study's top level")
+    for either in (BATCH, LENGTH):
+        given = [key for key in either if key in merged]
+        if not given:
+            here = "here and at the study's top level"
+            raise ConfigError(f"{path}: runs.{name}: {' or '.join(either)} is missing, {here}")
+        if len(given) != 1:
+            raise complain(path, f"runs.{name}", given, f"allowed: exactly one of {' and '.join(either)}")
+
+    def where(key: str) -> str:
+        return f"runs.{name}.{key}" if key in own else key
+
+    for key, members in NAMED_AXES.items():
+        if key == "models" and members() == registry.OWN_MODELS:
+            continue  # timm is not installed here (a login node): the job checks the name
+        for value in merged[key]:
+            _is_one_of(members(), value, path, where(key))
+    for value in merged["frameworks"]:
+        _is_one_of(frameworks, value, path, where("frameworks"))
+    _is_one_of(registry.members("datasets"), merged["dataset"], path, where("dataset"))
+    _is_one_of(names_in(recipes, ".yaml"), merged["recipe"], path, where("recipe"))
+    if merged["form"] is not None:
+        _is_one_of(registry.members("forms"), merged["form"], path, where("form"))
+    measure = merged.pop("measure", None) or {"epochs": merged["epochs"], "of": None}
+    if measure["of"] is not None and measure["epochs"] > measure["of"]:
+        raise complain(path, where("measure") + ".epochs", measure["epochs"], f"allowed: at most {measure['of']} (of)")
+    axes = {k: tuple(v) for k, v in merged.items() if isinstance(v, list)}
+    scalars = {k: v for k, v in merged.items() if not isinstance(v, list)}
+    own_types = {
+        "recipe": load_recipe(merged["recipe"], recipes),
+        "frameworks": tuple(frameworks[name] for name in merged["frameworks"]),
+        "epochs": measure["epochs"],
+        "of_epochs": measure["of"],
+    }
+    empty: dict[str, tuple[int, ...]] = dict.fromkeys(BATCH, ())
+    return Block(name=name, **empty | axes | scalars | own_types)
+
+
+def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], config: Path) -> Figure:
+    key = f"figures.{name}"
+    _is_one_of(registry.members("figures"), own["plot"], path, f"{key}.plot")
+    runs = own.get("runs", list(blocks))
+    for block in runs:
+        _is_one_of(blocks, block, path, f"{key}.runs")
+    reference = own.get("reference")
+    if reference is not None:
+        _is_one_of(names_in(config / "references", ".csv"), reference, path, f"{key}.reference")
+    select = own.get("select", {})
+    for column in select:
+        if column not in COLUMNS:
+            raise ConfigError(f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}")
+    chosen = tuple((c, tuple(v) if isinstance(v, list) else (v,)) for c, v in select.items())
+    return Figure(name, own["plot"], tuple(runs), own.get("title", name), reference, chosen)
+
+
+def check_sources(sources: Iterable[str], file: str | Path = "config/config.yaml") -> None:
+    """Raises ConfigError if `data.sources` of the config names something that is no data set."""
+    known = registry.members("datasets")
+    for name in sources:
+        if name not in known:
+            raise ConfigError(f"{file}: data.sources.{name}: unknown data set; {one_of(known, name)}")
+
+
+def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:
+    """Raises ConfigError if `value` is none of the names."""
+    names = list(names)
+    if value not in names:
+        raise complain(path, key, value, one_of(names, value))
