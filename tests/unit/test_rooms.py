@@ -9,6 +9,7 @@ from ddlbench import registry
 
 # From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
 ROOMS = (
+    "files",
     "registry",
     "spec",
     "record",

@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from ddlbench.files import write_json
+
 BEAT_S = 5.0
 # sysexits.h: EX_TEMPFAIL, "try again". A run that stopped on request and left a checkpoint ends with it.
 STOPPED = 75
@@ -46,7 +48,7 @@ def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | N
     """Tell `ddlbench.run` which process is this rank; in the end, also what it `used` (`measure.py`)."""
     started = psutil.Process().create_time()  # tells this process from a later one with its number
     who = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "local_rank": local_rank}
-    write(folder / f"rank-{rank}.json", who | (used or {}))
+    write_json(folder / f"rank-{rank}.json", who | (used or {}))
 
 
 def keep_beating(folder: Path, rank: int) -> None:
@@ -70,7 +72,7 @@ def keep_beating(folder: Path, rank: int) -> None:
 def report(folder: Path, rank: int, error: BaseException) -> None:
     """Leave why this rank ended, for `ddlbench.run`."""
     message = "".join(traceback.format_exception_only(error)).strip()
-    write(folder / f"failure-{rank}.json", {"cause": cause(error), "message": message, "time": time.time()})
+    write_json(folder / f"failure-{rank}.json", {"cause": cause(error), "message": message, "time": time.time()})
 
 
 def cause(error: BaseException) -> str:
@@ -89,13 +91,6 @@ def cause(error: BaseException) -> str:
     if any(words in text for words in LOST):
         return "lost another rank"
     return "exception"
-
-
-def write(path: Path, data: Any) -> None:
-    """JSON, aside and then renamed."""
-    aside = path.with_name(f".{path.name}")
-    aside.write_text(json.dumps(data), encoding="utf-8")
-    aside.replace(path)
 
 
 def read(folder: Path, kind: str) -> dict[int, dict[str, Any]]:

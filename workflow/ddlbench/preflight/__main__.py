@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import notes
+from ddlbench.files import write_json
 from ddlbench.preflight.judge import Problem, count, judge
 from ddlbench.preflight.promise import failed_path
 from ddlbench.run.facts import sha256
@@ -57,7 +58,7 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     folder = output.with_suffix(".partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    notes.write(folder / "job.json", promised)
+    write_json(folder / "job.json", promised)
     wrong = environment_modules.complaint(promised["machine"], promised["modules"], os.environ)
     if wrong:
         ranks, problems = [], [Problem(True, wrong)]  # what ranks would find is something else
@@ -77,9 +78,9 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     failed = any(problem.error for problem in problems)
     print(*summary(ranks), *map(str, problems), sep="\n", flush=True)
     if failed:
-        notes.write(failed_path(output), found)
+        write_json(failed_path(output), found)
     else:
-        notes.write(output, found)
+        write_json(output, found)
         # The next one takes its place; records that cite this one can still find it.
         kept = output.parent / "kept"
         kept.mkdir(exist_ok=True)

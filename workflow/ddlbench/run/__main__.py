@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import notes
+from ddlbench.files import write_json
 from ddlbench.rank import checkpoint
 from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
 from ddlbench.run.facts import cite, facts
@@ -59,7 +60,7 @@ def execute(
     found = _continue(folder, partial, job)
     when = when or Checkpoints()
     job |= {"facts": facts(spec, argv, cited)} | {f"checkpoint_{key}": value for key, value in asdict(when).items()}
-    notes.write(partial / "job.json", job)
+    write_json(partial / "job.json", job)
     print(f"{spec.id}\n$ {shlex.join(argv)}", flush=True)
     if found:
         print(f"goes on from the checkpoint after {checkpoint.summary(found)['step']} steps", flush=True)
@@ -77,7 +78,7 @@ def execute(
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
         return notes.STOPPED
     failure = diagnose(partial, spec.workers, seen)
-    notes.write(partial / FAILURE, failure | {"time": time.time(), "slurm_job_id": os.environ.get("SLURM_JOB_ID")})
+    write_json(partial / FAILURE, failure | {"time": time.time(), "slurm_job_id": os.environ.get("SLURM_JOB_ID")})
     failed = folder / "failed"
     shutil.rmtree(failed, ignore_errors=True)
     partial.rename(failed)
