@@ -13,7 +13,7 @@ from typing import Any
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
-    """A hidden path beside `path`, with its suffix, to write to: renamed to `path` if the block ends well, else removed.
+    """A hidden path beside `path` to write to: renamed to `path` if the block ends well, else removed..
 
     Raises what the block raises; what lay at `path` before is then still there.
     """
