@@ -61,8 +61,8 @@ except settings.ConfigError as error:
 
 # Nothing is planned while jobs that a killed Snakemake left are still making it.
 GUARD = survivors.Guard(workflow, runs.outputs(PLAN), slurm=bool(MACHINE.partitions))
-# Every rule runs the package that lies beside this file, with the Python that runs Snakemake (modules and conda
-# environments, where used, put theirs before it).
+# Every rule runs the package that lies beside this file, with the Python that runs Snakemake (environment modules,
+# where used, put theirs before it).
 shell.prefix(
     f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
     f"PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'workflow'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "

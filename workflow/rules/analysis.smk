@@ -21,8 +21,6 @@ rule collect:
         "results/{study}/tables/learning_rates.parquet",
     log:
         "results/{study}/logs/collect.log",
-    conda:
-        "../../envs/analysis.yaml"
     params:
         runs=list(PLAN.jobs),
         peaks=dict(MACHINE.peak_tflops_per_worker),
@@ -36,8 +34,6 @@ rule collect:
 rule failures:
     log:
         f"results/{STUDY.name}/logs/failures.log",
-    conda:
-        "../../envs/analysis.yaml"
     params:
         runs=list(PLAN.jobs),
         tables=TABLES,
@@ -79,8 +75,6 @@ rule figure:
         "results/{study}/figures/{figure}.pdf",
     log:
         "results/{study}/logs/figure-{figure}.log",
-    conda:
-        "../../envs/analysis.yaml"
     params:
         options=lambda wildcards: runs.figure_options(PLAN, wildcards.figure),
         caption=lambda wildcards: registry.docstring("figures", PLOTS[wildcards.figure].plot),

@@ -8,8 +8,6 @@ rule prepare:
         f"{DATA}/{{dataset}}/{{form}}/manifest.json",
     log:
         "results/logs/prepare-{dataset}-{form}.log",
-    conda:
-        "../../envs/train.yaml"
     envmodules:
         *MACHINE.modules,
     threads: 8
@@ -31,8 +29,6 @@ rule verify:
         lambda wildcards: MANIFESTS,
     log:
         "results/logs/verify.log",
-    conda:
-        "../../envs/train.yaml"
     envmodules:
         *MACHINE.modules,
     threads: 8
@@ -58,8 +54,6 @@ rule data_table:
         ),
     log:
         "results/{study}/logs/data.log",
-    conda:
-        "../../envs/analysis.yaml"
     message:
         "data {wildcards.study}: what its forms hold"
     shell:

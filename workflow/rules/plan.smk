@@ -3,8 +3,6 @@
 rule plan:
     log:
         f"{TABLES}/plan.txt",
-    conda:
-        "../../envs/analysis.yaml"
     params:
         config=lambda wildcards: config,
         tables=TABLES,

@@ -11,8 +11,6 @@ checkpoint preflight:
         PREFLIGHT,
     log:
         f"results/logs/preflight-{MACHINE.name}-{STUDY.name}.log",
-    conda:
-        "../../envs/train.yaml"
     envmodules:
         *MACHINE.modules,
     threads: promise.trial(PLAN).workers

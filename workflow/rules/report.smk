@@ -7,8 +7,6 @@ rule report:
         "results/{study}/report.html",
     log:
         "results/{study}/logs/report.log",
-    conda:
-        "../../envs/analysis.yaml"
     params:
         snakefile=os.path.relpath(workflow.main_snakefile),
         config=[f"study={STUDY.name}", f"machine={MACHINE.name}"],

@@ -8,8 +8,6 @@ rule train:
         steps="results/runs/{run}/steps.parquet",
     log:
         "results/runs/{run}/train.log",
-    conda:
-        "../../envs/train.yaml"
     envmodules:
         *MACHINE.modules,
     # SLURM gives cores by the resources below, and Snakemake knows no number of them there.
