@@ -25,6 +25,8 @@ from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
 from torch import nn
 
+from tests.specs import run_spec
+
 RANKS, BATCH, STEPS, SAVE_AT = 2, 8, 6, 3
 GATHERED = 10  # times that weights are asked for: DeepSpeed gathered some of them wrong now and then
 # One rank's loss is made this much larger in one step, where fp16 then overflows.
@@ -131,21 +133,14 @@ def spec_of(case: Case) -> RunSpec:
     """The case as a run."""
     recipe = replace(load_recipe("demo").at(RANKS * BATCH), precision="fp32", clip_norm=None, accumulation=1, seed=1)
     recipe = replace(recipe, decay_norm_and_bias=False)
-    return RunSpec(
+    return run_spec(
         machine="local",
-        device="cpu",
-        dataset="mnist5k",
         model="vit_tiny_patch16_224" if case.model == "vit" else case.model,
         recipe=replace(recipe, **RECIPES[case.recipe]),
         framework=case.variant,
-        loader="native",
         workers=RANKS,
-        workers_per_node=RANKS,
-        loader_threads=1,
         global_batch=RANKS * BATCH,
-        schedule="step",
         epochs=1,
-        repeat=1,
         options=(("framework", case.adapter), *sorted(case.options.items())),
     )
 

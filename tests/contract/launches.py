@@ -24,6 +24,8 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
 
+from tests.specs import run_spec
+
 HERE = Path(__file__).resolve().parent
 OUTPUT = "output.log"
 FRAMEWORKS = registry.members("frameworks")
@@ -75,19 +77,7 @@ def local_machine() -> Machine:
 
 def spec_of(case: str, framework: str, workers: int) -> RunSpec:
     """A run of two epochs of a case."""
-    settings: dict[str, Any] = {"model": "lenet", "loader": "native", "global_batch": 64} | CASES[case]
-    return RunSpec(
-        machine="local",
-        device="cpu",
-        dataset="mnist5k",
-        framework=framework,
-        workers=workers,
-        workers_per_node=workers,
-        loader_threads=1,
-        epochs=2,
-        repeat=1,
-        **settings,
-    )
+    return run_spec(machine="local", framework=framework, workers=workers, **CASES[case])
 
 
 def need(spec: RunSpec) -> None:

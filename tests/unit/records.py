@@ -9,25 +9,11 @@ from typing import Any
 import pandas as pd
 from ddlbench.analysis.collect import collect
 from ddlbench.record import RankLog, join_steps
-from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
 
-SPEC = RunSpec(
-    machine="here",
-    device="cpu",
-    dataset="mnist5k",
-    model="lenet",
-    recipe=load_recipe("demo").at(64),
-    framework="ddp",
-    loader="native",
-    workers=2,
-    workers_per_node=2,
-    loader_threads=1,
-    global_batch=8,
-    schedule="step",
-    epochs=2,
-    repeat=1,
-)
+from tests.specs import run_spec
+
+SPEC = run_spec(workers=2, global_batch=8)
 IMAGES = 16
 FACTS = {"host": "node7", "command": "python", "commit": "abc", "uncommitted_changes": False}
 # Data wait, forward, backward, communication and optimizer of one step [s], in the first epoch and after, by rank.

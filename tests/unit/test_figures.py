@@ -15,26 +15,13 @@ from ddlbench.figures import __main__ as command
 from ddlbench.figures import _style
 from ddlbench.figures._tables import Options, Tables, distinguishing, load, references
 from ddlbench.settings.config import CONFIG
-from ddlbench.settings.study import load_recipe
-from ddlbench.spec import RunSpec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-SPEC = RunSpec(
-    machine="here",
-    device="cuda",
-    dataset="imagenet",
-    model="resnet50",
-    recipe=load_recipe("demo").at(64),
-    framework="ddp",
-    loader="dali-cpu",
-    workers=4,
-    workers_per_node=4,
-    loader_threads=1,
-    global_batch=256,
-    schedule="step",
-    epochs=3,
-    repeat=1,
+from tests.specs import run_spec
+
+SPEC = run_spec(
+    device="cuda", dataset="imagenet", model="resnet50", loader="dali-cpu", workers=4, global_batch=256, epochs=3
 )
 OPTIONS = Options(title="How it scales", device="cpu", device_name="CPU core")
 REFERENCE = pd.read_csv(CONFIG / "references/aach2023.csv")

@@ -17,27 +17,15 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_recipe, load_study
 from ddlbench.spec import RunSpec
 
+from tests.specs import run_spec
+
 RECIPE = load_recipe("aach2023").at(256)
 
 
 def run(schedule: str = "step", workers: int = 4) -> RunSpec:
     """90 epochs at 64 images a worker."""
-    return RunSpec(
-        machine="juwels-booster",
-        device="cuda",
-        dataset="imagenet",
-        model="resnet50",
-        recipe=RECIPE,
-        framework="ddp",
-        loader="dali-cpu",
-        workers=workers,
-        workers_per_node=4,
-        loader_threads=8,
-        global_batch=64 * workers,
-        schedule=schedule,
-        epochs=90,
-        repeat=1,
-    )
+    batch = 64 * workers
+    return run_spec(recipe=RECIPE, workers=workers, global_batch=batch, schedule=schedule, epochs=90)
 
 
 @pytest.mark.parametrize("gpus", [4, 8, 16, 32, 64, 128, 256, 512, 1024])

@@ -1,0 +1,35 @@
+"""RunSpecs for all tests: `run_spec(framework="horovod", workers=2)` is a small run that differs in what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddlbench.settings.study import load_recipe
+from ddlbench.spec import RunSpec
+
+
+def run_spec(**settings: Any) -> RunSpec:
+    """Two epochs of LeNet under DDP by one worker, in steps of 64 images; `settings` are RunSpec's fields.
+
+    `recipe` may be a name: that recipe at the run's global batch. Workers fill one node unless `workers_per_node` is
+    given.
+    """
+    given: dict[str, Any] = {
+        "machine": "here",
+        "device": "cpu",
+        "dataset": "mnist5k",
+        "model": "lenet",
+        "recipe": "demo",
+        "framework": "ddp",
+        "loader": "native",
+        "workers": 1,
+        "loader_threads": 1,
+        "global_batch": 64,
+        "schedule": "step",
+        "epochs": 2,
+        "repeat": 1,
+    } | settings
+    given.setdefault("workers_per_node", given["workers"])
+    if isinstance(given["recipe"], str):
+        given["recipe"] = load_recipe(given["recipe"]).at(given["global_batch"])
+    return RunSpec(**given)
