@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
 
 from snakemake.exceptions import WorkflowError
 
-from ddlbench import registry
+from ddlbench import layout, registry
 from ddlbench.plan import bill, launch, runs, stale
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
@@ -55,7 +55,7 @@ try:
     PLAN = runs.make_plan(STUDY, MACHINE, config["account"], IMAGES)
     # To look needs none of what runs need; Snakemake does not say its targets here.
     if {"plan", "failures"}.isdisjoint(sys.argv):
-        runs.check_installed(PLAN, Path("results"))
+        runs.check_installed(PLAN, layout.RESULTS)
 except settings.ConfigError as error:
     raise WorkflowError(str(error)) from None
 
@@ -68,8 +68,8 @@ shell.prefix(
     f"PYTHONPATH={shlex.quote(str(Path(workflow.basedir) / 'workflow'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "
     f"{environment_modules.export(MACHINE.name, MACHINE.modules)}; "
 )
-FIGURES = [f"results/{STUDY.name}/figures/{figure.name}.png" for figure in STUDY.figures]
-TABLES = f"results/{STUDY.name}/tables"
+FIGURES = [f"{layout.figure(STUDY.name, figure.name)}.png" for figure in STUDY.figures]
+TABLES = layout.tables(STUDY.name)
 
 
 include: "workflow/rules/data.smk"
@@ -96,10 +96,10 @@ localrules:
 rule all:
     default_target: True
     input:
-        expand("results/runs/{run}/run.mllog", run=PLAN.jobs),
+        [layout.run_log(run) for run in PLAN.jobs],
         f"{TABLES}/runs.parquet",
         FIGURES,
-        f"results/{STUDY.name}/report.html",
+        layout.report(STUDY.name),
         [] if GATE.is_open else PREFLIGHT,
     message:
         "all of the study is there"

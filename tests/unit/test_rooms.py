@@ -13,6 +13,7 @@ ROOMS = (
     "registry",
     "spec",
     "record",
+    "layout",
     "notes",
     "settings",
     "data",

@@ -6,21 +6,21 @@ PLOTS = {figure.name: figure for figure in STUDY.figures}
 rule collect:
     input:
         # One job makes both files of a record; the target `all` lists the logs.
-        expand("results/runs/{run}/steps.parquet", run=PLAN.jobs),
+        [layout.run_steps(run) for run in PLAN.jobs],
         code=[
             registry.source("analysis", name)
             for name in ("collect", "failures", "kernels", "resources", "scaling", "times")
         ],
     output:
-        multiext("results/{study}/tables/runs", ".parquet", ".csv"),
-        multiext("results/{study}/tables/epochs", ".parquet", ".csv"),
-        multiext("results/{study}/tables/step_times", ".parquet", ".csv"),
-        multiext("results/{study}/tables/kernels", ".parquet", ".csv"),
-        multiext("results/{study}/tables/not_measured", ".parquet", ".csv"),
-        multiext("results/{study}/tables/failures", ".parquet", ".csv"),
-        "results/{study}/tables/learning_rates.parquet",
+        multiext(layout.table("{study}", "runs"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "epochs"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "step_times"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "kernels"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "not_measured"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "failures"), ".parquet", ".csv"),
+        layout.table("{study}", "learning_rates") + ".parquet",
     log:
-        "results/{study}/logs/collect.log",
+        layout.study_log("{study}", "collect"),
     params:
         runs=list(PLAN.jobs),
         peaks=dict(MACHINE.peak_tflops_per_worker),
@@ -33,7 +33,7 @@ rule collect:
 # Runs that failed keep collect from running: this asks what they left, whatever else is done or not.
 rule failures:
     log:
-        f"results/{STUDY.name}/logs/failures.log",
+        layout.study_log(STUDY.name, "failures"),
     params:
         runs=list(PLAN.jobs),
         tables=TABLES,
@@ -46,7 +46,7 @@ rule failures:
 onerror:
     from ddlbench.analysis import failures
 
-    failed = failures.failures([Path("results/runs", run) for run in PLAN.jobs])
+    failed = failures.failures([Path(layout.run(run)) for run in PLAN.jobs])
     print("", *promise.errors(Path(PREFLIGHT)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
@@ -66,15 +66,15 @@ rule figure:
         formulas=registry.source("analysis", "scaling"),
     output:
         report(
-            "results/{study}/figures/{figure}.png",
+            layout.figure("{study}", "{figure}") + ".png",
             caption="../report/figure.rst",
             category="{study}",
             labels={"figure": "{figure}"},
         ),
-        "results/{study}/figures/{figure}.svg",
-        "results/{study}/figures/{figure}.pdf",
+        layout.figure("{study}", "{figure}") + ".svg",
+        layout.figure("{study}", "{figure}") + ".pdf",
     log:
-        "results/{study}/logs/figure-{figure}.log",
+        layout.study_log("{study}", "figure-{figure}"),
     params:
         options=lambda wildcards: runs.figure_options(PLAN, wildcards.figure),
         caption=lambda wildcards: registry.docstring("figures", PLOTS[wildcards.figure].plot),

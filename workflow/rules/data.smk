@@ -7,7 +7,7 @@ rule prepare:
     output:
         f"{DATA}/{{dataset}}/{{form}}/manifest.json",
     log:
-        "results/logs/prepare-{dataset}-{form}.log",
+        layout.log("prepare-{dataset}-{form}"),
     envmodules:
         *MACHINE.modules,
     threads: 8
@@ -28,7 +28,7 @@ rule verify:
     input:
         lambda wildcards: MANIFESTS,
     log:
-        "results/logs/verify.log",
+        layout.log("verify"),
     envmodules:
         *MACHINE.modules,
     threads: 8
@@ -47,13 +47,13 @@ rule data_table:
         lambda wildcards: MANIFESTS,
     output:
         report(
-            "results/{study}/tables/data.csv",
+            layout.table("{study}", "data") + ".csv",
             caption="../report/data.rst",
             category="{study}",
             labels={"figure": "data"},
         ),
     log:
-        "results/{study}/logs/data.log",
+        layout.study_log("{study}", "data"),
     message:
         "data {wildcards.study}: what its forms hold"
     shell:

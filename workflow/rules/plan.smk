@@ -25,7 +25,7 @@ onstart:
 
 if workflow.output_settings.dryrun:
     # What is stale is not known yet: all that have no record.
-    missing = {run for run in PLAN.jobs if not os.path.exists(f"results/runs/{run}/run.mllog")}
+    missing = {run for run in PLAN.jobs if not os.path.exists(layout.run_log(run))}
     try:
         bill.keep_limit(PLAN, IMAGES, missing, config["max_gpu_hours"])
     except settings.ConfigError as error:

@@ -10,7 +10,7 @@ checkpoint preflight:
     output:
         PREFLIGHT,
     log:
-        f"results/logs/preflight-{MACHINE.name}-{STUDY.name}.log",
+        layout.log(f"preflight-{MACHINE.name}-{STUDY.name}"),
     envmodules:
         *MACHINE.modules,
     threads: promise.trial(PLAN).workers

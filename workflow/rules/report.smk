@@ -4,9 +4,9 @@ rule report:
         FIGURES,
         f"{TABLES}/data.csv",
     output:
-        "results/{study}/report.html",
+        layout.report("{study}"),
     log:
-        "results/{study}/logs/report.log",
+        layout.study_log("{study}", "report"),
     params:
         snakefile=os.path.relpath(workflow.main_snakefile),
         config=[f"study={STUDY.name}", f"machine={MACHINE.name}"],

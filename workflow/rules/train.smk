@@ -4,10 +4,10 @@ rule train:
     input:
         runs.signed(lambda wildcards: GATE(GUARD(PLAN.jobs[wildcards.run].manifest or []))),
     output:
-        log="results/runs/{run}/run.mllog",
-        steps="results/runs/{run}/steps.parquet",
+        log=layout.run_log("{run}"),
+        steps=layout.run_steps("{run}"),
     log:
-        "results/runs/{run}/train.log",
+        layout.train_log("{run}"),
     envmodules:
         *MACHINE.modules,
     # SLURM gives cores by the resources below, and Snakemake knows no number of them there.

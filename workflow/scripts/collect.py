@@ -6,9 +6,10 @@ A script and no shell command, because thousands of paths do not fit into a comm
 import sys
 from pathlib import Path
 
+from ddlbench import layout
 from ddlbench.analysis.collect import collect
 
 with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
-    folders = [Path("results/runs", run) for run in snakemake.params.runs]
+    folders = [Path(layout.run(run)) for run in snakemake.params.runs]
     collect(folders, Path(snakemake.output[0]).parent, snakemake.params.peaks)

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pandas as pd
+from ddlbench import layout
 from ddlbench.analysis import failures
 from ddlbench.analysis.collect import write
 
-rows = failures.failures([Path("results/runs", run) for run in snakemake.params.runs])
+rows = failures.failures([Path(layout.run(run)) for run in snakemake.params.runs])
 tables = Path(snakemake.params.tables)
 tables.mkdir(parents=True, exist_ok=True)
 write(pd.DataFrame(rows, columns=list(failures.COLUMNS)).astype("str"), tables / "failures")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ddlbench import layout
 from ddlbench.plan import bill
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.runs import make_plan
@@ -14,7 +15,7 @@ study, machine = load_study(config["study"]), load_machine(config["machine"])
 images = bill.images(study, machine, config["data"]["sources"])
 plan = make_plan(study, machine, config["account"], images)
 memories = {run: Memory(*memory) for run, memory in snakemake.params.memories.items()}
-rows = bill.rows(plan, images, Path("results"), memories, snakemake.params.command)
+rows = bill.rows(plan, images, layout.RESULTS, memories, snakemake.params.command)
 said = plan_table.lines(plan, rows, bill.data(plan, config["data"]["sources"]), config["max_gpu_hours"])
 text = "\n".join([*said, f"A row a run: {tables}/plan.csv"]) + "\n"
 bill.write(rows, text, tables)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ddlbench import registry
+from ddlbench import layout, registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
 from ddlbench.plan.estimate import Estimate, Estimator, Measured, read_all, read_published
@@ -111,7 +111,7 @@ def rows(
     command: str | None = None,
 ) -> list[Row]:
     """A row a run, in the plan's order; `memories` by run and `command` are for `stale.state`."""
-    measured = read_all(results / "runs")
+    measured = read_all(Path(layout.runs(results)))
     estimator = Estimator(plan.machine, measured.values(), read_published())
     of: dict[str, str] = {}
     for block, runs in plan.blocks.items():
@@ -120,7 +120,7 @@ def rows(
     found = []
     for run, job in plan.jobs.items():
         record = measured.get(run)
-        folder = results / "runs" / run
+        folder = Path(layout.run(run, results))
         now, why = state(
             folder, job.spec, record.spec if record else None, job.manifest, (memories or {}).get(run), command
         )
@@ -253,7 +253,7 @@ def gpu_hours(table: Iterable[Row]) -> tuple[float, int]:
 def keep_limit(plan: Plan, images: Mapping[str, int], made: Collection[str], limit: float | None) -> None:
     """Raises ConfigError if these runs of the plan would pass `max_gpu_hours`. Reads no record without a limit."""
     if limit is not None and made:
-        check_limit([row for row in rows(plan, images, Path("results")) if row.run in made], limit)
+        check_limit([row for row in rows(plan, images, layout.RESULTS) if row.run in made], limit)
 
 
 def check_limit(table: Sequence[Row], limit: float | None) -> None:

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ddlbench import registry
+from ddlbench import layout, registry
 from ddlbench.plan import launch
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
@@ -240,7 +240,7 @@ def _importable(package: str) -> bool:
 
 def check_installed(plan: Plan, results: Path) -> None:
     """Raises ConfigError if a run without a record needs what is not installed here."""
-    todo = [j.spec for i, j in plan.jobs.items() if not (results / "runs" / i / "run.mllog").exists()]
+    todo = [j.spec for i, j in plan.jobs.items() if not Path(layout.run_log(i, results)).exists()]
     missing = missing_packages(todo, plan.machine)
     if missing:
         raise ConfigError(f"{plan.study.path}: {'; '.join(missing)}; or leave it out of the study")

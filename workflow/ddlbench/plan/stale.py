@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddlbench import layout
 from ddlbench.record import MLLOG, STEPS
 from ddlbench.spec import RunSpec
 
@@ -34,7 +35,7 @@ def memories(persistence: Any, runs: Iterable[str]) -> dict[str, tuple[Any, ...]
 
     found = {}
     for run in runs:
-        log = f"results/runs/{run}/{MLLOG}"
+        log = layout.run_log(run)
         if Path(log).exists() and (job := persistence.metadata(IOFile(log))):
             inputs = None if job.input is None else tuple(job.input)
             found[run] = (inputs, dict(job.input_checksums or {}), job.code)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import registry
+from ddlbench import layout, registry
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan
 from ddlbench.run.facts import PACKAGES
@@ -74,7 +74,7 @@ def promise(plan: Plan) -> dict[str, Any]:
 
 def path(plan: Plan) -> str:
     """Where the preflight of this study on its machine lies."""
-    return f"results/machines/{plan.machine.name}/preflight-{plan.study.name}.json"
+    return layout.preflight(plan.machine.name, plan.study.name)
 
 
 def failed_path(of: Path) -> Path:

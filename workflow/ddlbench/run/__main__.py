@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import notes
+from ddlbench import layout, notes
 from ddlbench.files import write_json
 from ddlbench.rank import checkpoint
 from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
@@ -125,7 +125,7 @@ def _complete(spec: RunSpec, partial: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", required=True, help="the run as RunSpec.to_json wrote it")
-    parser.add_argument("--folder", type=Path, required=True, help="results/runs/<run id>")
+    parser.add_argument("--folder", type=Path, required=True, help=layout.run("<run id>"))
     parser.add_argument("--manifest", type=Path, nargs="?", help="of the form that is read; none for synthetic data")
     parser.add_argument("--checkpoint-epochs", type=int, help="write a checkpoint every so many epochs")
     parser.add_argument("--checkpoint-minutes", type=float, help="write a checkpoint every so many minutes")

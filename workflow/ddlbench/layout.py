@@ -1,0 +1,82 @@
+"""How `results/` is laid out, said once: rules, scripts and the package ask here where a file lies.
+
+All paths are relative to the folder that Snakemake runs in, as Snakemake wants them. Each function takes names or
+Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
+
+    results/
+        runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
+        <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
+        <study>/figures/        <figure>.png, .svg, .pdf
+        <study>/report.html
+        <study>/logs/
+        machines/<machine>/     preflight-<study>.json, kept/<sha256>.json
+        logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ddlbench.record import MLLOG, STEPS
+
+RESULTS = Path("results")
+
+
+def runs(results: Path = RESULTS) -> str:
+    """The folder of all runs."""
+    return f"{results}/runs"
+
+
+def run(run: str, results: Path = RESULTS) -> str:
+    """The folder of a run. `run/__main__.py` says what lies in it while the run is made."""
+    return f"{results}/runs/{run}"
+
+
+def run_log(run: str, results: Path = RESULTS) -> str:
+    """The MLPerf log of a run: there if and only if the run has ended well."""
+    return f"{results}/runs/{run}/{MLLOG}"
+
+
+def run_steps(run: str, results: Path = RESULTS) -> str:
+    """The steps of a run."""
+    return f"{results}/runs/{run}/{STEPS}"
+
+
+def train_log(run: str) -> str:
+    """What the run's processes printed."""
+    return f"{RESULTS}/runs/{run}/train.log"
+
+
+def tables(study: str) -> str:
+    """The folder of a study's tables."""
+    return f"{RESULTS}/{study}/tables"
+
+
+def table(study: str, name: str) -> str:
+    """A table of a study, without suffix."""
+    return f"{tables(study)}/{name}"
+
+
+def figure(study: str, name: str) -> str:
+    """A figure of a study, without suffix."""
+    return f"{RESULTS}/{study}/figures/{name}"
+
+
+def report(study: str) -> str:
+    """The page of a study."""
+    return f"{RESULTS}/{study}/report.html"
+
+
+def study_log(study: str, job: str) -> str:
+    """What a job printed that belongs to one study."""
+    return f"{RESULTS}/{study}/logs/{job}.log"
+
+
+def log(job: str) -> str:
+    """What a job printed that belongs to no study, or to several."""
+    return f"{RESULTS}/logs/{job}.log"
+
+
+def preflight(machine: str, study: str) -> str:
+    """What the last preflight of a study on its machine found."""
+    return f"{RESULTS}/machines/{machine}/preflight-{study}.json"
