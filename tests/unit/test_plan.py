@@ -6,15 +6,18 @@ import re
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from ddlbench import registry
+from ddlbench import spec as spec_module
 from ddlbench.plan import launch, runs
 from ddlbench.plan.runs import Job, Plan, guess_minutes, make_plan, missing_packages
 from ddlbench.settings.machine import Machine, Partition, load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.spec import RunSpec
+from ddlbench.spec import COLUMNS, Recipe, RunSpec
+
+from tests.specs import run_spec
 
 JUWELS = load_machine("juwels-booster")
 LOCAL = load_machine("local")
@@ -113,10 +116,58 @@ def test_json_round_trip(paper: Plan, demo: Plan) -> None:
             assert RunSpec.from_json(text) == job.spec
 
 
-def test_a_field_from_another_version_is_refused(demo: Plan) -> None:
-    text = pick(demo).to_json().replace('"workers"', '"ranks"')
-    with pytest.raises(TypeError, match="ranks"):
+def test_a_setting_from_another_version_is_refused_by_name(demo: Plan) -> None:
+    text = pick(demo).to_json()
+    for known, unknown in (('"workers"', '"ranks"'), ('"gamma"', '"delta"')):
+        with pytest.raises(ValueError, match=f"does not know the setting {unknown[1:-1]}"):
+            RunSpec.from_json(text.replace(known, unknown))
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "7", '{"recipe": 7}', '{"recipe": {}, "workers": 1}'])
+def test_what_are_no_settings_is_said_so(text: str) -> None:
+    with pytest.raises(ValueError, match="no settings of a run"):
         RunSpec.from_json(text)
+
+
+def test_records_of_today_keep_their_text() -> None:
+    """Snakemake compares this text: a byte that changes here makes all finished runs of all users stale."""
+    assert run_spec(recipe="demo").to_json() == (
+        '{"dataset": "mnist5k", "device": "cpu", "epochs": 2, "form": null, "framework": "ddp", "global_batch": 64, '
+        '"loader": "native", "loader_threads": 1, "machine": "here", "model": "lenet", "of_epochs": null, '
+        '"options": [], "profiled": false, "recipe": {"accumulation": 1, "augmentation": "none", "base_batch": 32, '
+        '"base_lr": 0.002, "beta1": 0.9, "beta2": 0.999, "clip_norm": null, "decay_epochs": null, '
+        '"decay_norm_and_bias": true, "gamma": 0.8, "image_size": 32, "label_smoothing": 0.1, "lr_min": 0.0, '
+        '"lr_scaling": "linear", "momentum": 0.9, "name": "demo", "nesterov": false, "optimizer": "sgd", '
+        '"power": 2.0, "precision": "fp32", "seed": 1, "step_epochs": [4, 6], "step_factor": 0.1, '
+        '"sync_batch_norm": false, "trust_coefficient": 0.001, "warmup_epochs": 2, "warmup_lr": null, '
+        '"weight_decay": 0.0001}, "repeat": 1, "schedule": "step", "timed": true, "workers": 1, '
+        '"workers_per_node": 1}'
+    )
+
+
+def test_a_key_that_came_later_is_left_out_at_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if gamma (of the recipe) and form (of the run) had been added after the first records were made."""
+    later = {RunSpec: {"form": None}, Recipe: {"gamma": 0.95}}
+    monkeypatch.setattr(spec_module, "_LATER", later)
+    plain = run_spec(recipe=replace(run_spec().recipe, gamma=0.95))
+    other = replace(plain, recipe=replace(plain.recipe, gamma=0.8), form="raw")
+    assert '"gamma"' not in plain.to_json()
+    assert '"form"' not in plain.to_json()
+    assert '"gamma": 0.8' in other.to_json()
+    assert '"form": "raw"' in other.to_json()
+    assert RunSpec.from_json(plain.to_json()) == plain
+    assert RunSpec.from_json(other.to_json()) == other
+
+
+def test_every_key_of_a_recipe_is_a_column(demo: Plan) -> None:
+    run = replace(pick(demo, workers=2), repeat=3)
+    columns = run.columns()
+    assert set(columns) == set(COLUMNS)
+    assert {field.name for field in fields(Recipe)} - {"name"} <= columns.keys()
+    assert columns["batch_per_worker"] == 64
+    assert columns["seed"] == 3  # the run's own, not the recipe's
+    assert columns["step_epochs"] == "[4, 6]"
+    assert all(column is None or isinstance(column, str | int | float) for column in columns.values())
 
 
 @pytest.mark.parametrize("timed_first", [True, False])

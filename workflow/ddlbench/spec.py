@@ -5,49 +5,141 @@ A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one; 
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
+from hashlib import sha256
 from typing import Any
 
 from ddlbench import registry
 
 
-@dataclass(frozen=True)
+def key(description: str, **rules: Any) -> dict[str, Any]:
+    """Metadata of a field that people set in a YAML file: what it means, and what JSON schema says of its values.
+
+    The rest comes from the field: its type from the annotation, its default from the field's own. `settings/keys.py`
+    makes the schema and the values of both.
+    """
+    return {"description": description, **rules}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything that decides accuracy; `config/recipes/<name>.yaml`. Epoch numbers count from 0, fractions allowed."""
+    """Everything that decides accuracy; `config/recipes/<name>.yaml`. Epoch numbers count from 0, fractions allowed.
+
+    A recipe key is declared here and nowhere else: schema, `config/README.md`, table columns and records follow. A new
+    one needs a default that trains what was trained before it: it is then left out of `to_json`, and no finished run
+    becomes stale.
+    """
 
     name: str
-    optimizer: str
-    base_lr: float  # at base_batch images a step; lr_scaling does the rest
-    base_batch: int
-    lr_scaling: str
-    momentum: float  # of sgd and lars
-    nesterov: bool
-    beta1: float  # of adamw and lamb
-    beta2: float
-    trust_coefficient: float  # of lars
-    weight_decay: float
-    decay_norm_and_bias: bool
-    clip_norm: float | None  # gradients are scaled to at most this norm
-    warmup_epochs: float
-    warmup_lr: float | None  # where warm-up begins; None: base_lr
-    lr_min: float  # cosine and polynomial end here
-    step_epochs: tuple[float, ...]  # the step schedule multiplies by step_factor at each
-    step_factor: float
-    gamma: float  # the exponential schedule multiplies by this each epoch
-    power: float  # of the polynomial schedule
-    decay_epochs: float | None  # how long polynomial falls after warm-up; None: to the end
-    label_smoothing: float
-    augmentation: str
-    image_size: int  # pixels a side
-    precision: str
-    accumulation: int  # parts that each rank's share of a step is computed in
-    sync_batch_norm: bool
-    seed: int
+    optimizer: str = field(default="sgd", metadata=key("The optimiser.", enum=["sgd", "lars", "adamw", "lamb"]))
+    base_lr: float = field(
+        metadata=key(
+            "Learning rate at base_batch images a step; scaled with the global batch as lr_scaling says.",
+            exclusiveMinimum=0,
+        )
+    )
+    base_batch: int = field(metadata=key("Global batch size that base_lr is meant for [images].", minimum=1))
+    lr_scaling: str = field(
+        default="linear",
+        metadata=key(
+            "How the rate grows with the global batch, linear (k times the batch, k times the rate), sqrt, or none.",
+            enum=["linear", "sqrt", "none"],
+        ),
+    )
+    momentum: float = field(default=0.9, metadata=key("Momentum of sgd and lars.", minimum=0, exclusiveMaximum=1))
+    nesterov: bool = field(default=False, metadata=key("Whether momentum takes Nesterov's form."))
+    beta1: float = field(
+        default=0.9, metadata=key("Decay of the mean of gradients, of adamw and lamb.", minimum=0, exclusiveMaximum=1)
+    )
+    beta2: float = field(
+        default=0.999,
+        metadata=key("Decay of the mean of squared gradients, of adamw and lamb.", minimum=0, exclusiveMaximum=1),
+    )
+    trust_coefficient: float = field(
+        default=0.001, metadata=key("Factor of the layer-wise rates of lars.", exclusiveMinimum=0)
+    )
+    weight_decay: float = field(
+        default=0.0,
+        metadata=key(
+            "L2 penalty (sgd, lars, lamb), or decoupled decay (adamw), of the parameters that decay.", minimum=0
+        ),
+    )
+    decay_norm_and_bias: bool = field(
+        default=True, metadata=key("Whether parameters of normalisation layers and biases decay too.")
+    )
+    clip_norm: float | None = field(
+        default=None,
+        metadata=key(
+            "Each step's gradients are scaled down to at most this norm, taken over all parameters. null leaves them "
+            "as they are.",
+            exclusiveMinimum=0,
+        ),
+    )
+    warmup_epochs: float = field(
+        metadata=key("Epochs over which the rate rises from warmup_lr to the schedule's.", minimum=0)
+    )
+    warmup_lr: float | None = field(
+        default=None, metadata=key("Rate at which warm-up begins; null is base_lr.", minimum=0)
+    )
+    lr_min: float = field(default=0.0, metadata=key("Where the cosine and the polynomial schedule end.", minimum=0))
+    step_epochs: tuple[float, ...] = field(
+        default=(30, 60, 80),
+        metadata=key("Epochs (from 0) at which the step schedule lowers the rate.", items={"minimum": 0}),
+    )
+    step_factor: float = field(
+        default=0.1, metadata=key("Factor by which the step schedule changes the rate.", exclusiveMinimum=0)
+    )
+    gamma: float = field(
+        default=0.95,
+        metadata=key("Factor by which the exponential schedule changes the rate each epoch.", exclusiveMinimum=0),
+    )
+    power: float = field(default=2.0, metadata=key("Power of the polynomial schedule.", exclusiveMinimum=0))
+    decay_epochs: float | None = field(
+        default=None,
+        metadata=key(
+            "Epochs after warm-up over which the polynomial schedule falls; null is to the end of the run.",
+            exclusiveMinimum=0,
+        ),
+    )
+    label_smoothing: float = field(
+        default=0.0, metadata=key("Share of the label that is spread over all classes.", minimum=0, maximum=1)
+    )
+    augmentation: str = field(
+        default="none",
+        metadata=key(
+            "none uses each picture as it is; imagenet is random resized crop and flip, centre crop to validate.",
+            enum=["none", "imagenet"],
+        ),
+    )
+    image_size: int = field(
+        metadata=key("Width and height of the pictures that the model sees [pixels].", minimum=8, maximum=4096)
+    )
+    precision: str = field(
+        default="fp32",
+        metadata=key(
+            "Number format of training. tf32 is fp32 with matrix products in TensorFloat-32 (GPUs only); bf16 and "
+            "fp16 are autocast, the latter with loss scaling.",
+            enum=["fp32", "tf32", "bf16", "fp16"],
+        ),
+    )
+    accumulation: int = field(
+        default=1,
+        metadata=key(
+            "Parts in which each worker computes its share of a step, one after the other, to save memory.", minimum=1
+        ),
+    )
+    sync_batch_norm: bool = field(
+        default=False,
+        metadata=key(
+            "Whether batch norm takes mean and variance over the images of all workers in a step; otherwise each "
+            "worker has its own."
+        ),
+    )
+    seed: int = field(default=1, metadata=key("Seed of repeat 1; repeat n uses seed + n - 1.", minimum=0))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """One training with all its settings.
 
@@ -103,7 +195,7 @@ class RunSpec:
 
     @property
     def _variant(self) -> str:
-        return "." + hashlib.sha256(json.dumps(self.options).encode()).hexdigest()[:4] if self.options else ""
+        return "." + sha256(json.dumps(self.options).encode()).hexdigest()[:4] if self.options else ""
 
     @property
     def _preferred(self) -> str | None:
@@ -144,26 +236,117 @@ class RunSpec:
         return self.recipe.seed + self.repeat - 1
 
     def columns(self) -> dict[str, Any]:
-        """Flat columns for tables: the recipe by its name, options as JSON, everything else under its own."""
-        flat = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "recipe"}
-        flat["of_epochs"] = self.full_epochs
-        flat["form"] = self.reads
+        """Flat columns for tables, the same for every run (`COLUMNS`): each field, and each key of the recipe.
+
+        `recipe` is the recipe's name and `seed` this run's own; `options` and `step_epochs` are JSON.
+        """
+        recipe = vars(self.recipe)
+        own = {name: recipe[name] for name in _RECIPE_COLUMNS}
+        flat = {name: getattr(self, name) for name in _OWN_COLUMNS}
         flat["options"] = json.dumps(dict(self.options), sort_keys=True)
-        return {"run": self.id, **flat, "recipe": self.recipe.name, "nodes": self.nodes}
+        flat |= {"of_epochs": self.full_epochs, "form": self.reads, "recipe": self.recipe.name}
+        own |= {"step_epochs": json.dumps(self.recipe.step_epochs), "seed": self.seed}
+        return {"run": self.id, **flat, **own}
 
     def to_json(self) -> str:
-        """One line; `from_json` gives the same value back."""
+        """One line; `from_json` gives the same value back. Keys that came later are left out at their default."""
         # Not asdict: it copies deeply, and a plan of thousands of runs would notice.
-        return json.dumps({**vars(self), "recipe": vars(self.recipe)}, sort_keys=True)
+        return json.dumps({**_written(self), "recipe": _written(self.recipe)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> RunSpec:
-        """The RunSpec that `to_json` wrote. Raises TypeError on fields that this version does not know."""
+        """The RunSpec that `to_json` of this or an earlier version wrote. Raises ValueError on anything else."""
         data = json.loads(text)
+        if not isinstance(data, dict) or not isinstance(data.get("recipe"), dict):
+            raise ValueError("these are no settings of a run: no mapping with a recipe in it")
         recipe = data.pop("recipe")
-        recipe["step_epochs"] = tuple(recipe["step_epochs"])
-        data["options"] = tuple((name, value) for name, value in data.get("options", ()))
-        return cls(recipe=Recipe(**recipe), **data)
+        for part, known in ((data, cls), (recipe, Recipe)):
+            if unknown := sorted(part.keys() - {f.name for f in fields(known)}):
+                raise ValueError(
+                    f"this version of ddlbench does not know the setting {', '.join(unknown)}; "
+                    "read the run with the version that made it"
+                )
+        if "step_epochs" in recipe:
+            recipe["step_epochs"] = tuple(recipe["step_epochs"])
+        if "options" in data:
+            data["options"] = tuple((name, value) for name, value in data["options"])
+        try:
+            return cls(recipe=Recipe(**recipe), **data)
+        except TypeError as error:  # a field without a default is missing
+            raise ValueError(f"these are no settings of a run: {error}") from None
+
+
+# Fields that every record has had. Later ones are written only where they differ from their default: an upgrade must
+# leave the JSON text of finished runs as it is, or Snakemake would train them again.
+_FIRST = {
+    RunSpec: frozenset(
+        [
+            "machine",
+            "device",
+            "dataset",
+            "model",
+            "framework",
+            "loader",
+            "workers",
+            "workers_per_node",
+            "loader_threads",
+            "global_batch",
+            "schedule",
+            "epochs",
+            "repeat",
+            "options",
+            "of_epochs",
+            "timed",
+            "profiled",
+            "form",
+        ]
+    ),
+    Recipe: frozenset(
+        [
+            "name",
+            "optimizer",
+            "base_lr",
+            "base_batch",
+            "lr_scaling",
+            "momentum",
+            "nesterov",
+            "beta1",
+            "beta2",
+            "trust_coefficient",
+            "weight_decay",
+            "decay_norm_and_bias",
+            "clip_norm",
+            "warmup_epochs",
+            "warmup_lr",
+            "lr_min",
+            "step_epochs",
+            "step_factor",
+            "gamma",
+            "power",
+            "decay_epochs",
+            "label_smoothing",
+            "augmentation",
+            "image_size",
+            "precision",
+            "accumulation",
+            "sync_batch_norm",
+            "seed",
+        ]
+    ),
+}
+_LATER = {
+    kind: {f.name: f.default for f in fields(kind) if f.name not in first and f.default is not MISSING}
+    for kind, first in _FIRST.items()
+}
+_OWN_COLUMNS = (*(f.name for f in fields(RunSpec) if f.name != "recipe"), "batch_per_worker", "nodes")
+_RECIPE_COLUMNS = tuple(f.name for f in fields(Recipe) if f.name != "name")
+COLUMNS = ("run", *_OWN_COLUMNS, "recipe", *_RECIPE_COLUMNS)
+
+
+def _written(value: RunSpec | Recipe) -> dict[str, Any]:
+    """The fields that go into JSON."""
+    later = _LATER[type(value)]
+    return {name: v for name, v in vars(value).items() if name not in later or v != later[name]}
 
 
 def steps_per_epoch(images: int, global_batch: int) -> int:

@@ -33,7 +33,7 @@ def stacks(
         # Of batches that grow with the workers only that of a worker tells bars apart.
         a_worker = table["global_batch"] // table["workers"]
         if a_worker.nunique() <= table["global_batch"].nunique():
-            table = table.rename(columns={"global_batch": "batch_per_worker"}).assign(batch_per_worker=a_worker)
+            table = table.drop(columns="global_batch").assign(batch_per_worker=a_worker)
             others = ["batch_per_worker" if column == "global_batch" else column for column in others]
     keys = [*others, "workers", "published", "framework"]
     values = [column for column in table.select_dtypes("number") if column not in keys]

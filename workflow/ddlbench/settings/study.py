@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ddlbench import registry
 from ddlbench.settings.config import CONFIG, ConfigError, check, check_against, complain, names_in, one_of, read_yaml
-from ddlbench.spec import Recipe, RunSpec
+from ddlbench.spec import COLUMNS, Recipe
 
 SCHEDULES = ("step", "cosine", "exponential", "polynomial")
 # Axes whose values are names of members; the rest are numbers. Frameworks are members too, or variants of a study.
@@ -23,8 +23,6 @@ NAMED_AXES: dict[str, Callable[[], tuple[str, ...]]] = {
 REQUIRED = ("dataset", "recipe", "models", "frameworks", "loaders", "workers", "schedules")
 BATCH = ("batch_per_worker", "global_batch")
 LENGTH = ("epochs", "measure")
-# Columns of the tables that a figure may select by.
-COLUMNS = ("run", "nodes", *(field.name for field in fields(RunSpec)))
 
 
 @dataclass(frozen=True)
