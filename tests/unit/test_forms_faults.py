@@ -42,8 +42,8 @@ def start(form: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def prepare(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """`python -m ddlbench.data.prepare` as the rule calls it."""
-    command = [sys.executable, "-m", "ddlbench.data.prepare", *map(str, arguments)]
+    """`python -m ddlbench.prepare` as the rule calls it."""
+    command = [sys.executable, "-m", "ddlbench.prepare", *map(str, arguments)]
     return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
 
 

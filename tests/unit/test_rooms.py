@@ -19,6 +19,7 @@ ROOMS = (
     "data",
     "datasets",
     "forms",
+    "prepare",
     "loaders",
     "frameworks",
     "analysis",

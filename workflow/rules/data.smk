@@ -20,7 +20,7 @@ rule prepare:
     message:
         "prepare {wildcards.dataset} as {wildcards.form}"
     shell:
-        "python -m ddlbench.data.prepare {wildcards.dataset} {wildcards.form} {output:q} --source={params.source:q} "
+        "python -m ddlbench.prepare {wildcards.dataset} {wildcards.form} {output:q} --source={params.source:q} "
         "--on-error {resources.on_error:q} --workers {threads} 2>&1 | tee {log:q}"
 
 

@@ -1,4 +1,4 @@
-"""Prepare one form of one data set: `python -m ddlbench.data.prepare mnist5k tfrecord <folder>/manifest.json`.
+"""Prepare one form of one data set: `python -m ddlbench.prepare mnist5k tfrecord <folder>/manifest.json`.
 
 Worker processes write the form's parts (shards or class folders) into a folder aside, which is renamed into place when
 all are there; the manifest comes last. Killed at any moment, the next call goes on with the parts that are finished,
