@@ -209,3 +209,39 @@ def test_one_value_gives_the_bias() -> None:
     assert not x.grad.any()
     assert not layer.weight.grad.any()
     assert torch.equal(layer.bias.grad, torch.ones(3))
+
+
+class Downsampled(nn.Module):
+    """Two norms whose outputs are added, as where a ResNet's shortcut has a norm of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.main, self.shortcut = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.main(x) + self.shortcut(x)
+
+
+@pytest.mark.parametrize("synchronised", [False, True])
+def test_gradients_of_one_value_share_no_memory(synchronised: bool) -> None:
+    """Accumulated three times they are 1, 2, 3 times the first; as views of one tensor they were 1, 3, 5."""
+    model = Downsampled()
+    sync_norm.accept_one_value(model)
+    if synchronised:
+        sync_norm.convert(model, alone)
+    biases = [model.main.bias, model.shortcut.bias]
+    for times in (1, 2, 3):
+        (model(torch.randn(1, 3, 1, 1)) * torch.ones(1, 3, 1, 1)).sum().backward()
+        assert [b.grad.tolist() for b in biases] == [[times] * 3] * 2
+    assert len({b.grad.untyped_storage().data_ptr() for b in biases}) == 2
+
+
+@pytest.mark.parametrize("synchronised", [False, True])
+def test_no_two_gradients_of_a_resnet_share_memory(synchronised: bool) -> None:
+    """One image of 32 pixels is one value a channel in the last stage, whose shortcut has a norm of its own."""
+    model = models.build("resnet18", 10, 32)
+    if synchronised:
+        sync_norm.convert(model, alone)
+    model(torch.randn(1, 3, 32, 32)).sum().backward()
+    held = [p.grad.untyped_storage().data_ptr() for p in model.parameters()]
+    assert len(set(held)) == len(held)
