@@ -233,3 +233,44 @@ def test_sharded_tensors_of_fsdp_train_alike(tmp_path: Path) -> None:
         differences = torch.load(tmp_path / f"{rank}.pt")
         assert set(differences) == set(NAMES)
         assert max(differences.values()) < 1e-6, differences
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_fused_sgd_after_an_overflow_in_its_first_step(nesterov: bool) -> None:
+    """A loss scaler says that the gradient is infinite: the step is left out, and what follows is a first step."""
+    weights = [torch.ones(1000, 100, requires_grad=True) for _ in range(4)]
+    clean = [weight.detach().clone().requires_grad_() for weight in weights]
+    with_overflow, without = (
+        optimizers.Sgd(parameters, lr=0.1, momentum=0.9, weight_decay=0.0, nesterov=nesterov, fused=True)
+        for parameters in (weights, clean)
+    )
+    with_overflow.grad_scale, with_overflow.found_inf = torch.ones(1), torch.ones(1)
+    for weight in weights:
+        weight.grad = torch.full_like(weight, float("inf"))
+    with_overflow.step()
+    assert all(torch.equal(weight, torch.ones_like(weight)) for weight in weights)
+    with_overflow.found_inf = torch.zeros(1)
+    for gradient in (0.0, 2.0, -1.0):
+        for weight in (*weights, *clean):
+            weight.grad = torch.full_like(weight, gradient)
+        with_overflow.step()
+        without.step()
+        assert all(torch.equal(a, b) for a, b in zip(weights, clean, strict=True)), gradient
+
+
+@pytest.mark.parametrize("how", ["fused", "foreach"])
+def test_sgd_is_pytorchs(how: str) -> None:
+    """To the last bit, also in the first step, where PyTorch's takes the gradient for the momentum."""
+    ours, theirs = net(), net()
+    settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True, how: True}
+    pairs = (
+        (ours, optimizers.Sgd(ours.parameters(), **settings)),
+        (theirs, torch.optim.SGD(theirs.parameters(), **settings)),
+    )
+    for _ in range(4):
+        x = torch.randn(8, 5)
+        for model, optimizer in pairs:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))

@@ -46,7 +46,7 @@ def build(recipe: Recipe, parameters: list[dict[str, Any]]) -> torch.optim.Optim
     if recipe.optimizer == "sgd":
         fused = all(p.is_cuda and not isinstance(p, DTensor) for group in parameters for p in group["params"])
         momentum = {"momentum": recipe.momentum, "nesterov": recipe.nesterov}
-        return torch.optim.SGD(parameters, lr=lr, fused=fused, foreach=not fused, **momentum)
+        return Sgd(parameters, lr=lr, fused=fused, foreach=not fused, **momentum)
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(parameters, lr=lr, betas=(recipe.beta1, recipe.beta2), fused=True)
     if recipe.optimizer == "lars":
@@ -60,6 +60,23 @@ def build(recipe: Recipe, parameters: list[dict[str, Any]]) -> torch.optim.Optim
             group["always_adapt"] = group["adapt"]
         return Lamb(parameters, lr=lr, betas=(recipe.beta1, recipe.beta2), max_grad_norm=None)
     raise ValueError(f"no optimizer {recipe.optimizer}")
+
+
+class Sgd(torch.optim.SGD):
+    """PyTorch's SGD, whose momentum begins with zeros; the first step then gives the same weights.
+
+    PyTorch's own has no momentum before its first step. Its fused kernel (torch 2.13) then makes a tensor without
+    values, and where a loss scaler found an overflow in that step it leaves the tensor so: noise from there on.
+    """
+
+    def step(self, closure: Any = None) -> Any:
+        """One update. `closure` is called first, with gradients, if there is one."""
+        for group in self.param_groups:
+            if group["fused"] and group["momentum"]:
+                for weight in group["params"]:
+                    if self.state[weight].get("momentum_buffer") is None:
+                        self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
+        return super().step(closure)
 
 
 class Lars(torch.optim.Optimizer):
