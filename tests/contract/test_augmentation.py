@@ -154,4 +154,4 @@ def test_gpu_pipeline_is_the_cpu_one_on_other_devices(photographs, split, monkey
     assert {arguments.pop("device") for _, arguments in cpu} == {"cpu"}
     assert gpu == cpu
     member = registry.member("loaders", "dali-gpu")
-    assert (member.DEVICE, member.Loader.keywords) == ("cuda", {"on_gpu": True})
+    assert (member.DEVICE, member.Loader.on_gpu) == ("cuda", True)

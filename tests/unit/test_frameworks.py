@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from ddlbench import notes, registry
-from ddlbench.frameworks import _layer_dropping, _onebit
+from ddlbench.frameworks import _deepspeed_options, _layer_dropping, _onebit
 from ddlbench.run import watch
 from ddlbench.settings.machine import load_machine
 from ddlbench.spec import RunSpec
@@ -205,7 +205,7 @@ def test_bits_are_packed_as_signs():
 
 
 def test_deepspeed_is_told_all_that_it_would_choose_itself():
-    settings = registry.member("frameworks", "deepspeed").settings
+    settings = _deepspeed_options.settings
     plain = settings(spec("deepspeed"), numbers=1000)
     assert plain["gradient_clipping"] == 0.0  # DeepSpeed's own default is 1
     assert plain["zero_optimization"]["reduce_bucket_size"] == 1000  # and 2 GB

@@ -6,10 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from ddlbench.frameworks import Clock, Moment, Options
+    from ddlbench.spec import RunSpec
 
 # A study's variants set these and the framework's own OPTIONS. The loop applies them (`train.prepare`), alike for all.
-OPTIONS: dict[str, dict[str, Any]] = {
+OPTIONS: Options = {
     "channels_last": {
         "description": "Pictures and weights with the channel as innermost dimension, which tensor cores prefer.",
         "type": "boolean",
@@ -31,10 +38,10 @@ class Engine:
     `finish_reduction` for what is left to do before they may be read.
     """
 
-    waits: list[tuple[Any, Any]] | None = None
+    waits: list[tuple[Moment, Moment]] | None = None
     skipped_steps = 0
 
-    def __init__(self, model: Any, optimizer: Any, spec: Any, clock: Any) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer, spec: RunSpec, clock: Clock) -> None:
         import torch
 
         self.model, self.optimizer, self.clock = model, optimizer, clock
@@ -43,10 +50,11 @@ class Engine:
         self.scaler = torch.amp.GradScaler(spec.device, enabled=spec.recipe.precision == "fp16")
         self._gradients_bytes: int | None = None
 
-    def __call__(self, images: Any) -> Any:
-        return self.model(images)
+    def __call__(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.model(images)
+        return scores
 
-    def backward(self, loss: Any, last: bool) -> None:
+    def backward(self, loss: Tensor, last: bool) -> None:
         """Add a micro-batch's gradients to those of this step; with the `last` they are averaged over ranks."""
         self.reduced_backward(self.scaler.scale(loss), last)
 
@@ -66,7 +74,7 @@ class Engine:
             self.skipped_steps += 1
         self.optimizer.zero_grad()
 
-    def reduced_backward(self, loss: Any, last: bool) -> None:
+    def reduced_backward(self, loss: Tensor, last: bool) -> None:
         """The backward pass, and what goes with it for the reduction."""
         raise NotImplementedError
 
@@ -112,7 +120,7 @@ class Engine:
             "optimizer_bytes": bytes_of(tensors_in(dict(self.optimizer.state))),
         }
 
-    def gradients(self) -> list[Any]:
+    def gradients(self) -> list[Tensor]:
         """Those of a step."""
         return [p.grad for p in self.model.parameters() if p.grad is not None]
 
@@ -121,13 +129,13 @@ class Engine:
         return 0
 
 
-def bytes_of(tensors: Iterable[Any]) -> int:
+def bytes_of(tensors: Iterable[Tensor]) -> int:
     """Bytes of tensors' values, of a sharded tensor those of this rank."""
     local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
     return sum(tensor.numel() * tensor.element_size() for tensor in local)
 
 
-def tensors_in(state: Any) -> list[Any]:
+def tensors_in(state: Any) -> list[Tensor]:
     """All tensors in nested dicts, lists and tuples."""
     import torch
 
@@ -138,7 +146,7 @@ def tensors_in(state: Any) -> list[Any]:
     return [t for part in state for t in tensors_in(part)] if isinstance(state, list | tuple) else []
 
 
-def average(tensor: Any) -> Any:
+def average(tensor: Tensor) -> Tensor:
     """The mean of a tensor over ranks, the same on all; for frameworks on torch.distributed."""
     import torch.distributed as dist
 
@@ -153,7 +161,7 @@ def close() -> None:
     dist.destroy_process_group()
 
 
-def torchrun(spec: Any, program: tuple[str, ...]) -> list[str]:
+def torchrun(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
     """PyTorch's launcher on one machine, with a free port of its own; for every framework on torch.distributed."""
     assert program[:1] == ("python",), program
     return ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={spec.workers}", *program[1:]]

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlbench.frameworks import _common, _onebit
 from ddlbench.spec import needs_whole_layers
 
-OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
+if TYPE_CHECKING:
+    from ddlbench.frameworks import Options
+    from ddlbench.spec import RunSpec
+
+OPTIONS: Options = _common.OPTIONS | {
     "zero_stage": {
         "description": "What ZeRO shards over ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, "
         "3 parameters too.",
@@ -71,7 +75,7 @@ OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
 }
 
 
-def refuses(spec: Any) -> str | None:
+def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None; names the option and what it may be."""
     stage, offload, compression = (spec.option(name) for name in ("zero_stage", "offload", "compression"))
     recipe, dropping = spec.recipe, spec.option("progressive_layer_dropping")
@@ -100,7 +104,7 @@ def refuses(spec: Any) -> str | None:
     return None
 
 
-def settings(spec: Any, numbers: int) -> dict[str, Any]:
+def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
     """DeepSpeed's configuration for a run; what the recipe owns is off or the recipe's. `numbers`: the model's size."""
     recipe, offload = spec.recipe, spec.option("offload")
     zero: dict[str, Any] = {

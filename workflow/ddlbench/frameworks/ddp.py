@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ddlbench.frameworks import _common
-from ddlbench.frameworks._common import average, close  # noqa: F401 (verbs of this room)
-from ddlbench.frameworks._common import torchrun as local_launcher  # noqa: F401
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ddlbench.frameworks import Clock, MakeOptimizer, Moment, Options
+    from ddlbench.settings.machine import Machine
+    from ddlbench.spec import RunSpec
 
 PACKAGE = "torch"
 DISTRIBUTION = "torch"
 INSTALL = "make install"
 NOT_MEASURED: dict[str, str] = {}
-OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
+OPTIONS: Options = _common.OPTIONS | {
     "bucket_mb": {
         "description": "MiB of gradients that are reduced together.",
         "type": "number",
@@ -31,15 +36,17 @@ OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
     },
 }
 
+local_launcher, average, close = _common.torchrun, _common.average, _common.close
 
-def refuses(spec: Any) -> str | None:
+
+def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None. torch 2.13 fails within its reducer on that combination."""
     if spec.option("static_graph") and spec.recipe.accumulation > 1:
         return "option static_graph: leaves no micro-batch unreduced, and the recipe has accumulation; allowed: false"
     return None
 
 
-def environment(spec: Any, machine: Any) -> dict[str, str]:
+def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """Nothing beyond what every rank gets."""
     return {}
 
@@ -56,7 +63,7 @@ class Engine(_common.Engine):
     last gradient (that of the parameter used first) to the end of the backward pass, where the stream has joined.
     """
 
-    def __init__(self, model: Any, make_optimizer: Any, spec: Any, clock: Any) -> None:
+    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import torch
         from torch.nn.parallel import DistributedDataParallel
 
@@ -74,25 +81,27 @@ class Engine(_common.Engine):
         super().__init__(model, make_optimizer(model), spec, clock)
         self.accumulation = spec.recipe.accumulation
         self._forwards = 0
-        self._computed: Any = None
+        self._computed: Moment = None
         next(model.parameters()).register_hook(self._last_gradient)
 
-    def _last_gradient(self, gradient: Any) -> None:
+    def _last_gradient(self, gradient: Tensor) -> None:
         self._computed = self.clock.mark()
 
-    def __call__(self, images: Any) -> Any:
+    def __call__(self, images: Tensor) -> Tensor:
         import torch
 
-        if not torch.is_grad_enabled():
-            return self.ddp(images)
-        # DDP is told before the forward pass whether its gradients are to be reduced.
-        self._forwards = self._forwards % self.accumulation + 1
-        if self._forwards == self.accumulation:
-            return self.ddp(images)
-        with self.ddp.no_sync():
-            return self.ddp(images)
+        scores: Tensor
+        if torch.is_grad_enabled():
+            self._forwards = self._forwards % self.accumulation + 1
+            if self._forwards < self.accumulation:
+                # DDP is told before the forward pass that these gradients are not to be reduced yet.
+                with self.ddp.no_sync():
+                    scores = self.ddp(images)
+                return scores
+        scores = self.ddp(images)
+        return scores
 
-    def reduced_backward(self, loss: Any, last: bool) -> None:
+    def reduced_backward(self, loss: Tensor, last: bool) -> None:
         if last != (self._forwards == self.accumulation):
             raise RuntimeError(f"micro-batch {self._forwards} of {self.accumulation} cannot be last={last}")
         loss.backward()

@@ -6,22 +6,30 @@ less, layers are dropped (`_onebit.py`, `_layer_dropping.py`), and it writes tab
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddlbench.frameworks import _common, _onebit
-from ddlbench.frameworks._common import average, bytes_of, tensors_in  # noqa: F401 (average: a verb of this room)
-from ddlbench.frameworks._common import torchrun as local_launcher  # noqa: F401 (a verb of this room)
-from ddlbench.frameworks._deepspeed_options import OPTIONS, refuses, settings  # noqa: F401 (words of this room)
+from ddlbench.frameworks import _common, _deepspeed_options, _onebit
+from ddlbench.frameworks._common import bytes_of, tensors_in
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ddlbench.frameworks import Clock, MakeOptimizer, Moment
+    from ddlbench.settings.machine import Machine
+    from ddlbench.spec import RunSpec
 
 PACKAGE = "deepspeed"
 DISTRIBUTION = "deepspeed"
 INSTALL = "make install"
 NOT_MEASURED = {"communication_s": "with zero_stage 3 weights and gradients travel all through both passes"}
+OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
+local_launcher, average = _common.torchrun, _common.average
 
 
-def environment(spec: Any, machine: Any) -> dict[str, str]:
+def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """DeepSpeed guesses the accelerator from installed packages unless it is told."""
     return {"DS_ACCELERATOR": machine.device}
 
@@ -45,7 +53,7 @@ class Engine:
     compressed messages of a one-bit optimizer, compressing included; None with zero_stage 3.
     """
 
-    def __init__(self, model: Any, make_optimizer: Any, spec: Any, clock: Any) -> None:
+    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import deepspeed
 
         self.model, self.spec, self.clock = model, spec, clock
@@ -53,15 +61,15 @@ class Engine:
         self.compressed = spec.option("compression") != "none"
         optimizer = make_optimizer(model)
         numbers = sum(p.numel() for p in model.parameters())
-        config = settings(spec, numbers)
+        config = _deepspeed_options.settings(spec, numbers)
         given = {"model_parameters": optimizer.param_groups} if self.compressed else {"optimizer": optimizer}
         self.engine, *_ = deepspeed.initialize(model=model, config=config, **given)
         self.optimizer = self.engine.basic_optimizer
-        self.zero = self.engine.optimizer if self.stage else None
+        self.zero: Any = self.engine.optimizer if self.stage else None
         if self.compressed:
             _onebit.take_first_step(self.optimizer)
             self.engine.enable_backward_allreduce = True
-        self.waits: list[tuple[Any, Any]] | None = None
+        self.waits: list[tuple[Moment, Moment]] | None = None
         self._watch_reductions()
         self._scale_losses()
         self.dropping: Any = None
@@ -84,7 +92,7 @@ class Engine:
             backend = self.optimizer.comm_backend_handle
             backend.compressed_allreduce = self._timed(backend.compressed_allreduce)
 
-    def _timed(self, reduce: Any) -> Any:
+    def _timed(self, reduce: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             before = self.clock.mark()
             result = reduce(*args, **kwargs)
@@ -125,13 +133,14 @@ class Engine:
             self.dropping.draw(float(theta), self.engine.global_steps, self._part)
         return args, kwargs
 
-    def __call__(self, images: Any) -> Any:
+    def __call__(self, images: Tensor) -> Tensor:
         if self.dropping:
             # DeepSpeed moves on after a step, to the theta of the step that is over.
             self.engine.progressive_layer_drop.update_state(self.engine.global_steps)
-        return self.engine(images)
+        scores: Tensor = self.engine(images)
+        return scores
 
-    def backward(self, loss: Any, last: bool) -> None:
+    def backward(self, loss: Tensor, last: bool) -> None:
         if self._part == 0:
             self.waits = None
         self._part, self._last = self._part + 1, last
@@ -224,7 +233,8 @@ class Engine:
         import deepspeed
 
         # Small parameters are whole already, and would be sharded after.
-        sharded = [p for p in self.model.parameters() if not p.ds_persist]
+        parameters: list[Any] = list(self.model.parameters())
+        sharded = [p for p in parameters if not p.ds_persist]
         with deepspeed.zero.GatheredParameters(sharded, enabled=bool(sharded)):
             return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
@@ -233,9 +243,9 @@ class Engine:
         ZeRO 3 the shards, and what small parameters hold beside them); the optimizer's state, ZeRO's flat copy of this
         rank's part of the parameters included; gradients before the update.
         """
-        parameters = [*self.model.parameters(), *self.model.buffers()]
+        parameters: list[Any] = [*self.model.parameters(), *self.model.buffers()]
         if self.stage == 3:
-            parameters += [p.ds_tensor for p in self.model.parameters()]
+            parameters += [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]
         base = tensors_in(dict(self.optimizer.state))
         errors = [getattr(self.optimizer, name, []) for name in ("worker_errors", "server_errors")]
         return {

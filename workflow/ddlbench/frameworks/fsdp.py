@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddlbench.frameworks import _common
-from ddlbench.frameworks._common import average, close  # noqa: F401 (verbs of this room)
-from ddlbench.frameworks._common import torchrun as local_launcher  # noqa: F401
-from ddlbench.frameworks.ddp import environment, start  # noqa: F401
+from ddlbench.frameworks import _common, ddp
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ddlbench.frameworks import Clock, MakeOptimizer, Options
+    from ddlbench.spec import RunSpec
 
 PACKAGE = "torch"
 DISTRIBUTION = "torch"
 INSTALL = "make install"
 NOT_MEASURED = {"communication_s": "weights and gradients travel all through both passes"}
-OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
+OPTIONS: Options = _common.OPTIONS | {
     "reshard_after_forward": {
         "description": "Let go of a block's parameters after its forward pass and gather them again for the backward "
         "pass: less memory, more messages.",
@@ -23,15 +26,18 @@ OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
     },
 }
 
+local_launcher, average, close = _common.torchrun, _common.average, _common.close
+environment, start = ddp.environment, ddp.start
 
-def refuses(spec: Any) -> str | None:
+
+def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None."""
     if spec.option("channels_last"):
         return "option channels_last: fsdp shards contiguous parameters only; allowed: false"
     return None
 
 
-def blocks(model: Any) -> Iterator[Any]:
+def blocks(model: nn.Module) -> Iterator[nn.Module]:
     """The modules that are gathered one at a time: the model's children, of sequences (a stage of a ResNet, the blocks
     of a vision transformer) their members."""
     from torch import nn
@@ -44,22 +50,25 @@ def blocks(model: Any) -> Iterator[Any]:
 class Engine(_common.Engine):
     """The model sharded by block. `waits` is None: what of gathering a step waits for cannot be told from outside."""
 
-    def __init__(self, model: Any, make_optimizer: Any, spec: Any, clock: Any) -> None:
-        import torch.distributed as dist
-        from torch.distributed.fsdp import fully_shard
+    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        mesh = dist.init_device_mesh(spec.device, (spec.workers,))
+        mesh = init_device_mesh(spec.device, (spec.workers,))
         for module in (*blocks(model), model):
             fully_shard(module, mesh=mesh, reshard_after_forward=spec.option("reshard_after_forward"))
+        assert isinstance(model, FSDPModule)  # its class is now this one too
+        self.sharded = model
         super().__init__(model, make_optimizer(model), spec, clock)
 
-    def reduced_backward(self, loss: Any, last: bool) -> None:
-        self.model.set_requires_gradient_sync(last)
+    def reduced_backward(self, loss: Tensor, last: bool) -> None:
+        self.sharded.set_requires_gradient_sync(last)
         loss.backward()
 
     def state(self) -> dict[str, Any]:
         """All that this rank changes by training, of sharded tensors its shards."""
-        return _local(super().state())
+        state: dict[str, Any] = _local(super().state())
+        return state
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from `state`, which this rank of an equal run returned."""

@@ -6,9 +6,16 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlbench.frameworks import _common
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ddlbench.frameworks import Clock, MakeOptimizer, Options
+    from ddlbench.settings.machine import Machine
+    from ddlbench.spec import RunSpec
 
 PACKAGE = "horovod"
 DISTRIBUTION = "horovod"
@@ -17,7 +24,7 @@ NOT_MEASURED: dict[str, str] = {}
 # How long a rank waits for another [s]. Horovod's own 30 is shorter than the time after which `watch.py` calls a rank
 # silent: the rank that waited would end first, and the silent one, ended for it, would look killed.
 PATIENCE_S = 120
-OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
+OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {
         "description": "MiB of gradients that are fused into one reduction at most; 0 fuses none.",
         "type": "integer",
@@ -50,7 +57,7 @@ OPTIONS: dict[str, dict[str, Any]] = _common.OPTIONS | {
 }
 
 
-def refuses(spec: Any) -> str | None:
+def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None."""
     if spec.option("reduction") != "adasum":
         return None
@@ -63,7 +70,7 @@ def refuses(spec: Any) -> str | None:
     return None
 
 
-def environment(spec: Any, machine: Any) -> dict[str, str]:
+def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
     return {
@@ -76,7 +83,7 @@ def environment(spec: Any, machine: Any) -> dict[str, str]:
     }
 
 
-def local_launcher(spec: Any, program: tuple[str, ...]) -> list[str]:
+def local_launcher(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
     """Horovod's launcher on one machine, without ssh; for MPI it starts `mpirun`."""
     by, workers = f"--{spec.option('controller')}", str(spec.workers)
     return ["horovodrun", by, "-np", workers, "-H", f"localhost:{workers}", *program]
@@ -147,7 +154,7 @@ class Engine(_common.Engine):
     that are reduced.
     """
 
-    def __init__(self, model: Any, make_optimizer: Any, spec: Any, clock: Any) -> None:
+    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import horovod.torch as hvd
 
         self.adasum = spec.option("reduction") == "adasum" and hvd.size() > 1
@@ -159,17 +166,18 @@ class Engine(_common.Engine):
             backward_passes_per_step=spec.recipe.accumulation,
             op=hvd.Adasum if self.adasum else hvd.Average,
         )
+        self.distributed: Any = optimizer
         super().__init__(model, optimizer, spec, clock)
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
-    def reduced_backward(self, loss: Any, last: bool) -> None:
+    def reduced_backward(self, loss: Tensor, last: bool) -> None:
         loss.backward()
 
     def finish_reduction(self) -> None:
         if self.adasum:
             return
         before = self.clock.mark()
-        self.optimizer.synchronize()
+        self.distributed.synchronize()
         self.waits = [(before, self.clock.mark())]
 
     def update(self) -> None:
@@ -178,19 +186,20 @@ class Engine(_common.Engine):
             super().update()
             self.waits = [(before, self.clock.mark())]
             return
-        with self.optimizer.skip_synchronize():
+        with self.distributed.skip_synchronize():
             super().update()
 
     def buffer_bytes(self) -> int:
         """Adasum keeps each parameter as it was before the step."""
-        return _common.bytes_of(self.optimizer._starting_models.values()) if self.adasum else 0
+        return _common.bytes_of(self.distributed._starting_models.values()) if self.adasum else 0
 
 
-def average(tensor: Any) -> Any:
+def average(tensor: Tensor) -> Tensor:
     """The mean of a tensor over ranks, the same on all."""
     import horovod.torch as hvd
 
-    return hvd.allreduce(tensor, op=hvd.Average)
+    mean: Tensor = hvd.allreduce(tensor, op=hvd.Average)
+    return mean
 
 
 def close() -> None:

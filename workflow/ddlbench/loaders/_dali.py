@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlbench.forms import raw, tfrecord
 from ddlbench.loaders._share import MEAN, STD, labelled_files
 from ddlbench.spec import steps_per_epoch
 
+if TYPE_CHECKING:
+    from ddlbench.loaders import Batch
+    from ddlbench.spec import RunSpec
+
 FORMS = ("tfrecord", "raw")
+FAMILY = "dali"
 LABEL_OFFSET = {"tfrecord": tfrecord.LABEL_OFFSET, "raw": raw.LABEL_OFFSET}
 PACKAGE = "nvidia.dali"
 INSTALL = "make install"
@@ -32,33 +37,34 @@ GPU_DECODER = {
 
 
 class DaliLoader:
-    """One rank's share of a split, decoded on the CPU or (`on_gpu`) by the GPU's decoder.
+    """One rank's share of a split. `dali_cpu.py` and `dali_gpu.py` say where it is decoded: `on_gpu`.
 
     DALI gives a stream that runs through the epochs: they are taken one after the other, each to its end. A loader
     that is to begin anywhere but at the start of the stream needs the `state` of one that came to that point.
     """
 
+    on_gpu: bool
+
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         split: str,
-        spec: Any,
+        spec: RunSpec,
         rank: int,
         images: int,
         classes: int,
         state: dict[str, Any] | None = None,
-        *,
-        on_gpu: bool,
     ) -> None:
         import torch
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
+        assert folder is not None and spec.reads is not None
         self.device = torch.device(spec.device)
         self.label_offset = LABEL_OFFSET[spec.reads]
         self.steps = steps_per_epoch(images, spec.global_batch)
         self.step = state["step"] if state else 0  # of this epoch, that the next batch is for
-        built = pipeline(folder, split, spec, rank, on_gpu, state and state["dali"])
+        built = pipeline(folder, split, spec, rank, self.on_gpu, state["dali"] if state else None)
         self.iterator = DALIGenericIterator(
             built,
             ["images", "labels"],
@@ -70,7 +76,7 @@ class DaliLoader:
         if found != images:
             raise RuntimeError(f"{folder}: {found} pictures in {split}, the manifest says {images}")
 
-    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Any, Any]]:
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n].
 
         Raises RuntimeError if the stream is not at that step.
@@ -87,7 +93,7 @@ class DaliLoader:
         self._turn()
         return {"step": self.step, "dali": self.iterator.checkpoints()[0]}
 
-    def _batches(self) -> Iterator[tuple[Any, Any]]:
+    def _batches(self) -> Iterator[Batch]:
         for _ in range(self.step, self.steps):
             (batch,) = next(self.iterator)
             self.step += 1
@@ -102,7 +108,7 @@ class DaliLoader:
             self.step = 0
 
 
-def pipeline(folder: Path, split: str, spec: Any, rank: int, on_gpu: bool, checkpoint: bytes | None = None) -> Any:
+def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, checkpoint: bytes | None = None) -> Any:
     """The pipeline, not built yet: read, decode, augment as the recipe says, normalise to float32 CHW."""
     from nvidia.dali import fn, pipeline_def, types
 
@@ -110,7 +116,7 @@ def pipeline(folder: Path, split: str, spec: Any, rank: int, on_gpu: bool, check
     size = spec.recipe.image_size
     augment = spec.recipe.augmentation == "imagenet"
 
-    @pipeline_def(
+    @pipeline_def(  # type: ignore[untyped-decorator]
         batch_size=spec.batch_per_worker,
         num_threads=spec.loader_threads,
         # None, and not -1 or CPU_ONLY_DEVICE_ID, is what works on a machine without a GPU.
@@ -157,24 +163,25 @@ def pipeline(folder: Path, split: str, spec: Any, rank: int, on_gpu: bool, check
     return define()
 
 
-def _read(folder: Path, split: str, spec: Any, rank: int) -> tuple[Any, Any]:
+def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]:
     """Bytes of image files and their labels as the form has them, this rank's share; the reader's name is `reader`."""
     from nvidia.dali import fn
     from nvidia.dali import tfrecord as tfrec
 
     train = split == "train"
-    common = {"shard_id": rank, "num_shards": spec.workers, "pad_last_batch": True, "name": "reader"}
+    common: dict[str, Any] = {"shard_id": rank, "num_shards": spec.workers, "pad_last_batch": True, "name": "reader"}
     if train:  # the same order on every rank, of which each has its part
         common |= {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": spec.seed}
     if spec.reads == "raw":
         files, labels = zip(*labelled_files(folder, split), strict=True)
-        return fn.readers.file(files=list(files), labels=list(labels), **common)
+        encoded, label = fn.readers.file(files=list(files), labels=list(labels), **common)
+        return encoded, label
     paths = tfrecord.shards(folder, split)
-    record = fn.readers.tfrecord(
+    record: Any = fn.readers.tfrecord(
         path=[str(p) for p in paths],
         index_path=[f"{p}.idx" for p in paths],
         features={
-            "image/encoded": tfrec.FixedLenFeature((), tfrec.string, ""),
+            "image/encoded": tfrec.FixedLenFeature([], tfrec.string, ""),
             "image/class/label": tfrec.FixedLenFeature([1], tfrec.int64, -1),
         },
         random_shuffle=train,

@@ -31,7 +31,8 @@ def shuffled(images: int, seed: int, epoch: int) -> list[int]:
     import numpy as np
 
     # NumPy's, because Python's own shuffle of ImageNet takes a second of every epoch.
-    return np.random.default_rng([seed, epoch]).permutation(images).tolist()
+    order: list[int] = np.random.default_rng([seed, epoch]).permutation(images).tolist()
+    return order
 
 
 def labelled_files(folder: Path, split: str) -> list[tuple[str, int]]:

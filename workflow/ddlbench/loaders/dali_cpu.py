@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from ddlbench.loaders import _dali
 
 FORMS: tuple[str, ...] = _dali.FORMS
+FAMILY = _dali.FAMILY
+LEARNS = True
 DEVICE: str | None = None
 PACKAGE: str | None = _dali.PACKAGE
 INSTALL = _dali.INSTALL
 DISTRIBUTION: str | None = _dali.DISTRIBUTION
 
-Loader = partial(_dali.DaliLoader, on_gpu=False)
+
+class Loader(_dali.DaliLoader):
+    """DALI's stream, decoded on the CPU."""
+
+    on_gpu = False

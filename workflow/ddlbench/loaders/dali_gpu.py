@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from ddlbench.loaders import _dali
 
 FORMS: tuple[str, ...] = _dali.FORMS
+FAMILY = _dali.FAMILY
+LEARNS = True
 DEVICE: str | None = "cuda"
 PACKAGE: str | None = _dali.PACKAGE
 INSTALL = _dali.INSTALL
 DISTRIBUTION: str | None = _dali.DISTRIBUTION
 
-Loader = partial(_dali.DaliLoader, on_gpu=True)
+
+class Loader(_dali.DaliLoader):
+    """DALI's stream, decoded by the GPU."""
+
+    on_gpu = True

@@ -11,13 +11,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlbench.data.pictures import JPEG
 from ddlbench.loaders._share import MEAN, STD, labelled_files, share, shuffled
 from ddlbench.spec import steps_per_epoch
 
+if TYPE_CHECKING:
+    from ddlbench.loaders import Batch
+    from ddlbench.spec import RunSpec
+
 FORMS: tuple[str, ...] = ("raw",)
+FAMILY = "native"
+LEARNS = True
 DEVICE: str | None = None
 PACKAGE: str | None = "simplejpeg"
 INSTALL = "make install"
@@ -32,9 +38,9 @@ class Loader:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | None,
         split: str,
-        spec: Any,
+        spec: RunSpec,
         rank: int,
         images: int,
         classes: int,
@@ -44,8 +50,10 @@ class Loader:
         from torch.utils.data import DataLoader
 
         self.batches = Batches(images, split == "train", spec, rank)
-        self.loader = DataLoader(
-            Pictures(labelled_files(folder, split), split == "train", spec),
+        assert folder is not None, "native reads the raw form"
+        pictures: Any = Pictures(labelled_files(folder, split), split == "train", spec)
+        self.loader: DataLoader[Any] = DataLoader(
+            pictures,
             batch_sampler=self.batches,
             collate_fn=_as_it_is,
             num_workers=spec.loader_threads,
@@ -58,7 +66,7 @@ class Loader:
         self.mean = torch.tensor(MEAN, device=self.device).view(1, 3, 1, 1) * 255
         self.std = torch.tensor(STD, device=self.device).view(1, 3, 1, 1) * 255
 
-    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Any, Any]]:
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
         self.batches.epoch, self.batches.first_step = epoch, first_step
         return self._on_device(iter(self.loader))  # not lazily: worker processes start when this is called
@@ -66,7 +74,7 @@ class Loader:
     def state(self) -> None:
         """None: epoch and step decide every batch."""
 
-    def _on_device(self, batches: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    def _on_device(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         import torch
 
         for pixels, numbers in batches:
@@ -82,7 +90,7 @@ class Loader:
 class Batches:
     """The batch sampler: of each step of `epoch` from `first_step` on, one key: the epoch and this rank's indices."""
 
-    def __init__(self, images: int, shuffle: bool, spec: Any, rank: int) -> None:
+    def __init__(self, images: int, shuffle: bool, spec: RunSpec, rank: int) -> None:
         self.images, self.shuffle, self.spec, self.rank = images, shuffle, spec, rank
         self.epoch = self.first_step = 0
 
@@ -98,7 +106,7 @@ class Batches:
 class Pictures:
     """Decoded and augmented pictures of image files, a batch at a time."""
 
-    def __init__(self, files: list[tuple[str, int]], train: bool, spec: Any) -> None:
+    def __init__(self, files: list[tuple[str, int]], train: bool, spec: RunSpec) -> None:
         self.files, self.train, self.seed = files, train, spec.seed
         self.size = spec.recipe.image_size
         self.augment = spec.recipe.augmentation == "imagenet"
@@ -194,9 +202,9 @@ def random_crop(width: int, height: int, rng: random.Random) -> Box:
         if 0 < w <= width and 0 < h <= height:
             left, top = rng.randint(0, width - w), rng.randint(0, height - h)
             return left, top, left + w, top + h
-    side = min(width, height)
-    left, top = (width - side) / 2, (height - side) / 2
-    return left, top, left + side, top + side
+    whole = min(width, height)
+    x, y = (width - whole) / 2, (height - whole) / 2
+    return x, y, x + whole, y + whole
 
 
 def _as_it_is(batch: Any) -> Any:

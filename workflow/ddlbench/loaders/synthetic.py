@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ddlbench.loaders._share import share
 
+if TYPE_CHECKING:
+    from ddlbench.loaders import Batch
+    from ddlbench.spec import RunSpec
+
 FORMS: tuple[str, ...] = ()
+FAMILY = "synthetic"
+LEARNS = False
 DEVICE: str | None = None
 PACKAGE: str | None = "torch"
 INSTALL = "make install"
-LEARNS = False  # tables leave its accuracy out
 DISTRIBUTION: str | None = "torch"
 
 
@@ -26,7 +31,7 @@ class Loader:
         self,
         folder: Path | None,
         split: str,
-        spec: Any,
+        spec: RunSpec,
         rank: int,
         images: int,
         classes: int,
@@ -41,7 +46,7 @@ class Loader:
         self.labels = torch.randint(classes, (spec.batch_per_worker,), generator=generator).to(device)
         self.sizes = [len(b) for b in share(list(range(images)), spec.global_batch, rank, spec.workers)]
 
-    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Any, Any]]:
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step."""
         for size in self.sizes[first_step:]:
             yield self.images[:size], self.labels[:size]

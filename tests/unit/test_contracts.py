@@ -1,0 +1,98 @@
+"""Every member keeps its room's contract: the Protocol in the room's `__init__.py`, checked by mypy.
+
+Each attribute is held to its type, each function to its arguments and result, each class to what its objects offer. A
+room that gets a contract adds a line to CONTRACTS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from ddlbench import registry
+
+from tests.conftest import ROOT
+
+# Room -> the Protocol in its `__init__.py` that every file of the room keeps.
+CONTRACTS = {
+    "frameworks": "Framework",
+    "loaders": "LoaderMember",
+}
+MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]
+
+
+def promised(room: str) -> list[str]:
+    """The names that a room's Protocol has."""
+    protocol = getattr(import_module(f"ddlbench.{room}"), CONTRACTS[room])
+    return [name for name in {**protocol.__annotations__, **vars(protocol)} if not name.startswith("_")]
+
+
+def complaints(asked: Iterable[tuple[str, str]], folder: Path) -> list[tuple[str, str]]:
+    """(module, what mypy says of it) for (room, module that should be a member of it)."""
+    mypy = pytest.importorskip("mypy.api")
+    lines: list[tuple[str, str]] = []  # (module, line of Python)
+    for number, (room, module) in enumerate(asked):
+        here = [
+            f"from ddlbench.{room} import {CONTRACTS[room]} as Contract{number}",
+            f"import {module} as module{number}",
+            f"def of{number}(contract: Contract{number}) -> None:",
+        ]
+        for name in promised(room):
+            # The first line gives the variable the contract's type, the second holds the member to it.
+            here += [f"    {name} = contract.{name}", f"    {name} = module{number}.{name}"]
+        lines += [(module, line) for line in here]
+    (folder / "asked.py").write_text("\n".join(line for _, line in lines) + "\n")
+    options = ["--config-file", str(ROOT / "pyproject.toml"), "--follow-imports", "silent", "--no-error-summary"]
+    said, trouble, code = mypy.run([*options, "--hide-error-context", str(folder / "asked.py")])
+    assert code < 2 and not trouble, said + trouble
+    found = []
+    for complaint in said.splitlines():
+        _, number, text = complaint.split(":", 2)
+        module, line = lines[int(number) - 1]
+        found.append((module, f"{line.rpartition('.')[2]}: {text.strip()}"))
+    return found
+
+
+@cache
+def of_all_members(folder: Path) -> list[tuple[str, str]]:
+    """Of all at once: one by one they would take a minute."""
+    return complaints([(room, registry.member(room, name).__name__) for room, name in MEMBERS], folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("contracts")
+
+
+@pytest.mark.parametrize(("room", "name"), MEMBERS, ids=lambda part: part)
+def test_a_member_keeps_its_rooms_contract(room: str, name: str, folder: Path) -> None:
+    module = registry.member(room, name).__name__
+    assert [text for of, text in of_all_members(folder) if of == module] == []
+
+
+# A member's line, what stands there instead, and the word of the contract that mypy then complains of.
+BROKEN = [
+    ("frameworks", "ddp", 'PACKAGE = "torch"', "", "PACKAGE"),
+    ("frameworks", "ddp", 'DISTRIBUTION = "torch"', "DISTRIBUTION = 2", "DISTRIBUTION"),
+    ("frameworks", "ddp", "def refuses(spec: RunSpec)", "def refuses(run: RunSpec, why: str)", "refuses"),
+    ("frameworks", "ddp", "def start(device: str) -> None", "def start(device: str) -> bool", "start"),
+    ("frameworks", "ddp", "spec: RunSpec, clock: Clock) -> None", "spec: RunSpec) -> None", "Engine"),
+    ("frameworks", "deepspeed", "def state_bytes(self)", "def bytes_of_state(self)", "Engine"),
+    ("loaders", "native", "LEARNS = True", "", "LEARNS"),
+    ("loaders", "synthetic", "FORMS: tuple[str, ...] = ()", "FORMS: list[str] = []", "FORMS"),
+    ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
+]
+
+
+def test_a_member_that_breaks_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MYPYPATH", str(tmp_path))
+    for number, (room, name, line, instead, _) in enumerate(BROKEN):
+        source = registry.path(room, name).read_text()
+        assert source.count(line) == 1, (name, line)
+        (tmp_path / f"broken{number}.py").write_text(source.replace(line, instead))
+    asked = [(broken[0], f"broken{number}") for number, broken in enumerate(BROKEN)]
+    found = [(module, text.split(":")[0]) for module, text in complaints(asked, tmp_path)]
+    assert list(dict.fromkeys(found)) == [(f"broken{number}", broken[-1]) for number, broken in enumerate(BROKEN)]
