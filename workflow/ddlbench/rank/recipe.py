@@ -90,7 +90,8 @@ def set_precision(spec: RunSpec) -> None:
     tf32 = spec.recipe.precision == "tf32"
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
-    for switch in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+    backends: Any = torch.backends  # its types lack these switches
+    for switch in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
         switch.fp32_precision = "tf32" if tf32 else "ieee"
 
 
