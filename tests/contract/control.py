@@ -12,7 +12,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from ddlbench.loaders._share import MEAN, STD, shuffled
-from ddlbench.rank import models, recipe
+from ddlbench.rank import models
+from ddlbench.schedule import learning_rate
 from ddlbench.spec import RunSpec
 from PIL import Image
 
@@ -48,7 +49,7 @@ def train(spec: RunSpec, raw: Path) -> Control:
     for epoch in range(spec.epochs):
         batches = torch.tensor(shuffled(len(y), spec.seed, epoch)).split(spec.global_batch)
         for step, batch in enumerate(batches):
-            optimizer.param_groups[0]["lr"] = recipe.learning_rate(spec, epoch + step / len(batches))
+            optimizer.param_groups[0]["lr"] = learning_rate(spec, epoch + step / len(batches))
             loss = F.cross_entropy(model(x[batch]), y[batch], label_smoothing=r.label_smoothing)
             optimizer.zero_grad()
             loss.backward()

@@ -18,9 +18,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from ddlbench import registry
-from ddlbench.rank import models, place
+from ddlbench.rank import models, optimizers, place
 from ddlbench.rank.clock import Clock
-from ddlbench.rank.recipe import build_optimizer
 from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
 from torch import nn
@@ -182,7 +181,7 @@ def model_of(name: str) -> nn.Module:
 
 def optimizer_of(spec: RunSpec, model: nn.Module) -> torch.optim.Optimizer:
     """The recipe's, with norm and bias in a group of their own."""
-    return build_optimizer(spec, model)
+    return optimizers.build(spec.recipe, model)
 
 
 def batch_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:

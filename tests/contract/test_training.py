@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from ddlbench.rank.recipe import learning_rate
+from ddlbench.schedule import learning_rate
 
 from tests.contract.launches import FRAMEWORKS, IMAGES
 

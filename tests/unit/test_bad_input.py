@@ -399,7 +399,16 @@ def test_norms_of_layers_need_layers(files: Files, optimizer: str) -> None:
     assert message.startswith(f'{files.path["study"]}: runs.scaling.frameworks: "zero" is not allowed; ')
     assert f"zero_stage: 1 lays layers end to end, and {optimizer} needs each" in message
     files.spoil("study", "zero_stage: 1", "zero_stage: 0")
+    files.spoil("recipe", f"optimizer: {optimizer}", f"optimizer: {optimizer}\nlr_scaling: none")
     files.load()
+
+
+def test_warmup_does_not_fall(files: Files) -> None:
+    files.spoil("study", "recipe: demo", "recipe: mine")
+    message = files.complaint()
+    assert message.startswith(f'{files.path["study"]}: runs.scaling.schedules: "cosine" is not allowed; ')
+    assert "warm-up would fall from 0.1 to 0.025, the rate of recipe mine at 64 images a step" in message
+    assert "allowed: a warmup_lr of at most 0.025" in message
 
 
 def test_dali_gpu_needs_a_gpu(files: Files) -> None:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from ddlbench.rank import models, optimizers
 from ddlbench.settings.study import load_recipe
-from ddlbench.spec import Recipe, needs_whole_layers
+from ddlbench.spec import needs_whole_layers
 from torch import nn
 from torch.multiprocessing import start_processes
 
@@ -27,15 +27,11 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
 
 
-def build(recipe: Recipe, model: nn.Module) -> torch.optim.Optimizer:
-    return optimizers.build(recipe, optimizers.groups(recipe, model))
-
-
 def one(value: list[float], gradients: list[list[float]], rates: list[float], **recipe: Any) -> list[float]:
     """A weight matrix of one row after some steps."""
     model = nn.Linear(len(value), 1, bias=False).double()
     model.weight.data[:] = torch.tensor([value])
-    optimizer = build(replace(RECIPE, **recipe), model)
+    optimizer = optimizers.build(replace(RECIPE, **recipe), model)
     for gradient, rate in zip(gradients, rates, strict=True):
         model.weight.grad = torch.tensor([gradient], dtype=torch.float64)
         for group in optimizer.param_groups:
@@ -114,7 +110,7 @@ def test_lars_is_timms_where_the_rate_is_constant(nesterov: bool, everywhere: bo
     for group in groups:
         group["always_adapt"] = group["adapt"]
     pairs = (
-        (ours, build(recipe, ours)),
+        (ours, optimizers.build(recipe, ours)),
         (theirs, Lars(groups, lr=0.1, momentum=0.9, nesterov=nesterov, trust_coeff=0.001, eps=0.0)),
     )
     start = [p.clone() for p in ours.parameters()]
@@ -156,7 +152,7 @@ def test_layers_that_do_not_decay_are_not_adapted_and_all_others_are(name: str) 
             p.data *= scale
             p.grad = torch.ones_like(p)
         before = [p.clone() for p in model.parameters()]
-        build(recipe, model).step()
+        optimizers.build(recipe, model).step()
         moved[scale] = [(a - b).norm().item() for a, b in zip(model.parameters(), before, strict=True)]
     for weight in (0, 2):
         assert moved[100.0][weight] == pytest.approx(100 * moved[1.0][weight], rel=1e-3)
@@ -168,7 +164,7 @@ def test_layers_that_do_not_decay_are_not_adapted_and_all_others_are(name: str) 
 def test_state_goes_into_a_checkpoint_and_back(name: str, tmp_path: Path) -> None:
     recipe = replace(RECIPE, optimizer=name, decay_norm_and_bias=False)
     model = net()
-    optimizer = build(recipe, model)
+    optimizer = optimizers.build(recipe, model)
 
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         optimizer.zero_grad()
@@ -178,7 +174,7 @@ def test_state_goes_into_a_checkpoint_and_back(name: str, tmp_path: Path) -> Non
     step(model, optimizer)
     torch.save([model.state_dict(), optimizer.state_dict()], tmp_path / "state.pt")
     again = net()
-    other = build(recipe, again)
+    other = optimizers.build(recipe, again)
     weights, state = torch.load(tmp_path / "state.pt", weights_only=True)
     again.load_state_dict(weights)
     other.load_state_dict(state)
@@ -189,7 +185,7 @@ def test_state_goes_into_a_checkpoint_and_back(name: str, tmp_path: Path) -> Non
 
 def test_what_it_does_not_know() -> None:
     with pytest.raises(ValueError, match="no optimizer adam"):
-        build(replace(RECIPE, optimizer="adam"), net())
+        optimizers.build(replace(RECIPE, optimizer="adam"), net())
 
 
 def test_who_needs_whole_layers() -> None:
@@ -209,7 +205,7 @@ def _sharded(rank: int, port: int, folder: str) -> None:
         whole = net()
         sharded = copy.deepcopy(whole)
         fully_shard(sharded)
-        pairs = [(model, build(recipe, model)) for model in (whole, sharded)]
+        pairs = [(model, optimizers.build(recipe, model)) for model in (whole, sharded)]
         for _ in range(3):
             x = torch.randn(8, 5)
             for model, optimizer in pairs:

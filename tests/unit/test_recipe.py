@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from ddlbench.plan.runs import make_plan
-from ddlbench.rank.recipe import autocast, learning_rate, parameter_groups, peak_lr, scheduled_lr
+from ddlbench.rank.precision import autocast
+from ddlbench.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_recipe, load_study
@@ -114,9 +115,69 @@ def test_polynomial_of_a_run_that_is_only_measured_is_the_whole_runs() -> None:
         assert learning_rate(part, epoch) == learning_rate(whole, epoch)
 
 
-def test_a_run_that_is_all_warmup_has_no_fall() -> None:
-    spec = replace(polynomial(warmup_epochs=90.0, warmup_lr=0.0, lr_min=0.0), epochs=90)
-    assert learning_rate(spec, 45) == pytest.approx(learning_rate(spec, 90) / 2)
+@pytest.mark.parametrize("schedule", ["cosine", "polynomial"])
+@pytest.mark.parametrize("epochs", [1, 3, 5])
+def test_a_run_that_is_all_warmup_heads_for_the_peak(schedule: str, epochs: int) -> None:
+    """Its schedule would be over when warm-up ends: the rate fell from the base rate to lr_min."""
+    spec = replace(run(schedule), epochs=epochs)
+    assert [learning_rate(spec, t) for t in (0, 0.5, 1 - 1e-9)] == pytest.approx([0.025, 0.0325, 0.04])
+    assert learning_rate(spec, epochs - 1e-9) == pytest.approx(0.025 + 0.075 * epochs / 5)
+    assert warm_up_fault(spec) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "recipe", "says"),
+    [
+        (
+            {"schedule": "cosine", "epochs": 6},
+            {},
+            "fall from 0.025 to 0.00669873, where the schedule stands",
+        ),
+        ({"schedule": "exponential"}, {"gamma": 0.5}, "fall from 0.025 to 0.003125"),
+        ({"schedule": "step"}, {"step_epochs": (3.0,)}, "fall from 0.025 to 0.01"),
+        ({"global_batch": 32}, {}, "fall from 0.025 to 0.0125, the rate of recipe aach2023 at 32 images a step"),
+        ({"global_batch": 32, "schedule": "polynomial"}, {"warmup_lr": 0.02}, "fall from 0.02 to 0.0125"),
+    ],
+)
+def test_warmup_that_would_fall_is_a_fault(changes: dict[str, Any], recipe: dict[str, Any], says: str) -> None:
+    spec = replace(run(), **changes, recipe=replace(RECIPE, **recipe))
+    reason = warm_up_fault(spec)
+    assert reason is not None
+    assert says in reason
+    assert learning_rate(spec, 4.9) < learning_rate(spec, 0)
+    allowed = float(reason.split("warmup_lr of at most ")[1].split(",")[0])
+    assert warm_up_fault(replace(spec, recipe=replace(spec.recipe, warmup_lr=0.999 * allowed))) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "recipe"),
+    [
+        ({}, {}),
+        ({"schedule": "cosine", "epochs": 12}, {}),
+        # The base rate is the peak: the demo's runs at 32 images a step.
+        ({"schedule": "exponential", "global_batch": 64}, {"gamma": 0.8}),
+        ({"global_batch": 32}, {"warmup_epochs": 0.0}),
+    ],
+)
+def test_warmup_that_is_none(changes: dict[str, Any], recipe: dict[str, Any]) -> None:
+    assert warm_up_fault(replace(run(), **changes, recipe=replace(RECIPE, **recipe))) is None
+
+
+@pytest.mark.parametrize(
+    ("study", "machine"),
+    [
+        ("demo", "local"),
+        ("aach2023", "juwels-booster"),
+        ("mlperf-lars", "juwels-booster"),
+        ("liang2023", "slurm"),
+        ("frameworks", "local"),
+        ("one-gpu", "slurm"),
+    ],
+)
+def test_warmup_of_our_studies_ends_where_the_schedule_stands(study: str, machine: str) -> None:
+    """That was so for every run once: what is defined for runs that are all warm-up changes none of these."""
+    for job in make_plan(load_study(study), load_machine(machine)).jobs.values():
+        assert warm_up(job.spec)[1] == scheduled_lr(job.spec, job.spec.recipe.warmup_epochs), job.spec.id
 
 
 def test_warmup_from_zero() -> None:
@@ -241,7 +302,7 @@ import sys, warnings
 warnings.simplefilter("error")
 from dataclasses import replace
 import torch
-from ddlbench.rank.recipe import set_precision
+from ddlbench.rank.precision import set_precision
 from tests.unit.test_recipe import RECIPE, run
 for precision in sys.argv[1:]:
     set_precision(replace(run(), recipe=replace(RECIPE, precision=precision)))
@@ -260,12 +321,3 @@ def test_all_of_pytorchs_switches_say_the_same() -> None:
     exact, tensor = "ieee False", "tf32 True"
     expected = {"fp32": exact, "tf32": tensor, "bf16": exact, "fp16": exact}
     assert done.stdout.splitlines() == [f"{name} {expected[name]}" for name in formats]
-
-
-def test_groups_for_frameworks_with_optimisers_of_their_own() -> None:
-    import torch
-
-    recipe = replace(RECIPE, decay_norm_and_bias=False)
-    weight, bias = parameter_groups(replace(run(), recipe=recipe), torch.nn.Linear(3, 2))
-    assert [p.shape for g in (weight, bias) for p in g["params"]] == [(2, 3), (2,)]
-    assert (weight["weight_decay"], bias["weight_decay"]) == (1e-4, 0.0)

@@ -12,6 +12,7 @@ ROOMS = (
     "files",
     "registry",
     "spec",
+    "schedule",
     "record",
     "layout",
     "notes",

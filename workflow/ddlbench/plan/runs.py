@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ddlbench import layout, registry
 from ddlbench.plan import launch
+from ddlbench.schedule import warm_up_fault
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
@@ -166,6 +167,9 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
         reason = registry.member("frameworks", spec.adapter).refuses(spec)
         if reason:
             raise complain(study.path, f"runs.{block.name}.frameworks", framework.name, reason)
+        reason = warm_up_fault(spec)
+        if reason:
+            raise complain(study.path, f"runs.{block.name}.schedules", schedule, reason)
         yield spec
 
 

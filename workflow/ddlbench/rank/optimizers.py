@@ -1,4 +1,4 @@
-"""Optimisers by the recipe's name, and which parameters decay. Called through `recipe.py`; tested against the papers.
+"""Optimisers by the recipe's name, and which parameters decay; tested against their papers.
 
 SGD and AdamW are PyTorch's, LAMB is timm's, set to what its paper says. LARS is our own: timm's, like PyTorch's SGD,
 keeps the learning rate out of the momentum, while the paper and MLPerf, whose rates we use, put it in.
@@ -34,11 +34,12 @@ def groups(recipe: Recipe, model: torch.nn.Module) -> list[dict[str, Any]]:
     return [part for part in parts if part["params"]]
 
 
-def build(recipe: Recipe, parameters: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    """The optimiser over groups of parameters; its rate is `base_lr` until somebody sets it.
+def build(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The recipe's optimiser over a model's parameters; its rate is `base_lr` until the loop sets it before each step.
 
     Raises ValueError on a name that it does not know.
     """
+    parameters = groups(recipe, model)
     lr = recipe.base_lr
     # PyTorch's default on CPUs is an operation at a time, a parameter at a time. `fused` is one pass over all of them;
     # `foreach` an operation at a time over all, which gives the last bit the same however parameters are cut up

@@ -16,6 +16,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from math import fsum
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,12 @@ import torch.nn.functional as F
 
 from ddlbench import notes, registry
 from ddlbench.data.manifest import Manifest
-from ddlbench.rank import checkpoint, guard, models, place, profiler, recipe, sync_norm
+from ddlbench.rank import checkpoint, guard, models, optimizers, place, precision, profiler, sync_norm
 from ddlbench.rank.clock import Clock
 from ddlbench.rank.measure import Meter, merge
 from ddlbench.rank.steps import Step, rows
 from ddlbench.record import RankLog, drop_steps
+from ddlbench.schedule import learning_rate
 from ddlbench.spec import RunSpec, steps_per_epoch
 
 UNDER_NSYS = "DDLBENCH_UNDER_NSYS"
@@ -81,8 +83,9 @@ class Training:
         notes.keep_beating(folder, self.rank)
         self.framework.start(spec.device)
         self.watch = guard.Guard(self.framework.average, self.device, job["checkpoint_minutes"])
-        recipe.set_precision(spec)
-        self.model = recipe.build_model(spec, classes)
+        precision.set_precision(spec)
+        torch.manual_seed(spec.seed)  # the same model on every rank
+        self.model = models.build(spec.model, classes, spec.recipe.image_size)
         if self.rank == 0 and not found:
             self.log.event("ddlbench_flops_per_image", models.flops_per_image(self.model, spec.recipe.image_size))
         self.model.to(self.device)
@@ -92,7 +95,7 @@ class Training:
         prepare(self.model, spec)
         torch.manual_seed(spec.seed * 100_003 + self.rank)  # from here on, ranks draw different numbers
         self.clock = Clock(spec.device, at["elapsed_s"])
-        self.engine = self.framework.Engine(self.model, self.make_optimizer, spec, self.clock)
+        self.engine = self.framework.Engine(self.model, partial(optimizers.build, spec.recipe), spec, self.clock)
         size = spec.recipe.image_size
         # What a rank computes when no image of a step is left for it: then it weighs nothing.
         self.spare = (torch.zeros(1, 3, size, size), torch.zeros(1, dtype=torch.int64))
@@ -113,10 +116,6 @@ class Training:
         self.meter = Meter(spec.device, self.who.local_rank)
         self.meter.start()
         self.profiled_step = profiler.start(spec, self.rank, folder, self.steps, self.first_step)
-
-    def make_optimizer(self, model: torch.nn.Module) -> torch.optim.Optimizer:
-        """The recipe's, over a model's parameters as the framework has laid them out."""
-        return recipe.build_optimizer(self.spec, model)
 
     def run(self) -> None:
         """Train and validate every epoch. Raises LossError if a loss is not finite, Stopped after a checkpoint that a
@@ -173,7 +172,7 @@ class Training:
     def step(self, epoch: int, step: int, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
         """One step on this rank's share of it."""
         spec, engine, clock = self.spec, self.engine, self.clock
-        lr = recipe.learning_rate(spec, epoch + step / self.steps)
+        lr = learning_rate(spec, epoch + step / self.steps)
         for group in engine.optimizer.param_groups:
             group["lr"] = lr
         # The mean over the whole step's images, also when the last batch is small or uneven over ranks.
@@ -275,7 +274,7 @@ def prepare(model: torch.nn.Module, spec: RunSpec) -> None:
 
     def precisely(images: torch.Tensor) -> torch.Tensor:
         # Within the model, so that it holds under every framework; scores are fp32 for the loss.
-        with recipe.autocast(spec):
+        with precision.autocast(spec):
             return forward(images.contiguous(memory_format=layout)).float()
 
     model.forward = precisely
