@@ -6,7 +6,10 @@ BIN := $(VENV)/bin
 STUDY := demo
 PYTHON ?= python3.11
 
-.PHONY: demo test lint install tensorflow clean
+# Tests at once: many wait for SLURM or for a rank that is silent, so one more than there are cores.
+AT_ONCE := $(shell echo $$(($$(nproc) + 1)))
+
+.PHONY: demo test test-all lint install tensorflow clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --profile profiles/local --config study=$(STUDY)
@@ -16,7 +19,11 @@ demo: $(VENV)/.installed
 	@echo "report:  $(CURDIR)/results/$(STUDY)/report.html"
 
 test: lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(AT_ONCE) --dist loadgroup
+
+test-all: lint
+	@echo "the slow tests too: the whole demo, time limits of SLURM, 200 jobs at once and more"
+	@DDLBENCH_SLOW=1 $(BIN)/python -m pytest -n $(AT_ONCE) --dist loadgroup --durations=20
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

@@ -1,12 +1,24 @@
-"""What all tiers share: the project's root, and a copy of it to play with."""
+"""What all tiers share: which tests run and where, folders made once, and copies of the project to play with.
 
+`make test` shares the tests out to several processes (pytest-xdist). What is costly and used by many tests is made by
+one of these processes, for all of them: `once`.
+"""
+
+import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
+SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
+TIERS = ["unit", "contract", "workflow", "slurm", "gpu"]
+# Processes that tests start import this tree's package too, wherever ddlbench was installed from.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
+Once = Callable[[str, Callable[[Path], object]], Path]
 
 
 def copy_project(target: Path) -> Path:
@@ -27,7 +39,38 @@ def project(tmp_path: Path) -> Path:
     return copy_project(tmp_path / "project")
 
 
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """`once(name, make)`: the folder that `make(folder)` filled, once for all processes that run these tests."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once"
+    shared.mkdir(exist_ok=True)
+
+    def made(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with FileLock(shared / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return made
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Quick tiers first."""
-    order = ["unit", "contract", "workflow", "slurm", "gpu"]
-    items.sort(key=lambda item: order.index(Path(item.fspath).relative_to(ROOT / "tests").parts[0]))
+    """Slow tests run with DDLBENCH_SLOW=1 only. The cluster is one: so is the process that runs its tests.
+
+    Quick tiers come first, so that one sees soon what is wrong; where several processes share the tests the long ones
+    come first, so that all end together.
+    """
+    shared = "PYTEST_XDIST_WORKER" in os.environ
+    tier = {item: item.path.relative_to(ROOT / "tests").parts[0] for item in items}
+    items.sort(key=lambda item: TIERS.index(tier[item]), reverse=shared)
+    for item in items:
+        if not SLOW and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: make test-all, or DDLBENCH_SLOW=1"))
+        if shared and tier[item] == "slurm":
+            item.add_marker(pytest.mark.xdist_group("slurm"))

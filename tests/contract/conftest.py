@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from functools import cache
 from itertools import islice
@@ -11,33 +12,40 @@ import pytest
 from ddlbench.data.source import Place
 from ddlbench.datasets import mnist5k
 
+from tests.conftest import Once
 from tests.contract import control, launches
 from tests.sources import Sample, prepare_both
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Sample]]:
+def digits(once: Once) -> dict[str, list[Sample]]:
     """All of mnist5k; a stride of it keeps the classes balanced."""
-    source = mnist5k.open_source(Place(None, tmp_path_factory.mktemp("cache")))
+    source = mnist5k.open_source(Place(None, once("cache", lambda folder: None)))
     entries = {split: source.entries(split) for split in ("train", "val")}
     return {split: [Sample(e.filename, e.label, *source.read(e)) for e in of] for split, of in entries.items()}
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory, digits: dict[str, list[Sample]]) -> Path:
+def data(once: Once, digits: dict[str, list[Sample]]) -> Path:
     """A few hundred digits in both forms."""
     few = {s: list(islice(digits[s], 0, None, len(digits[s]) // n))[:n] for s, n in launches.IMAGES.items()}
-    return prepare_both(tmp_path_factory.mktemp("data"), few, mnist5k.CLASSES)
+    return once("data", lambda folder: prepare_both(folder, few, mnist5k.CLASSES))
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Callable[[str, str, int], launches.Outcome]:
+def run(once: Once, data: Path) -> Callable[[str, str, int], launches.Outcome]:
     """`run(case, framework, workers)`: what that run left when it ended well; launched once."""
 
     @cache
     def launched(case: str, framework: str, workers: int) -> launches.Outcome:
         spec = launches.spec_of(case, framework, workers)
-        return launches.execute(spec, tmp_path_factory.mktemp("runs") / spec.id, data)
+
+        def launch(folder: Path) -> None:
+            outcome = launches.execute(spec, folder / spec.id, data)
+            (folder / "outcome").write_bytes(pickle.dumps(outcome))
+
+        outcome: launches.Outcome = pickle.loads((once(f"run-{case}-{spec.id}", launch) / "outcome").read_bytes())
+        return outcome
 
     def checked(case: str, framework: str, workers: int) -> launches.Outcome:
         launches.need(launches.spec_of(case, framework, workers))

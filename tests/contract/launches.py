@@ -70,6 +70,16 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+def on_two(*values: Any) -> list[Any]:
+    """Parameters (framework, *values) of a test: two frameworks, and the others as slow tests.
+
+    For tests of code that all frameworks share. One of the two is started by torchrun, one has a launcher of its own;
+    what differs between frameworks, the states that they save, test_frameworks.py resumes for each.
+    """
+    two = ("deepspeed", "horovod")
+    return [pytest.param(f, *values, marks=() if f in two else pytest.mark.slow) for f in FRAMEWORKS]
+
+
 def local_machine() -> Machine:
     """This machine with room for three workers, whatever its cores."""
     return replace(load_machine("local"), workers_per_node=3)

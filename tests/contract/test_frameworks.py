@@ -22,6 +22,7 @@ from ddlbench.frameworks._layer_dropping import decisions, keep_probability
 from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 
+from tests.conftest import Once
 from tests.contract import engine_probe as probe
 from tests.contract.engine_probe import CASES, FREEZE, HALF, LONG, MAIN, MORE, ONE_BIT, RANKS, SCALED, STEPS, Case
 
@@ -43,18 +44,15 @@ def _packages() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("engines")
+def folder(once: Once) -> Path:
+    return once("engines", lambda folder: None)
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path) -> Callable[..., Results]:
+def results(folder: Path, once: Once) -> Callable[..., Results]:
     """`results(case's name, phase)`: what each rank left."""
 
-    @cache
-    def launched(alike: tuple[str, str | None], phase: str) -> None:
-        if phase == "resumed":
-            launched(alike, "first")
+    def start(alike: tuple[str, str | None], phase: str) -> None:
         cases = {name: case for name, case in CASES.items() if case.launch == alike}
         program = ("python", "-m", "tests.contract.engine_probe", str(folder), phase, *cases)
         argv = launch.command(probe.spec_of(next(iter(cases.values()))), load_machine("local"), program)
@@ -65,6 +63,12 @@ def results(folder: Path) -> Callable[..., Results]:
             argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
         )
         assert done.returncode == 0, done.stdout[-20000:]  # of all ranks: the first to end is not the last to speak
+
+    @cache
+    def launched(alike: tuple[str, str | None], phase: str) -> None:
+        if phase == "resumed":
+            launched(alike, "first")
+        once("-".join(["engines", *filter(None, alike), phase]), lambda _: start(alike, phase))
 
     def read(name: str, phase: str = "first") -> Results:
         if CASES[name].options.get("controller") == "mpi" and not built_with_mpi():

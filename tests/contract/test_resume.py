@@ -13,7 +13,7 @@ import torch
 from ddlbench import notes
 
 from tests.contract import launches
-from tests.contract.launches import FRAMEWORKS
+from tests.contract.launches import on_two
 from tests.contract.test_failure import ENDS_WITHIN_S, assert_gone
 
 OFTEN = 1e-6  # minutes between checkpoints: at every agreement of the ranks
@@ -40,7 +40,7 @@ def wait_for(path, text: str, process) -> None:
 
 
 # The case batch-norm reads with DALI, whose place in the data is its own; once is enough.
-@pytest.mark.parametrize(("framework", "case"), [*((f, "demo") for f in FRAMEWORKS), ("ddp", "batch-norm")])
+@pytest.mark.parametrize(("framework", "case"), [*on_two("demo"), ("ddp", "batch-norm")])
 def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case):
     undisturbed = run(case, framework, 2)
     spec = undisturbed.spec
@@ -76,7 +76,7 @@ def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, r
     assert_as_undisturbed(again, undisturbed)
 
 
-@pytest.mark.parametrize(("framework", "number"), [*((f, signal.SIGUSR1) for f in FRAMEWORKS), ("ddp", signal.SIGTERM)])
+@pytest.mark.parametrize(("framework", "number"), [*on_two(signal.SIGUSR1), ("ddp", signal.SIGTERM)])
 def test_told_to_stop(tmp_path, data, run, framework, number):
     """SIGUSR1 is SLURM's warning before the time limit, SIGTERM Snakemake's and a preempted job's."""
     undisturbed = run("demo", framework, 2)

@@ -55,14 +55,6 @@ HASTE = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `slow` run with DDLBENCH_SLOW=1 only."""
-    if os.environ.get("DDLBENCH_SLOW") != "1":
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: set DDLBENCH_SLOW=1"))
-
-
 @dataclass(frozen=True)
 class Cluster:
     """The cluster; `name("up")`, `name("crash", "node2")` and so on are cluster.sh's words."""

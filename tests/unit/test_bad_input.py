@@ -225,6 +225,7 @@ COUNTS = [
     ("machine", "nodes: 1", "nodes: 2", "nodes: 2", "allowed: 1, because launcher is local", ""),
     ("machine", "1000", "0", "images_per_s.lenet: 0", "allowed: more than 0", ""),
     ("cluster", "nodes: 2", "nodes: 3", "nodes: 3", "allowed: at most 2", "partitions"),
+    ("recipe", "warmup_epochs: 1", "warmup_epochs: -1", "warmup_epochs: -1", "allowed: at least 0", ""),
     ("recipe", "0.1", "0", "base_lr: 0", "allowed: more than 0", ""),
     ("recipe", "0.1", ".inf", "base_lr: Infinity", "allowed: a number", ""),
     ("recipe", "0.1", ".nan", "base_lr: NaN", "allowed: a number", ""),
