@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 import pytest
 from ddlbench import registry
 from ddlbench import spec as spec_module
-from ddlbench.plan import launch, runs
+from ddlbench.plan import launch
 from ddlbench.plan.runs import Job, Plan, guess_minutes, make_plan, missing_packages
 from ddlbench.settings.machine import Machine, Partition, load_machine
 from ddlbench.settings.study import load_study
@@ -359,7 +359,7 @@ def test_memory_is_asked_for_a_node_or_not_at_all(paper: Plan) -> None:
 
 def absent(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
     """Make `plan` believe that these packages are not installed, and all others are."""
-    monkeypatch.setattr(runs, "find_spec", lambda name: None if name in packages else object())
+    monkeypatch.setattr(registry, "find_spec", lambda name: None if name in packages else object())
 
 
 def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,19 @@ def option_defaults(adapter: str) -> dict[str, Any]:
     return {name: rule["default"] for name, rule in options(adapter).items()}
 
 
+def family(loader: str) -> str:
+    """What published numbers call a loader: `dali` for both of DALI's. A name that is no member's is its own family."""
+    return str(member("loaders", loader).FAMILY) if loader in members("loaders") else loader
+
+
+def importable(package: str) -> bool:
+    """Whether this Python has the package, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
 def docstring(room: str, name: str) -> str:
     """The member's module docstring, read without importing it (a figure's caption, for one)."""
     return ast.get_docstring(ast.parse(path(room, name).read_text(encoding="utf-8"))) or ""

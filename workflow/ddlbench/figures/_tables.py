@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench import registry
+
 
 @dataclass(frozen=True)
 class Tables:
@@ -67,7 +69,8 @@ def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequen
 def references(options: Options, quantity: str, shown: pd.DataFrame) -> pd.DataFrame:
     """Published numbers of a quantity for what `shown` shows: rows of runs, whose columns must fit.
 
-    In the reference `any` and nothing fit everything, `dali` fits both DALI loaders, `step|cosine` either schedule.
+    In the reference `any` and nothing fit everything, a loader's family (`dali`) fits all of its members, `step|cosine`
+    fits either schedule.
     Adds `name`, the source as authors and year, and `note`, which of several shown members a number is of.
     """
     if options.reference is None:
@@ -78,8 +81,8 @@ def references(options: Options, quantity: str, shown: pd.DataFrame) -> pd.DataF
         if column not in shown:
             continue
         values = {"", "any", *shown[column]}
-        if shown[column].str.startswith("dali-").any():
-            values.add("dali")
+        if column == "loader":
+            values |= set(map(registry.family, shown[column]))
         fits = table[column].map(lambda names, values=values: not values.isdisjoint(names.split("|")))
         table = table[fits.astype(bool)]
         if shown[column].nunique() > 1:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddlbench import registry
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -46,12 +48,12 @@ def draw(tables: Tables, options: Options) -> Figure:
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:
     """Rows of `config/references/aach2023-kernels.csv` for the models and loaders that are shown, in our columns.
 
-    `dali` there is put beside each DALI loader. The framework's name is the source: authors and year.
+    A family there (`dali`) is put beside each of its loaders. The framework's name is the source: authors and year.
     """
     if reference is None or not set(PUBLISHED) <= set(reference):
         return shown[:0]
     pairs = shown[["model", "loader"]].drop_duplicates()
-    pairs = pairs.assign(theirs=pairs["loader"].str.replace(r"^dali-.*", "dali", regex=True))
+    pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
     found = pairs.merge(reference.rename(columns={"loader": "theirs"} | PUBLISHED), on=["model", "theirs"])
     found["framework"] = found["source"].str.split(",").str[0]
     return found.assign(published=True).drop(columns=["theirs", "source"])

@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import fmean, geometric_mean, median
 from typing import Any
 
+from ddlbench import registry
 from ddlbench.analysis.resources import resources
 from ddlbench.record import MLLOG, Event, events
 from ddlbench.settings.config import CONFIG
@@ -263,8 +264,13 @@ class Estimator:
     def _typical(self, spec: RunSpec) -> float:
         """What a doubling leaves: the geometric mean of the published numbers that are nearest to the run."""
         chosen = list(self.published)
-        for name, given in (("loader", spec.loader), ("framework", spec.adapter), ("model", spec.model)):
-            fits = [p for p in chosen if _covers(getattr(p, name), given)]
+        called = {
+            "loader": {spec.loader, registry.family(spec.loader)},
+            "framework": {spec.adapter},
+            "model": {spec.model},
+        }
+        for column, names in called.items():
+            fits = [p for p in chosen if getattr(p, column) in {"", "any", *names}]
             chosen = fits or chosen
         return geometric_mean(p.left for p in chosen) if chosen else 1.0
 
@@ -274,8 +280,3 @@ def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
     if limit_minutes is None:
         return Estimate(None, None, None, nothing)
     return Estimate(0.0, 60.0 * limit_minutes, 60.0 * limit_minutes, f"{nothing}; the queue's limit")
-
-
-def _covers(published: str, given: str) -> bool:
-    """Whether a reference's name means this member: `dali` is both of its loaders, `any` and nothing are all."""
-    return published in ("", "any", given) or given.startswith(f"{published}-")

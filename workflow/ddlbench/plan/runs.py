@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -227,19 +226,12 @@ def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
     lines = []
     for room, name in sorted(members):
         needs = registry.member(room, name)
-        if needs.PACKAGE is not None and not _importable(needs.PACKAGE):
+        if needs.PACKAGE is not None and not registry.importable(needs.PACKAGE):
             lines.append(
                 f"{room[:-1]} {name} is not installed (no Python package {needs.PACKAGE}); "
                 f"install it with: {needs.INSTALL}"
             )
     return lines
-
-
-def _importable(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
 
 
 def check_installed(plan: Plan, results: Path) -> None:

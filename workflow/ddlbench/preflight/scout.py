@@ -20,11 +20,10 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ddlbench import notes
+from ddlbench import notes, registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.rank import place
 from ddlbench.settings import environment_modules
@@ -44,7 +43,7 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in promised["versions"]},
-        "lacks": [package for package in promised["packages"] if not _importable(package)],
+        "lacks": [package for package in promised["packages"] if not registry.importable(package)],
         "modules": {
             name: os.environ.get(name, "") for name in (environment_modules.LOADED, environment_modules.OTHER_NAMES)
         },
@@ -241,13 +240,6 @@ def _version(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
-
-
-def _importable(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ModuleNotFoundError:  # a parent package is missing
-        return False
 
 
 def _free(data: Path) -> dict[str, int]:
