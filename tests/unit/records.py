@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 from ddlbench.analysis.collect import collect
-from ddlbench.record import RankLog, join_steps
+from ddlbench.files import sha256
+from ddlbench.record import MLLOG, STEPS, RankLog, join_steps
 from ddlbench.spec import RunSpec
 
 from tests.specs import run_spec
@@ -56,11 +57,13 @@ def write_record(
     ranks: Sequence[dict[str, Any]] = RANKS,
     **events: Any,
 ) -> Path:
-    """A record as a run leaves it: top-1 is 0.5, then 0.25; without a status it has no end and no steps.
+    """A record as a run leaves it, in a folder of its id within `folder`, which is returned.
 
-    Validations take 1.5 s. `events` are more lines of the log, `ddlbench_` added to their names.
+    Top-1 is 0.5, then 0.25; without a status it has no end and no steps. Validations take 1.5 s. `events` are more
+    lines of the log, `ddlbench_` added to their names.
     """
-    folder.mkdir()
+    folder = folder / spec.id
+    folder.mkdir(parents=True)
     logs = [RankLog(folder, rank) for rank in range(spec.workers)]
     facts = FACTS | {"versions": {"torch": "2.0", "horovod": None}}
     logs[0].settings(spec, facts, images, 4)
@@ -77,7 +80,7 @@ def write_record(
     events = {"skipped_steps": 0, "flops_per_image": FLOPS, "ranks": list(ranks[: spec.workers])} | events
     for key, value in events.items():
         logs[0].event(f"ddlbench_{key}", value)
-    steps = IMAGES // spec.global_batch
+    steps = images // spec.global_batch
     for rank, log in enumerate(logs):
         for step in range(spec.epochs * steps):
             parts = (SLOW if step < steps else FAST)[rank]
@@ -86,7 +89,23 @@ def write_record(
             log.rows.append(row)
         log.write_steps()
     join_steps(folder, spec.workers)
+    logs[0].event("ddlbench_steps_sha256", sha256(folder / STEPS))
     return folder
+
+
+def replace_steps(folder: Path, steps: pd.DataFrame) -> None:
+    """Give a record other steps, and the log their SHA-256, as if the run had been so."""
+    before = sha256(folder / STEPS)
+    steps.to_parquet(folder / STEPS)
+    edit_log(folder, before, sha256(folder / STEPS))
+
+
+def edit_log(folder: Path, before: str, after: str) -> None:
+    """Change the text of a record's log."""
+    log = folder / MLLOG
+    text = log.read_text()
+    assert before in text, before
+    log.write_text(text.replace(before, after))
 
 
 def tables(path: Path, *records: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -10,6 +10,7 @@ from ddlbench import registry
 # From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
 ROOMS = (
     "files",
+    "columns",
     "registry",
     "spec",
     "schedule",
@@ -23,9 +24,9 @@ ROOMS = (
     "prepare",
     "loaders",
     "frameworks",
+    "rank",
     "analysis",
     "plan",
-    "rank",
     "run",
     "preflight",
     "figures",

@@ -1,4 +1,4 @@
-"""The record of a run: `run.mllog` (MLPerf log lines) and `steps.parquet` (a row a step and rank).
+"""The record of a run: `run.mllog` (MLPerf log lines) and `steps.parquet` (one row per step and rank).
 
 Ranks write through `RankLog`; `ddlbench.run` joins what they wrote; `analysis/collect.py` reads it. `read_log` also
 reads the logs that MLCommons publishes.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -170,3 +170,10 @@ def events(lines: Iterable[str]) -> Iterator[Event]:
         except json.JSONDecodeError:  # a line cut off when its writer was killed
             continue
         yield Event(data["key"], data.get("value"), data.get("metadata") or {}, data["time_ms"] / 1e3)
+
+
+def train_s(last: Mapping[str, Event]) -> float:
+    """How long a run trained, with validation, without interruptions [s]. `last`: the last event of each key."""
+    if "ddlbench_elapsed_s" in last:
+        return float(last["ddlbench_elapsed_s"].value)
+    return last["run_stop"].time_s - last["run_start"].time_s

@@ -7,10 +7,8 @@ rule collect:
     input:
         # One job makes both files of a record; the target `all` lists the logs.
         [layout.run_steps(run) for run in PLAN.jobs],
-        code=[
-            registry.source("analysis", name)
-            for name in ("collect", "failures", "kernels", "resources", "scaling", "times")
-        ],
+        code=[registry.source("analysis", name) for name in registry.members("analysis")],
+        measures=registry.source("rank", "measure"),
     output:
         multiext(layout.table("{study}", "runs"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "epochs"), ".parquet", ".csv"),
@@ -18,6 +16,7 @@ rule collect:
         multiext(layout.table("{study}", "kernels"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "not_measured"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "failures"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "refused"), ".parquet", ".csv"),
         layout.table("{study}", "learning_rates") + ".parquet",
     log:
         layout.study_log("{study}", "collect"),
@@ -43,9 +42,17 @@ rule failures:
         "../scripts/failures.py"
 
 
-onerror:
-    from ddlbench.analysis import failures
+# Records that cannot be true do not stop the others' tables; but nobody should miss them.
+onsuccess:
+    from ddlbench.analysis import refusals
 
+    print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
+
+
+onerror:
+    from ddlbench.analysis import failures, refusals
+
+    print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
     failed = failures.failures([Path(layout.run(run)) for run in PLAN.jobs])
     print("", *promise.errors(Path(PREFLIGHT)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)

@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 from ddlbench import layout
+from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 
+terminal = sys.stderr
 with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
     folders = [Path(layout.run(run)) for run in snakemake.params.runs]
-    collect(folders, Path(snakemake.output[0]).parent, snakemake.params.peaks)
+    refused = collect(folders, Path(snakemake.output[0]).parent, snakemake.params.peaks)
+    for out in (log, terminal):
+        print(*refusals.lines(refused), sep="\n", file=out, flush=True)

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import pandas as pd
 from ddlbench import layout
-from ddlbench.analysis import failures
-from ddlbench.analysis.collect import write
+from ddlbench.analysis import failures, refusals, tables
 
 rows = failures.failures([Path(layout.run(run)) for run in snakemake.params.runs])
-tables = Path(snakemake.params.tables)
-tables.mkdir(parents=True, exist_ok=True)
-write(pd.DataFrame(rows, columns=list(failures.COLUMNS)).astype("str"), tables / "failures")
-text = "\n".join([*failures.lines(rows), f"{len(rows)} failed runs: {tables}/failures.csv"])
+folder = Path(snakemake.params.tables)
+tables.write("failures", rows, folder)
+said = [*failures.lines(rows), f"{len(rows)} failed runs: {folder}/failures.csv"]
+# Records are checked when tables are made: this is what was refused then.
+text = "\n".join([*said, *refusals.lines(refusals.read(folder))])
 Path(snakemake.log[0]).write_text(text + "\n", encoding="utf-8")
 print(text, flush=True)

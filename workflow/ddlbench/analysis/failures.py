@@ -1,6 +1,6 @@
-"""Runs that failed: what each left says why. `snakemake failures` prints and writes this while other runs go on.
+"""Failed runs, and why each failed. `snakemake failures` prints and writes this while other runs go on.
 
-It needs no record and no other table, so that it can be asked at any time. `ddlbench.run` writes what it reads.
+It needs no record and no other table, so it works at any time. `ddlbench.run` writes what it reads.
 """
 
 from __future__ import annotations
@@ -11,18 +11,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ddlbench.columns import Column
 from ddlbench.record import MLLOG
 
 FAILED = "failed"  # a run's folder of what a failed attempt left
 REPORT = "failure.json"  # there: cause, rank, host, message, step, time, and slurm_job_id on a cluster
-COLUMNS = ("run", "when", "cause", "rank", "step", "host", "slurm_job_id", "message", "log")
+COLUMNS = (
+    Column("run", "str", "The run that failed."),
+    Column("when", "str", "When it failed, in UTC."),
+    Column("cause", "str", "What happened, in a few words that can be counted."),
+    Column("rank", "str", "The rank that failed first."),
+    Column("step", "str", "The step that this rank was in."),
+    Column("host", "str", "The computer of this rank."),
+    Column("slurm_job_id", "str", "The job in SLURM."),
+    Column("message", "str", "The error message."),
+    Column("log", "str", "The file with everything that the run printed."),
+)
+NAMES = tuple(column.name for column in COLUMNS)
 
 
 def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
-    """A row of COLUMNS for each run folder without a record where a failed run left something, by run id.
+    """One row (COLUMNS) per run folder that has no record but leftovers of a failed run, sorted by run id.
 
-    `when` is in UTC; `log` is what the run printed. What is not known is None: a run that was killed with the
-    supervisor leaves a folder without a report.
+    What is not known is None: a run that was killed together with its supervisor leaves no report.
     """
     rows = []
     for folder in sorted(folders):
@@ -33,7 +44,7 @@ def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
             report = json.loads((left / REPORT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             report = {}
-        row = dict.fromkeys(COLUMNS) | {name: report[name] for name in COLUMNS if name in report}
+        row = dict.fromkeys(NAMES) | {name: report[name] for name in NAMES if name in report}
         when = report.get("time", left.stat().st_mtime)
         if isinstance(when, int | float):
             when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
@@ -42,7 +53,7 @@ def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def lines(rows: list[dict[str, Any]], most: int | None = None) -> list[str]:
-    """For people: two lines a run, at most so many runs."""
+    """For people: two lines per run, for at most `most` runs."""
     said = []
     for row in rows[:most]:
         message = (row["message"] or row["cause"] or "it left no report").strip().splitlines()

@@ -1,5 +1,6 @@
-"""Kernels to shares: how much of a profiled run's kernel time is communication, input, computation, as in Table 2 of
-Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w.
+"""Shares of a profiled run's kernel time: communication, input, computation, other.
+
+Source: Table 2 of Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w.
 """
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ import re
 from typing import Any
 
 import pandas as pd
+
+from ddlbench.analysis.read import Record
+from ddlbench.columns import Column, Why
+from ddlbench.record import KERNELS
 
 CLASSES = ("communication", "input", "computation", "other")
 # The first class whose pattern is found in a kernel's name; none: other.
@@ -27,15 +32,22 @@ _PATTERNS = {
     r"|relu|gelu|dropout|attention|flash|fmha|multi_tensor|foreach|fft|nchw|nhwc|triton|adam|sgd"
     r"|^aten::|^autograd::|backward|at::native::",
 }
-SHARES = {
-    "run": "str",
-    "model": "str",
-    "framework": "str",
-    "loader": "str",
-    "workers": "int64",
-    "on": "str",
-    "kernel_s": "float64",
-} | {f"{name}_percent": "float64" for name in CLASSES}
+_MEANS = {
+    "communication": "Collectives of NCCL and Gloo, and what hands gradients to them and back.",
+    "input": "Loading, decoding and copies to the device.",
+    "computation": "Convolutions, matrix products and everything between them.",
+    "other": "Everything else: mostly what moves or makes memory without computing.",
+}
+COLUMNS = (
+    Column("run", "str", "The profiled run."),
+    Column("model", "str", "Its model."),
+    Column("framework", "str", "Its framework."),
+    Column("loader", "str", "Its loader."),
+    Column("workers", "int64", "Its number of workers."),
+    Column("on", "str", "Where the time was spent: `device`, or `cpu` where no device was used."),
+    Column("kernel_s", "float64", "Time of all kernels in the profiled steps; it is the 100 %.", "s"),
+    *(Column(f"{name}_percent", "float64", _MEANS[name], "%") for name in CLASSES),
+)
 
 
 def kind(name: str) -> str:
@@ -44,12 +56,11 @@ def kind(name: str) -> str:
 
 
 def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
-    """Percent of the kernel time that each class has, of one run's `kernels.parquet` (see `profiler.py`).
+    """Each class's share of the kernel time [%] in one run's `kernels.parquet` (see `rank/profiler.py`).
 
-    Kernels of the device count; where there are none (CPUs), the operators' own time, and the loader's spans, because
-    waiting for a loader has no operator. Kernels that ran at the same time all count with their whole time, as in the
-    paper, so communication behind computation has its share too. `kernel_s` is the time that is the 100 % [s], `on`
-    where it was spent. None if nothing was recorded.
+    Kernels of the device count. Where there are none (CPUs), the operators' own time counts instead, and the loader's
+    spans, because waiting for a loader has no operator. Kernels that ran at the same time all count with their whole
+    time, as in the paper, so communication behind computation has its share too. None if nothing was recorded.
     """
     kinds = kernels["name"].map(kind)
     where = "device" if (kernels["on"] == "device").any() else "cpu"
@@ -60,3 +71,15 @@ def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
     by_kind = kernels["self_s"].where(counted, 0.0).groupby(kinds).sum()
     percent = {f"{name}_percent": 100 * float(by_kind.get(name, 0.0)) / total for name in CLASSES}
     return {"on": where, "kernel_s": total} | percent
+
+
+def row(record: Record) -> dict[str, Any] | Why:
+    """A profiled run's row of table `kernels`, or the reason why it has none."""
+    spec = record.spec
+    measured = None if record.kernels is None else shares(record.kernels)
+    if measured is None:
+        return Why(f"the profiler left no {KERNELS}")
+    if spec.workers > 1 and measured["communication_percent"] == 0:
+        return Why(f"the profiler cannot see how framework {spec.framework} communicates here")
+    about = {"model": spec.model, "framework": spec.framework, "loader": spec.loader, "workers": spec.workers}
+    return {"run": spec.id} | about | measured

@@ -1,56 +1,52 @@
-"""What ranks said of memory, CPU, energy and network (`measure.py`) to columns of their run."""
+"""What ranks said of memory, CPU, energy and network (`rank/measure.py`), joined to columns of their run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Column -> how ranks make a run: the most that one rank had, the sum over ranks, or over nodes (ranks with local_rank
-# 0 measure for theirs), the mean over ranks. CPU time has another name there.
-OF_RANKS: dict[str, Callable[[list[Any]], Any]] = {
-    "peak_device_memory_bytes": max,
-    "peak_device_reserved_bytes": max,
-    "peak_resident_bytes": max,
-    "loader_resident_bytes": max,
-    "parameters_bytes": max,
-    "gradients_bytes": max,
-    "optimizer_bytes": max,
-    "cpu_cores": fmean,
-    "device_energy_j": sum,
-    "host_energy_j": sum,
-    "network_sent_bytes": sum,
-    "network_received_bytes": sum,
-}
-A_NODE = {"host_energy_j", "network_sent_bytes", "network_received_bytes"}
-NAMES = {"cpu_cores": "cpu_share"}
-# Runs beside it on the machine would be in these.
-WHOLE = ("cpu_cores", "device_energy_j", "host_energy_j", "network_sent_bytes", "network_received_bytes")
-UNKNOWN = "the record does not say it"
+from ddlbench.columns import OVER_RANKS, PROFILER, SHARING, UNKNOWN, Column, Values, Why
+from ddlbench.rank.measure import COLUMNS as MEASURED
+
+# What each rank's engine says of its model (`Engine.state_bytes`).
+STATE = (
+    Column("parameters_bytes", "Int64", "Parameters that the rank holds.", "bytes", over_ranks="max"),
+    Column("gradients_bytes", "Int64", "Gradients that the rank holds.", "bytes", over_ranks="max"),
+    Column("optimizer_bytes", "Int64", "State of the optimizer that the rank holds.", "bytes", over_ranks="max"),
+)
+ENERGY = Column(
+    "energy_j",
+    "float64",
+    "Energy of devices and hosts together; on CPUs the host is the device. Null where either is missing.",
+    "J",
+    spoiled_by=(SHARING, PROFILER),
+)
+OF_RANKS = (*MEASURED, *STATE)
+COLUMNS = (*OF_RANKS, ENERGY)
+ONE_NODE = "all ranks ran on one node: their traffic does not pass its network"
 
 
-def resources(
-    ranks: Sequence[Mapping[str, Any]], device: str, said: Mapping[str, str]
-) -> tuple[dict[str, float | None], dict[str, str]]:
-    """(values by column, null where a rank lacks one; reasons by column) of `ddlbench_ranks`.
+def resources(ranks: Sequence[Mapping[str, Any]], device: str, said: Mapping[str, str]) -> Values:
+    """COLUMNS from what ranks left (`ddlbench_ranks`); null where a rank lacks a value.
 
-    `said` are the record's reasons (`ddlbench_not_measured`). Where a rank has its own, in `not_measured`, that counts.
-    `energy_j` is that of devices and hosts together, null where either is missing; on CPUs the host is the device."""
-    values: dict[str, float | None] = {}
-    why: dict[str, str] = {}
-    for column, join in OF_RANKS.items():
-        name = NAMES.get(column, column)
-        asked = [rank for rank in ranks if column not in A_NODE or rank.get("local_rank") == 0]
+    `said` are the record's reasons (`ddlbench_not_measured`); a rank's own reason, in its `not_measured`, comes first.
+    """
+    values: Values = {}
+    for column in OF_RANKS:
+        name = column.in_record
+        asked = [rank for rank in ranks if not column.once_a_node or rank.get("local_rank") == 0]
         given = [rank[name] for rank in asked if rank.get(name) is not None]
         if asked and len(given) == len(asked):
-            values[column] = join(given)
+            values[column.name] = OVER_RANKS[column.over_ranks](given)
         else:
-            values[column] = None
             reasons = (rank.get("not_measured", {}).get(name) for rank in asked)
-            why[column] = next(filter(None, reasons), said.get(name, UNKNOWN))
+            values[column.name] = Why(next(filter(None, reasons), said.get(name, UNKNOWN)))
+    if ranks and len({rank.get("host") for rank in ranks}) == 1:
+        values |= {"network_sent_bytes": Why(ONE_NODE), "network_received_bytes": Why(ONE_NODE)}
     parts = ["device_energy_j", "host_energy_j"] if device == "cuda" else ["host_energy_j"]
-    missing = [part for part in parts if values[part] is None]
-    values["energy_j"] = None if missing else sum(values[part] or 0.0 for part in parts)
+    missing = [part for part in parts if isinstance(values[part], Why)]
     if missing:
-        why["energy_j"] = f"no {missing[0]}: {why[missing[0]]}"
-    return values, why
+        values["energy_j"] = Why(f"no {missing[0]}: {values[missing[0]]}")
+    else:
+        values["energy_j"] = sum(values[part] for part in parts)
+    return values

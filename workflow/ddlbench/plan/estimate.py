@@ -28,7 +28,8 @@ from typing import Any
 
 from ddlbench import registry
 from ddlbench.analysis.resources import resources
-from ddlbench.record import MLLOG, Event, events
+from ddlbench.columns import Why
+from ddlbench.record import MLLOG, Event, events, train_s
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import Machine
 from ddlbench.spec import RunSpec
@@ -111,21 +112,20 @@ def read_measured(folder: Path) -> Measured | None:
         return None
     ranks = last["ddlbench_ranks"].value if "ddlbench_ranks" in last else []
     began_s = min([first_s, *(rank["started"] for rank in ranks if "started" in rank)])
-    train_s = last["run_stop"].time_s - last["run_start"].time_s
-    if "ddlbench_elapsed_s" in last:
-        train_s = last["ddlbench_elapsed_s"].value
+    trained_s = train_s(last)
     ended_s = max(event.time_s for event in last.values())
     beside_s = max(0.0, last["run_start"].time_s - began_s) + max(0.0, ended_s - last["run_stop"].time_s)
     # The first epoch is warm-up, and of one that was interrupted begin and end lie far apart: the median of the rest.
     lengths = [stop - start for start, stop in zip(epochs, [*epochs[1:], last["run_stop"].time_s], strict=True)]
-    epoch_s = median(lengths[1:]) if len(lengths) > 1 else train_s
+    epoch_s = median(lengths[1:]) if len(lengths) > 1 else trained_s
     spec: dict[str, Any] = last["ddlbench_spec"].value
-    energy_j = resources(ranks, spec["device"], {})[0]["energy_j"] if ranks else None
-    if min(epoch_s, train_s) <= 0:
+    energy_j = resources(ranks, spec["device"], {})["energy_j"] if ranks else None
+    energy_j = None if isinstance(energy_j, Why) else energy_j
+    if min(epoch_s, trained_s) <= 0:
         return None
-    power_w = energy_j / train_s / spec["workers"] if energy_j is not None else None
+    power_w = energy_j / trained_s / spec["workers"] if energy_j is not None else None
     images: int = last["train_samples"].value
-    return Measured(spec, images, train_s + beside_s, beside_s, epoch_s, energy_j, power_w)
+    return Measured(spec, images, trained_s + beside_s, beside_s, epoch_s, energy_j, power_w)
 
 
 def read_all(runs: Path) -> dict[str, Measured]:

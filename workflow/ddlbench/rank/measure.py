@@ -1,8 +1,9 @@
 """What a run used besides time: memory, CPU, energy and network, from counters that the system keeps anyway.
 
-`train.py` starts a rank's Meter with training and stops it at its end; `analysis/resources.py` makes columns of it.
-Nothing samples the training itself: every value is a counter's difference or a peak that the kernel or the driver
-remembers. What cannot be measured is null and has a reason, never zero.
+`train.py` starts a rank's Meter when training starts and stops it at the end; `analysis/resources.py` joins the ranks'
+values. MEASURES declares each column together with the function that reads it: a new one is an entry there.
+Nothing samples the training itself: every value is the difference of a counter, or a peak that the kernel or the
+driver remembers. What cannot be measured is null and has a reason; it is never zero.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from ddlbench.columns import PROFILER, SHARING, Column, Why
 
 # RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much in so long.
 RAPL_S = 60.0
@@ -25,28 +30,30 @@ class NotMeasuredError(Exception):
     """Its text is the reason why a column is null."""
 
 
+@dataclass(frozen=True)
+class Measure:
+    """A column and how a rank reads it. Of a counter, the value is its growth from `start` to `stop`; restarts add up.
+    What is no counter is a peak or a level, read at the end; over restarts the largest counts.
+    """
+
+    column: Column
+    read: Callable[[Meter], float]
+    counter: bool = False
+
+
 class Meter:
-    """One rank's meter; `local_rank` 0 also reads what is the whole node's, with everything else that ran there.
+    """One rank's meter: reads MEASURES; `local_rank` 0 also reads what is the whole node's, whoever caused it.
 
-    Values of `stop`, each from `start` to `stop` if not said otherwise:
-
-    - `peak_device_memory_bytes`: most memory that tensors took on the GPU; `peak_device_reserved_bytes`: most that
-      PyTorch held for them. Other libraries' (NCCL's buffers, DALI's) are in neither.
-    - `peak_resident_bytes`: most main memory of this process since it began; `loader_resident_bytes`: the sum of its
-      child processes' (loader workers), which counts pages that they share more than once.
-    - `cpu_s`: CPU time, user and system, of this process and its child processes; `cpu_share`: by wall time, in cores.
-    - `wall_s`: the time itself.
-    - `device_energy_j`: the GPU's own counter (Volta or newer), whoever used the GPU.
-    - `host_energy_j`: RAPL's counters of all CPU packages and their memory, once a node.
-    - `network_sent_bytes`, `network_received_bytes`: all network interfaces but loopback, and InfiniBand, once a node.
+    Beside the columns it leaves `cpu_s`, CPU time of this process and its child processes, and `wall_s`, the time
+    from `start` to `stop`; `cpu_share` is one by the other.
     """
 
     def __init__(self, device: str, local_rank: int, sys: Path = Path("/sys"), rapl_s: float = RAPL_S) -> None:
-        self._cuda, self._local_rank, self._sys = str(device).startswith("cuda"), local_rank, sys
+        self._cuda, self._local_rank, self.sys = str(device).startswith("cuda"), local_rank, sys
         self._rapl_s = rapl_s
         self._rapl: Rapl | None = None
         self._ended = threading.Event()
-        self._first: dict[str, float | str] = {}
+        self._first: dict[str, float | Why] = {}
         self._began = 0.0
 
     def start(self) -> None:
@@ -56,8 +63,8 @@ class Meter:
 
             torch.cuda.reset_peak_memory_stats(self._local_rank)
         if self._local_rank == 0:
-            with suppress(NotMeasuredError):  # `_host_energy_j` says the reason
-                self._rapl = Rapl(self._sys)
+            with suppress(NotMeasuredError):  # `host_energy_j` says the reason
+                self._rapl = Rapl(self.sys)
                 threading.Thread(target=self._watch, args=(self._rapl,), daemon=True).start()
         self._waited_s = _waited_s()
         self._began = time.monotonic()
@@ -71,46 +78,42 @@ class Meter:
     def read(self) -> dict[str, Any]:
         """`{"values": {column: number or None}, "not_measured": {column: reason of each None}}`."""
         wall_s = time.monotonic() - self._began
-        found: dict[str, float | str] = {}
+        used: dict[str, float | Why] = {}
         for column, read in self._counters().items():
             first, last = self._first[column], _attempt(read)
-            if isinstance(first, str) or isinstance(last, str):
-                found[column] = first if isinstance(first, str) else last
+            if isinstance(first, Why) or isinstance(last, Why):
+                used[column] = first if isinstance(first, Why) else last
             else:
-                found[column] = last - first if last >= first else "the counter was reset meanwhile"
-        found |= {column: _attempt(read) for column, read in self._peaks().items()}
-        cpu_s = found["cpu_s"]
-        found["cpu_share"] = cpu_s if isinstance(cpu_s, str) else cpu_s / wall_s
-        found["wall_s"] = wall_s
+                used[column] = last - first if last >= first else Why("the counter was reset meanwhile")
+        used |= {column: _attempt(read) for column, read in self._peaks().items()}
+        cpu_s = used["cpu_s"]
+        used["cpu_share"] = cpu_s if isinstance(cpu_s, Why) else cpu_s / wall_s
+        used["wall_s"] = wall_s
         return {
-            "values": {column: None if isinstance(value, str) else value for column, value in found.items()},
-            "not_measured": {column: value for column, value in found.items() if isinstance(value, str)},
+            "values": {column: None if isinstance(value, Why) else value for column, value in used.items()},
+            "not_measured": {column: str(value) for column, value in used.items() if isinstance(value, Why)},
         }
 
     def _counters(self) -> dict[str, Callable[[], float]]:
-        counters: dict[str, Callable[[], float]] = {"cpu_s": cpu_s, "device_energy_j": self._device_energy_j}
-        if self._local_rank == 0:
-            counters["host_energy_j"] = self._host_energy_j
-            counters["network_sent_bytes"] = lambda: network_bytes(self._sys)[0]
-            counters["network_received_bytes"] = lambda: network_bytes(self._sys)[1]
-        return counters
+        return {"cpu_s": cpu_s} | self._readers(counters=True)
 
     def _peaks(self) -> dict[str, Callable[[], float]]:
-        return {
-            "peak_device_memory_bytes": lambda: self._device_bytes("max_memory_allocated"),
-            "peak_device_reserved_bytes": lambda: self._device_bytes("max_memory_reserved"),
-            "peak_resident_bytes": lambda: peak_resident_bytes("self"),
-            "loader_resident_bytes": self._loader_resident_bytes,
-        }
+        return self._readers(counters=False)
 
-    def _device_bytes(self, name: str) -> float:
+    def _readers(self, counters: bool) -> dict[str, Callable[[], float]]:
+        mine = [m for m in MEASURES if m.counter == counters and (self._local_rank == 0 or not m.column.once_a_node)]
+        return {measure.column.in_record: partial(measure.read, self) for measure in mine}
+
+    def device_bytes(self, name: str) -> float:
+        """What a function of `torch.cuda` says of this rank's GPU [bytes]. Raises NotMeasuredError on CPUs."""
         if not self._cuda:
             raise NotMeasuredError("the device is the CPU: its memory is in peak_resident_bytes")
         import torch
 
         return int(getattr(torch.cuda, name)(self._local_rank))
 
-    def _device_energy_j(self) -> float:
+    def device_energy_j(self) -> float:
+        """The counter of this rank's GPU [J]. Raises NotMeasuredError."""
         if not self._cuda:
             raise NotMeasuredError("the device is the CPU: its energy is in host_energy_j")
         import torch
@@ -118,29 +121,141 @@ class Meter:
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
         return device_energy_j(f"GPU-{torch.cuda.get_device_properties(self._local_rank).uuid}")
 
-    def _host_energy_j(self) -> float:
-        return (self._rapl or Rapl(self._sys)).joules()
+    def host_energy_j(self) -> float:
+        """RAPL's counters of this node [J]. Raises NotMeasuredError."""
+        return (self._rapl or Rapl(self.sys)).joules()
 
     def _watch(self, rapl: Rapl) -> None:
         while not self._ended.wait(self._rapl_s):
             with suppress(NotMeasuredError):
                 rapl.joules()
 
-    def _loader_resident_bytes(self) -> float:
+    def loader_resident_bytes(self) -> float:
+        """Most main memory of this process's children, added up [bytes]. Raises NotMeasuredError."""
         children = _psutil().Process().children(recursive=True)
         if not children and _waited_s() > self._waited_s:
             raise NotMeasuredError("the loader's processes had ended when training did")
         return sum(peak_resident_bytes(str(child.pid)) for child in children)
 
 
+# CPU time by wall time: from counters that every rank leaves, so it has no reader.
+CPU_CORES = Column(
+    "cpu_cores",
+    "float64",
+    "Busy CPU cores per rank, the processes of its loader included: CPU time divided by wall time.",
+    over_ranks="mean",
+    spoiled_by=(SHARING, PROFILER),
+    recorded_as="cpu_share",
+)
+MEASURES = (
+    Measure(
+        Column(
+            "peak_device_memory_bytes",
+            "Int64",
+            "Most memory that tensors took on the GPU. Memory of other libraries (NCCL's buffers, DALI) is not in it.",
+            "bytes",
+            over_ranks="max",
+        ),
+        lambda meter: meter.device_bytes("max_memory_allocated"),
+    ),
+    Measure(
+        Column(
+            "peak_device_reserved_bytes",
+            "Int64",
+            "Most memory that PyTorch held on the GPU for tensors. Memory of other libraries is not in it.",
+            "bytes",
+            over_ranks="max",
+        ),
+        lambda meter: meter.device_bytes("max_memory_reserved"),
+    ),
+    Measure(
+        Column(
+            "peak_resident_bytes",
+            "Int64",
+            "Most main memory that the rank's process had since it began.",
+            "bytes",
+            over_ranks="max",
+            spoiled_by=(PROFILER,),  # it keeps its events in main memory
+        ),
+        lambda meter: peak_resident_bytes("self"),
+    ),
+    Measure(
+        Column(
+            "loader_resident_bytes",
+            "Int64",
+            "Most main memory of the loader's processes, added up; pages that they share count more than once.",
+            "bytes",
+            over_ranks="max",
+        ),
+        lambda meter: meter.loader_resident_bytes(),
+    ),
+    Measure(
+        Column(
+            "device_energy_j",
+            "float64",
+            "Energy of the GPUs by their own counters (Volta or newer), whoever used them.",
+            "J",
+            over_ranks="sum",
+            spoiled_by=(SHARING, PROFILER),
+        ),
+        lambda meter: meter.device_energy_j(),
+        counter=True,
+    ),
+    Measure(
+        Column(
+            "host_energy_j",
+            "float64",
+            "Energy of all CPU packages and their memory, by RAPL's counters, once per node.",
+            "J",
+            over_ranks="sum",
+            once_a_node=True,
+            spoiled_by=(SHARING, PROFILER),
+        ),
+        lambda meter: meter.host_energy_j(),
+        counter=True,
+    ),
+    Measure(
+        Column(
+            "network_sent_bytes",
+            "Int64",
+            "Bytes sent over all network interfaces except loopback, and InfiniBand, once per node. Null where all "
+            "ranks ran on one node: their traffic does not pass there.",
+            "bytes",
+            over_ranks="sum",
+            once_a_node=True,
+            spoiled_by=(SHARING, PROFILER),
+        ),
+        lambda meter: network_bytes(meter.sys)[0],
+        counter=True,
+    ),
+    Measure(
+        Column(
+            "network_received_bytes",
+            "Int64",
+            "Bytes received, counted and null like `network_sent_bytes`.",
+            "bytes",
+            over_ranks="sum",
+            once_a_node=True,
+            spoiled_by=(SHARING, PROFILER),
+        ),
+        lambda meter: network_bytes(meter.sys)[1],
+        counter=True,
+    ),
+)
+COLUMNS = (*(measure.column for measure in MEASURES[:4]), CPU_CORES, *(measure.column for measure in MEASURES[4:]))
+
+
 def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the processes used that trained one after the other, each going on from the checkpoint of the one before:
-    sums of counters, the largest of peaks; `cpu_share` anew. Null where one of them is.
+    """Usage over restarts, from what each process of a rank read: counters add up, peaks take the maximum, and
+    `cpu_share` is computed anew. Null where one of the processes has no value.
     """
     reasons = {column: reason for part in reversed(parts) for column, reason in part["not_measured"].items()}
     columns = [column for column in parts[-1]["values"] if column not in reasons]
-    found = {column: [part["values"][column] for part in parts] for column in columns}
-    values = {c: max(of) if c.endswith("_bytes") and "network" not in c else sum(of) for c, of in found.items()}
+    peaks = {measure.column.in_record for measure in MEASURES if not measure.counter}
+    values: dict[str, Any] = {}
+    for column in columns:
+        of_parts = [part["values"][column] for part in parts]
+        values[column] = max(of_parts) if column in peaks else sum(of_parts)
     if "cpu_share" in values:
         values["cpu_share"] = values["cpu_s"] / values["wall_s"]
     return {"values": values | dict.fromkeys(reasons), "not_measured": reasons}
@@ -223,10 +338,10 @@ def cpu_s() -> float:
 
 def peak_resident_bytes(process: str) -> int:
     """The most main memory that a process had, by its number or `self` (VmHWM). Raises NotMeasuredError."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB", _read(Path("/proc", process, "status")), re.M)
-    if not found:
+    line = re.search(r"^VmHWM:\s+(\d+) kB", _read(Path("/proc", process, "status")), re.M)
+    if not line:
         raise NotMeasuredError(f"/proc/{process}/status has no VmHWM")
-    return int(found[1]) * 1024
+    return int(line[1]) * 1024
 
 
 def _waited_s() -> float:
@@ -235,12 +350,12 @@ def _waited_s() -> float:
     return times.children_user + times.children_system
 
 
-def _attempt(read: Callable[[], float]) -> float | str:
+def _attempt(read: Callable[[], float]) -> float | Why:
     """What it reads, or the reason why it cannot."""
     try:
         return read()
     except NotMeasuredError as error:
-        return str(error)
+        return Why(error)
 
 
 def _psutil() -> Any:

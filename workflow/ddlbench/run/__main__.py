@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import layout, notes
-from ddlbench.files import write_json
+from ddlbench.files import sha256, write_json
 from ddlbench.rank import checkpoint
 from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
 from ddlbench.run.facts import cite, facts
@@ -115,7 +115,12 @@ def _complete(spec: RunSpec, partial: Path) -> int:
     try:
         ranks = [json.loads((partial / f"rank-{r}.json").read_text()) for r in range(spec.workers)]
         join_steps(partial, spec.workers)
-        RankLog(partial, 0).event("ddlbench_ranks", ranks)
+        log = RankLog(partial, 0)
+        log.event("ddlbench_ranks", ranks)
+        # With these, tables can tell whether the files are the ones that this log was written with.
+        log.event("ddlbench_steps_sha256", sha256(partial / STEPS))
+        if (partial / KERNELS).exists():
+            log.event("ddlbench_kernels_sha256", sha256(partial / KERNELS))
     except OSError as error:
         print(f"{spec.id}: {error}", file=sys.stderr)
         return 1

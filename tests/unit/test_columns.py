@@ -1,0 +1,63 @@
+"""Columns are declared once: what is declared is in the tables, in their description, and in the rule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench import spec
+from ddlbench.analysis import collect, tables
+from ddlbench.columns import Column
+from ddlbench.rank import measure
+from ddlbench.rank.measure import Measure, Meter
+
+from tests.conftest import ROOT
+from tests.unit.records import write_record
+
+
+def test_the_page_about_columns_is_what_they_say() -> None:
+    text = (ROOT / "docs/columns.md").read_text(encoding="utf-8")
+    assert text == tables.page(), "make it anew: python -m ddlbench.analysis.tables > docs/columns.md"
+
+
+def test_every_column_is_on_the_page() -> None:
+    page = tables.page()
+    for name, table in tables.TABLES.items():
+        assert f"## `{name}`" in page
+        assert all(f"| `{column.name}` | {column.type} |" in page for column in table.columns)
+        assert all(column.means.endswith(".") for column in table.columns)
+    assert all(f"| `{name}` |" in page for name in spec.COLUMNS)
+
+
+def test_every_table_is_made_by_the_rule(tmp_path: Path) -> None:
+    rule = (ROOT / "workflow/rules/analysis.smk").read_text(encoding="utf-8")
+    made = set(re.findall(r'multiext\(layout.table\("{study}", "(\w+)"\), ".parquet", ".csv"\)', rule))
+    made_without_csv = set(re.findall(r'layout.table\("{study}", "(\w+)"\) \+ ".parquet"', rule))
+    assert made == {name for name, table in tables.TABLES.items() if table.csv}
+    assert made_without_csv == {name for name, table in tables.TABLES.items() if not table.csv}
+    collect.collect([], tmp_path)
+    assert {path.stem for path in tmp_path.iterdir()} == made | made_without_csv
+
+
+def test_tables_have_the_declared_columns_and_types_with_and_without_rows(tmp_path: Path) -> None:
+    for folders in ([], [write_record(tmp_path)]):
+        collect.collect(folders, tmp_path / "tables")
+        for name, table in tables.TABLES.items():
+            made = pd.read_parquet(tmp_path / f"tables/{name}.parquet")
+            own = [column.name for column in table.columns]
+            assert list(made) == ([*spec.COLUMNS, *own] if name == "runs" else own)
+            assert {c.name: str(made[c.name].dtype) for c in table.columns} == {c.name: c.type for c in table.columns}
+
+
+def test_a_column_of_ranks_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a rank measures is declared beside its reader; the meter, restarts and the join over ranks follow."""
+    ours = Column("open_files", "Int64", "Most files that the rank had open.", over_ranks="max")
+    monkeypatch.setattr(measure, "MEASURES", (*measure.MEASURES, Measure(ours, lambda meter: 7)))
+    meter = Meter("cpu", 1, tmp_path)
+    meter.start()
+    first = meter.stop()
+    assert first["values"]["open_files"] == 7
+    second = {"values": first["values"] | {"open_files": 5}, "not_measured": first["not_measured"]}
+    assert measure.merge([first, second])["values"]["open_files"] == 7

@@ -1,0 +1,225 @@
+"""Records that cannot be true: each is refused by name, is in no table, and keeps no other run from its tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench.analysis import refusals
+from ddlbench.analysis.collect import collect
+from ddlbench.analysis.tables import TABLES
+from ddlbench.record import MLLOG, STEPS, events
+
+from tests.unit.records import RANKS, SPEC, edit_log, replace_steps, write_record
+
+OTHER = replace(SPEC, repeat=2)
+
+
+def refused(tmp_path: Path, folder: Path) -> str:
+    """What is said of this record, which is collected beside a good one: `<file>: <what>`."""
+    good = write_record(tmp_path / "good", replace(SPEC, repeat=9))
+    rows = collect([folder, good], tmp_path / "tables")
+    tables = {name: pd.read_parquet(tmp_path / f"tables/{name}.parquet") for name in TABLES}
+    assert [row["run"] for row in rows] == tables["refused"]["run"].tolist() == [folder.name]
+    assert set(tables["runs"]["run"]) == set(tables["epochs"]["run"]) == {good.name}
+    for name, table in tables.items():
+        assert name == "refused" or folder.name not in set(table["run"])
+    file = Path(rows[0]["file"])
+    assert file.parent == folder
+    assert "move" in rows[0]["what_to_do"] and str(folder) in rows[0]["what_to_do"]
+    assert f"{file}: {rows[0]['what']}" in "\n".join(refusals.lines(rows))
+    return f"{file.name}: {rows[0]['what']}"
+
+
+def without_digest(folder: Path) -> Path:
+    """As earlier versions wrote it."""
+    log = folder / MLLOG
+    log.write_text("".join(line for line in log.open() if "sha256" not in line))
+    return folder
+
+
+def add(folder: Path, key: str, value: object = None, **metadata: object) -> None:
+    """One more line at the end of a log."""
+    line = {"key": key, "value": value, "metadata": metadata, "time_ms": 99_000}
+    with (folder / MLLOG).open("a") as log:
+        log.write(f":::MLL {json.dumps(line)}\n")
+
+
+def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    folder = without_digest(write_record(tmp_path))
+    assert collect([folder], tmp_path / "tables") == []
+    assert pd.read_parquet(tmp_path / "tables/runs.parquet")["status"].tolist() == ["success"]
+
+
+def test_a_whole_record_of_another_run(tmp_path: Path) -> None:
+    folder = write_record(tmp_path)
+    shutil.rmtree(folder)
+    shutil.copytree(write_record(tmp_path / "other", OTHER), folder)
+    assert refused(tmp_path, folder) == f"run.mllog: is the record of run {OTHER.id}"
+
+
+def test_a_log_of_another_run(tmp_path: Path) -> None:
+    folder = write_record(tmp_path)
+    shutil.copy(write_record(tmp_path / "other", OTHER) / MLLOG, folder / MLLOG)
+    assert refused(tmp_path, folder) == f"run.mllog: is the record of run {OTHER.id}"
+
+
+def test_steps_of_another_run(tmp_path: Path) -> None:
+    folder, other = write_record(tmp_path), write_record(tmp_path / "other", OTHER)
+    steps = pd.read_parquet(other / STEPS)
+    steps.assign(data_wait_s=0.0).to_parquet(folder / STEPS)  # as many, of as many images
+    assert "the file was changed" in refused(tmp_path, folder)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_flipped_bits(tmp_path: Path, old: bool) -> None:
+    folder = write_record(tmp_path)
+    if old:
+        without_digest(folder)
+    path = folder / STEPS
+    data = bytearray(path.read_bytes())
+    if old:  # nothing but Parquet itself can tell
+        data[-20:] = bytes(20)
+        path.write_bytes(bytes(data))
+        assert refused(tmp_path, folder).startswith("steps.parquet: cannot be read (")
+        return
+    for place in range(4, len(data), 101):
+        path.write_bytes(bytes([*data[:place], data[place] ^ 1, *data[place + 1 :]]))
+        assert [row["file"] for row in collect([folder], tmp_path / "tables")] == [str(path)]
+
+
+def test_steps_that_are_gone(tmp_path: Path) -> None:
+    folder = write_record(tmp_path)
+    (folder / STEPS).unlink()
+    assert refused(tmp_path, folder) == "steps.parquet: is missing, and the log says its SHA-256"
+
+
+STEPS_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "data_wait_s is nan in 1 rows; allowed: finite seconds, at least 0": lambda s: s.assign(
+        data_wait_s=s["data_wait_s"].where(s.index != 3)
+    ),
+    "forward_s is -5.0 in 8 rows": lambda s: s.assign(forward_s=-5.0),
+    "optimizer_s is inf in 8 rows": lambda s: s.assign(optimizer_s=float("inf")),
+    "communication_s is -0.1 in 8 rows": lambda s: s.assign(communication_s=-0.1),
+    "lr is -1.0 in 8 rows": lambda s: s.assign(lr=-1.0),
+    "has a loss that is no finite number": lambda s: s.assign(loss=float("nan")),
+    "has steps of 1 ranks, the run had 2 workers": lambda s: s[s["rank"] == 0],
+    "has steps of 1 epochs, the run had 2": lambda s: s[s["epoch"] == 0],
+    "epoch 0 has 12 images over all ranks, train_samples is 16": lambda s: s.drop(index=0),
+    "has a step of a rank twice": lambda s: s.assign(step=s["step"].replace(1, 0)),
+    "has 4 steps in 2 epochs; expected: 2 an epoch on each of 2 ranks": lambda s: s[s["step"] % 2 == 0].assign(
+        images=8
+    ),
+    "has steps of another batch than 8 images over all ranks": lambda s: s.assign(
+        images=s["images"].where(s["epoch"] > 0, 3 + 2 * s["step"])
+    ),
+    "has no column forward_s, end_s": lambda s: s.drop(columns=["forward_s", "end_s"]),
+}
+
+
+@pytest.mark.parametrize("what", STEPS_CASES)
+def test_steps_that_cannot_be(tmp_path: Path, what: str) -> None:
+    folder = write_record(tmp_path)
+    replace_steps(folder, STEPS_CASES[what](pd.read_parquet(folder / STEPS)))
+    assert refused(tmp_path, folder).startswith(f"steps.parquet: {what}")
+
+
+def test_rounding_below_zero_is_no_fault(tmp_path: Path) -> None:
+    folder = write_record(tmp_path)
+    replace_steps(folder, pd.read_parquet(folder / STEPS).assign(optimizer_s=-1e-17))
+    assert collect([folder], tmp_path / "tables") == []
+
+
+EVENTS_CASES: dict[str, tuple[str, object, dict[str, object]]] = {
+    "ddlbench_elapsed_s is -5; allowed: finite seconds, at least 0": ("ddlbench_elapsed_s", -5, {}),
+    "ddlbench_elapsed_s is nan": ("ddlbench_elapsed_s", float("nan"), {}),
+    "ddlbench_elapsed_s is ten": ("ddlbench_elapsed_s", "ten", {}),
+    "ddlbench_epoch_start_s of epoch 1 is -1": ("ddlbench_epoch_start_s", -1, {"epoch_num": 1}),
+    "ddlbench_skipped_steps is -1": ("ddlbench_skipped_steps", -1, {}),
+    "ddlbench_flops_per_image is 1.5": ("ddlbench_flops_per_image", 1.5, {}),
+    "ddlbench_ranks: rank 0 has host_energy_j -30.0": (
+        "ddlbench_ranks",
+        [RANKS[0] | {"host_energy_j": -30.0}, RANKS[1]],
+        {},
+    ),
+    "goes on after its end: eval_accuracy after run_stop success": ("eval_accuracy", 0.5, {"epoch_num": 2}),
+    "ends twice: run_stop success, and later run_stop success": ("run_stop", None, {"status": "success"}),
+    "starts twice": ("run_start", None, {}),
+    "names more than one run in ddlbench_spec": ("ddlbench_spec", None, {}),
+    "seed is 17, and 1 in ddlbench_spec": ("seed", 17, {}),
+    "global_batch_size is 9, and 8 in ddlbench_spec": ("global_batch_size", 9, {}),
+    "train_samples is -16; allowed: a whole number above 0": ("train_samples", -16, {}),
+}
+
+
+@pytest.mark.parametrize("what", EVENTS_CASES)
+def test_events_that_cannot_be(tmp_path: Path, what: str) -> None:
+    folder = write_record(tmp_path)
+    key, value, metadata = EVENTS_CASES[what]
+    if key == "run_start":
+        edit_log(folder, '"run_stop"', '"run_start"')
+    elif key == "ddlbench_spec":
+        value = json.loads(replace(SPEC, loader_threads=7).to_json())
+        text = (folder / MLLOG).read_text()
+        (folder / MLLOG).write_text("")
+        add(folder, key, value)
+        (folder / MLLOG).write_text((folder / MLLOG).read_text() + text)
+    else:
+        add(folder, key, value, **metadata)
+    assert refused(tmp_path, folder).startswith(f"run.mllog: {what}")
+
+
+LOG_CASES = {
+    "eval_accuracy of epoch 1 is 99; allowed: 0 to 1": (
+        '"eval_accuracy", "value": 0.5',
+        '"eval_accuracy", "value": 99',
+    ),
+    "eval_accuracy of epoch 1 is -0.5": ('"eval_accuracy", "value": 0.5', '"eval_accuracy", "value": -0.5'),
+    "tracked_stats of epoch 1: correct_top5 / seen is 2.0": ('"correct_top5": 3', '"correct_top5": 8'),
+    "tracked_stats of epoch 1: loss is inf": ('"loss": 1.0', '"loss": Infinity'),
+    "has eval_start of epochs 1, 1; expected: each of 1 to 2 once": ('"epoch_num": 2', '"epoch_num": 1'),
+    "eval_stop of epoch 2 is earlier than its eval_start": ('"time_ms": 21500', '"time_ms": 19000'),
+    "run_stop is earlier than its run_start: the clock was set back": ('"time_ms": 31500', '"time_ms": 500'),
+    "run_stop has time -0.001": ('"time_ms": 31500', '"time_ms": -1'),
+    "has a run_stop without a run_start before it": ('"run_start"', '"run_never"'),
+    "cannot be understood (KeyError: 'time_ms')": ('"time_ms": 31500', '"time_us": 31500'),
+    "cannot be understood (ValueError: ": ('"workers": 2', '"werkers": 2'),
+    "cannot be understood (ModuleNotFoundError: ": ('"loader": "native"', '"loader": "naive"'),
+    "train_samples is None": ('"train_samples"', '"train_pictures"'),
+    "has no ddlbench_spec, so nothing says which run it is of": ('"ddlbench_spec"', '"spec"'),
+}
+
+
+@pytest.mark.parametrize("what", LOG_CASES)
+def test_logs_that_cannot_be(tmp_path: Path, what: str) -> None:
+    folder = write_record(tmp_path)
+    edit_log(folder, *LOG_CASES[what])
+    assert refused(tmp_path, folder).startswith(f"run.mllog: {what}")
+
+
+def test_a_failed_log_with_a_later_success(tmp_path: Path) -> None:
+    folder = write_record(tmp_path, status="aborted")
+    add(folder, "run_stop", status="success")
+    assert refused(tmp_path, folder) == "run.mllog: ends twice: run_stop aborted, and later run_stop success"
+
+
+def test_an_empty_log_and_one_of_bytes(tmp_path: Path) -> None:
+    folder = write_record(tmp_path)
+    for text in (b"", bytes(range(256)) * 9, b":::MLL {}\n", b":::MLL []\n", b':::MLL {"key": {}, "time_ms": "x"}\n'):
+        (folder / MLLOG).write_bytes(text)
+        assert [row["file"] for row in collect([folder], tmp_path / "tables")] == [str(folder / MLLOG)]
+
+
+def test_nothing_is_said_where_nothing_is_refused() -> None:
+    assert refusals.lines([]) == []
+
+
+def test_the_log_of_a_record_in_tests_is_one_that_a_run_writes(tmp_path: Path) -> None:
+    keys = [event.key for event in events((write_record(tmp_path) / MLLOG).open())]
+    assert keys.index("run_start") < keys.index("eval_start") < keys.index("run_stop")
+    assert keys[-1] == "ddlbench_steps_sha256"

@@ -1,0 +1,98 @@
+"""Accuracies and losses of a run, and the rows of its epochs and learning rates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ddlbench import registry
+from ddlbench.analysis import times
+from ddlbench.analysis.read import Record
+from ddlbench.analysis.scaling import throughput
+from ddlbench.columns import Column, Values, Why, types
+
+_NULL = "Null where the loader has nothing to learn from"
+_PART = f"{_NULL}, or only some of the epochs were trained."
+COLUMNS = (
+    Column("final_top1", "float64", f"Top-1 accuracy after the last epoch, a fraction. {_PART}"),
+    Column("best_top1", "float64", f"Best top-1 accuracy of any epoch, a fraction. {_PART}"),
+    Column("final_top5", "float64", f"Top-5 accuracy after the last epoch, a fraction. {_PART}"),
+    Column("best_top5", "float64", f"Best top-5 accuracy of any epoch, a fraction. {_PART}"),
+    Column("final_loss", "float64", "Mean loss of the steps of the last epoch that was trained."),
+)
+EPOCHS = (
+    Column("run", "str", "The run, a successful one."),
+    Column("epoch", "int64", "The epoch, counted from 1."),
+    Column("lr", "float64", "Learning rate of the epoch's first step."),
+    Column("lr_end", "float64", "Learning rate of the epoch's last step."),
+    Column("loss", "float64", "Mean loss of the epoch's steps."),
+    Column("top1", "float64", f"Top-1 accuracy on the validation images, a fraction. {_NULL}."),
+    Column("top5", "float64", f"Top-5 accuracy on the validation images, a fraction. {_NULL}."),
+    Column("train_s", "float64", "Time of the epoch's training steps, warm-up included.", "s"),
+    Column("throughput_images_per_s", "float64", "Training images divided by `train_s`.", "images/s"),
+    Column("epoch_start_s", "float64", times.EPOCH_START, "s"),
+)
+LEARNING_RATES = (
+    Column("run", "str", "The run, a successful one."),
+    Column("epoch", "float64", "When the step began: epochs since the start of training, with a fraction."),
+    Column("lr", "float64", "Learning rate of this step."),
+)
+RATES_AN_EPOCH = 20
+
+
+def learns(record: Record) -> bool:
+    """Whether accuracy means something: not for loaders of random pictures."""
+    return bool(getattr(registry.member("loaders", record.spec.loader), "LEARNS", True))
+
+
+def measures(record: Record, epochs: pd.DataFrame) -> Values:
+    """COLUMNS of a successful run, from its rows of table `epochs`."""
+    spec = record.spec
+    values: Values = {"final_loss": float(epochs["loss"].iloc[-1])}
+    for name in ("top1", "top5"):
+        last, best = epochs[name].iloc[-1], epochs[name].max()
+        if not learns(record):
+            last = best = Why(f"loader {spec.loader} has nothing to learn from")
+        elif spec.epochs < spec.full_epochs:
+            last = best = Why(f"{spec.epochs} of {spec.full_epochs} epochs were trained")
+        values |= {f"final_{name}": last, f"best_{name}": best}
+    return values
+
+
+def epochs(record: Record) -> pd.DataFrame:
+    """A successful run's rows of table `epochs`."""
+    steps = record.steps
+    first = steps[steps["rank"] == 0].groupby("epoch")
+    # Over ranks a step's losses add up to the mean over its images.
+    loss = steps.groupby(["epoch", "step"])["loss"].sum().groupby(level="epoch").mean()
+    table = pd.DataFrame({"lr": first["lr"].first(), "lr_end": first["lr"].last(), "loss": loss})
+    stats = _by_epoch(record, "tracked_stats")
+    top5 = {n: s["correct_top5"] / s["seen"] for n, s in stats.items() if s.get("correct_top5") is not None}
+    known = learns(record)
+    table["top1"] = pd.Series(_by_epoch(record, "eval_accuracy"), dtype="float64") if known else np.nan
+    table["top5"] = pd.Series(top5, dtype="float64") if known else np.nan
+    table["train_s"] = times.wall_s(steps) if record.timed else np.nan
+    images = steps.groupby("epoch")["images"].sum().astype("float64")
+    table["throughput_images_per_s"] = throughput(images, table["train_s"])
+    starts = _by_epoch(record, "ddlbench_epoch_start_s")
+    table["epoch_start_s"] = pd.Series(starts, dtype="float64") if record.timed else np.nan
+    table = table.reset_index()
+    named = table.assign(run=record.spec.id, epoch=table["epoch"] + 1)
+    return named[[column.name for column in EPOCHS]].astype(types(EPOCHS))
+
+
+def _by_epoch(record: Record, key: str) -> dict[int, Any]:
+    """The values of this key's events by epoch, counted from 0."""
+    return {event.metadata["epoch_num"] - 1: event.value for event in record.events if event.key == key}
+
+
+def learning_rates(record: Record) -> pd.DataFrame:
+    """A successful run's rows of table `learning_rates`: some steps of each epoch, its first and last among them."""
+    one = record.steps[record.steps["rank"] == 0]
+    count = len(one) // record.spec.epochs
+    kept = np.linspace(0, count - 1, min(count, RATES_AN_EPOCH)).round()
+    one = one[(one["step"] % count).isin(kept)]
+    table = pd.DataFrame({"run": record.spec.id, "epoch": one["step"] / count, "lr": one["lr"]})
+    return table.astype(types(LEARNING_RATES))

@@ -1,0 +1,80 @@
+"""All measures of a run, from all modules that make some, and why those that are null have no value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from ddlbench.analysis import accuracy, resources, said, times
+from ddlbench.analysis.read import Record
+from ddlbench.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
+
+# Made of measures of more than one module.
+MFU = Column(
+    "mfu",
+    "float64",
+    "Model FLOPs utilization: the operations that the model asks for, divided by those that the workers could do at "
+    "their peak (`peak_tflops_per_worker` of the machine) in the run's precision.",
+    spoiled_by=(SHARING, PROFILER),
+)
+FULL_ENERGY = Column(
+    "full_energy_j",
+    "float64",
+    "Energy of all epochs: `energy_j * full_train_s / train_s`.",
+    "J",
+    spoiled_by=(SHARING, PROFILER),
+)
+COLUMNS = (*times.COLUMNS, MFU, *accuracy.COLUMNS, *resources.COLUMNS, FULL_ENERGY, *said.COLUMNS)
+
+
+def mfu(images_per_s: float, flops_per_image: float, workers: int, peak_tflops: float) -> float:
+    """Model FLOPs utilization: the operations that the model asks for, by those that `workers` could do at their peak.
+
+    Source: Chowdhery et al. 2022 (arXiv:2204.02311, section 4.1): what is computed twice to save memory does not count.
+    """
+    return images_per_s * flops_per_image / (workers * peak_tflops * 1e12)
+
+
+def measures(record: Record, epochs: pd.DataFrame, peaks: Mapping[str, float]) -> Values:
+    """The values of COLUMNS; a `Why` for each that is null. `peaks`: TFLOP/s of a worker by precision."""
+    if not record.success:
+        return {column.name: Why("the run did not end well") for column in COLUMNS}
+    spec, reasons = record.spec, record.said("ddlbench_not_measured", {})
+    values = accuracy.measures(record, epochs) | said.measures(record)
+    values |= resources.resources(record.said("ddlbench_ranks", []), spec.device, reasons)
+    if record.timed:
+        values |= times.measures(record)
+    values["mfu"] = _mfu(values, record, peaks) if record.timed else None
+    values["full_energy_j"] = _full_energy(values) if record.timed else None
+    spoiler, reason = (PROFILER, "the run carried a profiler") if spec.profiled else (SHARING, "")
+    reason = reason or "other runs shared the machine (timed: false)"
+    whole: Values = {}
+    for column in COLUMNS:
+        value = values.get(column.name)
+        if spoiler in column.spoiled_by and not record.timed:
+            value = Why(reason)
+        elif not isinstance(value, Why) and pd.isna(value):
+            value = Why(UNKNOWN)
+        # A framework says what it cannot tell in some of its settings: other reasons come first.
+        whole[column.name] = Why(reasons.get(column.name, UNKNOWN)) if value == Why(UNKNOWN) else value
+    return whole
+
+
+def _mfu(values: Values, record: Record, peaks: Mapping[str, float]) -> float | Why:
+    rate, flops, precision = values["throughput_images_per_s"], values["flops_per_image"], record.spec.recipe.precision
+    if isinstance(rate, Why):
+        return rate
+    if isinstance(flops, Why):
+        return Why(f"no flops_per_image: {flops}")
+    if precision not in peaks:
+        return Why(f"machine {record.spec.machine} has no peak_tflops_per_worker of {precision}")
+    return mfu(rate, flops, record.spec.workers, peaks[precision])
+
+
+def _full_energy(values: Values) -> float | Why:
+    if isinstance(values["energy_j"], Why):
+        return Why(f"no energy_j: {values['energy_j']}")
+    if isinstance(values["full_train_s"], Why):
+        return Why(values["full_train_s"])
+    return float(values["energy_j"] * values["full_train_s"] / values["train_s"])

@@ -1,0 +1,44 @@
+"""Where, with what and how a run was made: columns of words, from what the record says of its origin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddlbench import registry
+from ddlbench.analysis.read import Record
+from ddlbench.columns import Column
+
+COLUMNS = (
+    Column("hosts", "str", "The computers that the ranks ran on, separated by commas."),
+    Column("framework_version", "str", "Version of the package that the framework names."),
+    Column("loader_version", "str", "Version of the package that the loader names."),
+    Column("torch_version", "str", "Version of PyTorch."),
+    Column("commit", "str", "The commit of ddlbench that made the run."),
+    Column("uncommitted_changes", "boolean", "Whether files of ddlbench differed from that commit."),
+    Column("command", "str", "The command that started the ranks."),
+    Column(
+        "initial_weights_sha256",
+        "str",
+        "SHA-256 of the model's weights before the first step. Runs that are to train the same thing begin alike.",
+    ),
+)
+
+
+def values(record: Record) -> dict[str, Any]:
+    """COLUMNS, as far as the record says them; None where it does not."""
+    facts = record.said("ddlbench_facts", {})
+    ranks = record.said("ddlbench_ranks", [facts])
+    versions = facts.get("versions", {})
+    # A member names the package whose version says most about it; what none names is in the log.
+    framework = getattr(registry.member("frameworks", record.spec.adapter), "DISTRIBUTION", None)
+    loader = getattr(registry.member("loaders", record.spec.loader), "DISTRIBUTION", None)
+    return {
+        "hosts": ",".join(sorted({rank["host"] for rank in ranks if "host" in rank})),
+        "framework_version": versions.get(framework),
+        "loader_version": versions.get(loader),
+        "torch_version": versions.get("torch"),
+        "commit": facts.get("commit"),
+        "uncommitted_changes": facts.get("uncommitted_changes"),
+        "command": facts.get("command"),
+        "initial_weights_sha256": record.said("ddlbench_initial_weights_sha256"),
+    }

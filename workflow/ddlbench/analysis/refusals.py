@@ -1,0 +1,48 @@
+"""Records that are refused: which file, what is wrong with it, what to do. Table `refused` lists them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ddlbench.columns import Column
+
+COLUMNS = (
+    Column("run", "str", "The run whose record was refused: the name of its folder."),
+    Column("file", "str", "The file that cannot be trusted."),
+    Column("what", "str", "What is wrong with it."),
+    Column("what_to_do", "str", "How to get a good record."),
+)
+
+
+class RefusedError(ValueError):
+    """A record that cannot be true, or cannot be read; it is in no table but `refused`."""
+
+    def __init__(self, file: Path, what: str) -> None:
+        super().__init__(f"{file}: {what}")
+        self.file, self.what = file, what
+
+
+def row(folder: Path, error: RefusedError) -> dict[str, Any]:
+    """The row of table `refused`; `folder` is the run's."""
+    todo = f"find out who changed it; to make the run again, move {folder} away and start the workflow"
+    return {"run": folder.name, "file": str(error.file), "what": error.what, "what_to_do": todo}
+
+
+def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """For people: nothing if nothing was refused."""
+    said = [f"{row['file']}: {row['what']}\n    {row['what_to_do']}" for row in rows]
+    if not said:
+        return []
+    return ["", f"WARNING: {len(said)} records are refused and are in no table and no figure:", *said, ""]
+
+
+def read(tables: Path) -> list[dict[str, str]]:
+    """The rows of table `refused` in a study's folder of tables, as `collect` left them; none without the table."""
+    try:
+        with (tables / "refused.csv").open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,154 @@
+"""The tables that `collect` writes, all of their columns, and the page about them, docs/columns.md.
+
+`python -m ddlbench.analysis.tables > docs/columns.md` writes the page; a test holds it to the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ddlbench import spec
+from ddlbench.analysis import accuracy, failures, kernels, measures, origin, refusals, times
+from ddlbench.columns import PROFILER, SHARING, Column, types
+from ddlbench.files import aside
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: what its rows are, its columns, and whether it is also written as csv."""
+
+    means: str
+    columns: tuple[Column, ...]
+    csv: bool = True
+
+
+# Columns of `runs` beside a RunSpec's and the measures.
+RUN = (
+    Column("status", "str", "`success`, or `failed` for a record without a successful end: its measures are null."),
+    *origin.COLUMNS,
+    Column("images", "int64", "Images of the training split."),
+    Column("extrapolated", "bool", "Whether only some of the run's epochs were trained (`epochs` of `of_epochs`)."),
+)
+NOT_MEASURED = (
+    Column("run", "str", "The run."),
+    Column("column", "str", "The measure that is null."),
+    Column("reason", "str", "Why."),
+)
+TABLES = {
+    "runs": Table("One row per run that left a record.", (*RUN, *measures.COLUMNS)),
+    "epochs": Table("One row per epoch of each successful run.", accuracy.EPOCHS),
+    "learning_rates": Table(
+        f"Learning rates of successful runs: at most {accuracy.RATES_AN_EPOCH} steps per epoch, the first and the last "
+        "among them. It has many rows and is written as parquet only.",
+        accuracy.LEARNING_RATES,
+        csv=False,
+    ),
+    "step_times": Table("One row per timed run: the median of each part of a step, after warm-up.", times.MEDIANS),
+    "kernels": Table("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
+    "not_measured": Table("One row per measure that is null, in `runs` or in `kernels`.", NOT_MEASURED),
+    "failures": Table("One row per failed run that left no record.", failures.COLUMNS),
+    "refused": Table(
+        "One row per record that cannot be true, or cannot be read. It is in no other table.", refusals.COLUMNS
+    ),
+}
+
+
+def frame(name: str, rows: Rows) -> pd.DataFrame:
+    """Rows as a table with its columns and their types, which hold even where all is null.
+
+    In `runs` a RunSpec's columns come first; they have the types of their values.
+    """
+    columns = types(TABLES[name].columns)
+    if name == "runs":
+        return pd.DataFrame(rows, columns=[*spec.COLUMNS, *columns]).astype(columns)
+    return pd.DataFrame(rows, columns=list(columns)).astype(columns)
+
+
+def write(name: str, rows: Rows, folder: Path) -> None:
+    """`<folder>/<name>.parquet` and, of most tables, `<name>.csv`. Each file is whole, or is not there."""
+    table = frame(name, rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    if TABLES[name].csv:
+        with aside(folder / f"{name}.csv") as hidden:
+            table.to_csv(hidden, index=False)
+    with aside(folder / f"{name}.parquet") as hidden:
+        table.to_parquet(hidden, index=False)
+
+
+_JOINED = {"max": "largest rank's", "mean": "mean over ranks", "sum": "sum over ranks"}
+
+
+def page() -> str:
+    """docs/columns.md: every table with its columns."""
+    said = [
+        "# Tables and their columns",
+        "",
+        "`snakemake` writes these tables into `results/<study>/tables`, as parquet and as csv. This page is made from",
+        "the declarations of the columns; `python -m ddlbench.analysis.tables > docs/columns.md` makes it anew.",
+        "",
+        "Times are in seconds, and without the warm-up (the first epoch) where not said otherwise. A measure that is",
+        "null has its reason in table `not_measured`; it is never zero instead.",
+    ]
+    for name, table in TABLES.items():
+        said += ["", f"## `{name}`", "", table.means, ""]
+        if name == "runs":
+            said += ["What was run, in columns with the names of a run's settings:", "", *_settings(), ""]
+            said += ["What came of it. *Alone*: null for runs that shared the machine or carried a profiler.", ""]
+        said += ["| column | type | unit | meaning |", "|---|---|---|---|"]
+        said += [f"| `{c.name}` | {c.type} | {c.unit} | {_meaning(c)} |" for c in table.columns]
+    return "\n".join(said) + "\n"
+
+
+def _settings() -> Iterable[str]:
+    """The columns of a RunSpec. Recipe keys carry their meaning with them."""
+    described: Mapping[str, Any] = {f.name: f.metadata.get("description", "") for f in fields(spec.Recipe)}
+    yield "| column | meaning |"
+    yield "|---|---|"
+    for name in spec.COLUMNS:
+        yield f"| `{name}` | {described.get(name) or SETTINGS.get(name, 'See `spec.py`.')} |"
+
+
+# What the other columns of a RunSpec mean.
+SETTINGS = {
+    "run": "The run's id, which is also its folder in `results/runs`.",
+    "machine": "The machine file.",
+    "device": "`cpu` or `cuda`.",
+    "dataset": "The data set.",
+    "model": "The model.",
+    "framework": "The framework's name in the study: a member of `frameworks/`, or a variant.",
+    "loader": "The loader.",
+    "workers": "Ranks, one device each.",
+    "workers_per_node": "Ranks on each node.",
+    "loader_threads": "Threads or processes of each rank's loader.",
+    "global_batch": "Images per step over all workers.",
+    "schedule": "The schedule of the learning rate.",
+    "epochs": "Epochs that were trained.",
+    "repeat": "The repeat, counted from 1; it moves the seed.",
+    "options": "Options of a variant, as JSON.",
+    "of_epochs": "Epochs of the whole run that schedules are made for.",
+    "timed": "Whether the run had the machine to itself; others say nothing about speed.",
+    "profiled": "Whether the run carried a profiler.",
+    "form": "The form of the data set that was read; null where nothing is read.",
+    "batch_per_worker": "Images per step on one worker.",
+    "nodes": "Nodes that the workers fill.",
+    "recipe": "The recipe file.",
+}
+
+
+def _meaning(column: Column) -> str:
+    notes = [_JOINED[column.over_ranks]] if column.over_ranks else []
+    notes += ["once per node"] if column.once_a_node else []
+    notes += ["alone"] if SHARING in column.spoiled_by else []
+    notes += ["null with a profiler"] if column.spoiled_by == (PROFILER,) else []
+    return f"{column.means}{f' *({chr(59).join(notes)})*'.replace(';', '; ') if notes else ''}"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
