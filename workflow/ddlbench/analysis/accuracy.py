@@ -44,7 +44,7 @@ RATES_AN_EPOCH = 20
 
 def learns(record: Record) -> bool:
     """Whether accuracy means something: not for loaders of random pictures."""
-    return bool(getattr(registry.member("loaders", record.spec.loader), "LEARNS", True))
+    return bool(registry.member("loaders", record.spec.loader).LEARNS)
 
 
 def measures(record: Record, epochs: pd.DataFrame) -> Values:

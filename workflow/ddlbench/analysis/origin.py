@@ -30,8 +30,8 @@ def values(record: Record) -> dict[str, Any]:
     ranks = record.said("ddlbench_ranks", [facts])
     versions = facts.get("versions", {})
     # A member names the package whose version says most about it; what none names is in the log.
-    framework = getattr(registry.member("frameworks", record.spec.adapter), "DISTRIBUTION", None)
-    loader = getattr(registry.member("loaders", record.spec.loader), "DISTRIBUTION", None)
+    framework = registry.member("frameworks", record.spec.adapter).DISTRIBUTION
+    loader = registry.member("loaders", record.spec.loader).DISTRIBUTION
     return {
         "hosts": ",".join(sorted({rank["host"] for rank in ranks if "host" in rank})),
         "framework_version": versions.get(framework),
