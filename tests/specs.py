@@ -1,11 +1,18 @@
-"""RunSpecs for all tests: `run_spec(framework="horovod", workers=2)` is a small run that differs in what is said."""
+"""RunSpecs for all tests: `run_spec(framework="horovod", workers=2)` is a small run that differs in what is said.
+
+`pick(plan, workers=2)` is one that a study names.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ddlbench.plan.runs import Plan
+from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
+
+JUWELS = load_machine("juwels-booster")
 
 
 def run_spec(**settings: Any) -> RunSpec:
@@ -33,3 +40,9 @@ def run_spec(**settings: Any) -> RunSpec:
     if isinstance(given["recipe"], str):
         given["recipe"] = load_recipe(given["recipe"]).at(given["global_batch"])
     return RunSpec(**given)
+
+
+def pick(of: Plan, **columns: object) -> RunSpec:
+    """The first run with these columns."""
+    specs = (job.spec for job in of.jobs.values())
+    return next(s for s in specs if all(getattr(s, k) == v for k, v in columns.items()))

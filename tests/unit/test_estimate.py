@@ -29,26 +29,16 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.spec import RunSpec
 
-JUWELS = load_machine("juwels-booster")
+from tests.specs import JUWELS, pick
+
 LAPTOP = replace(load_machine("local"), workers_per_node=8)
 IMAGES = 4000
-
-
-@pytest.fixture(scope="module")
-def paper() -> Plan:
-    """Study aach2023 on JUWELS Booster."""
-    return make_plan(load_study("aach2023"), JUWELS)
 
 
 @pytest.fixture(scope="module")
 def demo() -> Plan:
     """Study demo on eight cores."""
     return make_plan(load_study("demo"), LAPTOP)
-
-
-def pick(of: Plan, **columns: object) -> RunSpec:
-    """The first run with these columns."""
-    return next(s for s in (j.spec for j in of.jobs.values()) if all(getattr(s, k) == v for k, v in columns.items()))
 
 
 def measured(spec: RunSpec, rate: float, **changed: object) -> Measured:

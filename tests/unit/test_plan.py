@@ -17,29 +17,16 @@ from ddlbench.settings.machine import Machine, Partition, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.spec import COLUMNS, Recipe, RunSpec
 
-from tests.specs import run_spec
+from tests.specs import JUWELS, pick, run_spec
 
-JUWELS = load_machine("juwels-booster")
 LOCAL = load_machine("local")
 LAPTOP = replace(LOCAL, workers_per_node=2)  # two workers fit, whatever computer tests this
-
-
-@pytest.fixture(scope="module")
-def paper() -> Plan:
-    """Study aach2023 on JUWELS Booster."""
-    return make_plan(load_study("aach2023"), JUWELS)
 
 
 @pytest.fixture(scope="module")
 def demo() -> Plan:
     """Study demo on two cores."""
     return make_plan(load_study("demo"), LAPTOP)
-
-
-def pick(of: Plan, **columns: object) -> RunSpec:
-    """The first run with these columns."""
-    specs = (job.spec for job in of.jobs.values())
-    return next(s for s in specs if all(getattr(s, k) == v for k, v in columns.items()))
 
 
 # What the studies name

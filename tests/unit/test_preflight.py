@@ -22,14 +22,9 @@ from ddlbench.run.facts import cite
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
-JUWELS = load_machine("juwels-booster")
+from tests.specs import JUWELS
+
 Facts = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def paper() -> Plan:
-    """Study aach2023 on JUWELS Booster."""
-    return make_plan(load_study("aach2023"), JUWELS)
 
 
 @pytest.fixture
