@@ -7,7 +7,7 @@ import torch
 from ddlbench.rank import models
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet18", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"])
+@pytest.mark.parametrize("name", ["lenet", "resnet8_half", "resnet18", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"])
 def test_pictures_of_32_pixels(name: str) -> None:
     """Transformers are told the size: timm makes them for 224 pixels otherwise, and they refuse all others."""
     model = models.build(name, 7, 32)
@@ -29,6 +29,30 @@ def test_operations_of_lenet_by_hand() -> None:
     first = 2 * 32 * 32 * 6 * 5 * 5 * 3
     others = 2 * (12 * 12 * 16 * 5 * 5 * 6 + 16 * 36 * 120 + 120 * 84 + 84 * 10)
     assert models.flops_per_image(models.build("lenet", 10, 32), 32) == 2 * first + 3 * others
+
+
+def test_the_small_resnet_is_the_papers_at_half_width() -> None:
+    """He et al. 2016, section 4.2 with n = 1: 8 layers with weights, no weights in shortcuts; sides 32, 16 and 8."""
+    model = models.build("resnet8_half", 10, 32).eval()
+    layers = [m for m in model.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
+    assert len(layers) == 8
+    weights = 9 * (3 * 8 + 2 * 8 * 8 + 8 * 16 + 16 * 16 + 16 * 32 + 32 * 32) + 32 * 10 + 10
+    norms = 2 * (3 * 8 + 2 * 16 + 2 * 32)
+    assert sum(p.numel() for p in model.parameters()) == weights + norms
+    first = 2 * 32 * 32 * 9 * 3 * 8  # the pictures themselves get no gradient
+    stages = 32**2 * 2 * 8 * 8 + 16**2 * (8 * 16 + 16 * 16) + 8**2 * (16 * 32 + 32 * 32)
+    assert models.flops_per_image(model, 32) == 2 * first + 3 * 2 * (9 * stages + 32 * 10)
+
+
+def test_a_blocks_shortcut_is_every_second_pixel_padded_with_zeros() -> None:
+    """With convolutions that give nothing, a block is its shortcut."""
+    block = models.build("resnet8_half", 10, 32)[4].eval()
+    for parameter in block.parameters():
+        torch.nn.init.zeros_(parameter)
+    pictures = torch.rand(2, 8, 32, 32)
+    out = block(pictures)
+    assert torch.equal(out[:, :8], pictures[:, :, ::2, ::2])
+    assert out.shape == (2, 16, 16, 16) and not out[:, 8:].any()
 
 
 def test_operations_of_resnet50_are_those_published() -> None:

@@ -72,7 +72,7 @@ def docstring(room: str, name: str) -> str:
     return ast.get_docstring(ast.parse(path(room, name).read_text(encoding="utf-8"))) or ""
 
 
-OWN_MODELS = ("lenet",)
+OWN_MODELS = ("lenet", "resnet8_half")
 
 
 @cache

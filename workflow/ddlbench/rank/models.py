@@ -1,4 +1,4 @@
-"""Models by name: LeNet-5 of our own, everything else from timm, for pictures of any size.
+"""Models by name: a LeNet-5 and a small ResNet of our own, everything else from timm, for pictures of any size.
 
 What batch norm does beyond PyTorch's is in `sync_norm.py`.
 """
@@ -20,10 +20,16 @@ from ddlbench.rank import sync_norm
 def build(name: str, classes: int, image_size: int) -> nn.Module:
     """The untrained model for RGB pictures of `image_size` pixels a side. Raises RuntimeError on a name timm lacks.
 
-    Its batch norm trains on a batch of one value a channel too (`sync_norm.accept_one_value`).
+    Its batch norm trains on a batch of one value per channel too (`sync_norm.accept_one_value`).
     """
     if name == "lenet":
         return lenet(classes, image_size)
+    model = resnet8_half(classes) if name == "resnet8_half" else _from_timm(name, classes, image_size)
+    sync_norm.accept_one_value(model)
+    return model
+
+
+def _from_timm(name: str, classes: int, image_size: int) -> nn.Module:
     mend_torchvision()
     import timm
 
@@ -32,8 +38,7 @@ def build(name: str, classes: int, image_size: int) -> nn.Module:
     # Vision transformers and their like are made for one size; convolutions take any.
     if made_for is not None and made_for.fixed_input_size and made_for.input_size[-1] != image_size:
         settings["img_size"] = image_size
-    model = timm.create_model(name, pretrained=False, num_classes=classes, **settings)
-    sync_norm.accept_one_value(model)
+    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes, **settings)
     return model
 
 
@@ -54,6 +59,46 @@ def lenet(classes: int, image_size: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(84, classes),
     )
+
+
+def resnet8_half(classes: int) -> nn.Module:
+    """The smallest ResNet of He et al. 2016 for small pictures (arXiv:1512.03385, section 4.2), half as wide.
+
+    6n+2 layers with n = 1: one block in each of three stages, of 8, 16 and 32 filters in place of 16, 32 and 64.
+    Between stages the shortcut takes every second pixel and pads the new channels with zeros (their option A).
+    """
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        _Residual(8, 8),
+        _Residual(8, 16),
+        _Residual(16, 32),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, classes),
+    )
+
+
+class _Residual(nn.Module):
+    """Two 3x3 convolutions with a shortcut around them; where the channels grow, the picture halves its sides."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.stride = 1 if before == after else 2
+        self.new_channels = after - before
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride=self.stride, padding=1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, padding=1, bias=False),
+            nn.BatchNorm2d(after),
+        )
+
+    def forward(self, pictures: torch.Tensor) -> torch.Tensor:
+        kept = pictures[:, :, :: self.stride, :: self.stride]
+        shortcut = nn.functional.pad(kept, (0, 0, 0, 0, 0, self.new_channels))
+        return torch.relu(self.convolutions(pictures) + shortcut)
 
 
 def flops_per_image(model: nn.Module, image_size: int) -> int:
