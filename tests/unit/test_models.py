@@ -7,7 +7,9 @@ import torch
 from ddlbench.rank import models
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet8_half", "resnet18", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"])
+@pytest.mark.parametrize(
+    "name", ["lenet", "resnet8_half", "resnet18", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"]
+)
 def test_pictures_of_32_pixels(name: str) -> None:
     """Transformers are told the size: timm makes them for 224 pixels otherwise, and they refuse all others."""
     model = models.build(name, 7, 32)

@@ -14,6 +14,11 @@ from ddlbench.analysis.times import STEP_TIMES
 from tests.conftest import copy_project
 from tests.workflow.conftest import snakemake
 
+SERIES = {(framework, "native") for framework in ("ddp", "horovod", "deepspeed")} | {
+    ("ddp", "dali-cpu"),
+    ("ddp", "synthetic"),
+}
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -30,8 +35,9 @@ def runs(demo: Path) -> pd.DataFrame:
 
 def test_every_framework_with_every_loader(runs: pd.DataFrame) -> None:
     scaling = runs[runs["timed"]]
-    assert len(runs) == 33
-    assert len(scaling) == 3 * 3 * 2
+    assert len(runs) == 32
+    assert set(zip(scaling["framework"], scaling["loader"], strict=True)) == SERIES
+    assert len(scaling) == len(SERIES) * 2 * 2
     assert set(runs["status"]) == {"success"}
     assert (scaling["throughput_images_per_s"] > 0).all()
     # No speed is claimed of runs that shared the machine.
@@ -39,13 +45,13 @@ def test_every_framework_with_every_loader(runs: pd.DataFrame) -> None:
 
 
 def test_frameworks_train_the_same_thing(runs: pd.DataFrame) -> None:
-    losses = runs[runs["timed"]].groupby(["loader", "workers"])["final_loss"]
+    losses = runs[runs["timed"]].groupby(["loader", "workers", "repeat"])["final_loss"]
     assert (losses.nunique() == 1).all(), losses.unique()
 
 
 def test_speed_up_of_every_series_is_over_one_worker(runs: pd.DataFrame) -> None:
     table = scaling(runs)
-    assert len(table) == 3 * 3 * 2
+    assert len(table) == len(SERIES) * 2
     assert set(table["ref_workers"]) == {1}
 
 
@@ -57,7 +63,7 @@ def test_large_batches_lose_accuracy(runs: pd.DataFrame) -> None:
 
 def test_records_pass_mlperf_s_checker(demo: Path, tmp_path: Path) -> None:
     logs = sorted(demo.glob("results/runs/*/run.mllog"))
-    assert len(logs) == 33
+    assert len(logs) == 32
     checker = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "4.0.0"]
     for log in logs[:: len(logs) // 5]:  # the contract tier checks one of each framework
         done = subprocess.run([*checker, str(log)], cwd=tmp_path, capture_output=True, text=True)
@@ -65,7 +71,7 @@ def test_records_pass_mlperf_s_checker(demo: Path, tmp_path: Path) -> None:
 
 
 def test_steps(demo: Path) -> None:
-    (folder,) = demo.glob("results/runs/*horovod-dali-cpu-2workers*")
+    folder, _ = sorted(demo.glob("results/runs/*horovod-native-2workers*"))  # two repeats
     steps = pq.read_table(folder / "steps.parquet").to_pandas()
     assert set(steps["rank"]) == {0, 1}
     assert steps.groupby("epoch")["images"].sum().unique().tolist() == [4000]
