@@ -1,4 +1,7 @@
-"""Snakemake on copies of the project; `finished` is a small study that really ran, once for the whole tier."""
+"""Snakemake on copies of the project, with a study of two runs, `mini`: `fresh` has done nothing of it, `finished` all.
+
+It really runs once for the whole tier; every test has a copy of what that left.
+"""
 
 import os
 import re
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import copy_project
+from tests.conftest import Once, copy_project
 
 MINI_STUDY = """
 title: "Mini: two runs, to see what becomes stale"
@@ -74,18 +77,55 @@ def edit(path: Path, **changes: object) -> None:
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
 
 
-@pytest.fixture(scope="session")
-def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    project = copy_project(tmp_path_factory.mktemp("finished"))
+def assert_drawn(results: Path, figures: set[str]) -> None:
+    """A study's folder has these figures and no others, in three formats, and a report that shows them."""
+    assert figures == {figure.stem for figure in results.glob("figures/*.png")}
+    for figure in figures:
+        for suffix, magic in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
+            assert (results / f"figures/{figure}{suffix}").read_bytes().startswith(magic)
+    page = (results / "report.html").read_text()
+    assert all(f"{figure}.png" in page for figure in figures)
+    assert "ideal" in page  # a caption
+
+
+def assert_nothing_to_do(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stdout
+    assert "Nothing to be done" in done.stdout
+    assert not re.search(r"^Job \d+", done.stdout, re.M)
+
+
+def with_mini(project: Path) -> Path:
+    """Study, recipe and machine `mini` are added to a project."""
     (project / "config/studies/mini.yaml").write_text(MINI_STUDY)
     (project / "config/machines/mini.yaml").write_text(MINI_MACHINE)
     shutil.copy(project / "config/recipes/demo.yaml", project / "config/recipes/mini.yaml")
-    done = mini(project)
-    assert done.returncode == 0, done.stdout
     return project
+
+
+@pytest.fixture
+def fresh(project: Path) -> Path:
+    """The mini study, of which nothing is done."""
+    return with_mini(project)
+
+
+@pytest.fixture(scope="session")
+def finished_once(once: Once) -> Path:
+    def make(folder: Path) -> None:
+        done = mini(with_mini(copy_project(folder)))
+        assert done.returncode == 0, done.stdout
+
+    return once("mini", make)
+
+
+def copy_or_link(source: str, target: str) -> None:
+    """Prepared pictures are linked, not copied: a test that changes one replaces its file."""
+    if "/mnist5k/raw/" in source and source.endswith(".png"):
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)
 
 
 @pytest.fixture
 def finished(finished_once: Path, tmp_path: Path) -> Path:
     """A copy of the finished project, file times and Snakemake's memory included."""
-    return shutil.copytree(finished_once, tmp_path / "finished", symlinks=True)
+    return shutil.copytree(finished_once, tmp_path / "finished", symlinks=True, copy_function=copy_or_link)

@@ -1,6 +1,8 @@
-"""`make demo`, as a user has it: study demo from nothing to the report, really run. Minutes."""
+"""`make demo`, as a user has it: study demo from nothing to the report, really run. Minutes.
 
-import re
+The same from a few runs, every day: test_study.py.
+"""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +13,10 @@ import pytest
 from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.times import STEP_TIMES
 
-from tests.conftest import copy_project
-from tests.workflow.conftest import snakemake
+from tests.conftest import Once, copy_project
+from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
+
+pytestmark = pytest.mark.slow
 
 SERIES = {(framework, "native") for framework in ("ddp", "horovod", "deepspeed")} | {
     ("ddp", "dali-cpu"),
@@ -21,11 +25,12 @@ SERIES = {(framework, "native") for framework in ("ddp", "horovod", "deepspeed")
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    project = copy_project(tmp_path_factory.mktemp("demo"))
-    done = snakemake(project)
-    assert done.returncode == 0, done.stdout
-    return project
+def demo(once: Once) -> Path:
+    def make(folder: Path) -> None:
+        done = snakemake(copy_project(folder))
+        assert done.returncode == 0, done.stdout
+
+    return once("demo", make)
 
 
 @pytest.fixture(scope="module")
@@ -81,17 +86,8 @@ def test_steps(demo: Path) -> None:
 def test_figures_and_report(demo: Path) -> None:
     figures = {"throughput", "speed-up", "efficiency", "accuracy-batch-size", "accuracy-epochs", "learning-rate"}
     figures |= {"step-times", "memory"}
-    assert figures == {figure.stem for figure in demo.glob("results/demo/figures/*.png")}
-    for figure in figures:
-        for suffix, magic in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
-            assert (demo / f"results/demo/figures/{figure}{suffix}").read_bytes().startswith(magic)
-    page = (demo / "results/demo/report.html").read_text()
-    assert all(f"{figure}.png" in page for figure in figures)
-    assert "ideal" in page  # a caption
+    assert_drawn(demo / "results/demo", figures)
 
 
 def test_a_second_time_there_is_nothing_to_do(demo: Path) -> None:
-    done = snakemake(demo)
-    assert done.returncode == 0
-    assert "Nothing to be done" in done.stdout
-    assert not re.search(r"^Job \d+", done.stdout, re.M)
+    assert_nothing_to_do(snakemake(demo))

@@ -60,22 +60,12 @@ def test_aach2023_on_a_machine_without_gpu_slurm_or_data(project: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
-        (
-            "config/studies/demo.yaml",
-            "frameworks: [ddp]",
-            "frameworks: [ddq]",
-            "allowed: ddp, deepspeed, fsdp, horovod",
-        ),
-        ("config/studies/demo.yaml", "epochs: 3", "epochs: 0", "allowed: at least 1"),
-        ("config/studies/demo.yaml", "schedules:", "shedules:", "did you mean schedules?"),
-        ("config/studies/demo.yaml", "runs:", "runs: [", "is not YAML"),
+        ("config/studies/demo.yaml", "[ddp]", "[ddq]", "allowed: ddp, deepspeed, fsdp, horovod"),
         ("config/config.yaml", "study: demo", "study: demoo", "did you mean demo?"),
-        ("config/config.yaml", "study: demo", "studdy: demo", "did you mean study?"),
-        ("config/machines/local.yaml", "device: cpu", "device: tpu", "allowed: cpu, cuda"),
-        ("config/recipes/demo.yaml", "warmup_epochs: 2", "warmup_epochs: -1", "allowed: at least 0"),
     ],
 )
 def test_bad_input_is_one_message(project: Path, file: str, old: str, new: str, said: str) -> None:
+    """All other bad input is read by the same code: tests/unit/test_bad_input.py."""
     path = project / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))

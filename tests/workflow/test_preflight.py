@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from ddlbench.record import read_log
 
-from tests.workflow.conftest import MINI_MACHINE, MINI_STUDY, edit, mini, planned, snakemake
+from tests.workflow.conftest import edit, mini, planned, snakemake
 
 PREFLIGHT = "results/machines/mini/preflight-mini.json"
 RECORD = "results/runs/mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1/run.mllog"
@@ -20,15 +19,6 @@ FAILED = "results/machines/mini/preflight-mini.failed.json"
 # Environment Modules or Lmod, as Debian has them.
 INITS = ("/usr/share/modules/init/bash", "/usr/share/lmod/lmod/init/bash")
 MODULE = "#%Module1.0\nprepend-path PATH {bin}\n"
-
-
-@pytest.fixture
-def fresh(project: Path) -> Path:
-    """The mini study, of which nothing is done."""
-    (project / "config/studies/mini.yaml").write_text(MINI_STUDY)
-    (project / "config/machines/mini.yaml").write_text(MINI_MACHINE)
-    shutil.copy(project / "config/recipes/demo.yaml", project / "config/recipes/mini.yaml")
-    return project
 
 
 def test_records_cite_what_was_found(finished: Path) -> None:

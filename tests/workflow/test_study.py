@@ -1,0 +1,119 @@
+"""A study of a few runs with some of everything: each framework, loader and figure, from prepared data to the report.
+
+Two of its runs are those of study `mini`, which are there already. The whole demo is in test_demo.py, a slow one.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from ddlbench import registry
+from ddlbench.analysis.scaling import scaling
+from ddlbench.analysis.times import STEP_TIMES
+
+from tests.conftest import Once
+from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
+
+FIGURES = registry.members("figures")
+STUDY = """
+title: Some of everything
+dataset: mnist5k
+recipe: mini
+models: [lenet]
+frameworks: [ddp]
+loaders: [native]
+schedules: [cosine]
+epochs: 2
+runs:
+  scaling:
+    workers: [1, 2]
+    batch_per_worker: [64]
+  others:
+    frameworks: [horovod, deepspeed, fsdp]
+    workers: [2]
+    batch_per_worker: [64]
+  loaders:
+    loaders: [dali-cpu, synthetic]
+    workers: [1]
+    batch_per_worker: [64]
+  large:
+    timed: false
+    workers: [1]
+    global_batch: [1000]
+  profiled:
+    profiled: true
+    workers: [2]
+    batch_per_worker: [64]
+figures:
+  accuracy-batch-size: {plot: accuracy-batch-size, runs: [scaling, large]}
+  accuracy-epochs: {plot: accuracy-epochs, runs: [scaling, large]}
+  learning-rate: {plot: learning-rate, runs: [scaling, large]}
+  kernel-shares: {plot: kernel-shares, runs: [profiled]}
+"""
+OF_TIMED = [name for name in FIGURES if f"plot: {name}," not in STUDY]
+RUNS = 2 + 3 + 2 + 1 + 1
+
+
+@pytest.fixture(scope="module")
+def study(once: Once, finished_once: Path) -> Path:
+    def make(folder: Path) -> None:
+        shutil.copytree(finished_once, folder, symlinks=True, dirs_exist_ok=True)
+        figures = [f"  {name}: {{plot: {name}, runs: [scaling, others, loaders]}}\n" for name in OF_TIMED]
+        (folder / "config/studies/everything.yaml").write_text(STUDY + "".join(figures))
+        done = everything(folder)
+        assert done.returncode == 0, done.stdout
+
+    return once("everything", make)
+
+
+def everything(project: Path, *arguments: str):
+    return snakemake(project, *arguments, "--config", "study=everything", "machine=mini")
+
+
+@pytest.fixture(scope="module")
+def runs(study: Path) -> pd.DataFrame:
+    return pd.read_parquet(study / "results/everything/tables/runs.parquet")
+
+
+def test_all_runs_succeed_and_those_that_were_there_are_not_made_again(study: Path, runs: pd.DataFrame) -> None:
+    assert len(runs) == RUNS
+    assert set(runs["status"]) == {"success"}
+    assert set(runs["framework"]) == set(registry.members("frameworks"))
+    assert (runs.loc[runs["timed"], "throughput_images_per_s"] > 0).all()
+    # No speed is claimed of runs that shared the machine, or carried a profiler.
+    assert runs.loc[~runs["timed"], "throughput_images_per_s"].isna().all()
+    logs = "".join(log.read_text() for log in (study / ".snakemake/log").glob("*.log"))
+    assert sorted(re.findall(r"^Job \d+: train (\S+)$", logs, re.M)) == sorted(runs["run"])
+
+
+def test_frameworks_train_the_same_thing(runs: pd.DataFrame) -> None:
+    alike = runs[(runs["loader"] == "native") & (runs["workers"] == 2) & runs["timed"]]
+    assert len(alike) == len(registry.members("frameworks"))
+    assert alike["final_loss"].nunique() == 1, alike["final_loss"]
+
+
+def test_speed_up_of_every_series_is_over_one_worker(runs: pd.DataFrame) -> None:
+    table = scaling(runs[runs["framework"] == "ddp"])
+    assert sorted(table["workers"]) == [1, 1, 1, 2]
+    assert set(table["ref_workers"]) == {1}
+
+
+def test_steps(study: Path) -> None:
+    (folder,) = study.glob("results/runs/*-horovod-native-2workers*")
+    steps = pq.read_table(folder / "steps.parquet").to_pandas()
+    assert set(steps["rank"]) == {0, 1}
+    assert steps.groupby("epoch")["images"].sum().unique().tolist() == [4000]
+    assert (steps[STEP_TIMES] >= 0).all().all()
+
+
+def test_figures_and_report(study: Path) -> None:
+    assert_drawn(study / "results/everything", set(FIGURES))
+    for figure in FIGURES:
+        assert "no finished runs" not in (study / f"results/everything/figures/{figure}.svg").read_text()
+
+
+def test_a_second_time_there_is_nothing_to_do(study: Path) -> None:
+    assert_nothing_to_do(everything(study))
