@@ -41,18 +41,26 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
-    """`once(name, make)`: the folder that `make(folder)` filled, once for all processes that run these tests."""
+    """`once(name, make)`: the folder that `make(folder)` filled, once for all processes that run these tests.
+
+    If it fails, all that need it fail, without another try.
+    """
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once"
     shared.mkdir(exist_ok=True)
 
     def made(name: str, make: Callable[[Path], object]) -> Path:
-        folder, done = shared / name, shared / f"{name}.done"
+        folder, done, failed = shared / name, shared / f"{name}.done", shared / f"{name}.failed"
         with FileLock(shared / f"{name}.lock"):
+            if failed.exists():
+                pytest.fail(f"{name} could not be made, as another test said: {failed.read_text()}")
             if not done.exists():
-                shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
-                make(folder)
+                try:
+                    make(folder)
+                except BaseException as error:
+                    failed.write_text(f"{type(error).__name__}: {str(error)[-1000:]}")
+                    raise
                 done.touch()
         return folder
 
