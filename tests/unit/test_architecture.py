@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 from ddlbench import registry
 
 from tests.conftest import ROOT
+from tests.unit.test_rooms import ROOMS
+
+PAGE = (ROOT / "docs/architecture.md").read_text()
+
+
+def listing(begins_with: str) -> list[str]:
+    """The names that a listing shows, each with a few words."""
+    shown = re.search(rf"```\n({begins_with} .*?)```", PAGE, re.S)
+    assert shown
+    lines = [re.fullmatch(r"(\S+) +(\S.*)", line) for line in shown[1].splitlines()]
+    return [line[1].rstrip("/") for line in lines if line]
+
+
+def test_the_listing_is_what_lies_in_the_repository() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    names = {line.split("/")[0] for line in tracked.splitlines() if (ROOT / line).exists()}
+    assert sorted(listing("config/")) == sorted(name for name in names if not name.startswith("."))
+
+
+def test_the_rooms_are_shown_in_their_order() -> None:
+    assert listing("files") == list(ROOMS)
 
 
 def test_the_diff_that_adds_a_framework_is_its_file() -> None:
-    page = (ROOT / "docs/architecture.md").read_text()
-    shown = re.search(r"\+\+\+ b/\S+/fsdp\.py\n(.*?)\n```", page, re.S)
+    shown = re.search(r"\+\+\+ b/\S+/fsdp\.py\n(.*?)\n```", PAGE, re.S)
     assert shown
     lines = [line.removeprefix("+") for line in shown[1].splitlines()]
     assert len(lines) > 50
     assert registry.path("frameworks", "fsdp").read_text().startswith("\n".join(lines))
+
+
+def test_what_the_page_names_exists() -> None:
+    """Files in backquotes, from the root or from the package."""
+    for name in set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|smk|md))`", PAGE)):
+        assert (ROOT / name).exists() or (registry.PACKAGE / name).exists(), name
