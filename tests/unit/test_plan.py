@@ -154,7 +154,7 @@ def test_every_key_of_a_recipe_is_a_column(demo: Plan) -> None:
     assert {field.name for field in fields(Recipe)} - {"name"} <= columns.keys()
     assert columns["batch_per_worker"] == 64
     assert columns["seed"] == 3  # the run's own, not the recipe's
-    assert columns["step_epochs"] == "[4, 6]"
+    assert columns["step_epochs"] == "[30, 60, 80]"
     assert all(column is None or isinstance(column, str | int | float) for column in columns.values())
 
 
