@@ -153,8 +153,8 @@ def test_the_disk_is_full(tmp_path, data, run):
         subprocess.run(["umount", disk], check=True)
 
 
-@pytest.mark.parametrize("framework", ["ddp", "horovod"])
-def test_a_port_is_in_use(tmp_path, data, framework):
+@pytest.mark.parametrize(("framework", "job"), [("ddp", "4711"), ("horovod", "4712")])
+def test_a_port_is_in_use(tmp_path, data, framework, job):
     """Under srun the ports follow from the job's id: another program may have one."""
     spec = launches.spec_of("plain", framework, 2)
     launches.need(spec)
@@ -162,13 +162,13 @@ def test_a_port_is_in_use(tmp_path, data, framework):
     with socket.socket() as taken, socket.socket() as taken_too:
         port = int(
             place.slurm_variables(
-                {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": "4711"}, ""
+                {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_JOB_ID": job}, ""
             )["MASTER_PORT"]
         )
         for number, one in enumerate((taken, taken_too)):
             one.bind(("", port + number))
             one.listen()
-        told = {"SRUN_JOB_ID": "4711"}
+        told = {"SRUN_JOB_ID": job}
         outcome = launches.execute(spec, tmp_path / spec.id, data, machine=machine, environment=told)
     assert_failed(outcome)
     assert_blamed(outcome, "port in use", 0)

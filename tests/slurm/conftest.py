@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import copy_project
+from tests.conftest import copy_or_link, copy_project
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 PACKAGES = ("slurm-wlm", "slurmdbd", "slurm-wlm-mysql-plugin", "munge", "mariadb-server")
@@ -194,7 +194,7 @@ def digits(started: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def project(cluster: Cluster, digits: Path, tmp_path: Path) -> Iterator[Project]:
     """A fresh project with machines `fat` and `thin` and study `small`, and with data."""
     project = Project(copy_project(tmp_path / "project"), cluster)
-    shutil.copytree(digits, project.folder / "results/data")
+    shutil.copytree(digits, project.folder / "results/data", copy_function=copy_or_link)
     project.machine("fat")
     project.machine("thin", workers_per_node=1)
     project.study("small")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import Once, copy_project
+from tests.conftest import Once, copy_or_link, copy_project
 
 MINI_STUDY = """
 title: "Mini: two runs, to see what becomes stale"
@@ -115,14 +115,6 @@ def finished_once(once: Once) -> Path:
         assert done.returncode == 0, done.stdout
 
     return once("mini", make)
-
-
-def copy_or_link(source: str, target: str) -> None:
-    """Prepared pictures are linked, not copied: a test that changes one replaces its file."""
-    if "/mnist5k/raw/" in source and source.endswith(".png"):
-        os.link(source, target)
-    else:
-        shutil.copy2(source, target)
 
 
 @pytest.fixture
