@@ -172,7 +172,7 @@ def test_killed_while_jobs_run_and_started_again(project: Project, cluster: Clus
     ids = set(cluster.jobs())
     assert len(ids) == 2
     assert project.snakemake() == 0, project.said
-    assert "2 SLURM jobs of an earlier Snakemake still make runs of this study" in project.said
+    assert "waiting for 2 SLURM jobs that an earlier Snakemake left" in project.said
     assert "an earlier Snakemake was killed here; its lock is removed" in project.said
     assert "they have ended" in project.said
     assert len(project.runs()) == 2

@@ -277,12 +277,12 @@ HOSTILE = "a b'c\"d $(touch x) `id`; {y} \\"
 
 
 def test_hostile_text_in_a_machine_stays_text(demo: Plan) -> None:
-    machine = replace(LAPTOP, device_name=HOSTILE, data=HOSTILE, environment=(("NOTE", HOSTILE),))
+    machine = replace(LAPTOP, device_name=HOSTILE, data=HOSTILE, environment=(("NCCL_NOTE", HOSTILE),))
     of = make_plan(replace(demo.study, title=HOSTILE), machine)
     assert list(of.jobs) == list(demo.jobs)
     for job in of.jobs.values():
         argv = launch.command(job.spec, machine)
-        assert f"NOTE={HOSTILE}" in argv  # one argument, as it was written
+        assert f"NCCL_NOTE={HOSTILE}" in argv  # one argument, as it was written
         assert shlex.split(shlex.join(argv)) == argv
 
 

@@ -30,7 +30,7 @@ Facts = list[dict[str, Any]]
 @pytest.fixture
 def promised(paper: Plan) -> dict[str, Any]:
     """Eight ranks on two nodes, all of them whole."""
-    return promise.promise(paper)
+    return promise.promised(paper)
 
 
 @pytest.fixture
@@ -383,7 +383,7 @@ def test_a_preflight_is_current_for_what_it_was_made_for(
     file.parent.mkdir(parents=True)
     file.write_text("{")
     assert not promise.is_current(of)
-    file.write_text(json.dumps({"promised": promise.promise(of)}))
+    file.write_text(json.dumps({"promised": promise.promised(of)}))
     assert promise.is_current(of)
     assert promise.is_current(make_plan(small, replace(JUWELS, images_per_s=())))
     assert not promise.is_current(make_plan(small, replace(JUWELS, cores_per_worker=6)))

@@ -29,6 +29,7 @@ ROOMS = (
     "plan",
     "run",
     "preflight",
+    "snakefile",
     "figures",
 )
 PACKAGE = registry.PACKAGE

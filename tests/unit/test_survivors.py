@@ -5,7 +5,6 @@ import os
 import time
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
         f"5|RUNNING|{tmp_path}|(null)",
     ]
     squeue(monkeypatch, tmp_path, "cat <<'END'\n" + "\n".join(lines) + "\nEND")
-    found = survivors.jobs({"rule_train_wildcards_a-r1", "rule_train_wildcards_b-r1"}, tmp_path)
+    found = survivors.slurm_jobs({"rule_train_wildcards_a-r1", "rule_train_wildcards_b-r1"}, tmp_path)
     assert [(job.id, job.state) for job in found] == [("1", "RUNNING"), ("2", "PENDING")]
 
 
@@ -43,15 +42,30 @@ def test_they_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     )
     survivors.wait({"rule_train_wildcards_a"}, tmp_path, every_s=0)
     said = capsys.readouterr().err
-    assert "1 SLURM jobs of an earlier Snakemake" in said and "scancel 7" in said
+    assert "waiting for 1 SLURM jobs" in said and "scancel 7" in said
     assert said.count("7 running: rule_train_wildcards_a") == 1
-    assert "they have ended" in said
+    assert "these jobs have ended" in said
+
+
+def test_the_users_settings_of_squeue_hide_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQUEUE_STATES would; and without --all, those in hidden partitions are left out."""
+    line = f"7|RUNNING|{tmp_path}|rule_train_wildcards_a"
+    squeue(monkeypatch, tmp_path, f'case " $* " in *" --all "*) [ -n "$SQUEUE_STATES" ] || echo "{line}";; esac')
+    monkeypatch.setenv("SQUEUE_STATES", "PENDING")
+    assert [job.id for job in survivors.slurm_jobs({"rule_train_wildcards_a"}, tmp_path)] == ["7"]
+
+
+def test_a_folder_may_have_a_hostile_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a|b c"
+    folder.mkdir()
+    squeue(monkeypatch, tmp_path, f"echo '7|RUNNING|{folder}|rule_train_wildcards_a'")
+    assert [job.id for job in survivors.slurm_jobs({"rule_train_wildcards_a"}, folder)] == ["7"]
 
 
 def test_nothing_is_submitted_while_slurm_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     squeue(monkeypatch, tmp_path, "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(ConfigError, match="try again later: Unable to contact slurm controller"):
-        survivors.jobs({"x"}, tmp_path)
+        survivors.slurm_jobs({"x"}, tmp_path)
 
 
 DEAD = hold.Process(hold.myself().host, 2**22 - 1, "then", "")
@@ -83,22 +97,3 @@ def test_a_lock_goes_when_nobody_lives_who_holds_it(
         os.utime(path, (time.time() - age_s,) * 2)
     survivors.remove_dead_lock(locks, marks)
     assert (list(locks.iterdir()) == []) is removed
-
-
-@pytest.mark.parametrize(
-    ("changes", "acts"),
-    [({}, True), ({"dryrun": True}, False), ({"is_main_process": False}, False), ({"executor_plugin": None}, False)],
-)
-def test_only_a_snakemake_that_runs_jobs_acts(monkeypatch: pytest.MonkeyPatch, changes: Any, acts: bool) -> None:
-    calls: list[str] = []
-    for name in ("remove_dead_lock", "mark", "wait"):
-        monkeypatch.setattr(survivors, name, lambda *_, name=name: calls.append(name))
-    state = {
-        "is_main_process": True,
-        "executor_plugin": object(),
-        "dryrun": False,
-        "persistence": SimpleNamespace(path=""),
-    }
-    guard = survivors.Guard(SimpleNamespace(**state | changes), [("train", "a")], slurm=True)
-    assert [guard(value) for value in ("x", [])] == ["x", []]
-    assert calls == (["remove_dead_lock", "mark", "wait"] if acts else [])

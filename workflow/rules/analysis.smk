@@ -54,7 +54,7 @@ onerror:
 
     print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
     failed = failures.failures([Path(layout.run(run)) for run in PLAN.jobs])
-    print("", *promise.errors(Path(PREFLIGHT)), sep="\n", file=sys.stderr)
+    print("", *promise.errors(Path(TRAINING.preflight)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
         print(f"{len(failed)} failed runs; all of them: snakemake failures, with the same options", file=sys.stderr)

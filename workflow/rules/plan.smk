@@ -1,5 +1,5 @@
-# What a study will take and cost, before anything is started: snakemake plan, with the same options. Seconds, and
-# nothing but Python: for login nodes.
+# What a study will take and cost, before anything is started: snakemake plan, with the same options. It takes seconds
+# and needs nothing but Python, so that it works on login nodes.
 rule plan:
     log:
         f"{TABLES}/plan.txt",
@@ -14,19 +14,10 @@ rule plan:
         "../scripts/plan.py"
 
 
+# max_gpu_hours is kept when jobs start, which no dry run does.
 onstart:
-    # Exactly the runs that this call would make. A dry run does not come here.
-    made = {job.wildcards.run for job in workflow.dag.needrun_jobs() if job.rule.name == "train"}
-    try:
-        bill.keep_limit(PLAN, IMAGES, made, config["max_gpu_hours"])
-    except settings.ConfigError as error:
-        raise WorkflowError(str(error)) from None
+    TRAINING.keep_limit()
 
 
 if workflow.output_settings.dryrun:
-    # What is stale is not known yet: all that have no record.
-    missing = {run for run in PLAN.jobs if not os.path.exists(layout.run_log(run))}
-    try:
-        bill.keep_limit(PLAN, IMAGES, missing, config["max_gpu_hours"])
-    except settings.ConfigError as error:
-        print(f"warning: {error}", file=sys.stderr)
+    TRAINING.warn_of_limit()

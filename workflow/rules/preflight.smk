@@ -1,14 +1,10 @@
 # A minute on the machine before any training: is it what its file says? Made once, and again when the study or the
 # machine file promise something else, or when asked for: snakemake --profile profiles/local preflight --force
-PREFLIGHT = promise.path(PLAN)
-GATE = promise.Gate(workflow, checkpoints, promise.is_current(PLAN))
-
-
 checkpoint preflight:
     input:
         MANIFESTS,
     output:
-        PREFLIGHT,
+        TRAINING.preflight,
     log:
         layout.log(f"preflight-{MACHINE.name}-{STUDY.name}"),
     envmodules:
@@ -17,7 +13,7 @@ checkpoint preflight:
     resources:
         **promise.resources(PLAN, config["account"]),
     params:
-        promised=json.dumps(promise.promise(PLAN)),
+        promised=json.dumps(promise.promised(PLAN)),
     message:
         f"preflight: is {MACHINE.name} what config/machines/{MACHINE.name}.yaml says?"
     shell:

@@ -7,6 +7,7 @@ task a worker, and `place.py` tells each rank who it is.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import Protocol
 
 from ddlbench import registry
@@ -16,6 +17,11 @@ from ddlbench.settings.machine import Machine
 # sends it to the batch script's shell alone, and ends the job there and then.
 WARNING_S = 120
 PROGRAM = ("python", "-m", "ddlbench.rank.train")
+# Stands for the value of a variable that might be a secret. Command lines end up in records, logs and Snakemake's
+# memory, and any user of the machine can list them: `run/environment.py` puts the values into the ranks' environment.
+HIDDEN = "..."
+# A machine's own variables whose values are shown all the same: threads, memory and network, which explain a speed.
+SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "GLOO_", "NCCL_", "UCX_")
 
 
 class Ranks(Protocol):
@@ -32,13 +38,22 @@ class Ranks(Protocol):
 
 
 def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
-    """The argv that starts all ranks of a run; `program` is what each rank executes (begins with `python`)."""
-    settings = [f"{name}={value}" for name, value in environment(spec, machine).items()]
+    """The argv that starts all ranks of a run; `program` is what each rank executes (begins with `python`).
+
+    Values of the machine's variables that might be secrets are HIDDEN.
+    """
+    settings = [f"{name}={value}" for name, value in environment(spec, hide(machine)).items()]
     return ["env", *settings, *_launcher(spec, machine, program)]
 
 
+def hide(machine: Machine) -> Machine:
+    """The machine with HIDDEN in place of values that might be secrets: all but those of SHOWN variables."""
+    shown = ((name, value if name.startswith(SHOWN) else HIDDEN) for name, value in machine.environment)
+    return replace(machine, environment=tuple(shown))
+
+
 def environment(spec: Ranks, machine: Machine) -> dict[str, str]:
-    """Variables that every rank gets: one compute thread a core it owns, the machine's own, the framework's."""
+    """Variables that every rank gets: one compute thread per core it owns, the machine's own, the framework's."""
     threads = str(machine.cores_per_worker if machine.device == "cpu" else 1)
     # On CPUs a step's tensors come from malloc: glibc would hand their pages back and fault them in again each step.
     keep = {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1073741824"}

@@ -5,12 +5,11 @@ The Snakefile asks `make_plan` for everything it needs to know; `python -m ddlbe
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ddlbench import layout, registry
 from ddlbench.plan import launch
@@ -19,8 +18,6 @@ from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.spec import RunSpec
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -170,12 +167,6 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
         if reason:
             raise complain(study.path, f"runs.{block.name}.schedules", schedule, reason)
         yield spec
-
-
-def signed(function: F) -> F:
-    """The function, which now keeps its signature: Snakemake 9.27 asks ours for it 7 times a run, 9 us each."""
-    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return function
 
 
 def outputs(plan: Plan) -> list[tuple[str, str]]:

@@ -23,9 +23,11 @@ from ddlbench import notes
 from ddlbench.files import write_json
 from ddlbench.preflight.judge import Problem, count, judge
 from ddlbench.preflight.promise import failed_path
+from ddlbench.run.environment import reveal
 from ddlbench.run.facts import sha256
 from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
+from ddlbench.settings.config import ConfigError
 
 
 def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -63,7 +65,8 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     if wrong:
         ranks, problems = [], [Problem(True, wrong)]  # what ranks would find is something else
     else:
-        seen = watch([*argv, str(folder)], folder)
+        argv, hidden = reveal([*argv, str(folder)], promised["machine"])
+        seen = watch(argv, folder, hidden)
         left = notes.read(folder, "rank")
         ranks = [left[rank] for rank in sorted(left)]
         problems = judge(ranks, promised)
@@ -96,7 +99,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
-    sys.exit(execute(json.loads(a.promised), a.output, a.command))
+    try:
+        code = execute(json.loads(a.promised), a.output, a.command)
+    except ConfigError as error:
+        sys.exit(str(error))
+    sys.exit(code)
 
 
 if __name__ == "__main__":

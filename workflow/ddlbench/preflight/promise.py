@@ -45,7 +45,7 @@ def trial(plan: Plan) -> Trial:
     return Trial(min(2, max(spec.nodes for spec in specs)) * per_node, per_node)
 
 
-def promise(plan: Plan) -> dict[str, Any]:
+def promised(plan: Plan) -> dict[str, Any]:
     """What the study expects of its machine, as plain values: a change of one makes a new preflight."""
     machine, of = plan.machine, trial(plan)
     specs = [job.spec for job in plan.jobs.values()]
@@ -61,7 +61,7 @@ def promise(plan: Plan) -> dict[str, Any]:
         "device": machine.device,
         "gpu_name": machine.gpu_name,
         "modules": list(machine.modules),
-        "environment": dict(machine.environment),
+        "environment": dict(launch.hide(machine).environment),
         "host_suffix": machine.host_suffix,
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.jobs.values() if job.manifest}),
@@ -88,28 +88,8 @@ def is_current(plan: Plan) -> bool:
         made = json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    wanted = promise(plan)
+    wanted = promised(plan)
     return bool(made == wanted and all(Path(manifest).exists() for manifest in wanted["manifests"]))
-
-
-@dataclass(frozen=True)
-class Gate:
-    """`gate(files)` is `files`, and makes the job that asks for them wait for the preflight if it is still to be made.
-
-    An input, even an ancient one, would stay among the finished run's: each new preflight would make finished runs
-    stale, and hide those that are (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). With a
-    checkpoint, Snakemake asks again when it is there, and then it is forgotten. A dry run has nothing to wait for.
-    """
-
-    workflow: Any
-    checkpoints: Any
-    is_open: bool
-
-    def __call__(self, files: Any) -> Any:
-        w = self.workflow
-        if not self.is_open and w.is_main_process and w.executor_plugin is not None and not w.dryrun:
-            self.checkpoints.preflight.get()
-        return files
 
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:

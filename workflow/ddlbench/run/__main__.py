@@ -1,9 +1,14 @@
 """Execute one run: start its ranks with the given command, watch them, and keep the record only if all ended well.
 
-The `train` rule calls this; everything after `--` is the launcher's command (`launch.py`). Ranks write into
-`<folder>/.partial`; a whole record is renamed into `<folder>`, what a failed run left into `<folder>/failed`. A run
-that left a checkpoint goes on from it the next time. `watch.py` sees ranks that die or stop; `facts.py` says where and
-with what the run was made.
+Rule `train` calls this; everything after `--` is the launcher's command (`plan/launch.py`). In the run's folder:
+
+    .partial/    what the ranks write while they train; job.json tells them what to train
+    run.mllog, steps.parquet, ...    the record: moved here from .partial when it is whole
+    failed/      what the last try left if it failed; failure.json says why
+    .holder.json who makes the run right now (`hold.py`)
+
+A run that left a checkpoint goes on from it the next time. `watch.py` sees ranks that die or stop, `facts.py` says
+where and with what the run was made, `environment.py` has the values that the command line does not show.
 """
 
 from __future__ import annotations
@@ -23,15 +28,19 @@ from ddlbench import layout, notes
 from ddlbench.files import sha256, write_json
 from ddlbench.rank import checkpoint
 from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
+from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
 from ddlbench.run.hold import HeldError, held
 from ddlbench.run.watch import diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
+from ddlbench.settings.config import ConfigError
 from ddlbench.spec import RunSpec
 
 FAILURE = "failure.json"
 # What a run leaves beside its log and its steps, if it was told to.
 EXTRAS = (KERNELS, "nsys-*", "flops.txt", "comms.txt")
+# Takes up room while the run is made, so that on a full disk there is room to say why it failed.
+RESERVE, RESERVE_BYTES = ".reserve", 1 << 16
 
 
 @dataclass(frozen=True)
@@ -52,21 +61,25 @@ def execute(
 ) -> int:
     """Run `command` to its end and put the record in place; `cited` is the preflight, for the record.
 
-    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; else another code.
+    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; else another code. Raises ConfigError
+    if a hidden value of the command cannot be found.
     """
     partial = folder / ".partial"
-    argv = [*command, str(partial)]
+    shown = [*command, str(partial)]
+    argv, hidden = reveal(shown, spec.machine)
     job: dict[str, Any] = {"spec": json.loads(spec.to_json()), "data": str(data) if data else None}
-    found = _continue(folder, partial, job)
+    saved = _prepare_folder(folder, partial, job)
     when = when or Checkpoints()
-    job |= {"facts": facts(spec, argv, cited)} | {f"checkpoint_{key}": value for key, value in asdict(when).items()}
+    job |= {"facts": facts(spec, shown, cited)} | {f"checkpoint_{key}": value for key, value in asdict(when).items()}
     write_json(partial / "job.json", job)
-    print(f"{spec.id}\n$ {shlex.join(argv)}", flush=True)
-    if found:
-        print(f"goes on from the checkpoint after {checkpoint.summary(found)['step']} steps", flush=True)
+    (partial / RESERVE).write_bytes(bytes(RESERVE_BYTES))
+    print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
+    if saved:
+        print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)
-    seen = watch(argv, partial)
-    code = seen.code or _complete(spec, partial)
+    seen = watch(argv, partial, hidden)
+    (partial / RESERVE).unlink(missing_ok=True)
+    code = seen.code or _complete_record(spec, partial)
     if code == 0:
         extras = [path for pattern in EXTRAS for path in partial.glob(pattern)]
         for path in (*extras, partial / STEPS, partial / MLLOG):
@@ -78,15 +91,26 @@ def execute(
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
         return notes.STOPPED
     failure = diagnose(partial, spec.workers, seen)
-    write_json(partial / FAILURE, failure | {"time": time.time(), "slurm_job_id": os.environ.get("SLURM_JOB_ID")})
-    failed = folder / "failed"
-    shutil.rmtree(failed, ignore_errors=True)
-    partial.rename(failed)
-    print(f"{spec.id} failed: {failure['message']}; exit code {code}; what it left is in {failed}", file=sys.stderr)
+    print(f"{spec.id} failed: {failure['message']}; exit code {code}", file=sys.stderr)
+    _keep_failure(folder, partial, failure)
     return code
 
 
-def _continue(folder: Path, partial: Path, job: dict[str, Any]) -> Path | None:
+def _keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> None:
+    """What a failed try left, with the reason, takes the place of what the one before left."""
+    failed = folder / "failed"
+    shutil.rmtree(failed, ignore_errors=True)  # first: an older reason must not stand for this one
+    partial.rename(failed)
+    try:
+        job = os.environ.get("SLURM_JOB_ID")
+        write_json(failed / FAILURE, failure | {"time": time.time(), "slurm_job_id": job})
+    except OSError as error:
+        print(f"{failed / FAILURE} could not be written: {error.strerror}", file=sys.stderr)
+    else:
+        print(f"what it left is in {failed}", file=sys.stderr)
+
+
+def _prepare_folder(folder: Path, partial: Path, job: dict[str, Any]) -> Path | None:
     """Make `partial` ready: with the checkpoint of an earlier try of the same job, which is returned, or empty."""
     end_survivors(partial)
     for left in (partial, folder / "failed"):
@@ -107,8 +131,8 @@ def _continue(folder: Path, partial: Path, job: dict[str, Any]) -> Path | None:
     return None
 
 
-def _complete(spec: RunSpec, partial: Path) -> int:
-    """Join what the ranks wrote; a record without its end marker or without a rank is a failed run."""
+def _complete_record(spec: RunSpec, partial: Path) -> int:
+    """Join what the ranks wrote. Returns 0, or 1 if the log has no end or a rank left nothing: that run has failed."""
     if not any(event.key == "run_stop" for event in read_log(partial / MLLOG)):
         print(f"{spec.id}: the launcher ended well but the log has no run_stop", file=sys.stderr)
         return 1
@@ -144,7 +168,7 @@ def main() -> None:
     try:
         with held(a.folder):
             code = execute(RunSpec.from_json(a.spec), a.folder, data, a.command, when, cited)
-    except HeldError as error:
+    except (HeldError, ConfigError) as error:
         sys.exit(str(error))
     sys.exit(code)
 

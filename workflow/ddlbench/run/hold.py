@@ -1,8 +1,8 @@
-"""Who makes a run, or plans them, right now: small files that name a process, which others can ask about.
+"""Who is making a run right now: small files that name a process, so that others can find out whether it lives.
 
 `ddlbench.run` holds a run's folder, so that two supervisors never write one record; `survivors.py` marks where a
-Snakemake is at work. Processes may be on different nodes of a cluster and share nothing but files, so locks of the
-operating system are not enough: many cluster file systems have them on one node only.
+Snakemake is at work. The processes may be on different nodes of a cluster and share nothing but files. Locks of the
+operating system are not enough there: on many cluster file systems they hold on one node only.
 """
 
 from __future__ import annotations
@@ -57,14 +57,26 @@ def alive(process: Process) -> bool | None:
 def job_lives(job: str) -> bool | None:
     """Whether SLURM still has the job running or ending; None if SLURM does not answer."""
     try:
-        said = subprocess.run(
-            ["squeue", "--noheader", f"--jobs={job}", "--format=%T"], capture_output=True, text=True, timeout=60
-        )
+        answer = squeue([f"--jobs={job}", "--format=%T"], timeout_s=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if said.returncode:
-        return False if "Invalid job id" in said.stderr else None
-    return said.stdout.strip() in LIVING
+    if answer.returncode:
+        return False if "Invalid job id" in answer.stderr else None
+    return answer.stdout.strip() in LIVING
+
+
+def squeue(arguments: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Ask SLURM for jobs, those of hidden partitions too, whatever the user has set for `squeue` (SQUEUE_STATES, ...).
+
+    Raises OSError if there is no squeue, TimeoutExpired if it does not answer in time.
+    """
+    return subprocess.run(
+        ["squeue", "--noheader", "--all", *arguments],
+        env={name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
 
 
 @contextmanager
@@ -73,16 +85,16 @@ def held(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     holder, me = folder / HOLDER, myself()
     mine = folder / f"{HOLDER}.{me.host}.{me.pid}"
-    mine.write_text(json.dumps(asdict(me)), encoding="utf-8")
     try:
+        mine.write_text(json.dumps(asdict(me)), encoding="utf-8")
         while True:
             try:
-                os.link(mine, holder)  # complete from its first moment, and for one of us only
+                os.link(mine, holder)  # the file is whole from its first moment, and only one of us succeeds
                 break
             except FileExistsError:
                 _take_over(holder, mine.with_suffix(".stale"))
     finally:
-        mine.unlink()
+        mine.unlink(missing_ok=True)
     try:
         yield
     finally:
@@ -90,7 +102,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def read(path: Path) -> Process | None:
-    """The process that a file names; None if the file has gone or says nothing that can be understood."""
+    """The process that a file names; None if the file has gone or cannot be understood."""
     try:
         return Process(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -103,13 +115,13 @@ def _take_over(holder: Path, aside: Path) -> None:
     if other is not None:
         life = alive(other)
         if life:
-            raise HeldError(f"{holder.parent} is being made by {other}; wait for it, or end that first")
+            raise HeldError(f"{holder.parent} is being made by {other}; wait for that process, or end it first")
         if life is None:
             raise HeldError(
-                f"{holder.parent} was being made by {other}, and whether that still runs cannot be seen from "
-                f"{socket.gethostname()}; if it does not, remove {holder}"
+                f"{holder.parent} was being made by {other}, and from {socket.gethostname()} it cannot be seen whether "
+                f"that process still runs; if it does not, remove {holder}"
             )
-    # Whoever moves it away removes it; a new holder's file, in its place by then, is put back.
+    # Only the process that moves the file away removes it. If it was a new holder's by then, it is put back.
     with suppress(FileNotFoundError):
         holder.rename(aside)
         if read(aside) != other:
@@ -119,7 +131,7 @@ def _take_over(holder: Path, aside: Path) -> None:
 
 
 def _born(pid: int) -> str:
-    """When a living process began, in ticks since that boot; "" if there is none. A zombie lives no more."""
+    """When a living process began, in ticks since that boot; "" if there is none, or only a zombie."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()

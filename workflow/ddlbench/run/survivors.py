@@ -1,16 +1,16 @@
 """What an earlier Snakemake left behind when it was killed: its lock, and SLURM jobs that still run.
 
 SLURM jobs do not end with the Snakemake that submitted them (SIGKILL, a lost connection, a rebooted login node). Before
-the next one plans anything, `Guard` waits for those that make what it would make, and removes a lock that no living
-Snakemake holds. The Snakefile has the `train` rule ask it. Should all of this fail, two supervisors still never write
-one record: `hold.py`.
+the next one starts any job, `settle` removes a lock that no living Snakemake holds, and waits for the SLURM jobs that
+make what it would make. `snakefile.py` calls it. Should all of this fail, two supervisors still never write one record:
+`hold.py`.
 """
 
 from __future__ import annotations
 
 import atexit
 import getpass
-import json
+import os
 import socket
 import subprocess
 import sys
@@ -18,21 +18,20 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
+from ddlbench.files import write_json
 from ddlbench.run import hold
 from ddlbench.settings.config import ConfigError
 
-MARKS = Path(".snakemake/ddlbench")
-# A living Snakemake touches its mark this often. Seen from another host it is dead after so many times that.
+MARKS = Path(".snakemake/ddlbench")  # one file for each Snakemake that is at work in this folder
+# A living Snakemake touches its mark this often. Seen from another host it is dead after missing so many of them.
 BEAT_S, MISSED_BEATS = 30.0, 10
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """A SLURM job of this folder. `comment` is the plugin's: rule and wildcards, so the run's id is in it."""
 
     id: str
@@ -40,27 +39,17 @@ class Job:
     comment: str
 
 
-@dataclass
-class Guard:
-    """`guard(value)` is `value`, once nothing of an earlier Snakemake stands in the way; checks at its first call.
+def settle(locks: Path, outputs: Iterable[tuple[str, str]]) -> None:
+    """Return when nothing of an earlier Snakemake stands in the way, and mark this one as being at work.
 
-    It acts only in a Snakemake that is going to run jobs: not in a dry run, a report, or within a job.
+    `locks` is Snakemake's folder of locks; `outputs` are (rule, wildcards joined by _) that this plan may make on
+    SLURM, none on other machines. Raises ConfigError if SLURM does not answer.
     """
-
-    workflow: Any
-    outputs: Iterable[tuple[str, str]]  # (rule, wildcards joined by _) that this plan may make
-    slurm: bool
-    passed: bool = field(default=False, init=False)
-
-    def __call__(self, value: T) -> T:
-        w = self.workflow
-        if not self.passed and w.is_main_process and w.executor_plugin is not None and not w.dryrun:
-            self.passed = True
-            remove_dead_lock(Path(w.persistence.path, "locks"))
-            mark()
-            if self.slurm:
-                wait({f"rule_{rule}_wildcards_{wildcards}" for rule, wildcards in self.outputs})
-        return value
+    remove_dead_lock(locks)
+    mark()
+    comments = {f"rule_{rule}_wildcards_{wildcards}" for rule, wildcards in outputs}
+    if comments:
+        wait(comments)
 
 
 def mark(folder: Path = MARKS) -> None:
@@ -68,7 +57,7 @@ def mark(folder: Path = MARKS) -> None:
     me = hold.myself()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{me.host}-{me.pid}.json"
-    path.write_text(json.dumps(asdict(me)), encoding="utf-8")
+    write_json(path, asdict(me))
     atexit.register(path.unlink, missing_ok=True)
     threading.Thread(target=_beat, args=(path,), daemon=True).start()
 
@@ -81,24 +70,25 @@ def _beat(path: Path) -> None:
 
 
 def at_work(folder: Path = MARKS) -> list[hold.Process]:
-    """The Snakemakes that live, or may live; marks of dead ones are removed."""
+    """The Snakemakes that live, or may live. Marks of dead ones are removed."""
     living = []
-    now = folder.parent / f".now-{socket.gethostname()}"
+    clock = folder.parent / f".now-{socket.gethostname()}-{os.getpid()}"
     for path in sorted(folder.glob("*.json")):
         process = hold.read(path)
-        now.touch()  # by the clock that the marks are dated by, which may be a file server's
+        clock.touch()  # marks are dated by the file system's clock, which may be a server's: so is "now"
         with suppress(FileNotFoundError):
-            recent = now.stat().st_mtime - path.stat().st_mtime < BEAT_S * MISSED_BEATS
-            if process is not None and (hold.alive(process) or (hold.alive(process) is None and recent)):
+            recent = clock.stat().st_mtime - path.stat().st_mtime < BEAT_S * MISSED_BEATS
+            alive = process is not None and hold.alive(process)
+            if process is not None and (alive or (alive is None and recent)):
                 living.append(process)
             else:
                 path.unlink()
-    now.unlink(missing_ok=True)
+    clock.unlink(missing_ok=True)
     return living
 
 
 def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:
-    """Remove Snakemake's lock (the files in `locks`) if the one that left it is dead; else say who lives."""
+    """Remove Snakemake's lock (the files in `locks`) if the Snakemake that left it is dead; else say who lives."""
     marked = any(folder.glob("*.json"))
     living = at_work(folder)
     for process in living:
@@ -110,41 +100,43 @@ def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:
         say("an earlier Snakemake was killed here; its lock is removed")
 
 
-def jobs(comments: set[str], folder: Path) -> list[Job]:
+def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
     """Our SLURM jobs of this folder with one of these comments. Raises ConfigError if SLURM does not answer."""
-    asked = ["squeue", "--noheader", f"--user={getpass.getuser()}", "--format=%i|%T|%Z|%k"]
+    asked = [f"--user={getpass.getuser()}", "--format=%i|%T|%Z|%k"]
     try:
-        said = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=True).stdout
+        answer = hold.squeue(asked, timeout_s=120)
+        answer.check_returncode()
     except FileNotFoundError:
         raise ConfigError("squeue is not installed here: start this on a login node of the cluster") from None
     except subprocess.CalledProcessError as error:
         raise ConfigError(f"SLURM does not answer, try again later: {error.stderr.strip()}") from None
     except subprocess.TimeoutExpired:
         raise ConfigError("SLURM does not answer, try again later: squeue took more than two minutes") from None
-    found = []
-    for line in said.splitlines():
-        job, state, where, comment = line.split("|", 3)
+    jobs = []
+    for line in answer.stdout.splitlines():
+        job, state, rest = line.split("|", 2)
+        where, _, comment = rest.rpartition("|")  # a folder's name may have the separator; a run's id has not
         if comment in comments and Path(where).resolve() == folder.resolve():
-            found.append(Job(job, state, comment))
-    return found
+            jobs.append(SlurmJob(job, state, comment))
+    return jobs
 
 
 def wait(comments: set[str], folder: Path | None = None, every_s: float = 15.0) -> None:
-    """Until none of our SLURM jobs of this folder makes what `comments` name."""
-    told: list[Job] = []
-    while left := jobs(comments, folder or Path.cwd()):
+    """Return when none of our SLURM jobs of this folder makes what `comments` name."""
+    told: list[SlurmJob] = []
+    while left := slurm_jobs(comments, folder or Path.cwd()):
         if not told:
-            say(f"{len(left)} SLURM jobs of an earlier Snakemake still make runs of this study; waiting for them.")
-            say(f"What they finish counts. Not to wait: scancel {' '.join(job.id for job in left)}")
+            say(f"waiting for {len(left)} SLURM jobs that an earlier Snakemake left; what they finish counts.")
+            say(f"If you do not want to wait: scancel {' '.join(job.id for job in left)}")
         if left != told:
             for job in left:
                 say(f"  {job.id} {job.state.lower()}: {job.comment}")
             told = left
         time.sleep(every_s)
     if told:
-        say("they have ended; going on")
+        say("these jobs have ended; going on")
 
 
 def say(text: str) -> None:
-    """To people, where Snakemake's own messages go."""
+    """Tell people, where Snakemake's own messages go."""
     print(text, file=sys.stderr, flush=True)

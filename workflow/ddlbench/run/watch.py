@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,10 +42,15 @@ class Seen:
     out_of_memory: bool = False
 
 
-def watch(argv: list[str], folder: Path) -> Seen:
-    """Run the launcher to its end, in a process group of its own, so that nothing it started outlives it or us."""
+def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> Seen:
+    """Run the launcher to its end, with these variables in its environment, and watch the ranks that it starts.
+
+    It gets a process group of its own, so that nothing it started outlives it or us.
+    """
     seen, killed_before = Seen(), _killed_for_memory()
-    process = subprocess.Popen(argv, start_new_session=True, preexec_fn=_die_with_us)
+    process = subprocess.Popen(
+        argv, start_new_session=True, preexec_fn=_die_with_us, env=os.environ | (variables or {})
+    )
     ours = psutil.Process(process.pid)
     ended = os.pidfd_open(process.pid)  # readable when it has; subprocess's own wait wakes up 20 times a second
     family: dict[int, psutil.Process] = {}

@@ -1,0 +1,86 @@
+"""Values of a machine's variables: shown where they explain a speed, else kept out of every command line."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from ddlbench.plan import launch
+from ddlbench.preflight.promise import Trial
+from ddlbench.run.environment import reveal
+from ddlbench.run.watch import watch
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import Machine, load_machine
+
+SECRETS = {"HF_TOKEN": "hf_S3CRET", "HOSTILE": "a b'c\"d $(touch x) `id`; {y} \\ \n=...", "DOTS": "...", "EMPTY": ""}
+OPEN = {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0", "UCX_RC_TIMEOUT": "4s", "OMP_NUM_THREADS": "3"}
+RANKS = Trial(2, 2)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Path:
+    """A folder with machine `with-token`."""
+    local = {"launcher": "local", "device": "cpu", "device_name": "core", "workers_per_node": 2}
+    (tmp_path / "with-token.yaml").write_text(yaml.safe_dump(local | {"environment": SECRETS | OPEN}))
+    return tmp_path
+
+
+@pytest.fixture
+def machine(machines: Path) -> Machine:
+    return load_machine("with-token", machines)
+
+
+def test_command_lines_show_what_explains_a_speed_and_no_secret(machine: Machine) -> None:
+    argv = launch.command(RANKS, machine)
+    assert {f"{name}=..." for name in SECRETS} | {f"{name}={value}" for name, value in OPEN.items()} <= set(argv)
+    assert "S3CRET" not in shlex.join(argv)
+
+
+def test_ranks_get_every_value(machine: Machine, machines: Path) -> None:
+    argv, hidden = reveal(launch.command(RANKS, machine), "with-token", machines)
+    assert hidden == SECRETS
+    open_ones = tuple((name, value) for name, value in machine.environment if name in OPEN)
+    assert argv == launch.command(RANKS, replace(machine, environment=open_ones))
+
+
+def test_a_variable_of_the_framework_wins(machine: Machine, machines: Path) -> None:
+    """As on the command line, where the last setting of a name holds."""
+    mine = replace(machine, environment=(("DS_ACCELERATOR", "S3CRET"),))
+    argv = launch.command(Trial(2, 2, "deepspeed"), mine)
+    assert f"DS_ACCELERATOR={machine.device}" in argv
+    assert reveal(argv, "with-token", machines) == (argv, {})
+
+
+@pytest.mark.parametrize("argv", [["env", "A=1", "python", "X=..."], ["python", "A=..."], ["env"], []])
+def test_without_hidden_values_no_file_is_needed(argv: list[str]) -> None:
+    assert reveal(argv, "no-such-machine") == (argv, {})
+
+
+def test_a_variable_that_has_gone_is_named(machines: Path) -> None:
+    with pytest.raises(ConfigError, match=r"with-token.yaml: environment: WANDB_KEY: is missing"):
+        reveal(["env", "WANDB_KEY=...", "python"], "with-token", machines)
+    with pytest.raises(ConfigError, match=r"gone.yaml: no such file"):
+        reveal(["env", "WANDB_KEY=...", "python"], "gone", machines)
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """The supervisor handles signals in its process, which here is that of all tests."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+def test_they_are_in_the_environment_of_what_is_started(tmp_path: Path) -> None:
+    look = "import os, sys; from pathlib import Path; Path(sys.argv[1]).write_text(os.environ['HOSTILE'])"
+    seen = watch(["env", "A=1", sys.executable, "-c", look, str(tmp_path / "found")], tmp_path, SECRETS)
+    assert seen.code == 0
+    assert (tmp_path / "found").read_text() == SECRETS["HOSTILE"]

@@ -1,0 +1,85 @@
+"""What the Snakefile is told: when training may start, and what Snakemake compares of a run."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddlbench import snakefile
+from ddlbench.plan import launch, runs
+from ddlbench.preflight import promise
+from ddlbench.run import survivors
+from ddlbench.settings.config import ConfigError
+
+STARTS_JOBS = {"is_main_process": True, "executor_plugin": object(), "dryrun": False, "cores": 2}
+
+
+class Waits(Exception):
+    """Stands for Snakemake's word that a checkpoint is still to be made."""
+
+
+def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any) -> snakefile.Training:
+    """Rule train of study `demo`; `calls` notes what is asked before training starts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(survivors, "settle", lambda *_: calls.append("settle"))
+    monkeypatch.setattr(runs, "check_installed", lambda *_: calls.append("installed"))
+
+    def get() -> None:
+        calls.append("preflight")
+        raise Waits
+
+    workflow = SimpleNamespace(persistence=SimpleNamespace(path=""), **(STARTS_JOBS | state))
+    checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
+    return snakefile.Training(workflow, checkpoints, snakefile.read({"study": "demo", "machine": "local"}))
+
+
+def wildcards(of: snakefile.Training) -> Any:
+    return SimpleNamespace(run=next(run for run, job in of.plan.jobs.items() if job.manifest))
+
+
+def test_training_waits_for_what_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    calls: list[str] = []
+    of = training(monkeypatch, tmp_path, calls)
+    assert of.new_preflights == [promise.path(of.plan)]
+    for _ in range(2):
+        with pytest.raises(Waits):
+            of.input(wildcards(of))
+    assert calls == ["installed", "settle", "preflight", "preflight"]
+    of.new_preflights = []
+    assert of.input(wildcards(of)) == of.plan.jobs[wildcards(of).run].manifest
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("changes", [{"dryrun": True}, {"is_main_process": False}, {"executor_plugin": None}])
+def test_whoever_starts_no_jobs_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, changes: dict[str, Any]
+) -> None:
+    calls: list[str] = []
+    of = training(monkeypatch, tmp_path, calls, **changes)
+    assert of.input(wildcards(of)) == of.plan.jobs[wildcards(of).run].manifest
+    assert calls == ["installed"]
+
+
+def test_a_complaint_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    def complain(*_: Any) -> None:
+        raise ConfigError("config/studies/demo.yaml: no such thing")
+
+    of = training(monkeypatch, tmp_path, [])
+    monkeypatch.setattr(runs, "check_installed", complain)
+    with pytest.raises(SystemExit, match=r"^config/studies/demo.yaml: no such thing$"):
+        of.input(wildcards(of))
+
+
+def test_snakemake_compares_what_is_trained_and_not_how_it_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    of = training(monkeypatch, tmp_path, [])
+    run = wildcards(of)
+    assert of.spec(run) == of.plan.jobs[run.run].spec.to_json()
+    assert set(of.resources) == {*launch.resource_names(of.given.machine), "supervision"}
+    assert of.resources["launch"](run, 1) == of.plan.jobs[run.run].resources["launch"]
+    assert of.resources["supervision"].startswith(f"--preflight={promise.path(of.plan)}")
+    for function in (of.input, of.threads, of.spec, of.resources["launch"]):
+        assert function.__signature__ == inspect.signature(function)  # 5000 runs plan in the time of 5000 bare jobs

@@ -1,0 +1,156 @@
+"""What the Snakefile asks: the plan, what must be over before training starts, and how each run becomes a job.
+
+Everything that knows of Snakemake's `workflow` and `checkpoints` is here. Snakemake makes a finished run again if its
+inputs, its params or the text of rule `train` change. How a run is started is in the rule's resources, which it does
+not compare: another partition, launcher or checkpoint interval makes no training again.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from ddlbench import layout
+from ddlbench.plan import bill, launch, runs
+from ddlbench.preflight import promise
+from ddlbench.run import survivors
+from ddlbench.settings import config as settings
+from ddlbench.settings import environment_modules
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.study import Study, check_sources, load_study
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Settings(NamedTuple):
+    """What `config/` says, read and checked: `images` are those of an epoch, by data set."""
+
+    config: dict[str, Any]
+    study: Study
+    machine: Machine
+    images: Mapping[str, int]
+    plan: runs.Plan
+
+
+def read(config: Mapping[str, Any]) -> Settings:
+    """The study and the machine that the configuration names, and all runs. Raises WorkflowError, one line."""
+    with complaints():
+        checked = settings.check(dict(config), "config", "config/config.yaml")
+        sources = checked["data"]["sources"]
+        check_sources(sources)
+        study, machine = load_study(checked["study"]), load_machine(checked["machine"])
+        images = bill.images(study, machine, sources)
+        plan = runs.make_plan(study, machine, checked["account"], images)
+    # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 1000)
+    return Settings(checked, study, machine, images, plan)
+
+
+@contextmanager
+def complaints() -> Iterator[None]:
+    """Turns ConfigErrors into Snakemake's own errors, which it prints without a traceback."""
+    from snakemake.exceptions import WorkflowError
+
+    try:
+        yield
+    except ConfigError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def shell_prefix(machine: Machine, folder: Path) -> str:
+    """What every job's shell begins with: it runs the package of this `folder`, with the Python that runs Snakemake.
+
+    Environment modules, where a machine has them, put their own Python before it.
+    """
+    return (
+        f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
+        f"PYTHONPATH={shlex.quote(str(folder / 'workflow'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "
+        f"{environment_modules.export(machine.name, machine.modules)}; "
+    )
+
+
+class Training:
+    """Rule `train`: its `input`, `threads`, `resources` and `spec` are functions of a run's wildcards.
+
+    Made of Snakemake's `workflow` and `checkpoints`, and of what `read` gave.
+    """
+
+    def __init__(self, workflow: Any, checkpoints: Any, given: Settings) -> None:
+        self.workflow, self.checkpoints, self.given, self.plan = workflow, checkpoints, given, given.plan
+        self.preflight = promise.path(self.plan)
+        # The preflight is made once for what a study expects of its machine.
+        self.new_preflights = [] if promise.is_current(self.plan) else [self.preflight]
+        self._checked = False
+        jobs, queue = self.plan.jobs, given.machine.partitions
+        self.input = _signed(lambda wildcards: self._when_ready(jobs[wildcards.run].manifest or []))
+        # A queue gives cores by its own resources, and Snakemake knows no number of them there.
+        self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
+        self.spec = _signed(lambda wildcards: jobs[wildcards.run].spec.to_json())
+        self.resources = {name: self._resource(name) for name in launch.resource_names(given.machine)}
+        self.resources["supervision"] = self._supervision()
+        # For people, in a dry run and when the job starts.
+        self.message = "train {wildcards.run}" + (": {resources.asks}" if queue else "") + "\n$ {resources.launch}"
+
+    def _resource(self, name: str) -> Any:
+        jobs = self.plan.jobs
+        return _signed(lambda wildcards, attempt: jobs[wildcards.run].asks(attempt)[name])
+
+    def _supervision(self) -> str:
+        """Options of `ddlbench.run` that do not change what is trained."""
+        checkpoints = self.given.config["checkpoint"].items()
+        options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
+        return shlex.join([f"--preflight={self.preflight}", *options])
+
+    def _when_ready(self, files: Any) -> Any:
+        """`files`, when everything that comes before training is over: what an earlier Snakemake left, the preflight.
+
+        The preflight is no input: as an input, even an ancient one, each new preflight would make finished runs stale
+        or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is a
+        checkpoint: Snakemake asks again when it is there, and then it is forgotten.
+        """
+        starts_jobs = self._starts_jobs()
+        if not self._checked:
+            self._checked = True
+            try:
+                runs.check_installed(self.plan, layout.RESULTS)
+                if starts_jobs:
+                    locks = Path(self.workflow.persistence.path, "locks")
+                    survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
+            except ConfigError as error:
+                sys.exit(str(error))  # Snakemake prints any other exception from here with a traceback
+        if self.new_preflights and starts_jobs:
+            self.checkpoints.preflight.get()
+        return files
+
+    def _starts_jobs(self) -> bool:
+        """Whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
+        w = self.workflow
+        return bool(w.is_main_process and w.executor_plugin is not None and not w.dryrun)
+
+    def keep_limit(self) -> None:
+        """Before jobs start: raises WorkflowError if the runs of this call would pass `max_gpu_hours`."""
+        made = {job.wildcards.run for job in self.workflow.dag.needrun_jobs() if job.rule.name == "train"}
+        with complaints():
+            bill.keep_limit(self.plan, self.given.images, made, self.given.config["max_gpu_hours"])
+
+    def warn_of_limit(self) -> None:
+        """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`."""
+        missing = {run for run in self.plan.jobs if not Path(layout.run_log(run)).exists()}
+        try:
+            bill.keep_limit(self.plan, self.given.images, missing, self.given.config["max_gpu_hours"])
+        except ConfigError as error:
+            print(f"warning: {error}", file=sys.stderr)
+
+
+def _signed(function: F) -> F:
+    """The function, which now keeps its signature: Snakemake 9.27 asks ours for it 7 times per run, 9 us each."""
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return function
