@@ -1,4 +1,4 @@
-"""Our side of `overhead.py` and `trainers.py`: what each rank executes in place of `ddlbench.rank.train`.
+"""Our side of `overhead.py` and `trainers.py`: what each rank executes in place of `ddlbench.rank`.
 
 The same training, with a stopwatch around the training part of each epoch: also what ddlbench does once an epoch
 (rows of steps written, ranks agreeing) is in it.
@@ -7,7 +7,8 @@ The same training, with a stopwatch around the training part of each epoch: also
 import sys
 from pathlib import Path
 
-from ddlbench.rank.train import Training, run_rank
+from ddlbench.rank.__main__ import run_rank
+from ddlbench.rank.train import Training
 from stopwatch import Stopwatch
 
 
@@ -18,11 +19,12 @@ class Timed(Training):
         self.stopwatch = Stopwatch()
         super().run()
         # Beside the record, because ddlbench.run clears away the folder that ranks write into.
-        self.stopwatch.write(self.folder.parent, self.rank, self.images["train"] // self.spec.workers)
+        s = self.setup
+        self.stopwatch.write(s.assignment.folder.parent, s.rank, s.images["train"] // s.spec.workers)
 
-    def train(self, epoch: int) -> bool:
+    def train(self, epoch: int, done: int) -> tuple[float, bool]:
         with self.stopwatch.epoch():
-            return super().train(epoch)
+            return super().train(epoch, done)
 
 
 if __name__ == "__main__":

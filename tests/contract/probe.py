@@ -1,4 +1,4 @@
-"""What each rank executes in place of `ddlbench.rank.train`: the same training, and then its parameters kept.
+"""What each rank executes in place of `ddlbench.rank`: the same training, and then its parameters kept.
 
 PROBE_FAILS=<rank> makes that rank raise in its third step while the others wait for its gradients; with PROBE_DOES it
 does something else there (see `MISDEEDS`), at step PROBE_STEP.
@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import torch
-from ddlbench.rank.train import Training, run_rank
+from ddlbench.loaders import Batch
+from ddlbench.rank.__main__ import run_rank
+from ddlbench.rank.train import Training
 
 
 def fail() -> None:
@@ -33,10 +35,10 @@ MISDEEDS = {
 class Probe(Training):
     """The training, with its misdeed, its step times and its weights at the end."""
 
-    def step(self, epoch: int, step: int, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
-        now = epoch * self.steps + step
-        if os.environ.get("PROBE_FAILS") == str(self.rank) and now == int(os.environ.get("PROBE_STEP", "2")):
-            (self.folder.parent.parent / "misdeed").touch()
+    def step(self, epoch: int, step: int, batch: Batch) -> None:
+        now = epoch * self.setup.steps + step
+        if os.environ.get("PROBE_FAILS") == str(self.setup.rank) and now == int(os.environ.get("PROBE_STEP", "2")):
+            (self.setup.assignment.folder.parent.parent / "misdeed").touch()
             does = os.environ.get("PROBE_DOES", "raise")
             if does == "nan":
                 batch = (batch[0] * float("nan"), batch[1])
@@ -48,7 +50,8 @@ class Probe(Training):
     def run(self) -> None:
         super().run()
         # Beside the record, because ddlbench.run clears away the folder that ranks write into.
-        torch.save(self.engine.weights(), self.folder.parent / f"state-{self.rank}.pt")
+        folder = self.setup.assignment.folder.parent
+        torch.save(self.setup.engine.weights(), folder / f"state-{self.setup.rank}.pt")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path, one_
                 replace(spec, framework="ddp"),
                 alone,
                 project.folder / "results/data/mnist5k",
-                program=("python", "-m", "ddlbench.rank.train"),
+                program=("python", "-m", "ddlbench.rank"),
             )
             assert done.code == 0, done.output
             here[spec.workers] = losses(alone)

@@ -23,7 +23,7 @@ def assert_as_undisturbed(project: Project, tmp_path) -> None:
     (folder,) = project.runs()
     spec = RunSpec.from_json(json.dumps(events(folder, "ddlbench_spec")[0]))
     alone = tmp_path / "here" / spec.id
-    program = ("python", "-m", "ddlbench.rank.train")
+    program = ("python", "-m", "ddlbench.rank")
     done = launches.execute(spec, alone, project.folder / "results/data/mnist5k", program=program)
     assert done.code == 0, done.output
     columns = ["step", "rank", "images", "lr", "loss"]

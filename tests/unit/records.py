@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from ddlbench.analysis.collect import collect
 from ddlbench.files import sha256
-from ddlbench.record import MLLOG, STEPS, RankLog, join_steps
+from ddlbench.record import MLLOG, STEPS, RankLog, StepRow, join_steps
 from ddlbench.spec import RunSpec
 
 from tests.specs import run_spec
@@ -82,12 +82,12 @@ def write_record(
         logs[0].event(f"ddlbench_{key}", value)
     steps = images // spec.global_batch
     for rank, log in enumerate(logs):
+        rows = []
         for step in range(spec.epochs * steps):
             parts = (SLOW if step < steps else FAST)[rank]
             rate, loss = 0.1 * (step + 1), 1.0 + step
-            row = (step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, 0.0)
-            log.rows.append(row)
-        log.write_steps()
+            rows.append(StepRow(step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, 0.0))
+        log.write_steps(rows)
     join_steps(folder, spec.workers)
     logs[0].event("ddlbench_steps_sha256", sha256(folder / STEPS))
     return folder

@@ -212,7 +212,7 @@ def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_nod
         f"--gres=gpu:{per_node}",
         "python",
         "-m",
-        "ddlbench.rank.train",
+        "ddlbench.rank",
     ]
     settings = argv[1 : argv.index("srun")]
     assert argv[0] == "env"
@@ -242,7 +242,7 @@ def test_no_frameworks_launcher_runs_under_slurm(paper: Plan) -> None:
 
 TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone"]
 HOROVODRUN = ["horovodrun", "--gloo", "-np"]
-TRAIN = ["-m", "ddlbench.rank.train"]
+TRAIN = ["-m", "ddlbench.rank"]
 
 
 @pytest.mark.parametrize(

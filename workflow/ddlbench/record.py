@@ -9,47 +9,54 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_type_hints
 
 from ddlbench.spec import RunSpec
 
 MLLOG = "run.mllog"
 STEPS = "steps.parquet"
 KERNELS = "kernels.parquet"  # of profiled runs: rank/profiler.py says what is in it
-# A row of steps.parquet. `step` counts from 0 over the whole run; step time = data wait + forward + backward +
-# communication + optimizer. `communication_s` is the time the step waited for gradients, null where it is not
-# measured. `end_s` is the end of the step since training began on that rank, without interruptions.
-STEP_COLUMNS = {
-    "epoch": "int32",
-    "step": "int32",
-    "rank": "int32",
-    "images": "int32",
-    "lr": "float64",
-    "loss": "float64",
-    "data_wait_s": "float64",
-    "forward_s": "float64",
-    "backward_s": "float64",
-    "communication_s": "float64",
-    "optimizer_s": "float64",
-    "end_s": "float64",
-}
+
+
+class StepRow(NamedTuple):
+    """One row of `steps.parquet`: one step on one rank. Its fields are the columns."""
+
+    epoch: int  # from 0
+    step: int  # from 0, over the whole run
+    rank: int
+    images: int  # of this rank; 0 if none were left for it
+    lr: float
+    loss: float  # summed over ranks it is the mean over the step's images
+    data_wait_s: float  # of an epoch's first step: since the loader was asked for the epoch
+    forward_s: float
+    backward_s: float
+    communication_s: float | None  # the step waited for gradients; None where that is not measured
+    optimizer_s: float
+    end_s: float  # since training began on this rank, without interruptions
+
+    @property
+    def took_s(self) -> float:
+        """The whole step, from the end of the one before or the epoch's beginning."""
+        parts = (self.data_wait_s, self.forward_s, self.backward_s, self.communication_s, self.optimizer_s)
+        return sum(part or 0.0 for part in parts)
+
+
+STEP_COLUMNS = {name: "int32" if kind is int else "float64" for name, kind in get_type_hints(StepRow).items()}
 
 
 @dataclass
 class RankLog:
     """What one rank writes into the run's folder; only rank 0 writes the MLPerf log.
 
-    `rows` become files of steps, one each time `write_steps` is called. A log that goes on from a checkpoint keeps
-    the first `keep_bytes` of what is there.
+    A log that goes on from a checkpoint keeps the first `keep_bytes` of what is there.
     """
 
     folder: Path
     rank: int
     keep_bytes: int | None = None
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         from mlperf_logging.mllog.mllog import MLLogger
@@ -100,19 +107,15 @@ class RankLog:
         """The size of the MLPerf log so far; 0 on ranks that write none."""
         return (self.folder / MLLOG).stat().st_size if self.rank == 0 else 0
 
-    def write_steps(self) -> None:
-        """The rows since the last call as a file of their own, `steps-<rank>-<first step>.parquet`."""
+    def write_steps(self, rows: Sequence[StepRow]) -> None:
+        """Steps that follow each other, as a file of their own: `steps-<rank>-<first step>.parquet`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if not self.rows:
-            return
-        schema = pa.schema([(n, getattr(pa, t)() if t != "float64" else pa.float64()) for n, t in STEP_COLUMNS.items()])
-        arrays = [pa.array(c, type=f.type) for c, f in zip(zip(*self.rows, strict=True), schema, strict=True)]
-        pq.write_table(
-            pa.table(arrays, schema=schema), self.folder / f"steps-{self.rank}-{self.rows[0][1]:09d}.parquet"
-        )
-        self.rows.clear()
+        schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in STEP_COLUMNS.items()])
+        columns = zip(zip(*rows, strict=True), schema, strict=True)
+        table = pa.table([pa.array(values, type=column.type) for values, column in columns], schema=schema)
+        pq.write_table(table, self.folder / f"steps-{self.rank}-{rows[0].step:09d}.parquet")
 
 
 def drop_steps(folder: Path, rank: int, from_step: int) -> None:

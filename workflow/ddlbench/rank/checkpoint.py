@@ -1,7 +1,8 @@
 """Checkpoints of a run: every rank writes its part aside, and a rename makes them one.
 
 `<run folder>/checkpoint/<step>/{rank-<n>.pt, checkpoint.json}`; the newest is kept. `ddlbench.run` decides whether a
-run goes on from one; `train.py` says what is in it. Parts are tensors and plain values: loading one runs no code.
+run goes on from one; `train.py` says what is in it, and `setup.py` reads it. Parts are tensors and plain values:
+loading one runs no code.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 FOLDER = "checkpoint"
 SUMMARY = "checkpoint.json"
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest complete checkpoint in a run's folder."""
+    """The newest complete checkpoint in a run's folder; None if there is none."""
     whole = sorted((folder / FOLDER).glob(f"[0-9]*/{SUMMARY}"))
     return whole[-1].parent if whole else None
 
@@ -62,3 +66,20 @@ def load(checkpoint: Path, rank: int) -> dict[str, Any]:
 
     part: dict[str, Any] = torch.load(checkpoint / f"rank-{rank}.pt", map_location="cpu", weights_only=True)
     return part
+
+
+def random_state() -> dict[str, torch.Tensor]:
+    """The state of torch's generators on this rank."""
+    import torch
+
+    state = {"cpu": torch.get_rng_state()}
+    return state | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_initialized() else {})
+
+
+def set_random_state(state: dict[str, torch.Tensor]) -> None:
+    """Put back what `random_state` gave."""
+    import torch
+
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"])

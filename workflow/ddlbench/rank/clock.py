@@ -1,6 +1,6 @@
 """Moments of training on one time line: host time on CPUs, CUDA events on GPUs, where work runs behind the host.
 
-`train.py` and the frameworks mark moments; they become seconds once an epoch, so that no step waits for a GPU.
+`train.py` and the frameworks mark moments. They become seconds once per epoch, so that no step waits for a GPU.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-Moment = Any  # seconds on a CPU, a recorded event on a GPU
+from ddlbench.frameworks import Moment
 
 
 class Clock:
-    """`base_s`: what the time line starts with, of a run that goes on from a checkpoint."""
+    """`base_s` is what the time line starts with: of a run that goes on from a checkpoint, what it took so far [s]."""
 
     def __init__(self, device: str, base_s: float = 0.0) -> None:
         self.on_gpu = device == "cuda"
@@ -22,11 +22,11 @@ class Clock:
         self.start()
 
     def start(self) -> None:
-        """The time line begins now; moments marked before are on none."""
+        """The time line begins now. Moments marked before are not on it."""
         self._zero, self._zero_s = self.mark(), 0.0
 
     def mark(self) -> Moment:
-        """Now: on a GPU when its current stream comes to this point."""
+        """Now; on a GPU, when its current stream comes to this point."""
         if not self.on_gpu:
             return perf_counter()
         import torch
@@ -35,10 +35,14 @@ class Clock:
         event.record()
         return event
 
-    def seconds(self, moments: Sequence[Moment]) -> list[float]:
-        """Seconds since the clock was started, plus `base_s`, of moments in any order; each may be asked for once.
+    def now_s(self) -> float:
+        """Seconds of the time line up to now. On a GPU this waits for the device."""
+        return self.seconds([self.mark()])[0]
 
-        On a GPU this waits for the device.
+    def seconds(self, moments: Sequence[Moment]) -> list[float]:
+        """Each moment's seconds since the clock was started, plus `base_s`. A moment may be asked for once only.
+
+        The order does not matter. On a GPU this waits for the device.
         """
         if not self.on_gpu:
             return [self.base_s + moment - self._zero for moment in moments]

@@ -1,10 +1,13 @@
-"""How a run computes: the number formats of its recipe. Learning rates are in `schedule.py`, optimisers in
-`optimizers.py`, models in `models.py`; `config/recipes/` holds the values.
+"""How a model computes: in the number format of the recipe, with the options that all frameworks have.
+
+`config/recipes/` holds a recipe's values. Its learning rates are in `schedule.py`, its optimisers in `optimizers.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import torch
 
 from ddlbench.spec import RunSpec
 
@@ -15,8 +18,6 @@ def set_precision(spec: RunSpec) -> None:
     PyTorch's own default is neither: exact products, but convolutions in TensorFloat-32. Both of its switches are set
     (torch 2.13), because reading one where only the other was set is an error, and torch.compile reads the old one.
     """
-    import torch
-
     tf32 = spec.recipe.precision == "tf32"
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
@@ -30,8 +31,23 @@ def autocast(spec: RunSpec) -> Any:
 
     A context manager and a decorator. Loss scaling, which fp16 needs, is the framework's part.
     """
-    import torch
-
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
     wanted = spec.recipe.precision in kinds
     return torch.autocast(spec.device, dtype=kinds.get(spec.recipe.precision, torch.bfloat16), enabled=wanted)
+
+
+def prepare(model: torch.nn.Module, spec: RunSpec) -> None:
+    """Make the model what the recipe and the options of all frameworks want, before a framework takes it."""
+    layout = torch.channels_last if spec.option("channels_last") else torch.contiguous_format
+    model.to(memory_format=layout)  # type: ignore[call-overload]
+    forward = model.forward
+
+    def precisely(images: torch.Tensor) -> torch.Tensor:
+        # Within the model, so that it holds under every framework; scores are fp32 for the loss.
+        with autocast(spec):
+            scores: torch.Tensor = forward(images.contiguous(memory_format=layout))
+            return scores.float()
+
+    model.forward = precisely
+    if spec.option("compile"):
+        model.compile()

@@ -1,44 +1,51 @@
-"""The parts of a step as moments, and rows of `steps.parquet` made of them once their times are known."""
+"""A step's parts as moments, and the rows of `steps.parquet` made of them once their times are known."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from ddlbench.rank.clock import Clock, Moment
+import torch
+
+from ddlbench.frameworks import Moment
+from ddlbench.rank.clock import Clock
+from ddlbench.record import StepRow
+
+Span = tuple[float, float]  # begin and end [s]
 
 
 class Step:
-    """One step of one rank while it is taken. `loss` is its share of the step's loss, a tensor."""
+    """One step of one rank while it is taken. `loss` is its share of the step's loss, a tensor that nobody waits for.
 
-    def __init__(self, epoch: int, step: int, images: int, lr: float, data: Moment) -> None:
+    `moments` begins when the batch is there. Then comes the end of each part's forward pass and of its backward pass,
+    in turns, and last the end of the step.
+    """
+
+    def __init__(self, epoch: int, step: int, images: int, lr: float, batch_there: Moment) -> None:
         self.epoch, self.step, self.images, self.lr = epoch, step, images, lr
-        self.loss: Any = None
-        self.moments = [data]  # then the end of each part's forward and backward pass, and of the step
+        self.loss = torch.zeros(())
+        self.moments = [batch_there]
         self.waits: Sequence[tuple[Moment, Moment]] | None = None
 
-    def forward(self, moment: Moment, loss: Any) -> None:
+    def forward(self, moment: Moment, loss: torch.Tensor) -> None:
         """The forward pass of a part of the batch is done."""
+        self.loss = loss if len(self.moments) == 1 else self.loss + loss
         self.moments.append(moment)
-        self.loss = loss if self.loss is None else self.loss + loss
 
     def backward(self, moment: Moment) -> None:
         """The backward pass of that part is done."""
         self.moments.append(moment)
 
     def end(self, moment: Moment, waits: Sequence[tuple[Moment, Moment]] | None) -> None:
-        """The step is done; `waits`: when it waited for gradients, None if the framework cannot tell."""
+        """The step is done. `waits`: when it waited for gradients; None if the framework cannot tell."""
         self.moments.append(moment)
         self.waits = waits
 
 
-def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[tuple[Any, ...]]:
-    """A row (`record.STEP_COLUMNS`) a step; steps follow each other, the first of them from `began` on."""
+def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[StepRow]:
+    """One row per step. Steps follow each other; the first one's wait for data begins at `began`."""
     if not taken:
         return []
-    import torch
-
-    losses = torch.stack([step.loss for step in taken]).tolist()
+    losses: list[float] = torch.stack([step.loss for step in taken]).tolist()
     moments = [began]
     for step in taken:
         moments += step.moments
@@ -49,19 +56,28 @@ def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[
     table = []
     for step, loss in zip(taken, losses, strict=True):
         data, *passes, end = (next(seconds) for _ in step.moments)
-        waits = None if step.waits is None else [(next(seconds), next(seconds)) for _ in step.waits]
+        waits = [(next(seconds), next(seconds)) for _ in step.waits or ()]
         starts = [data, *passes]
-        forward = list(zip(starts[0::2], passes[0::2], strict=False))
-        backward = list(zip(passes[0::2], passes[1::2], strict=True))
-        phases = [_without(spans, waits or []) for spans in (forward, backward, [(passes[-1], end)])]
-        waited = None if waits is None else sum(b - a for a, b in waits)
-        times = (data - before, phases[0], phases[1], waited, phases[2], end)
-        table.append((step.epoch, step.step, rank, step.images, step.lr, loss, *times))
+        row = StepRow(
+            epoch=step.epoch,
+            step=step.step,
+            rank=rank,
+            images=step.images,
+            lr=step.lr,
+            loss=loss,
+            data_wait_s=data - before,
+            forward_s=_without(list(zip(starts[0::2], passes[0::2], strict=False)), waits),
+            backward_s=_without(list(zip(passes[0::2], passes[1::2], strict=True)), waits),
+            communication_s=None if step.waits is None else sum(b - a for a, b in waits),
+            optimizer_s=_without([(passes[-1], end)], waits),
+            end_s=end,
+        )
+        table.append(row)
         before = end
     return table
 
 
-def _without(spans: list[tuple[float, float]], waits: list[tuple[float, float]]) -> float:
+def _without(spans: list[Span], waits: list[Span]) -> float:
     """Seconds of the spans that are not waits."""
     overlap = sum(max(0.0, min(b, y) - max(a, x)) for a, b in spans for x, y in waits)
     return sum(b - a for a, b in spans) - overlap

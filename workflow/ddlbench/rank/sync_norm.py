@@ -1,13 +1,14 @@
-"""Batch norm beyond PyTorch's: a batch of one value a channel, and statistics over the images of all ranks.
+"""Batch norm beyond PyTorch's: batches of one value per channel, and statistics over the images of all ranks.
 
-Both are put into a model's own batch-norm layers (torch's and timm's, with what comes after them): parameters, buffers
-and their names stay. `models.build` does the first for every model; the loop does the second if the recipe says
-`sync_batch_norm`: PyTorch's own SyncBatchNorm refuses CPU tensors and knows torch.distributed only.
+Both are put into a model's own batch-norm layers (torch's, and timm's, which also have an activation). Parameters,
+buffers and their names stay. `models.build` does the first for every model. `setup.py` does the second if the recipe
+says `sync_batch_norm`: PyTorch's own SyncBatchNorm refuses CPU tensors and knows torch.distributed only.
 
-Where a channel is the same in all images, its normalised value is exactly 0 here; PyTorch's CPU batch norm leaves its
-rounding, times 1/sqrt(eps). A network that is all such channels learns from that rounding and stands still here: ResNet
-on 32 px digits, whose shortcuts show its last layers nothing but the black corner until its blocks have learnt. In
-double precision, or on pictures that differ everywhere, the two agree to the last digits.
+One difference to PyTorch remains. Where a channel has the same value in all images, its normalised value is exactly 0
+here. PyTorch's CPU batch norm leaves a rounding error there, times 1/sqrt(eps). A network in which all channels are
+like that learns from the rounding in PyTorch and learns nothing here. ResNet on digits of 32 pixels is one: until its
+blocks have learnt, its shortcuts show the last layers nothing but a black corner. In double precision, or on pictures
+that differ everywhere, the two agree to the last digits.
 """
 
 from __future__ import annotations
@@ -22,30 +23,31 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Share:
-    """What this rank's batch weighs in synchronised statistics: 1, or 0 while the batch is not its own.
+    """What this rank's batch weighs in synchronised statistics: 1, or 0 if the rank has no images in this step.
 
-    A rank that has no images in a step takes part with an old batch, which must not count: the loop sets this first.
+    It then takes part with an old batch, which must not count. The loop sets the weight before the forward pass.
     """
 
     weight = 1.0
 
 
 def accept_one_value(model: nn.Module) -> None:
-    """Let batch norm train on a batch that has one value a channel: one image where a layer's picture is 1x1.
+    """Let batch norm train on a batch that has one value per channel: one image, where a layer's picture is 1x1.
 
-    PyTorch refuses it, so that an epoch whose last batch is one image would fail. Mean and variance of one value are
-    itself and 0: the layer gives its bias, and neither its input nor its weight gets a gradient. The running statistics
-    stay, for one value says nothing about a variance.
+    PyTorch refuses it, so an epoch whose last batch is one image would fail. The mean of one value is the value, its
+    variance is 0. So the layer gives its bias, and neither its input nor its weight gets a gradient. The running
+    statistics stay, because one value says nothing about a variance.
     """
     _convert(model, _one_value_class, {})
 
 
 def convert(model: nn.Module, all_reduce: Callable[[torch.Tensor], torch.Tensor]) -> Share:
-    """Let every batch norm use mean and variance over all ranks' images while it trains; a collective each way a layer.
+    """Let every batch norm use mean and variance over all ranks' images while it trains.
 
-    `all_reduce` gives the sum of a tensor over ranks, the same on all. Ranks may have different numbers of images; all
-    must run the same layers. Running statistics become the same on all ranks. The loss of a rank's batch must be so
-    that gradients summed over ranks (or averaged, as everywhere else in the model) are those of the whole batch.
+    That is one collective per layer in the forward pass and one in the backward pass. `all_reduce` gives the sum of a
+    tensor over ranks, the same on all. Ranks may have different numbers of images, but all must run the same layers.
+    Running statistics become the same on all ranks. A rank's loss must be scaled so that gradients summed over ranks
+    (or averaged, as everywhere else in the model) are those of the whole batch.
     """
     share = Share()
     _convert(model, _synchronised_class, {"all_reduce": all_reduce, "share": share})
@@ -61,7 +63,7 @@ def _convert(model: nn.Module, changed: Callable[[type], type], attributes: dict
 
 
 def _after(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
-    """timm's batch norm has drop-out and activation in it."""
+    """What timm's batch norm does after normalising: drop-out and activation."""
     for name in ("drop", "act"):
         if hasattr(module, name):
             y = getattr(module, name)(y)
@@ -82,9 +84,9 @@ def _affine(module: Any, y: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def _one_value_class(base: type) -> type:
-    class OneValue(base):  # type: ignore[misc, valid-type]
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+def _one_value_class(base: Any) -> type:
+    class OneValue(base):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> Any:
             if not self.training or x.numel() != x.shape[1]:
                 return super().forward(x)
             return _after(self, _affine(self, x - x))
@@ -94,13 +96,15 @@ def _one_value_class(base: type) -> type:
 
 
 @cache
-def _synchronised_class(base: type) -> type:
-    class Synchronised(base):  # type: ignore[misc, valid-type]
-        @torch.compiler.disable
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+def _synchronised_class(base: Any) -> type:
+    class Synchronised(base):  # type: ignore[misc]
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
+        def forward(self, x: torch.Tensor) -> Any:
             if not self.training:
                 return super().forward(x)
-            y, mean, variance, count = _Normalise.apply(x, self.all_reduce, self.share.weight, self.eps)
+            y, mean, variance, count = _Normalise.apply(  # type: ignore[no-untyped-call]
+                x, self.all_reduce, self.share.weight, self.eps
+            )
             if self.track_running_stats:
                 self._track(mean, variance, count)
             return _after(self, _affine(self, y))
@@ -121,9 +125,10 @@ def _synchronised_class(base: type) -> type:
 
 
 class _Normalise(torch.autograd.Function):
-    """x [n, channels, ...] to mean 0 and variance 1 a channel, over all ranks; and mean, variance, count of values.
+    """x [n, channels, ...] normalised to mean 0 and variance 1 per channel, over all ranks.
 
-    Each rank's count, sum and sum of squares are added up in double precision: then the squares lose nothing.
+    Also gives mean [channels], variance [channels] and count of values [1]. Each rank's count, sum and sum of squares
+    are added up in double precision, so that the squares lose nothing.
     """
 
     @staticmethod
@@ -133,7 +138,7 @@ class _Normalise(torch.autograd.Function):
         count: Any = weight * x.numel() / x.shape[1]
         sums = torch.cat([mean * count, (variance + mean * mean) * count, mean.new_tensor([count])])
         total, squares, count = all_reduce(sums).split([len(mean), len(mean), 1])
-        # Nothing at all to count: a step that no rank has images for; any finite answer will do.
+        # The count is 0 in a step that no rank has images for. Any finite answer will do then.
         mean = total / count.clamp(min=1)
         variance = (squares / count.clamp(min=1) - mean * mean).clamp(min=0)
         inverse = (variance + eps).rsqrt()
@@ -155,5 +160,5 @@ class _Normalise(torch.autograd.Function):
 
 
 def _float(x: torch.Tensor) -> torch.dtype:
-    """The number format to compute in: fp32 for fp16 and bf16."""
+    """The number format to compute in: fp32 in place of fp16 and bf16."""
     return torch.float32 if x.dtype.itemsize < 4 else x.dtype

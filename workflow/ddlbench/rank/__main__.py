@@ -1,0 +1,62 @@
+"""The process of one rank: `python -m ddlbench.rank <folder>`, which a launcher starts (`plan/launch.py`).
+
+`ddlbench.run` has left `job.json` in the folder, and watches. The process ends with 0, with `notes.STOPPED` after a
+checkpoint that was asked for, or with 1. What it does in between is `train.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import shutil
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from ddlbench import notes
+from ddlbench.rank import place, profiler
+from ddlbench.rank.assignment import Assignment
+from ddlbench.rank.guard import Stopped
+from ddlbench.rank.setup import set_up
+from ddlbench.rank.train import Training
+
+UNDER_NSYS = "DDLBENCH_UNDER_NSYS"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m ddlbench.rank", description=__doc__)
+    parser.add_argument("folder", type=Path, help="where ddlbench.run left job.json; the record goes there too")
+    folder: Path = parser.parse_args().folder
+    nsys = profiler.nsys_prefix(Assignment.read(folder).spec, shutil.which("nsys"), folder)
+    if nsys and UNDER_NSYS not in os.environ:
+        os.environ[UNDER_NSYS] = "1"
+        os.execv(nsys[0], [*nsys, sys.executable, "-m", "ddlbench.rank", str(folder)])
+    run_rank(folder)
+
+
+def run_rank(folder: Path, training: type[Training] = Training) -> None:
+    """Train, and end this process; a failure leaves its reason for `ddlbench.run`."""
+    faulthandler.enable()  # a crash in compiled code (SIGSEGV, SIGABRT) leaves in the log where Python was
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the guard listens; worker processes of loaders never do
+    rank = place.number()
+    try:
+        setup = set_up(Assignment.read(folder))
+        training(setup).run()
+        setup.framework.close()
+        return
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        code = notes.STOPPED
+    except BaseException as error:
+        traceback.print_exc()
+        notes.report(folder, rank, error)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # not sys.exit: a framework's own threads would wait for ranks that are gone
+
+
+if __name__ == "__main__":
+    main()
