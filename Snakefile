@@ -67,7 +67,7 @@ localrules:
 rule all:
     default_target: True
     input:
-        [layout.run_log(run) for run in PLAN.jobs],
+        [layout.run_log(run) for run in PLAN.runs],
         f"{TABLES}/runs.parquet",
         FIGURES,
         layout.report(STUDY.name),

@@ -75,7 +75,7 @@ def measure(folder: Path, count: int) -> dict[str, list[int]]:
     )
     snakemake("preflight", project)  # once a machine, and no part of a job
     seconds: dict[str, list[int]] = {kind: [] for kind in KINDS}
-    for number, (run, job) in enumerate(plan.jobs.items()):
+    for number, (run, job) in enumerate(plan.runs.items()):
         line = shlex.join(launch.command(job.spec, plan.machine, STAND_IN))
         by_hand, supervised = folder / f"hand-{number}/a", folder / f"run-{number}"
         by_hand.mkdir(parents=True)

@@ -44,5 +44,5 @@ def run_spec(**settings: Any) -> RunSpec:
 
 def pick(of: Plan, **columns: object) -> RunSpec:
     """The first run with these columns."""
-    specs = (job.spec for job in of.jobs.values())
+    specs = (job.spec for job in of.runs.values())
     return next(s for s in specs if all(getattr(s, k) == v for k, v in columns.items()))

@@ -35,7 +35,7 @@ def test_one_gpu_learns(framework: str, loader: str, form: str, data: Path, tmp_
         pytest.importorskip(registry.member(room, member).PACKAGE)
     machine = replace(load_machine("local"), device="cuda", workers_per_node=1)
     plan = make_plan(load_study("demo"), machine)
-    spec = replace(next(iter(plan.jobs.values())).spec, framework=framework, loader=loader, form=form, epochs=2)
+    spec = replace(next(iter(plan.runs.values())).spec, framework=framework, loader=loader, form=form, epochs=2)
     command = ["python", "-m", "ddlbench.run", "--spec", spec.to_json(), "--folder", str(tmp_path / "run")]
     command += ["--manifest", str(data / form / "manifest.json"), "--", *launch.command(spec, machine)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

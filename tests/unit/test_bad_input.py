@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from ddlbench import registry
 from ddlbench.plan.runs import make_plan
-from ddlbench.settings.config import CONFIG, ConfigError, check, names_in, read_yaml
+from ddlbench.settings.config import CONFIG, ConfigError, check_config, names_in
 from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.study import load_study
 
 STUDY = """\
@@ -106,7 +107,7 @@ class Files:
 
     def load(self) -> None:
         """All that a workflow reads before it starts."""
-        settings = check(read_yaml(self.path["config"]), "config", self.path["config"])
+        settings = check_config(read_yaml(self.path["config"]), str(self.path["config"]))
         study = load_study(settings["study"], self.folder / "studies")
         self.machine("cluster")
         make_plan(study, self.machine(settings["machine"]))
@@ -229,7 +230,7 @@ COUNTS = [
     ("recipe", "0.1", "0", "base_lr: 0", "allowed: more than 0", ""),
     ("recipe", "0.1", ".inf", "base_lr: Infinity", "allowed: a number", ""),
     ("recipe", "0.1", ".nan", "base_lr: NaN", "allowed: a number", ""),
-    ("recipe", "0.0001", "1e-4", 'weight_decay: "1e-4"', "allowed: a number", "write it as 1.0e-4"),
+    ("recipe", "momentum: 0.9", "momentum: 5", "momentum: 5", "allowed: less than 1", ""),
     ("recipe", "nesterov: false", "power: 0", "power: 0", "allowed: more than 0", ""),
     ("recipe", "nesterov: false", "decay_epochs: 0", "decay_epochs: 0", "allowed: more than 0", ""),
     ("recipe", "nesterov: false", "clip_norm: 0", "clip_norm: 0", "allowed: more than 0", ""),
@@ -291,7 +292,7 @@ WRONG_TYPES = [
     ("study", "[ddp]", "[1]", "runs.scaling.frameworks.0: 1", "allowed: text", ""),
     ("study", "title: A study", "title: [a]", 'title: ["a"]', "allowed: text", ""),
     ("study", "{loader: native}", "{loader: {a: b}}", 'select.loader: {"a": "b"}', "a list", ""),
-    ("machine", "{A: b}", "{A: true}", "environment.A: true", "allowed: text or a number", ""),
+    ("machine", "{A: b}", "{A: true}", "environment.A: true", "allowed: text or a whole number", ""),
     ("machine", "workers_per_node: 2", "workers_per_node: two", 'node: "two"', "a whole number or null", ""),
     ("recipe", "false", "0", "nesterov: 0", "allowed: true or false", ""),
     ("recipe", "[1, 2]", "[one]", 'step_epochs.0: "one"', "allowed: a number", ""),
@@ -516,6 +517,13 @@ def test_without_timm_the_job_checks_models(files: Files, monkeypatch: pytest.Mo
         registry.models.cache_clear()
 
 
+def test_a_model_that_nobody_has_gives_no_rate(files: Files) -> None:
+    files.spoil("machine", "lenet: 1000", "lenett: 1000")
+    message = files.complaint()
+    assert message.startswith(f"{files.path['machine']}: images_per_s.lenett: unknown model; ")
+    assert "did you mean lenet?" in message
+
+
 @pytest.mark.parametrize("text", ["it's", 'a "b"', "$(touch x)", "a b", "`id`; rm -r x", "{a}"])
 def test_hostile_text_is_only_text(files: Files, text: str) -> None:
     quoted = "'" + text.replace("'", "''") + "'"
@@ -525,23 +533,37 @@ def test_hostile_text_is_only_text(files: Files, text: str) -> None:
     study, machine = load_study("mine", files.folder / "studies"), files.machine()
     assert (study.title, machine.device_name, machine.data) == (text, text, text)
     calm = make_plan(study, replace(machine, device_name="x", data="x"))
-    assert list(make_plan(study, machine).jobs) == list(calm.jobs)
+    assert list(make_plan(study, machine).runs) == list(calm.runs)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("${SET}/a", "here/a"),
+        ("$SET/a", "here/a"),
         ("${SET:-there}/a", "here/a"),
         ("${UNSET:-there}/a", "there/a"),
         ("${UNSET:-}/a", "/a"),
-        ("${UNSET}/a", "${UNSET}/a"),
-        ("$SET", "$SET"),
+        ("~/a", "/home/x/a"),
+        ("~", "/home/x"),
+        ("a~/b", "a~/b"),
+        ("a$/b$(touch x)", "a$/b$(touch x)"),
         ("${SET:-$(touch x)}", "here"),
     ],
 )
 def test_variables_in_data(files: Files, monkeypatch: pytest.MonkeyPatch, text: str, expected: str) -> None:
     monkeypatch.setenv("SET", "here")
+    monkeypatch.setenv("HOME", "/home/x")
     monkeypatch.delenv("UNSET", raising=False)
     files.spoil("machine", "results/data", f"'{text}'")
     assert files.machine().data == expected
+
+
+@pytest.mark.parametrize("text", ["${UNSET}/a", "$UNSET/a"])
+def test_a_variable_that_is_not_set_is_no_folder(files: Files, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.delenv("UNSET", raising=False)
+    files.spoil("machine", "results/data", text)
+    assert files.complaint() == (
+        f'{files.path["machine"]}: data: "{text}" is not allowed; the environment has no UNSET: set it, or give a '
+        "default: ${UNSET:-...}"
+    )

@@ -1,17 +1,23 @@
-"""config/README.md says what the schemas say, and its example is a study that works."""
+"""config/README.md says what the schemas say, keys come from one place, and its example is a study that works."""
 
 from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ddlbench import registry
 from ddlbench.plan.runs import make_plan
-from ddlbench.settings.config import CONFIG, schema
+from ddlbench.settings.config import CONFIG, ConfigError, check, schema
 from ddlbench.settings.document import page
-from ddlbench.settings.machine import load_machine
-from ddlbench.settings.study import load_study
+from ddlbench.settings.keys import schema_of, value_of
+from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
+from ddlbench.settings.machine import Partition, load_machine
+from ddlbench.settings.study import RECIPE_SCHEMA, load_study
+from ddlbench.spec import key
 
 README = CONFIG / "README.md"
 
@@ -22,10 +28,65 @@ def test_readme_is_what_the_schemas_make() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["config", "study", "machine", "recipe"])
-def test_every_key_has_its_row(kind: str) -> None:
-    for key in schema(kind)["properties"]:
-        assert f"\n| `{key}` |" in page()
+@pytest.mark.parametrize(
+    "rules",
+    [schema("config"), schema("study"), MACHINE_KEYS, RECIPE_SCHEMA],
+    ids=["config", "study", "machine", "recipe"],
+)
+def test_every_key_has_its_row(rules: dict[str, Any]) -> None:
+    for name in rules["properties"]:
+        assert f"\n| `{name}` |" in page()
+
+
+def test_what_is_said_to_be_below_is_below() -> None:
+    text = page()
+    promises = re.findall(r"^\| `(\w+)` \| ([^|]*\bbelow\b[^|]*) \|", text, re.M)
+    assert {name for name, _ in promises} == {"data", "checkpoint", "variants", "measure", "partitions", "by_batch"}
+    for name, meaning in promises:
+        after = text.split(meaning, 1)[1]
+        assert re.search(rf"^Keys of [a-z ]*`{name}`", after, re.M), f"no keys of {name} below"
+    for framework in registry.members("frameworks"):
+        table = text.split(f"Options of `{framework}`:\n\n| key |", 1)[1].split("\n\n")[0]
+        for option in registry.options(framework):
+            assert f"\n| `{option}` |" in table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue:
+    name: str
+    width: int = field(default=2, metadata=key("How many fit side by side.", minimum=1))
+    speeds: tuple[tuple[str, float], ...] = field(default=(), metadata=key("By model."))
+    until: float | None = field(default=None, metadata=key("When it ends [h]."))
+    words: tuple[str, ...] = field(metadata=key("What it says.", items={"minLength": 1}))
+    parts: tuple[Partition, ...] = field(default=(), metadata=key("What it is made of."))
+
+
+def test_a_field_is_a_key() -> None:
+    """The one place that a key of a machine or recipe is declared in gives its rules, its default and its value."""
+    rules = schema_of(Queue)
+    assert rules["required"] == ["words"]
+    assert list(rules["properties"]) == ["width", "speeds", "until", "words", "parts"]
+    assert rules["properties"]["width"] == {
+        "description": "How many fit side by side.",
+        "type": "integer",
+        "minimum": 1,
+        "default": 2,
+    }
+    assert rules["properties"]["until"]["type"] == ["number", "null"]
+    data = {"words": ["a"], "speeds": {"b": 2, "a": 1.5}, "parts": [{"name": "p", "max_nodes": 1, "max_minutes": 2}]}
+    assert value_of(Queue, check(data, rules, "queue.yaml"), name="q") == Queue(
+        name="q",
+        words=("a",),
+        speeds=(("a", 1.5), ("b", 2)),
+        parts=(Partition(name="p", max_nodes=1, max_minutes=2),),
+    )
+    for wrong, says in (
+        ({"words": [""]}, r"words\.0"),
+        ({"words": [], "width": 0}, "width: 0 .* at least 1"),
+        ({"words": [], "parts": [{"name": "-"}]}, r"parts\.0\.max_nodes: is missing"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^queue.yaml: {says}"):
+            check(wrong, rules, "queue.yaml")
 
 
 def test_the_example_is_a_study_of_18_runs(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def bill_of(plan: Plan, results: Path) -> list[bill.Row]:
 def test_a_row_a_run_in_the_machines_units(paper: Plan, tmp_path: Path) -> None:
     machine = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR", pue=1.1)
     table = bill_of(make_plan(paper.study, machine), tmp_path)
-    assert [row.run for row in table] == list(paper.jobs)
+    assert [row.run for row in table] == list(paper.runs)
     row = next(row for row in table if row.workers == 1024)
     assert row.wall_s and row.gpu_hours and row.core_hours and row.energy_kwh and row.price
     hours = row.wall_s / 3600
@@ -261,7 +261,7 @@ def test_unknown_is_null_never_zero(demo: Plan, tmp_path: Path) -> None:
     bill.write(bill_of(demo, tmp_path), "text\n", tmp_path)
     with (tmp_path / "plan.csv").open() as lines:
         rows = list(csv.DictReader(lines))
-    assert len(rows) == len(demo.jobs)
+    assert len(rows) == len(demo.runs)
     assert {row["gpu_hours"] for row in rows} == {""}
 
 
@@ -301,7 +301,7 @@ def test_what_is_printed_fits_a_screen(paper: Plan, demo: Plan, tmp_path: Path) 
         assert len(text) <= 40
         assert max(map(len, text)) <= 140
         total = next(line for line in text if line.startswith("total"))
-        assert str(len(plan.jobs)) in total.split()
+        assert str(len(plan.runs)) in total.split()
 
 
 def test_a_limit_is_kept_or_refused(paper: Plan, demo: Plan, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
 import subprocess
@@ -12,9 +13,11 @@ import pytest
 from ddlbench import registry
 from ddlbench import spec as spec_module
 from ddlbench.plan import launch
-from ddlbench.plan.runs import Job, Plan, guess_minutes, make_plan, missing_packages
+from ddlbench.plan.installed import missing_packages
+from ddlbench.plan.runs import Plan, PlannedRun, guess_minutes, make_plan
+from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition, load_machine
-from ddlbench.settings.study import load_study
+from ddlbench.settings.study import Framework, load_study
 from ddlbench.spec import COLUMNS, Recipe, RunSpec
 
 from tests.specs import JUWELS, pick, run_spec
@@ -61,11 +64,11 @@ def test_aach2023_makes_shared_runs_once(paper: Plan) -> None:
         "profiled-dali": 27,
         "profiled-native": 24,
     }
-    assert len(paper.jobs) == sum(new.values()) == 414
+    assert len(paper.runs) == sum(new.values()) == 414
 
 
 def test_aach2023_trains_as_the_paper_says(paper: Plan) -> None:
-    for job in paper.jobs.values():
+    for job in paper.runs.values():
         spec = job.spec
         assert spec.dataset == "imagenet"
         assert spec.recipe.name == "aach2023"
@@ -74,13 +77,13 @@ def test_aach2023_trains_as_the_paper_says(paper: Plan) -> None:
         assert spec.epochs == (2 if spec.profiled else 90)
         assert spec.timed is not spec.profiled
         assert spec.workers <= (512 if spec.loader == "native" else 1024)
-    assert {j.spec.global_batch for j in paper.jobs.values()} == {256 * 2**i for i in range(9)}
+    assert {j.spec.global_batch for j in paper.runs.values()} == {256 * 2**i for i in range(9)}
 
 
 def test_demo_has_32_runs(demo: Plan) -> None:
     named = {block: len(runs) for block, runs in demo.blocks.items()}
     assert named == {"frameworks": 12, "loaders": 8, "batch-size": 12}
-    assert len(demo.jobs) == 32
+    assert len(demo.runs) == 32
 
 
 # Runs are values
@@ -88,8 +91,8 @@ def test_demo_has_32_runs(demo: Plan) -> None:
 
 def test_ids_are_unique_and_readable(paper: Plan, demo: Plan) -> None:
     for of in (paper, demo):
-        assert all(job.spec.id == run for run, job in of.jobs.items())
-        assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,200}", run) for run in of.jobs)
+        assert all(job.spec.id == run for run, job in of.runs.items())
+        assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,200}", run) for run in of.runs)
     assert pick(paper, framework="ddp", loader="dali-cpu", workers=1024, repeat=2).id == (
         "juwels-booster-imagenet-resnet50-aach2023-ddp-dali-cpu-1024workers-bs65536-step-90epochs-r2"
     )
@@ -98,7 +101,7 @@ def test_ids_are_unique_and_readable(paper: Plan, demo: Plan) -> None:
 
 def test_json_round_trip(paper: Plan, demo: Plan) -> None:
     for of in (paper, demo):
-        for job in of.jobs.values():
+        for job in of.runs.values():
             text = job.spec.to_json()
             assert "\n" not in text
             assert RunSpec.from_json(text) == job.spec
@@ -164,9 +167,9 @@ def test_a_run_that_one_block_wants_timed_is_timed(timed_first: bool) -> None:
     block = study.blocks[0]
     blocks = (replace(block, timed=timed_first), replace(block, name="again", timed=not timed_first))
     twice = make_plan(replace(study, blocks=blocks, figures=()), LAPTOP)
-    assert len(twice.jobs) == 12
+    assert len(twice.runs) == 12
     assert twice.blocks[block.name] == twice.blocks["again"]
-    assert all(job.spec.timed for job in twice.jobs.values())
+    assert all(job.spec.timed for job in twice.runs.values())
 
 
 def test_a_form_that_is_not_preferred_makes_another_run() -> None:
@@ -180,7 +183,7 @@ def test_a_form_that_is_not_preferred_makes_another_run() -> None:
     # native prefers raw, synthetic reads nothing: those runs are the same.
     assert {name.replace("-dali-cpu-raw-", "-dali-cpu-") for name in raw - preferred} == preferred - raw
     assert len(raw - preferred) == 1
-    jobs = {job.spec.loader: job for job in planned["raw"].jobs.values()}
+    jobs = {job.spec.loader: job for job in planned["raw"].runs.values()}
     assert {name: job.spec.columns()["form"] for name, job in jobs.items()} == {
         "dali-cpu": "raw",
         "native": "raw",
@@ -190,7 +193,84 @@ def test_a_form_that_is_not_preferred_makes_another_run() -> None:
     assert jobs["synthetic"].manifest is None
     spec = pick(planned[None], loader="dali-cpu")
     assert replace(spec, form="tfrecord").id == spec.id
-    assert planned[None].jobs[spec.id].manifest == f"{LAPTOP.data}/mnist5k/tfrecord/manifest.json"
+    assert planned[None].runs[spec.id].manifest == f"{LAPTOP.data}/mnist5k/tfrecord/manifest.json"
+
+
+def two_blocks(**blocks_of: tuple[str, Framework, float]) -> Plan:
+    """Blocks of one run each, by name: the name of the recipe, the framework, the recipe's gamma."""
+    study = load_study("demo")
+    block = replace(study.blocks[0], frameworks=study.blocks[0].frameworks[:1], loaders=("native",), workers=(1,))
+    block = replace(block, repeats=1)
+    blocks = []
+    for name, (recipe, framework, gamma) in blocks_of.items():
+        file = replace(block.recipe, recipe=replace(block.recipe.recipe, name=recipe, gamma=gamma))
+        blocks.append(replace(block, name=name, recipe=file, frameworks=(framework,)))
+    return make_plan(replace(study, blocks=tuple(blocks), figures=()), LAPTOP)
+
+
+OPTIONS = (("bucket_mb", 1), ("framework", "ddp"))
+
+
+def test_different_runs_of_one_id_are_refused() -> None:
+    """Recipe demo with variant v-w would be trained, and recipe demo-v with variant w taken for it."""
+    with pytest.raises(ConfigError) as error:
+        two_blocks(one=("demo", Framework("v-w", OPTIONS), 0.5), two=("demo-v", Framework("w", OPTIONS), 0.5))
+    said = str(error.value)
+    assert said.startswith(f"{load_study('demo').path}: runs.two: two different runs would have the same id, local-")
+    assert 'framework "v-w" -> "w"; recipe.name "demo" -> "demo-v"' in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_distinct_runs_have_distinct_ids_or_are_refused(seed: int) -> None:
+    """Names from few parts, so that some pairs collide: a plan has as many runs as were named, or there is none."""
+    chance = random.Random(seed)
+
+    def name() -> str:
+        return "-".join(chance.choices(("a", "b", "r1", "native"), k=chance.randint(1, 3)))
+
+    refused = 0
+    for _ in range(60):
+        given = {
+            block: (name(), Framework(name(), (("bucket_mb", chance.randint(1, 2)), ("framework", "ddp"))), 0.5)
+            for block in ("one", "two")
+        }
+        try:
+            plan = two_blocks(**given)
+        except ConfigError:
+            refused += 1
+            assert given["one"] != given["two"]
+        else:
+            assert len(plan.runs) == len({(recipe, framework) for recipe, framework, _ in given.values()})
+    assert refused < 30
+
+
+def test_an_id_is_a_file_name() -> None:
+    plan = two_blocks(one=("r" * 70, Framework("v" * 70, OPTIONS), 0.5))
+    assert max(map(len, plan.runs)) <= 240
+    with pytest.raises(ConfigError, match=r"runs\.one: .* ids of at most 240 characters; shorten names"):
+        two_blocks(one=("r" * 100, Framework("v" * 100, OPTIONS), 0.5))
+
+
+def test_workers_that_the_machine_lacks_are_left_out_if_the_study_says_so() -> None:
+    study = load_study("demo")
+    study = replace(study, blocks=tuple(replace(block, fit=True) for block in study.blocks))
+    one = make_plan(study, replace(LOCAL, workers_per_node=1))
+    assert (len(one.runs), one.left_out) == (6 + 4 + 12, (2,))
+    assert {planned.spec.workers for planned in one.runs.values()} == {1}
+    assert make_plan(study, LAPTOP).left_out == ()
+    two = replace(study, blocks=(*(replace(block, workers=(2,)) for block in study.blocks[:2]), study.blocks[2]))
+    with pytest.raises(ConfigError, match=r"figures\.throughput\.runs: .* machine local has 1 workers"):
+        make_plan(two, replace(LOCAL, workers_per_node=1))
+    with pytest.raises(ConfigError, match=r": runs: .* machine local has 1 workers, fewer than any"):
+        make_plan(replace(two, blocks=two.blocks[:2]), replace(LOCAL, workers_per_node=1))
+
+
+def test_a_study_of_too_many_runs_is_refused_at_once() -> None:
+    study = load_study("demo")
+    many = replace(study, blocks=(replace(study.blocks[0], repeats=100_000),), figures=())
+    with pytest.raises(ConfigError, match=r"runs\.frameworks: 600000 is not allowed; allowed: at most 20000 runs"):
+        make_plan(many, LAPTOP)
 
 
 # Command lines
@@ -234,7 +314,7 @@ def test_a_run_smaller_than_a_node_asks_for_its_own_gpus_only(paper: Plan) -> No
 
 
 def test_no_frameworks_launcher_runs_under_slurm(paper: Plan) -> None:
-    for job in paper.jobs.values():
+    for job in paper.runs.values():
         argv = launch.command(job.spec, JUWELS)
         assert "srun" in argv
         assert not {"torch.distributed.run", "torchrun", "horovodrun", "deepspeed", "mpirun"} & set(argv)
@@ -279,8 +359,8 @@ HOSTILE = "a b'c\"d $(touch x) `id`; {y} \\"
 def test_hostile_text_in_a_machine_stays_text(demo: Plan) -> None:
     machine = replace(LAPTOP, device_name=HOSTILE, data=HOSTILE, environment=(("NCCL_NOTE", HOSTILE),))
     of = make_plan(replace(demo.study, title=HOSTILE), machine)
-    assert list(of.jobs) == list(demo.jobs)
-    for job in of.jobs.values():
+    assert list(of.runs) == list(demo.runs)
+    for job in of.runs.values():
         argv = launch.command(job.spec, machine)
         assert f"NCCL_NOTE={HOSTILE}" in argv  # one argument, as it was written
         assert shlex.split(shlex.join(argv)) == argv
@@ -294,7 +374,7 @@ def test_minutes_are_half_an_hour_and_half_as_much_again_within_the_queues(paper
     assert guess_minutes(small, JUWELS) == round(30 + 1.5 * 13 * 60)  # 13 h in the paper; its rate is rounded
     assert guess_minutes(pick(paper, model="resnet152", workers=4, profiled=False), JUWELS) == 24 * 60
     assert guess_minutes(pick(paper, model="resnet50", workers=1024), JUWELS) == 35  # 30 + 1.5 * 3 min
-    for job in paper.jobs.values():
+    for job in paper.runs.values():
         assert 30 <= guess_minutes(job.spec, JUWELS) <= 24 * 60
 
 
@@ -305,7 +385,11 @@ def test_minutes_of_an_unknown_model_are_all_that_the_queue_gives(paper: Plan) -
 
 
 def test_a_run_goes_to_the_first_partition_with_room_for_its_nodes_and_minutes() -> None:
-    queues = (Partition("devel", 4, 120), Partition("main", 384, 1440), Partition("large", 936, 1000))
+    queues = (
+        Partition("devel", 4, 120),
+        Partition("main", 384, 1440),
+        Partition("large", 936, 1000),
+    )
     machine = replace(JUWELS, partitions=queues)
     names = {
         (nodes, minutes): getattr(machine.partition(nodes, minutes), "name", None)
@@ -317,9 +401,15 @@ def test_a_run_goes_to_the_first_partition_with_room_for_its_nodes_and_minutes()
 
 
 def test_a_run_that_met_its_limit_asks_for_more_and_for_a_longer_queue(paper: Plan) -> None:
-    machine = replace(JUWELS, partitions=(Partition("devel", 4, 120), Partition("main", 384, 180)))
+    machine = replace(
+        JUWELS,
+        partitions=(
+            Partition("devel", 4, 120),
+            Partition("main", 384, 180),
+        ),
+    )
     of = make_plan(paper.study, machine)
-    job = of.jobs[pick(of, profiled=True, workers=4).id]
+    job = of.runs[pick(of, profiled=True, workers=4).id]
     asked = [(a["slurm_partition"], a["runtime"]) for a in map(job.asks, (1, 2, 3, 4))]
     first = guess_minutes(job.spec, machine)
     assert 2 * first <= 120 < 3 * first <= 180 < 4 * first
@@ -329,7 +419,7 @@ def test_a_run_that_met_its_limit_asks_for_more_and_for_a_longer_queue(paper: Pl
 
 
 def test_ranks_are_warned_before_the_limit(paper: Plan) -> None:
-    for job in paper.jobs.values():
+    for job in paper.runs.values():
         extra = str(job.resources["slurm_extra"]).split()
         assert extra == [f"--ntasks-per-node={job.spec.workers_per_node}", "--signal=USR1@120"]
 
@@ -352,7 +442,7 @@ def absent(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
 
 def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     absent(monkeypatch, "horovod", "nvidia.dali")
-    lines = missing_packages([job.spec for job in demo.jobs.values()], LAPTOP)
+    lines = missing_packages([job.spec for job in demo.runs.values()], LAPTOP)
     assert lines == [
         "framework horovod is not installed (no Python package horovod); "
         f"install it with: {registry.member('frameworks', 'horovod').INSTALL}",
@@ -364,7 +454,7 @@ def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypa
 @pytest.mark.parametrize("machine", [JUWELS], ids=lambda m: m.name)
 def test_only_a_job_knows_what_modules_bring(paper: Plan, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     absent(monkeypatch, "torch", "horovod", "deepspeed", "nvidia.dali")
-    assert missing_packages([job.spec for job in paper.jobs.values()], machine) == []
+    assert missing_packages([job.spec for job in paper.runs.values()], machine) == []
 
 
 def test_planning_imports_no_framework() -> None:
@@ -387,20 +477,20 @@ print(" ".join(sorted(heavy & set(sys.modules))))
 def test_runs_on_gpus_of_one_machine_never_share_it() -> None:
     spec = replace(pick(make_plan(load_study("demo"), LAPTOP)), timed=False)
     for device, threads in (("cpu", spec.workers), ("cuda", 16)):
-        assert Job(replace(spec, device=device), None, {}, lambda attempt: {}).threads(16) == threads
+        assert PlannedRun(replace(spec, device=device), None, {}, lambda attempt: {}).threads(16) == threads
 
 
 def test_the_study_of_one_gpu() -> None:
     """12 in three repeats, two more so, and two profiled runs; all but these measure 3 of 90 epochs."""
     plan = make_plan(load_study("one-gpu"), load_machine("workstation"))
-    assert len(plan.jobs) == 3 * (12 + 2) + 2
-    assert {(job.spec.epochs, job.spec.full_epochs) for job in plan.jobs.values()} == {(3, 90)}
-    assert all("-3of90epochs-" in run for run in plan.jobs)
+    assert len(plan.runs) == 3 * (12 + 2) + 2
+    assert {(job.spec.epochs, job.spec.full_epochs) for job in plan.runs.values()} == {(3, 90)}
+    assert all("-3of90epochs-" in run for run in plan.runs)
 
 
 def test_every_framework_and_variant_is_in_the_study_of_frameworks() -> None:
     plan = make_plan(load_study("frameworks"), LAPTOP)
-    assert len(plan.jobs) == 18
-    assert {job.spec.adapter for job in plan.jobs.values()} == set(registry.members("frameworks"))
-    ids = {job.spec.id.split("-lenet-demo-")[1].split("-native-")[0] for job in plan.jobs.values()}
+    assert len(plan.runs) == 18
+    assert {job.spec.adapter for job in plan.runs.values()} == set(registry.members("frameworks"))
+    ids = {job.spec.id.split("-lenet-demo-")[1].split("-native-")[0] for job in plan.runs.values()}
     assert all("." in name for name in ids if name not in registry.members("frameworks"))  # its options are in its id

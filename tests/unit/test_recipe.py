@@ -176,7 +176,7 @@ def test_warmup_that_is_none(changes: dict[str, Any], recipe: dict[str, Any]) ->
 )
 def test_warmup_of_our_studies_ends_where_the_schedule_stands(study: str, machine: str) -> None:
     """That was so for every run once: what is defined for runs that are all warm-up changes none of these."""
-    for job in make_plan(load_study(study), load_machine(machine)).jobs.values():
+    for job in make_plan(load_study(study), load_machine(machine)).runs.values():
         assert warm_up(job.spec)[1] == scheduled_lr(job.spec, job.spec.recipe.warmup_epochs), job.spec.id
 
 
@@ -215,10 +215,10 @@ def points() -> list[dict[str, str]]:
 def test_mlperf_lars_is_the_table() -> None:
     plan = make_plan(load_study("mlperf-lars"), load_machine("juwels-booster"))
     assert len(points()) == len(plan.blocks) == 10
-    assert len(plan.jobs) == 50
+    assert len(plan.runs) == 50
     for point in points():
         batch, warmup = int(point["global_batch"]), float(point["warmup_epochs"])
-        spec = plan.jobs[plan.blocks[f"bs{batch}"][0]].spec
+        spec = plan.runs[plan.blocks[f"bs{batch}"][0]].spec
         recipe = spec.recipe
         assert (spec.global_batch, spec.schedule, recipe.optimizer) == (batch, "polynomial", point["optimizer"])
         assert spec.batch_per_worker == int(point["batch_norm_images"])
@@ -265,8 +265,8 @@ def test_the_table_is_mlcommons_own() -> None:
 def test_liang2023_is_deepspeeds_example() -> None:
     plan = make_plan(load_study("liang2023"), load_machine("slurm"))
     assert {block: len(runs) for block, runs in plan.blocks.items()} == {"cifar10": 84, "cifar100": 84, "zero": 12}
-    assert len(plan.jobs) == 180
-    for job in plan.jobs.values():
+    assert len(plan.runs) == 180
+    for job in plan.runs.values():
         assert job.spec.global_batch == 16
         # 1000 steps of 16 of 50000 images up to 0.001, which stays.
         at_step = {step: learning_rate(job.spec, step * 16 / 50000) for step in (0, 500, 1000, 50000)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ddlbench import snakefile
-from ddlbench.plan import launch, runs
+from ddlbench.plan import installed, launch
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
@@ -24,7 +24,7 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
     """Rule train of study `demo`; `calls` notes what is asked before training starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(survivors, "settle", lambda *_: calls.append("settle"))
-    monkeypatch.setattr(runs, "check_installed", lambda *_: calls.append("installed"))
+    monkeypatch.setattr(installed, "check", lambda *_: calls.append("installed"))
 
     def get() -> None:
         calls.append("preflight")
@@ -36,7 +36,7 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
 
 
 def wildcards(of: snakefile.Training) -> Any:
-    return SimpleNamespace(run=next(run for run, job in of.plan.jobs.items() if job.manifest))
+    return SimpleNamespace(run=next(run for run, job in of.plan.runs.items() if job.manifest))
 
 
 def test_training_waits_for_what_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -48,7 +48,7 @@ def test_training_waits_for_what_comes_first(monkeypatch: pytest.MonkeyPatch, tm
             of.input(wildcards(of))
     assert calls == ["installed", "settle", "preflight", "preflight"]
     of.new_preflights = []
-    assert of.input(wildcards(of)) == of.plan.jobs[wildcards(of).run].manifest
+    assert of.input(wildcards(of)) == of.plan.runs[wildcards(of).run].manifest
     assert len(calls) == 4
 
 
@@ -58,7 +58,7 @@ def test_whoever_starts_no_jobs_waits_for_nothing(
 ) -> None:
     calls: list[str] = []
     of = training(monkeypatch, tmp_path, calls, **changes)
-    assert of.input(wildcards(of)) == of.plan.jobs[wildcards(of).run].manifest
+    assert of.input(wildcards(of)) == of.plan.runs[wildcards(of).run].manifest
     assert calls == ["installed"]
 
 
@@ -67,7 +67,7 @@ def test_a_complaint_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any)
         raise ConfigError("config/studies/demo.yaml: no such thing")
 
     of = training(monkeypatch, tmp_path, [])
-    monkeypatch.setattr(runs, "check_installed", complain)
+    monkeypatch.setattr(installed, "check", complain)
     with pytest.raises(SystemExit, match=r"^config/studies/demo.yaml: no such thing$"):
         of.input(wildcards(of))
 
@@ -77,9 +77,9 @@ def test_snakemake_compares_what_is_trained_and_not_how_it_is_started(
 ) -> None:
     of = training(monkeypatch, tmp_path, [])
     run = wildcards(of)
-    assert of.spec(run) == of.plan.jobs[run.run].spec.to_json()
+    assert of.spec(run) == of.plan.runs[run.run].spec.to_json()
     assert set(of.resources) == {*launch.resource_names(of.given.machine), "supervision"}
-    assert of.resources["launch"](run, 1) == of.plan.jobs[run.run].resources["launch"]
+    assert of.resources["launch"](run, 1) == of.plan.runs[run.run].resources["launch"]
     assert of.resources["supervision"].startswith(f"--preflight={promise.path(of.plan)}")
     for function in (of.input, of.threads, of.spec, of.resources["launch"]):
         assert function.__signature__ == inspect.signature(function)  # 5000 runs plan in the time of 5000 bare jobs

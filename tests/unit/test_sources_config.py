@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 from ddlbench import registry
-from ddlbench.settings.config import ConfigError, check
-from ddlbench.settings.study import check_sources
+from ddlbench.settings.config import ConfigError, check_config
 
 FILE = "config/config.yaml"
 
 
 def checked(data: dict[str, Any]) -> dict[str, Any]:
-    return check({"study": "demo", "machine": "local", **data}, "config", FILE)["data"]
+    return check_config({"study": "demo", "machine": "local", **data}, FILE)["data"]
 
 
 def test_what_is_left_out_has_its_default() -> None:
@@ -38,9 +37,22 @@ def test_a_wrong_value_is_told(data: Any, complaint: str) -> None:
 
 
 def test_a_source_of_no_data_set_is_told() -> None:
-    check_sources(dict.fromkeys(registry.members("datasets"), "/d"))
+    checked({"data": {"sources": dict.fromkeys(registry.members("datasets"), "/d")}})
     with pytest.raises(ConfigError, match=r"data\.sources\.imagnet: unknown data set; .*did you mean imagenet\?"):
-        check_sources({"imagnet": "/d"})
+        checked({"data": {"sources": {"imagnet": "/d"}}})
+
+
+def test_a_source_may_name_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/x")
+    monkeypatch.setenv("SET", "/data")
+    monkeypatch.delenv("UNSET", raising=False)
+    given = {"imagenet": "~/ILSVRC2012", "mnist": "$SET/mnist"}
+    assert checked({"data": {"sources": given}})["sources"] == {
+        "imagenet": "/home/x/ILSVRC2012",
+        "mnist": "/data/mnist",
+    }
+    with pytest.raises(ConfigError, match=r"data\.sources\.imagenet: .* the environment has no UNSET: set it"):
+        checked({"data": {"sources": {"imagenet": "$UNSET/x"}}})
 
 
 def test_helpers_are_no_data_sets() -> None:

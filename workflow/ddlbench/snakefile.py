@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ddlbench import layout
-from ddlbench.plan import bill, launch, runs
+from ddlbench.plan import bill, installed, launch, runs
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.study import Study, check_sources, load_study
+from ddlbench.settings.study import Study, load_study
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,11 +42,9 @@ class Settings(NamedTuple):
 def read(config: Mapping[str, Any]) -> Settings:
     """The study and the machine that the configuration names, and all runs. Raises WorkflowError, one line."""
     with complaints():
-        checked = settings.check(dict(config), "config", "config/config.yaml")
-        sources = checked["data"]["sources"]
-        check_sources(sources)
+        checked = settings.check_config(dict(config))
         study, machine = load_study(checked["study"]), load_machine(checked["machine"])
-        images = bill.images(study, machine, sources)
+        images = bill.images(study, machine, checked["data"]["sources"])
         plan = runs.make_plan(study, machine, checked["account"], images)
     # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
     gc.freeze()
@@ -89,7 +87,7 @@ class Training:
         # The preflight is made once for what a study expects of its machine.
         self.new_preflights = [] if promise.is_current(self.plan) else [self.preflight]
         self._checked = False
-        jobs, queue = self.plan.jobs, given.machine.partitions
+        jobs, queue = self.plan.runs, given.machine.partitions
         self.input = _signed(lambda wildcards: self._when_ready(jobs[wildcards.run].manifest or []))
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
@@ -100,7 +98,7 @@ class Training:
         self.message = "train {wildcards.run}" + (": {resources.asks}" if queue else "") + "\n$ {resources.launch}"
 
     def _resource(self, name: str) -> Any:
-        jobs = self.plan.jobs
+        jobs = self.plan.runs
         return _signed(lambda wildcards, attempt: jobs[wildcards.run].asks(attempt)[name])
 
     def _supervision(self) -> str:
@@ -120,7 +118,7 @@ class Training:
         if not self._checked:
             self._checked = True
             try:
-                runs.check_installed(self.plan, layout.RESULTS)
+                installed.check(self.plan, layout.RESULTS)
                 if starts_jobs:
                     locks = Path(self.workflow.persistence.path, "locks")
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
@@ -143,7 +141,7 @@ class Training:
 
     def warn_of_limit(self) -> None:
         """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`."""
-        missing = {run for run in self.plan.jobs if not Path(layout.run_log(run)).exists()}
+        missing = {run for run in self.plan.runs if not Path(layout.run_log(run)).exists()}
         try:
             bill.keep_limit(self.plan, self.given.images, missing, self.given.config["max_gpu_hours"])
         except ConfigError as error:

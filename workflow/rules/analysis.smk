@@ -6,7 +6,7 @@ PLOTS = {figure.name: figure for figure in STUDY.figures}
 rule collect:
     input:
         # One job makes both files of a record; the target `all` lists the logs.
-        [layout.run_steps(run) for run in PLAN.jobs],
+        [layout.run_steps(run) for run in PLAN.runs],
         code=[registry.source("analysis", name) for name in registry.members("analysis")],
         measures=registry.source("rank", "measure"),
     output:
@@ -21,7 +21,7 @@ rule collect:
     log:
         layout.study_log("{study}", "collect"),
     params:
-        runs=list(PLAN.jobs),
+        runs=list(PLAN.runs),
         peaks=dict(MACHINE.peak_tflops_per_worker),
     message:
         "collect {wildcards.study}: tables of all runs"
@@ -34,7 +34,7 @@ rule failures:
     log:
         layout.study_log(STUDY.name, "failures"),
     params:
-        runs=list(PLAN.jobs),
+        runs=list(PLAN.runs),
         tables=TABLES,
     message:
         "failures: runs of {STUDY.name} that left no record"
@@ -53,7 +53,7 @@ onerror:
     from ddlbench.analysis import failures, refusals
 
     print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
-    failed = failures.failures([Path(layout.run(run)) for run in PLAN.jobs])
+    failed = failures.failures([Path(layout.run(run)) for run in PLAN.runs])
     print("", *promise.errors(Path(TRAINING.preflight)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:

@@ -1,6 +1,6 @@
 # Data sets on disk: one job a form, finished when its manifest is there. `snakemake verify` reads them all again.
 DATA = MACHINE.data.replace("{", "{{").replace("}", "}}")
-MANIFESTS = sorted({job.manifest for job in PLAN.jobs.values() if job.manifest})
+MANIFESTS = sorted({job.manifest for job in PLAN.runs.values() if job.manifest})
 
 
 rule prepare:

@@ -6,7 +6,7 @@ rule plan:
     params:
         config=lambda wildcards: config,
         tables=TABLES,
-        memories=lambda wildcards: stale.memories(workflow.persistence, PLAN.jobs),
+        memories=lambda wildcards: stale.memories(workflow.persistence, PLAN.runs),
         command=lambda wildcards: rules.train.rule.shellcmd,
     message:
         "plan of {STUDY.name} on {MACHINE.name}"

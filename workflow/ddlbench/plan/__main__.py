@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import sys
 
 from ddlbench.plan.runs import make_plan
@@ -21,11 +22,16 @@ def main() -> None:
         plan = make_plan(load_study(arguments.study), load_machine(arguments.machine))
     except ConfigError as error:
         sys.exit(str(error))
+    if plan.left_out:
+        print(f"left out, more workers than {arguments.machine} has: {plan.left_out}", file=sys.stderr)
     table = csv.writer(sys.stdout)
     table.writerow(("run", "asks", "command"))
-    for run, job in plan.jobs.items():
-        table.writerow((run, job.resources.get("asks"), job.resources["launch"]))
+    for run, planned in plan.runs.items():
+        table.writerow((run, planned.resources.get("asks"), planned.resources["launch"]))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # whoever reads has seen enough, such as `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,7 +17,7 @@ from ddlbench import layout, registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
 from ddlbench.plan.estimate import Estimate, Estimator, Measured, read_all, read_published
-from ddlbench.plan.runs import Job, Plan
+from ddlbench.plan.runs import Plan, PlannedRun
 from ddlbench.plan.stale import DONE, STALE, Memory, state
 from ddlbench.record import MLLOG, STEPS
 from ddlbench.settings.config import ConfigError
@@ -118,20 +118,20 @@ def rows(
         for run in runs:
             of.setdefault(run, block)
     found = []
-    for run, job in plan.jobs.items():
+    for run, planned in plan.runs.items():
         record = measured.get(run)
         folder = Path(layout.run(run, results))
         now, why = state(
-            folder, job.spec, record.spec if record else None, job.manifest, (memories or {}).get(run), command
+            folder, planned.spec, record.spec if record else None, planned.manifest, (memories or {}).get(run), command
         )
-        found.append(_row(run, of[run], job, plan.machine, estimator, images, now, why, record, folder))
+        found.append(_row(run, of[run], planned, plan.machine, estimator, images, now, why, record, folder))
     return found
 
 
 def _row(
     run: str,
     block: str,
-    job: Job,
+    planned: PlannedRun,
     machine: Machine,
     estimator: Estimator,
     images: Mapping[str, int],
@@ -140,11 +140,11 @@ def _row(
     record: Measured | None,
     folder: Path,
 ) -> Row:
-    spec = job.spec
+    spec = planned.spec
     if now == DONE and record:
         took = Estimate(record.took_s, record.took_s, record.took_s, "its record")
     else:
-        limit = job.resources.get("runtime")
+        limit = planned.resources.get("runtime")
         took = estimator.estimate(spec, images[spec.dataset], limit if isinstance(limit, int) else None)
     low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
     joules = record.energy_j if now == DONE and record else None
@@ -153,7 +153,7 @@ def _row(
     if joules is None and hours is not None:
         power = watts * spec.workers if watts is not None else _power_w(spec, machine)
         joules = None if power is None else power * hours * 3600
-    asks = job.resources.get("asks")
+    asks = planned.resources.get("asks")
     return Row(
         run=run,
         block=block,
@@ -212,7 +212,7 @@ def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
 def data(plan: Plan, sources: Mapping[str, str]) -> list[Data]:
     """Every form that a run reads. Raises ConfigError."""
     found = []
-    forms = {(j.spec.dataset, j.spec.reads, j.manifest) for j in plan.jobs.values() if j.spec.reads and j.manifest}
+    forms = {(r.spec.dataset, r.spec.reads, r.manifest) for r in plan.runs.values() if r.spec.reads and r.manifest}
     for dataset, form, manifest in sorted(forms):
         member, given = registry.member("datasets", dataset), sources.get(dataset)
         split, classes = sizes(dataset, given)

@@ -5,23 +5,26 @@ The Snakefile asks `make_plan` for everything it needs to know; `python -m ddlbe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
+from math import prod
 from typing import Any
 
-from ddlbench import layout, registry
-from ddlbench.plan import launch
-from ddlbench.schedule import warm_up_fault
+from ddlbench import registry
+from ddlbench.plan import fits, launch
+from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.spec import RunSpec
 
+MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
+
 
 @dataclass(frozen=True)
-class Job:
+class PlannedRun:
     """A run, what it reads, and what it asks of the machine (`launch.resources`)."""
 
     spec: RunSpec
@@ -42,12 +45,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study on a machine, each once, by id; and which of them each block named."""
+    """All runs of a study on a machine, each once, by id; and which of them each block named.
+
+    `left_out` are numbers of workers that the machine does not have, and that the study does not insist on.
+    """
 
     study: Study
     machine: Machine
-    jobs: Mapping[str, Job]
+    runs: Mapping[str, PlannedRun]
     blocks: Mapping[str, tuple[str, ...]]
+    left_out: tuple[int, ...]
 
 
 def make_plan(
@@ -55,29 +62,63 @@ def make_plan(
 ) -> Plan:
     """Every run of the study once; `images` are those of training by data set, where its module is not right.
 
-    Raises ConfigError if the machine cannot hold one or ranks do not divide a batch.
+    Raises ConfigError if the machine cannot hold a run, ranks do not divide a batch, or two runs would have one id.
     """
+    _check_size(study)
     specs: dict[str, RunSpec] = {}
     blocks: dict[str, tuple[str, ...]] = {}
+    left_out: set[int] = set()
     for block in study.blocks:
+        if block.fit:
+            left_out |= {workers for workers in block.workers if workers > machine.workers}
         ids = []
         for spec in _runs(block, study, machine):
             run = spec.id
-            if run not in specs or spec.timed:  # one block that wants its speed is enough
+            known = specs.setdefault(run, spec)
+            if known != replace(spec, timed=known.timed):
+                raise _same_id(study, block, known, spec)
+            if spec.timed:  # one block that wants its speed is enough
                 specs[run] = spec
             ids.append(run)
         blocks[block.name] = tuple(dict.fromkeys(ids))
-    jobs = {run: _job(spec, machine, account, (images or {}).get(spec.dataset)) for run, spec in specs.items()}
-    return Plan(study, machine, jobs, blocks)
+    _check_figures(study, machine, blocks)
+    made = {run: _planned(spec, machine, account, (images or {}).get(spec.dataset)) for run, spec in specs.items()}
+    return Plan(study, machine, made, blocks, tuple(sorted(left_out)))
 
 
-def _job(spec: RunSpec, machine: Machine, account: str | None, images: int | None) -> Job:
+def _check_size(study: Study) -> None:
+    """Raises ConfigError if a block names more runs than anybody wants: each takes memory and Snakemake's time."""
+    for block in study.blocks:
+        axes = (block.models, block.frameworks, block.loaders, block.workers, block.schedules)
+        named = block.repeats * prod(map(len, (*axes, block.batch_per_worker or block.global_batch)))
+        if named > MOST_RUNS:
+            raise complain(study.path, f"runs.{block.name}", named, f"allowed: at most {MOST_RUNS} runs in a block")
+
+
+def _same_id(study: Study, block: Block, known: RunSpec, spec: RunSpec) -> ConfigError:
+    differ = "; ".join(changes(json.loads(known.to_json()), json.loads(spec.to_json())))
+    return ConfigError(
+        f"{study.path}: runs.{block.name}: two different runs would have the same id, {spec.id} ({differ}): give a "
+        "recipe or a variant another name"
+    )
+
+
+def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence[str]]) -> None:
+    """Raises ConfigError if nothing is left of the study, or of a figure, on this machine."""
+    shown = {"runs": tuple(blocks), **{f"figures.{figure.name}.runs": figure.runs for figure in study.figures}}
+    for key, names in shown.items():
+        if not any(blocks[name] for name in names):
+            allowed = f"machine {machine.name} has {machine.workers} workers, fewer than any of its runs needs"
+            raise complain(study.path, key, list(names), allowed)
+
+
+def _planned(spec: RunSpec, machine: Machine, account: str | None, images: int | None) -> PlannedRun:
     manifest = f"{machine.data}/{spec.dataset}/{spec.reads}/manifest.json" if spec.reads else None
 
     def asks(attempt: int) -> dict[str, str | int | None]:
         return launch.resources(spec, machine, guess_minutes(spec, machine, attempt, images), account)
 
-    return Job(spec, manifest, asks(1), asks)
+    return PlannedRun(spec, manifest, asks(1), asks)
 
 
 def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
@@ -85,66 +126,21 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
         block.models,
         block.frameworks,
         block.loaders,
-        block.workers,
+        [workers for workers in block.workers if workers <= machine.workers or not block.fit],
         block.batch_per_worker or block.global_batch,
         block.schedules,
         range(1, block.repeats + 1),
     )
     for model, framework, loader, workers, batch, schedule, repeat in axes:
-        if workers > machine.workers:
-            raise complain(
-                study.path,
-                f"runs.{block.name}.workers",
-                workers,
-                f"allowed: at most {machine.workers}, what machine {machine.name} has",
-            )
-        if workers > machine.workers_per_node and workers % machine.workers_per_node:
-            raise complain(
-                study.path,
-                f"runs.{block.name}.workers",
-                workers,
-                f"allowed: multiples of {machine.workers_per_node}, a node of machine {machine.name}",
-            )
-        nodes = -(-workers // machine.workers_per_node)
-        if machine.launcher == "slurm" and machine.partition(nodes) is None:
-            raise complain(
-                study.path,
-                f"runs.{block.name}.workers",
-                workers,
-                f"allowed: what a partition of machine {machine.name} holds; none has {nodes} nodes",
-            )
-        if block.global_batch and batch % workers:
-            raise complain(
-                study.path, f"runs.{block.name}.global_batch", batch, f"allowed: multiples of its {workers} workers"
-            )
+        fits.check(study, block, machine, loader, workers, batch)
         global_batch = batch if block.global_batch else batch * workers
-        recipe = block.recipe.at(global_batch)
-        if global_batch % (workers * recipe.accumulation):
-            key = "global_batch" if block.global_batch else "batch_per_worker"
-            allowed = f"allowed: multiples of {workers} workers x accumulation {recipe.accumulation} of its recipe"
-            raise complain(study.path, f"runs.{block.name}.{key}", batch, allowed)
         forms = registry.member("loaders", loader).FORMS
-        # One that reads nothing takes part in a comparison of loaders, whatever the form.
-        if forms and block.form is not None and block.form not in forms:
-            allowed = f"allowed: {', '.join(forms)}, what loader {loader} reads"
-            raise complain(study.path, f"runs.{block.name}.form", block.form, allowed)
-        if recipe.precision == "tf32" and machine.device != "cuda":
-            allowed = f"machine {machine.name} has device {machine.device}; allowed there: fp32, bf16, fp16"
-            raise complain(block.recipe.path, "precision", recipe.precision, allowed)
-        device = registry.member("loaders", loader).DEVICE
-        if device not in (None, machine.device):
-            raise complain(
-                study.path,
-                f"runs.{block.name}.loaders",
-                loader,
-                f"it needs device {device}; machine {machine.name} has device {machine.device}",
-            )
         spec = RunSpec(
             machine=machine.name,
             device=machine.device,
             dataset=block.dataset,
             model=model,
-            recipe=recipe,
+            recipe=block.recipe.at(global_batch),
             framework=framework.name,
             options=framework.options,
             loader=loader,
@@ -160,19 +156,14 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             profiled=block.profiled,
             form=block.form if block.form in forms[1:] else None,
         )
-        reason = registry.member("frameworks", spec.adapter).refuses(spec)
-        if reason:
-            raise complain(study.path, f"runs.{block.name}.frameworks", framework.name, reason)
-        reason = warm_up_fault(spec)
-        if reason:
-            raise complain(study.path, f"runs.{block.name}.schedules", schedule, reason)
+        fits.check_run(study, block, machine, spec)
         yield spec
 
 
 def outputs(plan: Plan) -> list[tuple[str, str]]:
     """(rule, wildcards joined by _) of every job that takes long."""
-    forms = {tuple(job.manifest.split("/")[-3:-1]) for job in plan.jobs.values() if job.manifest}
-    return [("train", run) for run in plan.jobs] + [("prepare", "_".join(form)) for form in sorted(forms)]
+    forms = {tuple(run.manifest.split("/")[-3:-1]) for run in plan.runs.values() if run.manifest}
+    return [("train", run) for run in plan.runs] + [("prepare", "_".join(form)) for form in sorted(forms)]
 
 
 def figure_options(plan: Plan, name: str) -> dict[str, Any]:
@@ -204,30 +195,3 @@ def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int
     partition = machine.partition(spec.nodes, guess)
     longest = partition.max_minutes if partition else 24 * 60
     return longest if guess is None else min(longest, guess)
-
-
-def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
-    """What the runs import that this Python lacks, a line each: by name, with what installs it.
-
-    Empty on a machine whose software comes from modules: only a job there can tell.
-    """
-    if machine.modules:
-        return []
-    members = {("frameworks", s.adapter) for s in specs} | {("loaders", s.loader) for s in specs}
-    lines = []
-    for room, name in sorted(members):
-        needs = registry.member(room, name)
-        if needs.PACKAGE is not None and not registry.importable(needs.PACKAGE):
-            lines.append(
-                f"{room[:-1]} {name} is not installed (no Python package {needs.PACKAGE}); "
-                f"install it with: {needs.INSTALL}"
-            )
-    return lines
-
-
-def check_installed(plan: Plan, results: Path) -> None:
-    """Raises ConfigError if a run without a record needs what is not installed here."""
-    todo = [j.spec for i, j in plan.jobs.items() if not Path(layout.run_log(i, results)).exists()]
-    missing = missing_packages(todo, plan.machine)
-    if missing:
-        raise ConfigError(f"{plan.study.path}: {'; '.join(missing)}; or leave it out of the study")

@@ -24,6 +24,9 @@ def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Data], limit: float 
         said += [*_grouped(table, ("block",), lambda row: (row.block,)), ""]
         said += _grouped(table, ("workers",), lambda row: (row.workers,))
     said += ["", "Hours, energy and price are those of runs that are to be made; wall time is one run's."]
+    if plan.left_out:
+        counts = ", ".join(map(str, plan.left_out))
+        said.append(f"Left out: runs of {counts} workers; machine {plan.machine.name} has {plan.machine.workers}.")
     said += _words(plan, table, todo)
     said += _disk(todo, forms)
     said += _stale(table)

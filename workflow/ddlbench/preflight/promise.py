@@ -40,7 +40,7 @@ def trial(plan: Plan) -> Trial:
     if plan.machine.launcher == "local":
         workers = min(2, plan.machine.workers)
         return Trial(workers, workers)
-    specs = [job.spec for job in plan.jobs.values()]
+    specs = [job.spec for job in plan.runs.values()]
     per_node = max(spec.workers_per_node for spec in specs)
     return Trial(min(2, max(spec.nodes for spec in specs)) * per_node, per_node)
 
@@ -48,7 +48,7 @@ def trial(plan: Plan) -> Trial:
 def promised(plan: Plan) -> dict[str, Any]:
     """What the study expects of its machine, as plain values: a change of one makes a new preflight."""
     machine, of = plan.machine, trial(plan)
-    specs = [job.spec for job in plan.jobs.values()]
+    specs = [job.spec for job in plan.runs.values()]
     rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
     members = [(room, name, registry.member(room, name)) for room in rooms for name in sorted(rooms[room])]
     return {
@@ -64,7 +64,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         "environment": dict(launch.hide(machine).environment),
         "host_suffix": machine.host_suffix,
         "data": machine.data,
-        "manifests": sorted({job.manifest for job in plan.jobs.values() if job.manifest}),
+        "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
         "packages": {
             m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None
         },

@@ -1,7 +1,8 @@
-"""Reading and checking the YAML files that people write; complaints name file, key, value and remedy.
+"""Checking what people wrote: one line names the file, the key, the value and the remedy.
 
-The schemas are in `workflow/schemas/`; what a schema cannot know (which files exist, what members a room has)
-is checked in `study.py`. See `config/README.md` for the meaning of each key.
+`reading.py` reads the files. The schemas of config and study files are in `workflow/schemas/`, those of machines and
+recipes are made from their dataclasses (`keys.py`). What a schema cannot know (which files exist, what members a room
+has) is checked in `study.py` and `machine.py`. `config/README.md` explains each key.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,17 @@ from typing import Any
 import jsonschema
 import yaml
 
+from ddlbench import registry
+
 WORKFLOW = Path(__file__).resolve().parents[2]
 CONFIG = WORKFLOW.parent / "config"
 
 
 # What may become part of a path or of a run's id; the schemas say the same of the names written in files.
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-NAME_IN_WORDS = "letters, digits, '.', '_' and '-', first a letter or digit"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME_IN_WORDS = "letters, digits, '.', '_' and '-', first a letter or digit, at most 100 in all"
+NAMED = f"^{NAME.pattern}$"
+MOST_SHOWN = 200  # characters of a value that a complaint shows
 # YAML's words for JSON schema's types.
 TYPES = {
     "object": "a mapping of keys to values",
@@ -41,13 +47,15 @@ class ConfigError(ValueError):
     """Something a person wrote cannot be used; the message is one line and is all they need."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message.replace("\n", "\\n"))
+        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
 
 
 def complain(file: str | Path, key: str, value: object, allowed: str) -> ConfigError:
     """The one form of every complaint about input."""
     where = f"{file}: {key}" if key else str(file)
-    return ConfigError(f"{where}: {json.dumps(value, default=str)} is not allowed; {allowed}")
+    text = json.dumps(value, default=str)
+    shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    return ConfigError(f"{where}: {shown} is not allowed; {allowed}")
 
 
 def one_of(names: Iterable[str], given: object = None) -> str:
@@ -65,56 +73,26 @@ def names_in(folder: Path, suffix: str) -> list[str]:
     return sorted(p.stem for p in folder.glob(f"*{suffix}") if NAME.fullmatch(p.stem))
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which a key can be given once: of two, plain YAML would drop the first without a word."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node = super().compose_mapping_node(anchor)
-        lines: dict[str, int] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
-                if key.value in lines:
-                    both = f"lines {lines[key.value]} and {line}"
-                    raise ConfigError(f"{self.name}: {key.value}: is given twice, in {both}")
-                lines[key.value] = line
-        return node
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError if it is absent, broken, no mapping or repeats a key."""
-    try:
-        with path.open(encoding="utf-8") as stream:
-            data = yaml.load(stream, _Loader)
-    except FileNotFoundError:
-        there = names_in(path.parent, ".yaml")
-        raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(f"{path}: is not YAML: {where}{error.problem}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-    if data is None:
-        raise ConfigError(f"{path}: is empty; allowed: {TYPES['object']}")
-    if not isinstance(data, dict):
-        raise complain(path, "", data, f"allowed: {TYPES['object']}")
-    return data
-
-
 def _is_finite(checker: object, value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return (isinstance(value, float) and math.isfinite(value)) or _is_whole(checker, value)
 
 
 def _is_whole(checker: object, value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-# JSON schema takes 4.0 for an integer, and .inf and .nan for numbers: neither is a count or a rate.
+def _matches(
+    validator: Any, pattern: str, instance: object, schema: dict[str, Any]
+) -> Iterator[jsonschema.ValidationError]:
+    if isinstance(instance, str) and not re.fullmatch(pattern, instance):
+        yield jsonschema.ValidationError(f"does not match {pattern}")
+
+
+# JSON schema takes 4.0 for an integer, and .inf and .nan for numbers: neither is a count or a rate. Its patterns need
+# not match all of a text, and `$` would let a line break pass.
 _Validator = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
+    validators={"pattern": _matches},
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
         {"number": _is_finite, "integer": _is_whole}
     ),
@@ -123,24 +101,57 @@ _Validator = jsonschema.validators.extend(
 
 @cache
 def schema(kind: str) -> dict[str, Any]:
-    """The JSON schema of `config`, `study`, `machine` or `recipe` files."""
+    """The JSON schema of `config` or `study` files."""
     loaded: dict[str, Any] = yaml.safe_load((WORKFLOW / "schemas" / f"{kind}.schema.yaml").read_text())
     return loaded
 
 
-def check(data: dict[str, Any], kind: str, file: str | Path) -> dict[str, Any]:
+def check(data: dict[str, Any], rules: dict[str, Any], file: str | Path) -> dict[str, Any]:
     """`data` with the schema's defaults filled in, also in mappings whose keys the schema names.
 
     Raises ConfigError at the first fault.
     """
-    check_against(data, schema(kind), file)
-    return _filled(data, schema(kind)["properties"])
+    check_against(data, rules, file)
+    return _filled(data, rules["properties"])
+
+
+def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict[str, Any]:
+    """What config.yaml and the command line say, with defaults filled in. Raises ConfigError at the first fault."""
+    config = check(data, schema("config"), file)
+    known = registry.members("datasets")
+    for name in config["data"]["sources"]:
+        if name not in known:
+            raise ConfigError(f"{file}: data.sources.{name}: unknown data set; {one_of(known, name)}")
+    sources = {name: expand(text, file, f"data.sources.{name}") for name, text in config["data"]["sources"].items()}
+    return {**config, "data": {**config["data"], "sources": sources}}
+
+
+def expand(text: str, file: str | Path, where: str) -> str:
+    """A path with `~`, `$NAME`, `${NAME}` and `${NAME:-default}` as a shell would read them.
+
+    Raises ConfigError, which names the file and the key, if a variable is neither set nor has a default.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match["name"] or match["bare"], match["default"]
+        if os.environ.get(name):
+            return os.environ[name]
+        if default is None:
+            raise complain(
+                file, where, text, f"the environment has no {name}: set it, or give a default: ${{{name}:-...}}"
+            )
+        return default
+
+    path = re.sub(r"\$(?:\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}|(?P<bare>[A-Za-z_]\w*))", value, text)
+    if re.match(r"~(/|$)", path):
+        return str(Path.home()) + path[1:]
+    return path
 
 
 def check_against(data: dict[str, Any], rules: dict[str, Any], file: str | Path, key: str = "") -> None:
     """Raises ConfigError at the first fault of the mapping that lies under `key` of a file, by a JSON schema."""
     errors = _Validator(rules).iter_errors(data)
-    first = min(errors, key=lambda e: (len(e.absolute_path), str(e.absolute_path)), default=None)
+    first = min(errors, key=lambda e: (len(e.absolute_path), [str(part) for part in e.absolute_path]), default=None)
     if first:
         raise _explain(first, file, key)
 
@@ -176,7 +187,7 @@ def _explain(error: jsonschema.ValidationError, file: str | Path, under: str) ->
         "minLength": lambda: f"allowed: at least {value} character{'s' * (value > 1)}",
         "uniqueItems": lambda: "allowed: each item once",
         "minProperties": lambda: f"allowed: at least {value} key{'s' * (value > 1)}",
-        "pattern": lambda: f"allowed: {NAME_IN_WORDS if value == f'^{NAME.pattern}$' else f'text matching {value}'}",
+        "pattern": lambda: f"allowed: {NAME_IN_WORDS if value == NAMED else f'text matching {value}'}",
     }
     allowed = rules[rule]() if rule in rules else error.message
     return complain(file, key, error.instance, allowed)
@@ -184,7 +195,7 @@ def _explain(error: jsonschema.ValidationError, file: str | Path, under: str) ->
 
 def _types(names: str | list[str], given: object) -> str:
     allowed = " or ".join(TYPES[name] for name in ([names] if isinstance(names, str) else names))
-    # YAML 1.1 reads 1e-4 as text: a number with an exponent needs its point.
+    # Snakemake reads config.yaml and the command line as YAML 1.1: a number with an exponent needs its point there.
     exponent = re.fullmatch(r"([+-]?\d+)e([+-]?\d+)", given) if isinstance(given, str) else None
     if exponent and "number" in names:
         return f"allowed: {allowed} (write it as {exponent[1]}.0e{exponent[2]})"

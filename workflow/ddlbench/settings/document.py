@@ -1,6 +1,7 @@
 """config/README.md from the schemas: `python -m ddlbench.settings.document > config/README.md`.
 
-What a key means, allows and defaults to is said once, in `workflow/schemas/`; a test holds the page to it.
+What a key means, allows and defaults to is said once: in `workflow/schemas/` for config and studies, in the dataclasses
+`spec.Recipe` and `machine.Machine`, and in each framework's OPTIONS. A test holds the page to them.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ddlbench.settings.config import TYPES, schema
-from ddlbench.settings.study import BATCH, REQUIRED
+from ddlbench import registry
+from ddlbench.settings.config import NAMED, TYPES, schema
+from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
+from ddlbench.settings.study import BATCH, RECIPE_SCHEMA, REQUIRED
 
 INTRO = """\
 # Every key of every file in this folder
 
-Made from `workflow/schemas/` by `python -m ddlbench.settings.document > config/README.md`; do not edit.
+Made from what the program knows of each key, by `python -m ddlbench.settings.document > config/README.md`; do not
+edit.
 
 | where | what it says |
 |---|---|
@@ -24,10 +28,14 @@ Made from `workflow/schemas/` by `python -m ddlbench.settings.document > config/
 | `recipes/<recipe>.yaml` | how to train: everything that decides accuracy |
 | `references/<reference>.csv` | published numbers with their sources, drawn beside ours |
 
-A file's name, without its suffix, is its name in other files: letters, digits, `.`, `_` and `-`. A key that
-is not listed here is refused, and so are a key said twice and a value that is not allowed; the message
+A file's name, without its suffix, is its name in other files: at most 100 letters, digits, `.`, `_` and `-`. A
+key that is not listed here is refused, and so are a key given twice and a value that is not allowed; the message
 names the file, the key, the value and what is allowed. `python -m ddlbench.plan <study> <machine>` checks
 the files and lists the runs without starting any.
+
+The files are YAML 1.2: `yes`, `no`, `on` and `off` are text, and so are `1:30` and dates. A number with zeros
+before it (`010`) is refused. Aliases (`*name`) and merge keys (`<<`) work. Only `config.yaml` and the command
+line are also read by Snakemake, as YAML 1.1: write `true` and `false` there, and `1.0e3` for `1e3`.
 
 ## Where to run what: config.yaml
 
@@ -37,6 +45,10 @@ study=mine`.
 
 DATA = """\
 Keys of `data`; on the command line, `--config 'data={sources: {imagenet: /data/ILSVRC2012}}'`:
+"""
+
+CHECKPOINT = """\
+Keys of `checkpoint`; on the command line, `--config 'checkpoint={minutes: 10}'`:
 """
 
 STUDY = """\
@@ -89,6 +101,11 @@ The names that axes may hold are the files of `workflow/ddlbench/`: `datasets/`,
 `figures/`. Write one wrong and the message lists them all.
 """
 
+OPTIONS = """\
+Keys of each of `variants`: `framework`, a member of workflow/ddlbench/frameworks, and the options of that framework.
+An option at its default is as good as left out.
+"""
+
 MACHINE = """\
 ## Machines
 
@@ -101,8 +118,9 @@ python -m ddlbench.plan demo <your machine>
 snakemake --profile profiles/slurm --config machine=<your machine> account=<your project> -n
 ```
 
-A study does not know its machine: its numbers of workers must fit. Up to `workers_per_node` workers share a
-node; more must fill nodes. With `launcher: slurm`, `partitions` and `workers_per_node` have to be set.
+A study does not know its machine: its numbers of workers must fit, or a block with `fit: true` leaves those out that
+do not. Up to `workers_per_node` workers share a node; more must fill nodes. With `launcher: slurm`, `partitions` and
+`workers_per_node` have to be set.
 """
 
 RECIPE = """\
@@ -116,7 +134,7 @@ learning rate follows the linear scaling rule: its peak is `base_lr` x global ba
 REFERENCES = """\
 ## References
 
-CSV files with one published number a row. `model`, `framework`, `loader`, `workers`, `global_batch` and
+CSV files with one published number per row. `model`, `framework`, `loader`, `workers`, `global_batch` and
 `schedule` say which run it belongs to, empty where it does not matter; `quantity`, `relation` (`approx`,
 `above`, `below`), `value` and `unit` are the number as it was published, `source` is where. A number
 without a source does not belong here. `aach2023-kernels.csv` keeps the columns of that paper's Table 2.
@@ -135,6 +153,8 @@ def page() -> str:
             _table(schema("config")),
             DATA,
             _table(schema("config")["properties"]["data"]),
+            CHECKPOINT,
+            _table(schema("config")["properties"]["checkpoint"]),
             STUDY,
             "Keys of the top level only:\n",
             _table({**study, "properties": own}),
@@ -143,21 +163,35 @@ def page() -> str:
                 {**study, "properties": block, "required": REQUIRED},
                 {key: f"required: this or `{other}`" for key, other in zip(BATCH, BATCH[::-1], strict=True)},
             ),
+            "Keys of `measure`:\n",
+            _table({**block["measure"], "$defs": study["$defs"]}),
             "Keys of a figure:\n",
             _table({**figure, "$defs": study["$defs"]}),
+            OPTIONS,
+            *(text for name in registry.members("frameworks") for text in _options(name)),
             MACHINE,
-            _table(schema("machine")),
-            "Keys of a partition:\n",
-            _table(schema("machine")["properties"]["partitions"]["items"]),
+            _table(MACHINE_KEYS),
+            "Keys of each of `partitions`:\n",
+            _table(MACHINE_KEYS["properties"]["partitions"]["items"]),
             RECIPE,
-            _table(schema("recipe")),
+            _table(RECIPE_SCHEMA),
+            "Keys of each row of `by_batch`:\n",
+            _table(RECIPE_SCHEMA["properties"]["by_batch"]["items"]),
             REFERENCES.rstrip("\n"),
         ]
     )
 
 
+def _options(framework: str) -> tuple[str, str]:
+    """A framework's options: a heading and a table."""
+    options = registry.options(framework)
+    if not options:
+        return f"`{framework}` has no options.\n", ""
+    return f"Options of `{framework}`:\n", _table({"properties": options})
+
+
 def _table(of: dict[str, Any], defaults: dict[str, str] | None = None) -> str:
-    """A row a key; `defaults` are texts for keys whose default the schema does not say."""
+    """One row per key; `defaults` are texts for keys whose default the schema does not say."""
     lines = ["| key | meaning | allowed | default |", "|---|---|---|---|"]
     for key, rules in of["properties"].items():
         if key in of.get("required", ()):
@@ -176,14 +210,19 @@ def _allowed(rules: dict[str, Any], of: dict[str, Any]) -> str:
     if "enum" in rules:
         return ", ".join(f"`{value}`" for value in rules["enum"])
     first, *others = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
-    text = "a name" if first == "string" and "pattern" in rules else TYPES[first]
+    text = TYPES[first]
+    if first == "string" and "pattern" in rules:
+        text = "a name" if rules["pattern"] == NAMED else f"text matching `{rules['pattern']}`"
     bounds = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
     bounds["exclusiveMaximum"] = "less than"
     text += "".join(f", {words} {rules[rule]}" for rule, words in bounds.items() if rule in rules)
     if first == "array":
         text += _of(rules["items"], of)
-    if first == "object" and rules.get("additionalProperties"):  # not if it is absent or false
-        text += _of(rules["additionalProperties"], of)
+    if first == "object":
+        keys = rules.get("propertyNames", {}).get("enum", ())
+        text += "".join(f"{' and' if key == keys[-1] else ','} `{key}`" for key in keys).replace(",", " of", 1)
+        if rules.get("additionalProperties"):  # not if it is absent or false
+            text += _of(rules["additionalProperties"], of)
     return ", or ".join([text, *(TYPES[name] for name in others)])
 
 

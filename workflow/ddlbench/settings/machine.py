@@ -3,50 +3,165 @@
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddlbench.settings.config import CONFIG, ConfigError, check, complain, read_yaml
+from ddlbench import registry
+from ddlbench.settings.config import CONFIG, NAMED, ConfigError, check, complain, expand, one_of
+from ddlbench.settings.keys import schema_of, value_of
+from ddlbench.settings.reading import read_yaml
+from ddlbench.spec import key
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A queue of a SLURM machine: at most `max_nodes` nodes for at most `max_minutes`."""
+    """A queue of a SLURM machine."""
 
-    name: str
-    max_nodes: int
-    max_minutes: int
+    name: str = field(metadata=key("Its name, as in `sbatch --partition`.", pattern=NAMED))
+    max_nodes: int = field(metadata=key("The most nodes a job may have there.", minimum=1))
+    max_minutes: int = field(metadata=key("The longest a job may run there [min].", minimum=1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Machine:
-    """One machine; every key is explained in `config/README.md`."""
+    """One machine. A key is declared here and nowhere else: schema and `config/README.md` follow."""
 
     name: str
-    launcher: str
-    device: str
-    device_name: str
-    gpu_name: str | None
-    nodes: int
-    workers_per_node: int
-    cores_per_worker: int
-    loader_threads: int
-    memory_mb_per_worker: int | None
-    data: str
-    partitions: tuple[Partition, ...]
-    modules: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...]
-    host_suffix: str
-    images_per_s: tuple[tuple[str, float], ...]
-    peak_tflops_per_worker: tuple[tuple[str, float], ...]
-    cores_per_node_billed: int | None
-    price_per_gpu_hour: float | None
-    currency: str | None
-    power_per_worker_w: float | None
-    power_per_node_w: float | None
-    pue: float | None
+    launcher: str = field(
+        metadata=key(
+            "Who starts the ranks. local is each framework's own launcher on this machine; slurm is srun.",
+            enum=["local", "slurm"],
+        )
+    )
+    device: str = field(metadata=key("What one worker computes on.", enum=["cpu", "cuda"]))
+    device_name: str = field(
+        metadata=key('What a worker is called on axes and in texts, for example "NVIDIA A100 (40 GB)".')
+    )
+    gpu_name: str | None = field(
+        default=None,
+        metadata=key(
+            'A part of every GPU\'s name, as `nvidia-smi -L` prints it, for example "A100-SXM4-40GB". The preflight '
+            "refuses another kind. null expects none.",
+            minLength=1,
+        ),
+    )
+    nodes: int = field(default=1, metadata=key("Nodes that one run may use; 1 with launcher local.", minimum=1))
+    workers_per_node: int = field(
+        metadata=key(
+            "Workers that fill a node (its GPUs, or the cores to use). null is all cores, with launcher local only.",
+            type=["integer", "null"],
+            minimum=1,
+            default=None,
+        )
+    )
+    cores_per_worker: int = field(
+        default=1, metadata=key("Cores each rank gets. On CPU machines also its compute threads.", minimum=1)
+    )
+    loader_threads: int = field(
+        default=1,
+        metadata=key("Worker processes (native) or threads (DALI) of each rank's data loader.", minimum=1),
+    )
+    memory_mb_per_worker: int | None = field(
+        default=None,
+        metadata=key(
+            "Memory that the queue is asked for, for each worker [MB]. null asks for none and gets the queue's "
+            "default.",
+            minimum=1,
+        ),
+    )
+    data: str = field(
+        default="results/data",
+        metadata=key(
+            "Folder of the prepared data sets. `~`, `$NAME`, `${NAME}` and `${NAME:-default}` mean what they mean in "
+            "a shell; a variable that is not set and has no default is refused.",
+            minLength=1,
+        ),
+    )
+    partitions: tuple[Partition, ...] = field(
+        default=(),
+        metadata=key(
+            "SLURM partitions, the preferred first; their keys are below. A run goes to the first with enough nodes "
+            "and minutes for it."
+        ),
+    )
+    modules: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            "Environment modules that every job loads, in this order. Empty where the Python at hand has all.",
+            items={"pattern": "^[A-Za-z0-9][A-Za-z0-9._+/-]*$"},
+        ),
+    )
+    environment: tuple[tuple[str, str], ...] = field(
+        default=(),
+        metadata=key(
+            "Environment variables of every rank, for example NCCL's.",
+            propertyNames={"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+            additionalProperties={"type": ["string", "integer"]},
+        ),
+    )
+    host_suffix: str = field(
+        default="",
+        metadata=key(
+            'What to append to a node\'s name to get its name on the fast network ("i" on JUWELS).',
+            pattern="^[A-Za-z0-9._-]*$",
+        ),
+    )
+    images_per_s: tuple[tuple[str, float], ...] = field(
+        default=(),
+        metadata=key(
+            "Training images a second of one worker on a full node, by model. A first guess, for queue limits and for "
+            "the plan as long as there are no records.",
+            additionalProperties={"exclusiveMinimum": 0},
+        ),
+    )
+    peak_tflops_per_worker: tuple[tuple[str, float], ...] = field(
+        default=(),
+        metadata=key(
+            "The most that one worker computes by its data sheet [10^12 floating-point operations a second, without "
+            "sparsity], by precision: what `mfu` in the table of runs is a share of. Without it `mfu` is null.",
+            propertyNames={"enum": ["fp32", "tf32", "bf16", "fp16"]},
+            additionalProperties={"exclusiveMinimum": 0},
+        ),
+    )
+    cores_per_node_billed: int | None = field(
+        default=None,
+        metadata=key(
+            "Core hours that are billed for an hour of one node, where nodes are billed whole; null where they are "
+            "not, and the plan leaves core hours out.",
+            minimum=1,
+        ),
+    )
+    price_per_gpu_hour: float | None = field(
+        default=None,
+        metadata=key(
+            "What an hour of one worker costs, in `currency`; null where it is not sold, and the plan says no price.",
+            minimum=0,
+        ),
+    )
+    currency: str | None = field(default=None, metadata=key("Of the price, such as EUR.", pattern="^[A-Za-z]+$"))
+    power_per_worker_w: float | None = field(
+        default=None,
+        metadata=key(
+            "Power of one busy worker [W], such as its GPU's design power; for the plan's energy as long as no record "
+            "has measured it. null is unknown.",
+            exclusiveMinimum=0,
+        ),
+    )
+    power_per_node_w: float | None = field(
+        default=None,
+        metadata=key(
+            "Power of the rest of a busy node [W]; both powers, or no energy in the plan. null is unknown.", minimum=0
+        ),
+    )
+    pue: float | None = field(
+        default=None,
+        metadata=key(
+            "Site energy divided by computer energy (power usage effectiveness), by which the plan's energy is "
+            "multiplied. null is unknown; the plan's energy is then that of the computers alone.",
+            minimum=1,
+        ),
+    )
 
     @property
     def workers(self) -> int:
@@ -63,33 +178,25 @@ class Machine:
         return next(enough, max(wide, key=lambda p: p.max_minutes, default=None))
 
 
-def expand(text: str) -> str:
-    """`${NAME}` and `${NAME:-default}` as a shell would; an unset name without default stays as it is."""
-    return re.sub(
-        r"\$\{(\w+)(?::-([^}]*))?\}",
-        lambda m: os.environ.get(m[1]) or (m[2] if m[2] is not None else m[0]),
-        text,
-    )
+SCHEMA = schema_of(Machine)
 
 
 def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     """The machine of that name. Raises ConfigError."""
     path = folder / f"{name}.yaml"
-    data: dict[str, Any] = check(read_yaml(path), "machine", path)
+    data = check(read_yaml(path), SCHEMA, path)
     if data["launcher"] == "slurm":
         _check_slurm(data, path)
     if (data["price_per_gpu_hour"] is None) != (data["currency"] is None):
         raise complain(path, "currency", data["currency"], "allowed: one with price_per_gpu_hour, none without")
-    data["workers_per_node"] = data["workers_per_node"] or len(os.sched_getaffinity(0))
     if data["launcher"] == "local" and data["nodes"] != 1:
         raise complain(path, "nodes", data["nodes"], "allowed: 1, because launcher is local")
-    partitions = tuple(Partition(**p) for p in data.pop("partitions"))
-    environment = tuple(sorted((k, str(v)) for k, v in data.pop("environment").items()))
-    for table in ("images_per_s", "peak_tflops_per_worker"):
-        data[table] = tuple(sorted(data[table].items()))
-    modules = tuple(data.pop("modules"))
-    data["data"] = expand(data["data"])
-    return Machine(name=name, partitions=partitions, environment=environment, modules=modules, **data)
+    for model in data["images_per_s"]:
+        if registry.models() != registry.OWN_MODELS and model not in registry.models():
+            raise ConfigError(f"{path}: images_per_s.{model}: unknown model; {one_of(registry.models(), model)}")
+    data["workers_per_node"] = data["workers_per_node"] or len(os.sched_getaffinity(0))
+    data["data"] = expand(data["data"], path, "data")
+    return value_of(Machine, data, name=name)
 
 
 def _check_slurm(data: dict[str, Any], path: Path) -> None:

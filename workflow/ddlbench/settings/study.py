@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import registry
-from ddlbench.settings.config import CONFIG, ConfigError, check, check_against, complain, names_in, one_of, read_yaml
+from ddlbench.settings.config import CONFIG, ConfigError, check, check_against, complain, names_in, one_of, schema
+from ddlbench.settings.keys import schema_of, value_of
+from ddlbench.settings.reading import read_yaml
 from ddlbench.spec import COLUMNS, Recipe
 
 SCHEDULES = ("step", "cosine", "exponential", "polynomial")
@@ -23,6 +25,31 @@ NAMED_AXES: dict[str, Callable[[], tuple[str, ...]]] = {
 REQUIRED = ("dataset", "recipe", "models", "frameworks", "loaders", "workers", "schedules")
 BATCH = ("batch_per_worker", "global_batch")
 LENGTH = ("epochs", "measure")
+
+
+def _recipe_schema() -> dict[str, Any]:
+    """A recipe's keys, and `by_batch`, whose rows may give some of them."""
+    schema = schema_of(Recipe)
+    rules = schema["properties"]
+    row = {"global_batch": {"description": "The batch size of this row [images].", "type": "integer", "minimum": 1}}
+    for name in ("base_lr", "momentum", "weight_decay", "warmup_epochs", "decay_epochs"):
+        row[name] = {k: v for k, v in rules[name].items() if k != "default"} | {"type": "number"}
+    rules["by_batch"] = {
+        "description": "Rows of values by global batch size, ascending, interpolated linearly between them; base_lr "
+        "then is the peak rate at that batch. Batch sizes outside the rows are refused. The keys of a row are below.",
+        "type": "array",
+        "default": [],
+        "items": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["global_batch", "base_lr"],
+            "properties": row,
+        },
+    }
+    return schema
+
+
+RECIPE_SCHEMA = _recipe_schema()
 
 
 @dataclass(frozen=True)
@@ -67,6 +94,7 @@ class Block:
 
     Batch sizes are either per worker (weak scaling) or global; the other tuple is empty. `epochs` are trained,
     where throughput is only measured of a run of `of_epochs`; recipes are still as their files say, not yet at a batch.
+    `fit` leaves out numbers of workers that the machine does not have.
     """
 
     name: str
@@ -77,6 +105,7 @@ class Block:
     repeats: int
     profiled: bool
     timed: bool
+    fit: bool
     form: str | None
     models: tuple[str, ...]
     frameworks: tuple[Framework, ...]
@@ -118,7 +147,7 @@ class Study:
 def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
     """The recipe of that name. Raises ConfigError."""
     path = folder / f"{name}.yaml"
-    data = check(read_yaml(path), "recipe", path)
+    data = check(read_yaml(path), RECIPE_SCHEMA, path)
     rows = data.pop("by_batch")
     for number, row in enumerate(rows):
         if row.keys() != rows[0].keys():
@@ -126,14 +155,13 @@ def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
             raise complain(path, f"by_batch.{number}", list(row), keys)
     if [row["global_batch"] for row in rows] != sorted({row["global_batch"] for row in rows}):
         raise complain(path, "by_batch", [row["global_batch"] for row in rows], "allowed: ascending batch sizes")
-    data["step_epochs"] = tuple(data["step_epochs"])
-    return RecipeFile(path, Recipe(name=name, **data), tuple(rows))
+    return RecipeFile(path, value_of(Recipe, data, name=name), tuple(rows))
 
 
 def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     """The study of that name, with recipes found beside its folder. Raises ConfigError."""
     path = folder / f"{name}.yaml"
-    data = check(read_yaml(path), "study", path)
+    data = check(read_yaml(path), schema("study"), path)
     common = {k: v for k, v in data.items() if k not in ("title", "variants", "runs", "figures")}
     frameworks = {name: Framework(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, own) for name, own in data["variants"].items()}
@@ -224,14 +252,6 @@ def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], 
             raise ConfigError(f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}")
     chosen = tuple((c, tuple(v) if isinstance(v, list) else (v,)) for c, v in select.items())
     return Figure(name, own["plot"], tuple(runs), own.get("title", name), reference, chosen)
-
-
-def check_sources(sources: Iterable[str], file: str | Path = "config/config.yaml") -> None:
-    """Raises ConfigError if `data.sources` of the config names something that is no data set."""
-    known = registry.members("datasets")
-    for name in sources:
-        if name not in known:
-            raise ConfigError(f"{file}: data.sources.{name}: unknown data set; {one_of(known, name)}")
 
 
 def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:

@@ -1,0 +1,63 @@
+"""Does a run fit the machine, and do its parts fit each other? If not: ConfigError, with the key that says so.
+
+`runs.py` asks, once per run. Whether the software is there is `installed.py`'s question.
+"""
+
+from __future__ import annotations
+
+from ddlbench import registry
+from ddlbench.schedule import warm_up_fault
+from ddlbench.settings.config import complain
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Block, Study
+from ddlbench.spec import RunSpec
+
+LONGEST_ID = 240  # bytes: file names have 255, and files aside have a few more than the run's
+
+
+def check(study: Study, block: Block, machine: Machine, loader: str, workers: int, batch: int) -> None:
+    """What can be said before there is a RunSpec. Raises ConfigError."""
+    where = f"runs.{block.name}"
+    if workers > machine.workers:
+        allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has; fit: true leaves more out"
+        raise complain(study.path, f"{where}.workers", workers, allowed)
+    if workers > machine.workers_per_node and workers % machine.workers_per_node:
+        allowed = f"allowed: multiples of {machine.workers_per_node}, a node of machine {machine.name}"
+        raise complain(study.path, f"{where}.workers", workers, allowed)
+    nodes = -(-workers // machine.workers_per_node)
+    if machine.launcher == "slurm" and machine.partition(nodes) is None:
+        allowed = f"allowed: what a partition of machine {machine.name} holds; none has {nodes} nodes"
+        raise complain(study.path, f"{where}.workers", workers, allowed)
+    if block.global_batch and batch % workers:
+        raise complain(study.path, f"{where}.global_batch", batch, f"allowed: multiples of its {workers} workers")
+    member = registry.member("loaders", loader)
+    # One that reads nothing takes part in a comparison of loaders, whatever the form.
+    if member.FORMS and block.form is not None and block.form not in member.FORMS:
+        allowed = f"allowed: {', '.join(member.FORMS)}, what loader {loader} reads"
+        raise complain(study.path, f"{where}.form", block.form, allowed)
+    if member.DEVICE not in (None, machine.device):
+        needs = f"it needs device {member.DEVICE}; machine {machine.name} has device {machine.device}"
+        raise complain(study.path, f"{where}.loaders", loader, needs)
+
+
+def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> None:
+    """What a whole run says of itself. Raises ConfigError."""
+    where, recipe = f"runs.{block.name}", spec.recipe
+    if spec.global_batch % (spec.workers * recipe.accumulation):
+        key, batch = "global_batch", spec.global_batch
+        if not block.global_batch:
+            key, batch = "batch_per_worker", spec.batch_per_worker
+        allowed = f"allowed: multiples of {spec.workers} workers x accumulation {recipe.accumulation} of its recipe"
+        raise complain(study.path, f"{where}.{key}", batch, allowed)
+    if recipe.precision == "tf32" and machine.device != "cuda":
+        allowed = f"machine {machine.name} has device {machine.device}; allowed there: fp32, bf16, fp16"
+        raise complain(block.recipe.path, "precision", recipe.precision, allowed)
+    if len(spec.id) > LONGEST_ID:
+        allowed = f"allowed: ids of at most {LONGEST_ID} characters; shorten names of machine, recipe or variant"
+        raise complain(study.path, where, spec.id, allowed)
+    reason = registry.member("frameworks", spec.adapter).refuses(spec)
+    if reason:
+        raise complain(study.path, f"{where}.frameworks", spec.framework, reason)
+    fault = warm_up_fault(spec)
+    if fault:
+        raise complain(study.path, f"{where}.schedules", spec.schedule, fault)

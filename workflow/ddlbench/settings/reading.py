@@ -1,0 +1,151 @@
+"""Reading YAML files that people write: YAML 1.2's core schema, and one line about whatever else is in them.
+
+PyYAML reads YAML 1.1, where 010 is 8, 1:30 is 90, `no` is false and 2024-01-01 is a date. Here PyYAML only finds the
+nodes; their values are made below, so that a word means what it looks like. Keys are always text, as written. What
+values are allowed is checked later, in `config.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ddlbench.settings.config import TYPES, ConfigError, complain, names_in, one_of
+
+MOST_BYTES = 256 * 1024  # our longest file has 7 KiB; PyYAML reads some 100 KiB a second
+MOST_VALUES = 100_000  # an alias counts as often as it is used
+MOST_LEVELS = 50
+TAG = "tag:yaml.org,2002:"
+# The core schema (YAML 1.2.2, section 10.3.2), and merge keys (`<<`), which YAML 1.1 had.
+PLAIN = {
+    "null": re.compile(r"null|Null|NULL|~|"),
+    "bool": re.compile(r"true|True|TRUE|false|False|FALSE"),
+    "int": re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"),
+    "float": re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+    "merge": re.compile(r"<<"),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's parser with the words of the core schema."""
+
+    yaml_implicit_resolvers: dict[str | None, list[Any]] = {  # noqa: RUF012
+        None: [(f"{TAG}{name}", re.compile(rf"(?:{pattern.pattern})\Z")) for name, pattern in PLAIN.items()]
+    }
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises ConfigError if it is absent, broken, too large, or no mapping."""
+    try:
+        if path.is_file() and path.stat().st_size > MOST_BYTES:
+            raise ConfigError(f"{path}: has {path.stat().st_size} bytes; allowed: at most {MOST_BYTES}")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        there = names_in(path.parent, ".yaml")
+        raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}") from None
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that no file can have
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    try:
+        root = yaml.compose(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        raise _broken(path, error.problem_mark, str(error.problem)) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: is nested too deeply; allowed: {MOST_LEVELS} levels") from None
+    except ValueError as error:  # such as a Unicode escape beyond the last character
+        raise ConfigError(f"{path}: is not YAML: {error}") from None
+    data = _Values(path).of(root) if root else None
+    if data is None:
+        raise ConfigError(f"{path}: is empty; allowed: {TYPES['object']}")
+    if not isinstance(data, dict):
+        raise complain(path, "", data, f"allowed: {TYPES['object']}")
+    return data
+
+
+def _broken(path: Path, mark: yaml.Mark | None, problem: str) -> ConfigError:
+    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return ConfigError(f"{path}: is not YAML: {where}{problem}")
+
+
+class _Values:
+    """Makes the values of one file's nodes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.count = path, 0
+        self.around: list[yaml.Node] = []  # the nodes that the present one lies in
+
+    def of(self, node: yaml.Node) -> Any:
+        """The value of a node. Raises ConfigError."""
+        self.count += 1
+        if self.count > MOST_VALUES:
+            raise ConfigError(f"{self.path}: has more than {MOST_VALUES} values, those of aliases counted at each use")
+        if any(node is outer for outer in self.around):
+            raise _broken(self.path, node.start_mark, "an alias to what it is itself a part of")
+        if len(self.around) >= MOST_LEVELS:
+            raise ConfigError(f"{self.path}: is nested too deeply; allowed: {MOST_LEVELS} levels")
+        self.around.append(node)
+        try:
+            if isinstance(node, yaml.ScalarNode):
+                return self._scalar(node)
+            if isinstance(node, yaml.SequenceNode) and node.tag == f"{TAG}seq":
+                return [self.of(item) for item in node.value]
+            if isinstance(node, yaml.MappingNode) and node.tag == f"{TAG}map":
+                return self._mapping(node)
+        finally:
+            self.around.pop()
+        raise self._unknown(node)
+
+    def _unknown(self, node: yaml.Node) -> ConfigError:
+        return _broken(self.path, node.start_mark, f"{node.tag.replace(TAG, '!!')} is not known here")
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        text, kind = node.value, node.tag.removeprefix(TAG)
+        if kind == "str":
+            return text
+        if kind in ("null", "bool", "int", "float") and not PLAIN[kind].fullmatch(text):
+            raise _broken(self.path, node.start_mark, f"{text[:40]!r} is no {kind}")
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() == "true"
+        if kind == "int":
+            return self._whole(text, node)
+        if kind == "float":
+            return float(re.sub(r"^([-+]?)\.(inf|nan)$", r"\1\2", text.lower()))
+        raise self._unknown(node)
+
+    def _whole(self, text: str, node: yaml.ScalarNode) -> int:
+        if re.match(r"[-+]?0[0-9]", text):
+            problem = f"{text[:40]} is a number to some readers of YAML and another to others: no zeros before a number"
+            raise _broken(self.path, node.start_mark, problem)
+        value = int(text, 0) if len(text) <= 20 else None
+        if value is None or abs(value) >= 2**63:
+            raise _broken(self.path, node.start_mark, f"a number of {len(text)} digits: it must be below 2^63")
+        return value
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
+        """Its own keys laid over those that `<<` brings in, of which the first mapping's win."""
+        merged: dict[str, Any] = {}
+        own: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise _broken(self.path, key.start_mark, "a list or a mapping where a key should be")
+            name = key.value
+            if name in lines:
+                raise ConfigError(f"{self.path}: {name}: is given twice, in lines {lines[name]} and {line}")
+            lines[name] = line
+            if key.tag != f"{TAG}merge":
+                own[name] = self.of(value)
+                continue
+            given = self.of(value)
+            for other in given if isinstance(given, list) else [given]:
+                if not isinstance(other, dict):
+                    raise _broken(self.path, value.start_mark, "<< takes a mapping, or a list of mappings")
+                merged = other | merged
+        return merged | own
