@@ -23,6 +23,8 @@ from ddlbench.files import write_json
 BEAT_S = 5.0
 # sysexits.h: EX_TEMPFAIL, "try again". A run that stopped on request and left a checkpoint ends with it.
 STOPPED = 75
+# Takes up room in a run's folder while the run is made, so that on a full disk ranks can still say why they ended.
+RESERVE, RESERVE_BYTES = ".reserve", 1 << 16
 STOPPED_NOTE = "stopped"  # rank 0 leaves it beside the checkpoint
 # What Gloo, NCCL and Horovod say when the other side of a connection is gone.
 LOST = (
@@ -69,8 +71,14 @@ def keep_beating(folder: Path, rank: int) -> None:
     threading.Thread(target=beat, daemon=True).start()
 
 
+def reserve(folder: Path) -> None:
+    """Take up some room, which `report` gives back. Random bytes, because some file systems store no zeros."""
+    (folder / RESERVE).write_bytes(os.urandom(RESERVE_BYTES))
+
+
 def report(folder: Path, rank: int, error: BaseException) -> None:
     """Leave why this rank ended, for `ddlbench.run`."""
+    (folder / RESERVE).unlink(missing_ok=True)
     message = "".join(traceback.format_exception_only(error)).strip()
     write_json(folder / f"failure-{rank}.json", {"cause": cause(error), "message": message, "time": time.time()})
 

@@ -1,9 +1,8 @@
 """A job of a minute before any training: is the machine what its file says? Rule `preflight` runs it.
 
-`promise.py` says what a study expects of its machine; ranks look around (`scout.py`), started as those of a run are;
-`judge.py` compares. An error would break training, or make it something else than what was asked for, and training does
-not start. A warning is printed, and every record cites it, like everything that was measured: the file's SHA-256 is in
-`ddlbench_facts`.
+`promise.py` says what a study expects of its machine. Ranks are started like those of a run and look around
+(`scout.py`); `judge.py` compares. With an error, training would fail or would not be what was asked for: it does not
+start. Warnings are printed, and every record cites them: the SHA-256 of this job's output is in `ddlbench_facts`.
 """
 
 from __future__ import annotations
@@ -20,18 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import notes
-from ddlbench.files import write_json
+from ddlbench.files import aside, sha256, write_json
 from ddlbench.preflight.judge import Problem, count, judge
 from ddlbench.preflight.promise import failed_path
 from ddlbench.run.environment import reveal
-from ddlbench.run.facts import sha256
 from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 
 
 def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was measured, a line each."""
+    """What was measured, in lines for people."""
     first = next((facts for facts in ranks if facts["rank"] == 0), None)
     if first is None:
         return []
@@ -45,7 +43,7 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
             if form["bytes_per_s"] is None:
                 continue
             cached = form["cached_share"]
-            cold = "cached or not is unknown" if cached is None else f"{cached:.0%} of it cached"
+            cold = "unknown whether cached" if cached is None else f"{cached:.0%} of it cached"
             speed = f"{form['bytes_per_s'] / 1e6:.0f} MB/s ({form['bytes'] / 1e6:.1f} MB, {cold})"
             lines.append(f"{facts['host']} reads {form['folder']}: {speed}")
     free = ", ".join(f"{place} {size / 1e9:.1f} GB" for place, size in first.get("free_bytes", {}).items())
@@ -53,9 +51,9 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
-    """Start the ranks, judge what they found and write it down. 0 if training may start.
+    """Start the ranks, judge what they saw and write it to `output`. Returns 0 if training may start.
 
-    With errors, what was found is in `failed_path(output)` instead.
+    With errors it is written to `failed_path(output)` instead.
     """
     folder = output.with_suffix(".partial")
     shutil.rmtree(folder, ignore_errors=True)
@@ -63,16 +61,16 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     write_json(folder / "job.json", promised)
     wrong = environment_modules.complaint(promised["machine"], promised["modules"], os.environ)
     if wrong:
-        ranks, problems = [], [Problem(True, wrong)]  # what ranks would find is something else
+        ranks, problems = [], [Problem(True, wrong)]  # ranks would look at other software
     else:
         argv, hidden = reveal([*argv, str(folder)], promised["machine"])
         seen = watch(argv, folder, hidden)
-        left = notes.read(folder, "rank")
-        ranks = [left[rank] for rank in sorted(left)]
+        by_rank = notes.read(folder, "rank")
+        ranks = [by_rank[rank] for rank in sorted(by_rank)]
         problems = judge(ranks, promised)
         if seen.code and not any(problem.error for problem in problems):
-            problems.insert(0, Problem(True, f"the launcher ended with {seen.code}; its words are above"))
-    found = {
+            problems.insert(0, Problem(True, f"the launcher ended with exit code {seen.code}; what it said is above"))
+    result = {
         "time": time.time(),
         "promised": promised,
         "problems": [asdict(problem) for problem in problems],
@@ -81,13 +79,14 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     failed = any(problem.error for problem in problems)
     print(*summary(ranks), *map(str, problems), sep="\n", flush=True)
     if failed:
-        write_json(failed_path(output), found)
+        write_json(failed_path(output), result)
     else:
-        write_json(output, found)
-        # The next one takes its place; records that cite this one can still find it.
+        write_json(output, result)
+        # The next preflight takes the place of this one. Records that cite this one can still find it.
         kept = output.parent / "kept"
         kept.mkdir(exist_ok=True)
-        shutil.copyfile(output, kept / f"{sha256(output)}.json")
+        with aside(kept / f"{sha256(output)}.json") as copy:
+            shutil.copyfile(output, copy)
         failed_path(output).unlink(missing_ok=True)
     shutil.rmtree(folder)
     return int(failed)

@@ -1,4 +1,4 @@
-"""What ranks found on a machine, against what its file promises. Pure: `scout.py` looks, `preflight/` acts on it."""
+"""Compares what ranks saw on a machine with what its file promises. Pure: `scout.py` looks, `__main__.py` acts."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ class Problem:
 
 
 def judge(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> list[Problem]:
-    """What is not as promised, errors first; `ranks` are the facts that `scout.py` left, of those that left any.
+    """What is not as promised, errors first. `ranks` is what `scout.py` left of each rank that came so far.
 
-    What several ranks share is one problem that names their nodes.
+    A problem that several ranks have is said once, with their nodes.
     """
-    found: dict[tuple[bool, str], list[str]] = defaultdict(list)  # (error, what) -> hosts
+    hosts_of: dict[tuple[bool, str], list[str]] = defaultdict(list)  # (error, what) -> hosts
     for facts in ranks:
         for error, what in _of_rank(facts, promised):
-            found[error, what].append(facts["host"])
+            hosts_of[error, what].append(facts["host"])
     everyone = len(ranks) == promised["workers"]
-    said = [
-        (error, what + _where(hosts, everyone and len(hosts) == len(ranks))) for (error, what), hosts in found.items()
+    problems = [
+        Problem(error, what + _where(hosts, everyone and len(hosts) == len(ranks)))
+        for (error, what), hosts in hosts_of.items()
     ]
-    problems = [Problem(error, text) for error, text in (*said, *_of_all(ranks, promised))]
+    problems += [Problem(error, what) for error, what in _of_all(ranks, promised)]
     return sorted(problems, key=lambda problem: not problem.error)
 
 
@@ -48,10 +49,10 @@ def _where(hosts: Sequence[str], everywhere: bool) -> str:
 
 
 def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> Iterable[tuple[bool, str]]:
-    """(is an error, what) of one rank."""
+    """(is an error, what) for each thing that is wrong on one rank."""
     file = f"config/machines/{promised['machine']}.yaml"
     if "cores" not in facts:  # it did not get as far as looking around
-        yield True, facts.get("error") or "a rank ended at once"
+        yield True, facts.get("error") or "a rank ended before it could look around"
         return
     wrong = environment_modules.complaint(promised["machine"], promised["modules"], facts["modules"])
     if wrong:
@@ -87,7 +88,7 @@ def _of_gpu(facts: Mapping[str, Any], promised: Mapping[str, Any], file: str) ->
 
 
 def _of_all(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> Iterable[tuple[bool, str]]:
-    """(is an error, what) of all ranks together."""
+    """(is an error, what) for each thing that is wrong between ranks."""
     numbers = {facts["rank"] for facts in ranks}
     silent = [rank for rank in range(promised["workers"]) if rank not in numbers]
     if silent:

@@ -1,6 +1,6 @@
-"""What a study expects of its machine, and how Snakemake asks for the preflight: the Snakefile's half.
+"""What a study expects of its machine, and how Snakemake asks for the preflight. The Snakefile uses this.
 
-`python -m ddlbench.preflight` (`__main__.py`) is the other half: it runs in the job.
+`__main__.py` runs in the job and compares the machine with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ddlbench.plan.runs import Plan
 from ddlbench.run.facts import PACKAGES
 
 PROGRAM = ("python", "-m", "ddlbench.preflight.scout")
-MINUTES = 10  # that a queue is asked for
+MINUTES = 10  # what the queue is asked for
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,9 @@ class Trial:
 
 
 def trial(plan: Plan) -> Trial:
-    """Two nodes, or one if the study uses no more, with as many workers on each as it uses; two workers on a machine
-    without a queue.
+    """Two nodes, or one if the study uses no more, with as many workers on each as the study has.
+
+    On a machine without a queue: two workers, or one if it has no more.
     """
     if plan.machine.launcher == "local":
         workers = min(2, plan.machine.workers)
@@ -46,7 +47,10 @@ def trial(plan: Plan) -> Trial:
 
 
 def promised(plan: Plan) -> dict[str, Any]:
-    """What the study expects of its machine, as plain values: a change of one makes a new preflight."""
+    """What the study expects of its machine, as plain values. If one changes, a new preflight is made.
+
+    It is written to files that everybody may read: values of variables that might be secrets are hidden.
+    """
     machine, of = plan.machine, trial(plan)
     specs = [job.spec for job in plan.runs.values()]
     rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
@@ -78,12 +82,12 @@ def path(plan: Plan) -> str:
 
 
 def failed_path(of: Path) -> Path:
-    """Where what a preflight found lies if training must not start."""
+    """Where a preflight writes if training must not start."""
     return of.with_suffix(".failed.json")
 
 
 def is_current(plan: Plan) -> bool:
-    """Whether there is a preflight for just this."""
+    """Whether the last preflight was made for just what the study expects now."""
     try:
         made = json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -93,12 +97,12 @@ def is_current(plan: Plan) -> bool:
 
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
-    """What Snakemake asks of the machine for it, as `launch.resources` of a run."""
+    """What Snakemake asks of the machine for the preflight, like `launch.resources` for a run."""
     return launch.resources(trial(plan), plan.machine, MINUTES, account, PROGRAM)
 
 
 def errors(of: Path) -> list[str]:
-    """The errors of a preflight that failed, and of no other; lines for people."""
+    """The errors of the last preflight if it failed, in lines for people."""
     try:
         problems = json.loads(failed_path(of).read_text(encoding="utf-8"))["problems"]
     except FileNotFoundError:

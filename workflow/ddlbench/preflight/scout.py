@@ -1,6 +1,6 @@
-"""One rank of a preflight: looks around on its node, meets the others, leaves what it found in `rank-<n>.json`.
+"""One rank of a preflight: looks around on its node, meets the other ranks, and leaves `rank-<n>.json`.
 
-Started by the launcher under `preflight/`, which judges what the ranks found. It measures, and has no opinions.
+The launcher starts it under `__main__.py`. It only measures; `judge.py` says what is wrong.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ddlbench.rank import place
 from ddlbench.settings import environment_modules
 
 MEET_S = 60.0  # how long ranks wait for each other
-END_S = 170  # after this a rank that hangs is ended, whatever it hangs in
-READ_BYTES = 256 << 20  # of each form, by one process a node
+END_S = 170  # a rank that takes longer hangs, and is ended
+READ_BYTES = 256 << 20  # read at most of each form, by one process per node
 READ_S = 5.0
 REDUCED_BYTES = 16 << 20
 TRIPS = 101
@@ -38,7 +38,7 @@ CHUNK = 4 << 20
 
 
 def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a rank sees without the others."""
+    """What a rank sees on its own, before it meets the others."""
     cores = sorted(os.sched_getaffinity(0))
     return {
         "python": platform.python_version(),
@@ -54,19 +54,19 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def gpus(local_rank: int) -> dict[str, Any]:
-    """GPUs that this rank sees, and the one that is its own: torch's number `local_rank`."""
+    """The GPUs that this rank sees, and its own one: number `local_rank` of torch's count."""
     import torch
 
     count = torch.cuda.device_count()
-    found: dict[str, Any] = {"gpus": [torch.cuda.get_device_name(i) for i in range(count)], "gpu": None}
+    seen: dict[str, Any] = {"gpus": [torch.cuda.get_device_name(i) for i in range(count)], "gpu": None}
     if local_rank < count:
         of = torch.cuda.get_device_properties(local_rank)
-        found["gpu"] = {"name": of.name, "memory_bytes": of.total_memory, "uuid": str(of.uuid)}
-    return found | {"cuda": torch.version.cuda}
+        seen["gpu"] = {"name": of.name, "memory_bytes": of.total_memory, "uuid": str(of.uuid)}
+    return seen | {"cuda": torch.version.cuda}
 
 
 def reduce(device: str, group: Any = None) -> dict[str, Any]:
-    """An all-reduce of ones: what came out, and the median of five times [s]."""
+    """All-reduces of a tensor of ones: the sum that came out, and the median time of five [s]."""
     import torch
     import torch.distributed as dist
 
@@ -92,8 +92,9 @@ def clock_offset(trips: list[tuple[float, float, float]]) -> dict[str, Any]:
 
 
 def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.time) -> dict[str, Any]:
-    """On rank 0: how far the clocks of other nodes are ahead of its own, by host. `firsts` are the first ranks of all
-    nodes, by host. Every rank calls it.
+    """How far the clocks of other nodes are ahead of rank 0's, by host; empty on all other ranks.
+
+    Every rank calls it. `firsts` has the first rank of each node, by host.
     """
     import torch
     import torch.distributed as dist
@@ -104,7 +105,7 @@ def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.ti
             dist.recv(ball, 0)
             ball[0] = now()
             dist.send(ball, 0)
-    found = {}
+    offsets = {}
     if rank == 0:
         for host, other in firsts.items():
             trips = []
@@ -114,14 +115,14 @@ def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.ti
                 dist.recv(ball, other)
                 trips.append((sent, float(ball[0]), now()))
             if trips:
-                found[host] = clock_offset(trips)
-    return found
+                offsets[host] = clock_offset(trips)
+    return offsets
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """How fast one process reads some of a prepared form, after asking the system to forget what it holds of it.
+    """How fast one process reads a part of a prepared form. Before, the system is asked to drop it from its cache.
 
-    `cached_share` is the share of the bytes that it held all the same: 0 is a cold read; null where it does not say.
+    `cached_share` is the share of the bytes that were in the cache all the same: 0 is a cold read, null is unknown.
     """
     manifest = Manifest.read(folder)
     data = manifest.data(folder)
@@ -158,7 +159,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _cached(file: int, length: int) -> float | None:
-    """The share of a file's pages that are in memory, by mincore(2), which tells those who may write to the file."""
+    """The share of a file's pages that are in memory, by mincore(2), which only tells who may write to the file."""
     if not length:
         return 0.0
     if not os.access(f"/proc/self/fd/{file}", os.W_OK) and os.fstat(file).st_uid != os.geteuid():
@@ -177,7 +178,7 @@ def _cached(file: int, length: int) -> float | None:
 
 
 def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]) -> None:
-    """Fill in what ranks find together; `tell` leaves word of what is tried next, for the case that it hangs."""
+    """Fill in what ranks see together. `tell` writes down what is tried next, in case it hangs."""
     import torch
     import torch.distributed as dist
 

@@ -39,8 +39,6 @@ from ddlbench.spec import RunSpec
 FAILURE = "failure.json"
 # What a run leaves beside its log and its steps, if it was told to.
 EXTRAS = (KERNELS, "nsys-*", "flops.txt", "comms.txt")
-# Takes up room while the run is made, so that on a full disk there is room to say why it failed.
-RESERVE, RESERVE_BYTES = ".reserve", 1 << 16
 
 
 @dataclass(frozen=True)
@@ -72,13 +70,13 @@ def execute(
     when = when or Checkpoints()
     job |= {"facts": facts(spec, shown, cited)} | {f"checkpoint_{key}": value for key, value in asdict(when).items()}
     write_json(partial / "job.json", job)
-    (partial / RESERVE).write_bytes(bytes(RESERVE_BYTES))
+    notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     if saved:
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)
     seen = watch(argv, partial, hidden)
-    (partial / RESERVE).unlink(missing_ok=True)
+    (partial / notes.RESERVE).unlink(missing_ok=True)
     code = seen.code or _complete_record(spec, partial)
     if code == 0:
         extras = [path for pattern in EXTRAS for path in partial.glob(pattern)]

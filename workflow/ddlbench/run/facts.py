@@ -1,8 +1,7 @@
-"""Where, with what and how a run was made: what its record says of its origin. `ddlbench.run` asks."""
+"""Where, with what and how a run was made: what its record says of its origin. `run/__main__.py` asks."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -14,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import __version__, registry
+from ddlbench.files import sha256
 from ddlbench.spec import RunSpec
 
-# Of every run; its framework and its loader name their own.
+# Packages whose versions every record names; its framework and its loader add their own.
 PACKAGES = ("torch", "torchvision", "timm", "mlperf-logging")
 
 
 def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Where, with what and how the run was made; `preflight` is what `cite` says of the one before it."""
+    """Where, with what and how the run was made. `preflight` is what `cite` says of the last one."""
     versions: dict[str, str | None] = {"ddlbench": __version__}
     members = (registry.member("frameworks", spec.adapter), registry.member("loaders", spec.loader))
     for package in (*PACKAGES, *(member.DISTRIBUTION for member in members)):
@@ -45,14 +45,9 @@ def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = Non
 
 def cite(file: Path) -> dict[str, Any]:
     """What a record says of the preflight that was made before it."""
-    found = json.loads(file.read_text(encoding="utf-8"))
-    warnings = [problem["text"] for problem in found["problems"]]
-    return {"path": str(file), "sha256": sha256(file), "time": found["time"], "warnings": warnings}
-
-
-def sha256(file: Path) -> str:
-    """Hex digest of a file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    preflight = json.loads(file.read_text(encoding="utf-8"))
+    warnings = [problem["text"] for problem in preflight["problems"]]
+    return {"path": str(file), "sha256": sha256(file), "time": preflight["time"], "warnings": warnings}
 
 
 def _cpu() -> str:

@@ -1,7 +1,7 @@
-"""Watch the ranks of a run from outside: who died, who stopped answering, who was told to stop; and say why.
+"""Watch the ranks of a run from outside: which died, stopped answering or were told to stop; and say why.
 
 Ranks leave notes in the run's folder (`notes.py`): who they are, a beat, how they failed. Whatever happens, no process
-of the run outlives it.
+of the run lives longer than the run.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ import psutil
 
 from ddlbench import notes
 
-POLL_S = 2.0  # between looks at the ranks; the launcher's end is noticed at once
-SILENT_S = 40.0  # a rank beats every notes.BEAT_S seconds; one that is silent for so long will not come back
-GRACE_S = 60.0  # for ranks to write a checkpoint after they were told to stop
+POLL_S = 2.0  # time between two looks at the ranks; the launcher's end is noticed at once
+SILENT_S = 40.0  # a rank beats every notes.BEAT_S seconds; after so much silence it has stopped answering
+GRACE_S = 60.0  # how long ranks may take to write a checkpoint after they were told to stop
 
 
 @dataclass
 class Seen:
-    """How the launcher ended: its exit code, whether the run stopped with a checkpoint as it was told, what was seen
-    of a rank on this machine or on another before it ended."""
+    """How the launcher ended, and what was seen of its ranks before."""
 
-    code: int = 0
-    stopped: bool = False
-    told: int | None = None
-    silent: dict[int, str] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)
-    out_of_memory: bool = False
+    code: int = 0  # the launcher's exit code
+    stopped: bool = False  # as it was told to, with a checkpoint
+    told: int | None = None  # the signal that told us to stop
+    silent: dict[int, str] = field(default_factory=dict)  # rank -> how it stopped answering
+    gone: list[int] = field(default_factory=list)  # ranks of this machine that died, in that order
+    out_of_memory: bool = False  # the kernel killed a process of ours
 
 
 def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> Seen:
@@ -57,13 +56,13 @@ def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = N
     told_at = float("inf")
 
     def tell(number: int, frame: FrameType | None) -> None:
-        """The first SIGTERM or SIGUSR1 asks ranks for a checkpoint; the second, or an interrupt, ends them."""
+        """The first SIGTERM or SIGUSR1 asks ranks for a checkpoint. A second one, or SIGINT, ends them at once."""
         nonlocal told_at
         if seen.told is not None or number == signal.SIGINT:
             told_at = -float("inf")
         else:
             told_at = time.monotonic()
-            # srun hands it on to ranks wherever they are; other launchers would die of it, and their ranks are here.
+            # srun passes a signal on to its ranks, on all nodes. Other launchers would die of it; their ranks are here.
             pids = [process.pid] if _is_srun(argv) else [r["pid"] for r in notes.read(folder, "rank").values()]
             for pid in pids:
                 with suppress(ProcessLookupError):
@@ -82,13 +81,13 @@ def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = N
         select.select([ended], [], [], POLL_S)
     os.close(ended)
     if process.poll() is None and _is_srun(argv):
-        process.terminate()  # so that srun ends ranks on other nodes
+        process.terminate()  # then srun ends the ranks on other nodes
         with suppress(subprocess.TimeoutExpired):
             process.wait(5)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for member in family.values():
-        with suppress(psutil.NoSuchProcess):  # knows a process from another that got its number
+        with suppress(psutil.NoSuchProcess):  # raised too if another process has got its number since
             member.kill()
     code = process.wait()
     seen.code = code if code >= 0 else 128 - code
@@ -101,14 +100,15 @@ def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = N
 
 
 def end_survivors(folder: Path) -> None:
-    """Kill ranks of an earlier try that still live on this machine: their supervisor was killed, and they would write
-    into the folder of the next one.
+    """Kill ranks of an earlier try that still live on this machine.
+
+    Their supervisor was killed, and they would write into the folder of the next try.
     """
     for rank, who in notes.read(folder, "rank").items():
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(who["pid"])
             if who["host"] == socket.gethostname() and process.create_time() == who["started"]:
-                print(f"rank {rank} of an earlier try is still there (process {process.pid}): it is ended", flush=True)
+                print(f"rank {rank} of an earlier try still runs (process {process.pid}): killing it", flush=True)
                 for member in (process, *process.children(recursive=True)):
                     with suppress(psutil.NoSuchProcess):
                         member.kill()
@@ -116,7 +116,7 @@ def end_survivors(folder: Path) -> None:
 
 
 def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
-    """The first cause of a failure: {cause, rank, host, message}; rank and host are None if no rank is to blame."""
+    """What caused a failure: {cause, rank, host, message}. Rank and host are None if no rank is to blame."""
     ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
     # Ranks that lost another one are not to blame.
     own = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
@@ -137,13 +137,13 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
         how = "for memory, by the system" if seen.out_of_memory else "without a word"
         message = f"rank {rank} was killed {how}"
     else:
-        rank, cause, message = None, "launcher failed", f"the launcher ended with {seen.code}"
+        rank, cause, message = None, "launcher failed", f"the launcher ended with exit code {seen.code}"
     host = ranks.get(rank, {}).get("host") if rank is not None else None
     return {"cause": cause, "rank": rank, "host": host, "message": message + (f" (on {host})" if host else "")}
 
 
 def _look(folder: Path, family: dict[int, psutil.Process], beats: dict[int, tuple[str, float]], seen: Seen) -> None:
-    """Note ranks that are gone, and those that do not answer any more."""
+    """Note which ranks have died, and which stopped answering."""
     for rank, who in notes.read(folder, "rank").items():
         status = None
         if who["pid"] in family:  # else it is on another node
@@ -168,7 +168,7 @@ def _look(folder: Path, family: dict[int, psutil.Process], beats: dict[int, tupl
 
 
 def _die_with_us() -> None:
-    """In the launcher, before it is executed: Linux kills it when the supervisor dies, even by kill -9."""
+    """Runs in the launcher's process, before the launcher: Linux kills it when the supervisor dies, even by kill -9."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
@@ -177,7 +177,7 @@ def _is_srun(argv: list[str]) -> bool:
 
 
 def _killed_for_memory() -> int:
-    """How many processes of our control group the kernel has killed for memory; 0 where it does not say."""
+    """How many processes of our control group the kernel has killed for memory; 0 where it does not count them."""
     try:
         group = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()[-1].split(":", 2)[2]
         events = Path(f"/sys/fs/cgroup{group}/memory.events").read_text(encoding="utf-8").split()

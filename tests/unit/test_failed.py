@@ -1,0 +1,52 @@
+"""What a failed run leaves: its own reason, and never that of an earlier try."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddlbench import notes
+from ddlbench.run import __main__ as supervisor
+
+FAILURE = {"cause": "disk full", "rank": 1, "host": "node1", "message": "rank 1: disk full"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run's folder: an earlier try failed, and so does this one."""
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / supervisor.FAILURE).write_text(json.dumps({"cause": "out of memory"}))
+    (tmp_path / ".partial").mkdir()
+    (tmp_path / ".partial" / "run.mllog").write_text("how far it came")
+    return tmp_path
+
+
+def test_the_reason_takes_the_place_of_the_one_before(run: Path) -> None:
+    supervisor._keep_failure(run, run / ".partial", FAILURE)
+    told = json.loads((run / "failed" / supervisor.FAILURE).read_text())
+    assert {key: told[key] for key in FAILURE} == FAILURE
+    assert (run / "failed" / "run.mllog").exists()
+
+
+def test_an_older_reason_never_stands_for_this_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(supervisor, "write_json", full)
+    supervisor._keep_failure(run, run / ".partial", FAILURE)
+    assert not (run / "failed" / supervisor.FAILURE).exists()
+    assert (run / "failed" / "run.mllog").exists()
+    assert "failure.json could not be written: No space left on device" in capsys.readouterr().err
+
+
+def test_a_rank_finds_room_for_its_reason(tmp_path: Path) -> None:
+    notes.reserve(tmp_path)
+    assert (tmp_path / notes.RESERVE).stat().st_blocks * 512 >= notes.RESERVE_BYTES
+    notes.report(tmp_path, 0, OSError(errno.ENOSPC, "No space left on device"))
+    assert not (tmp_path / notes.RESERVE).exists()
+    assert notes.read(tmp_path, "failure")[0]["cause"] == "disk full"
