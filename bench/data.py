@@ -40,7 +40,7 @@ from time import perf_counter
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 source, folder, workers = sys.argv[1:]
-prepare("imagenet", "tfrecord", Path(folder), place=Place(source, Path(folder)), workers=int(workers))
+prepare("imagenet", "tfrecord", Path(folder), place=Place(source, Path(folder)), processes=int(workers))
 peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
 print(json.dumps(peaks))
 """
@@ -151,7 +151,7 @@ def tree_of(folder: Path, images: int) -> Path:
     classes, val = max(2, images // 1300), max(20, images // 100)
     place = Place(f"train={images - val},val={val},classes={classes}", folder)
     began = perf_counter()
-    manifest = prepare("synthetic-imagenet", "raw", folder, place=place, workers=len(os.sched_getaffinity(0)))
+    manifest = prepare("synthetic-imagenet", "raw", folder, place=place, processes=len(os.sched_getaffinity(0)))
     size = sum(split.bytes for split in manifest.splits.values())
     print(f"{images} JPEGs, {size / 1e9:.2f} GB, made in {perf_counter() - began:.0f} s", flush=True)
     return folder

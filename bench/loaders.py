@@ -249,7 +249,7 @@ def main() -> None:
         data = a.data or Path(scratch)
         place = Place(f"train={a.images},val=10,classes=10", data / "fetched")
         for form in ("raw", "tfrecord"):
-            prepare("synthetic-imagenet", form, data / form, place=place, workers=a.threads)
+            prepare("synthetic-imagenet", form, data / form, place=place, processes=a.threads)
         results: dict[str, list[dict[str, float]]] = {side: [] for side in a.sides}
         for _ in range(a.rounds):
             for side, measured in measure(a.sides, data, a.threads, a.epochs).items():

@@ -118,7 +118,7 @@ def main() -> None:
         data, folder = (a.data or Path(scratch)) / "raw", Path(scratch, "runs")
         place = Place(f"train={a.images},val={CLASSES},classes={CLASSES}", data.parent / "fetched")
         with redirect_stdout(sys.stderr):
-            prepare("synthetic-imagenet", "raw", data, place=place, workers=len(os.sched_getaffinity(0)))
+            prepare("synthetic-imagenet", "raw", data, place=place, processes=len(os.sched_getaffinity(0)))
         sides = [ours(spec, data, folder / "ours", a.images // spec.global_batch)]
         sides += [theirs(program, spec, data, folder / program) for program in RIVALS.values()]
         found = train(sides, a.workers, Path(scratch), a.starts)

@@ -115,9 +115,9 @@ def test_imagenet_has_tf_slims_shards_and_small_sets_have_fewer() -> None:
 
 
 @pytest.mark.parametrize("form", ["raw", "tfrecord"])
-def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path, form: str) -> None:
-    for workers in (1, 2, 5):
-        made(some(60, 20), form, tmp_path / str(workers), workers=workers)
+def test_any_number_of_processes_gives_the_same_bytes(tmp_path: Path, form: str) -> None:
+    for processes in (1, 2, 5):
+        made(some(60, 20), form, tmp_path / str(processes), processes=processes)
     assert contents(tmp_path / "1") == contents(tmp_path / "2") == contents(tmp_path / "5")
 
 

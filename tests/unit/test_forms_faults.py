@@ -24,11 +24,11 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"}
 
 
 def start(form: str, folder: Path) -> subprocess.Popen[str]:
-    """A process, and a group of its own, that prepares a form of a slow source with two workers."""
+    """A process, and a group of its own, that prepares a form of a slow source with two processes."""
     program = (
         "import sys; from pathlib import Path; from ddlbench.data.prepare import write_form\n"
         "from tests.sources import some\n"
-        f"write_form(lambda: {SLOW}, 'some', sys.argv[1], Path(sys.argv[2]), workers=2)"
+        f"write_form(lambda: {SLOW}, 'some', sys.argv[1], Path(sys.argv[2]), processes=2)"
     )
     command = [sys.executable, "-c", program, form, str(folder)]
     return subprocess.Popen(
@@ -59,7 +59,7 @@ def half_written(work: Path, reference: dict[str, bytes]) -> list[str]:
 @pytest.mark.parametrize("form", ["raw", "tfrecord"])
 def test_killed_at_random_moments_it_goes_on(tmp_path: Path, form: str) -> None:
     began = time.monotonic()
-    write_form(lambda: some(60, 20, seconds=0.01), "some", form, tmp_path / "straight" / form, workers=2)
+    write_form(lambda: some(60, 20, seconds=0.01), "some", form, tmp_path / "straight" / form, processes=2)
     seconds = time.monotonic() - began
     reference = contents(tmp_path / "straight" / form)
     seed = random.randrange(10**6)
@@ -77,7 +77,7 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, form: str) -> None:
             kills += 1
             if rng.random() < 0.7:
                 os.killpg(process.pid, signal.SIGKILL)
-            else:  # its workers live on for a moment: the next one must wait for them
+            else:  # its processes live on for a moment: the next one must wait for them
                 process.kill()
         process.communicate()
         assert half_written(work, reference) == []
@@ -160,7 +160,7 @@ def small_disk(tmp_path: Path) -> Path:
 def test_a_full_disk(small_disk: Path, tmp_path: Path, form: str) -> None:
     def again(folder: Path) -> subprocess.CompletedProcess[str]:
         manifest = folder / form / "manifest.json"
-        return prepare("synthetic-imagenet", form, manifest, "--source", "train=40,val=8,classes=8", "--workers", 2)
+        return prepare("synthetic-imagenet", form, manifest, "--source", "train=40,val=8,classes=8", "--processes", 2)
 
     done = again(small_disk)
     work = small_disk / f".{form}.partial"
@@ -201,7 +201,7 @@ def test_a_bad_file_is_one_line_or_listed(site: Path, tmp_path: Path, form: str)
     assert line.startswith(f"{site}/train/n01/b.JPEG: ")
     assert line.endswith("; data.on_error: skip goes on without it")
     assert not manifest.exists()
-    done = prepare("imagenet", form, manifest, "--source", site, "--on-error", "skip", "--workers", 2)
+    done = prepare("imagenet", form, manifest, "--source", site, "--on-error", "skip", "--processes", 2)
     assert done.returncode == 0, done.stderr
     assert f"imagenet {form} train: 2 images" in done.stdout
     assert "1 skipped (the manifest names them)" in done.stdout
@@ -224,12 +224,12 @@ def test_a_wrong_name_is_one_line(tmp_path: Path, arguments: tuple[str, ...], sa
     assert said in line
 
 
-def test_a_killed_worker_is_told(tmp_path: Path) -> None:
+def test_a_killed_process_is_told(tmp_path: Path) -> None:
     process = start("tfrecord", tmp_path / "tfrecord")
     process.stdout.readline()
-    (worker, *_) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(worker), signal.SIGKILL)
+    (child, *_) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "CrewError: a worker process was killed (exit code -9)" in output
+    assert "CrewError: one of the processes that share the work was killed (exit code -9)" in output
     assert not (tmp_path / "tfrecord").exists()

@@ -40,7 +40,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def test_whole_forms(forms: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert verify(list(forms.values()), workers=2) == []
+    assert verify(list(forms.values()), processes=2) == []
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": whole: ")[0] for line in lines] == [str(folder) for folder in forms.values()]
     for line in lines:

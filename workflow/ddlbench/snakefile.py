@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ddlbench import layout
+from ddlbench.data import target
 from ddlbench.plan import bill, installed, launch, runs
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
@@ -44,8 +45,10 @@ def read(config: Mapping[str, Any]) -> Settings:
     with complaints():
         checked = settings.check_config(dict(config))
         study, machine = load_study(checked["study"]), load_machine(checked["machine"])
-        images = bill.images(study, machine, checked["data"]["sources"])
+        sources = checked["data"]["sources"]
+        images = bill.images(study, machine, sources)
         plan = runs.make_plan(study, machine, checked["account"], images)
+        target.check({job.manifest: sources.get(job.spec.dataset) for job in plan.jobs.values() if job.manifest})
     # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)

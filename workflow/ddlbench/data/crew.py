@@ -1,7 +1,7 @@
-"""A crew of processes that prepare and verify share their work out to.
+"""A crew of processes: `prepare` and `verify` hand them their work, one task at a time.
 
-Forked before anything is loaded, so that each stays small; each gets one task at a time. They hold what the process
-that forked them has open: a lock is theirs too, until the last of them has ended.
+They are forked before anything is loaded, so that each stays small. What the process that forked them has open is open
+in them too: a lock is theirs as well, until the last of them has ended.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Crew:
                 busy[end] = task
             if not busy:
                 return
-            for end in wait(list(busy)):
+            ready = wait(list(busy))
+            for end in [end for end in busy if end in ready]:
                 try:
                     answer = end.recv()
                 except (EOFError, ConnectionResetError):  # the latter if it had not read its task yet
@@ -74,7 +75,7 @@ class Crew:
     def _killed(self, end: Connection) -> CrewError:
         process = self.processes[self.ends.index(end)]
         process.join()
-        return CrewError(f"a worker process was killed (exit code {process.exitcode})")
+        return CrewError(f"one of the processes that share the work was killed (exit code {process.exitcode})")
 
     def stop(self) -> None:
         """End all processes, now."""

@@ -9,23 +9,30 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ddlbench import registry
+from ddlbench.files import aside, printable, write_text
+from ddlbench.settings.config import one_of
+
 NAME = "manifest.json"
+# A second name of the manifest. Snakemake deletes a rule's outputs before it runs the rule, also when another workflow
+# has just made them: the form then still knows that it is whole, and that ddlbench made it.
+KEPT = f".{NAME}"
 SPLITS = ("train", "val")
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a form: images a class, bytes and SHA-256 a part (a shard, or one digest for a class folder).
+    """One split of a form: images per class, bytes in all, one SHA-256 per part (a shard, a class folder).
 
-    `listed` is the digest of the source's list of pictures; `skipped` has the reason for each one of them that is not
-    in the form, by class/file name.
+    `listed` is the digest of the source's list of pictures; `skipped` says why a picture of that list is not in the
+    form, by class/file name.
     """
 
     images: int
@@ -63,18 +70,50 @@ class Manifest:
         return Path(self.root) if self.root else folder
 
     def write(self, folder: Path) -> None:
-        """Write aside, then rename: a manifest is never half there."""
-        aside = folder / f".{NAME}.{os.getpid()}"
-        aside.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        aside.replace(folder / NAME)
+        """Under both names, the hidden one last."""
+        write_text(folder / NAME, json.dumps(asdict(self), indent=1) + "\n")
+        copy(folder / NAME, folder / KEPT)
 
     @classmethod
-    def read(cls, folder: Path, name: str = NAME) -> Manifest:
-        """The manifest of a prepared form. Raises FileNotFoundError if it was not prepared."""
-        data: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
-        data["classes"] = tuple(data["classes"])
-        data["splits"] = {name: Split(**split) for name, split in data["splits"].items()}
-        return cls(**data)
+    def read(cls, folder: Path, name: str | None = None) -> Manifest:
+        """The manifest of a prepared form, by this name or by either.
+
+        Raises FileNotFoundError if the folder has none, OSError, ValueError if it cannot be understood; one line.
+        """
+        path = folder / (name or NAME)
+        if name is None and not path.exists() and (folder / KEPT).exists():
+            path = folder / KEPT
+        try:
+            data: dict[str, Any] = json.loads(path.read_bytes())
+            data["classes"] = tuple(data["classes"])
+            data["splits"] = {name: Split(**split) for name, split in data["splits"].items()}
+            manifest = cls(**data)
+            manifest._check()
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{path}: is no manifest that this version of ddlbench can read: {error}") from None
+        return manifest
+
+    def _check(self) -> None:
+        """Raises ValueError or TypeError if it names an unknown form or a value has another type than is used."""
+        forms = registry.members("forms")
+        if self.form not in forms:
+            raise ValueError(f"form {self.form!r}; {one_of(forms, self.form)}")
+        if set(self.splits) != set(SPLITS):
+            raise ValueError(f"splits {sorted(self.splits)}; allowed: {', '.join(SPLITS)}")
+        texts = [self.dataset, *self.classes, *([] if self.root is None else [self.root])]
+        numbers = [self.format, self.label_offset, self.seed]
+        for split in self.splits.values():
+            texts += [*split.sha256, *split.sha256.values(), *split.skipped, *split.skipped.values(), split.listed]
+            numbers += [split.images, split.bytes, *split.images_per_class.values()]
+        for values, type_ in ((texts, str), (numbers, int), ([self.source, self.versions], dict)):
+            if wrong := [value for value in values if not isinstance(value, type_)]:
+                raise TypeError(f"{wrong[0]!r} in the place of {type_.__name__}")
+
+
+def copy(path: Path, to: Path) -> None:
+    """A copy that is whole or not there, of the same time: what was made from the original is not stale."""
+    with aside(to, to.with_name(f"{KEPT}.copy")) as hidden:
+        shutil.copy2(path, hidden)
 
 
 def sha256(data: bytes) -> str:
@@ -83,7 +122,7 @@ def sha256(data: bytes) -> str:
 
 
 def print_table(manifests: Sequence[Path]) -> None:
-    """A CSV row a form and split."""
+    """One CSV row per form and split. Raises what `Manifest.read` raises."""
     table = csv.writer(sys.stdout, lineterminator="\n")
     table.writerow(("dataset", "form", "split", "images", "classes", "bytes", "skipped", "manifest_sha256"))
     for path in manifests:
@@ -95,4 +134,7 @@ def print_table(manifests: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    print_table([Path(argument) for argument in sys.argv[1:]])
+    try:
+        print_table([Path(argument) for argument in sys.argv[1:]])
+    except (OSError, ValueError) as problem:
+        sys.exit(printable(problem))

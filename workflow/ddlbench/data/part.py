@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ddlbench.data.source import BadImage, Entry, Picture, Source
+from ddlbench.files import aside, printable
 
 NOTES = ".parts"
 AHEAD = 32  # pictures that the kernel is asked for before they are read
@@ -89,13 +90,9 @@ def noted(folder: Path, part: Part) -> Written | None:
 
 
 def write_through(path: Path, data: bytes) -> None:
-    """A small file that is whole or not there, even after a power failure: fsync before the rename."""
-    aside = path.with_name(path.name + ".partial")
-    with aside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    """A small file that is whole or not there, even after a power failure."""
+    with aside(path, path.with_name(f"{path.name}.partial"), through=True) as hidden:
+        hidden.write_bytes(data)
 
 
 def undecodable(encoded: bytes, height: int | None = None, width: int | None = None) -> str | None:
@@ -107,7 +104,7 @@ def undecodable(encoded: bytes, height: int | None = None, width: int | None = N
             image.load()
             size = image.height, image.width
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError and its own
-        return f"cannot be decoded: {error}"
+        return printable(f"cannot be decoded: {error}")
     if height is not None and size != (height, width):
         return f"is {size[0]} x {size[1]} pixels; its record says {height} x {width}"
     return None

@@ -1,45 +1,41 @@
 """Prepare one form of one data set: `python -m ddlbench.prepare mnist5k tfrecord <folder>/manifest.json`.
 
-Worker processes write the form's parts (shards or class folders) into a folder aside, which is renamed into place when
-all are there; the manifest comes last. Killed at any moment, the next call goes on with the parts that are finished,
-if it has the same job (source, seed, versions), and makes the same bytes. One process at a time prepares a form; a
-second one waits for it, and then has nothing to do.
+Several processes write the form's parts (shards or class folders) into a folder aside, which is renamed into place when
+all are there; `target.py` says what may be replaced there. Killed at any moment, the next call goes on with the parts
+that are finished, if it has the same job (source, seed, versions), and makes the same bytes. One call at a time
+prepares a form; a second one waits for it, and then has nothing to do.
 """
 
 from __future__ import annotations
 
 import argparse
 import errno
-import fcntl
 import hashlib
 import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from ddlbench import __version__, registry
 from ddlbench.data.crew import Crew, CrewError
-from ddlbench.data.manifest import NAME, SPLITS, Manifest, Split
-from ddlbench.data.part import NOTES, Part, Written, noted, write_through
-from ddlbench.data.source import BadImage, Entry, Place, Source, SourceError
+from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest, Split, copy
+from ddlbench.data.part import Part, Written, noted
+from ddlbench.data.progress import Progress, in_words
+from ddlbench.data.source import BadImage, DataError, Entry, Place, Source, SourceError
+from ddlbench.data.target import JOB, Target, TargetError, clash
+from ddlbench.files import printable
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, complain, one_of
 
-JOB = "job.json"
-# A second name of the manifest. Snakemake deletes a rule's outputs before it runs the rule, also when another workflow
-# has just made them: the form then still knows that it is whole.
-KEPT = f".{NAME}"
-PROGRESS_S = 5
 
-
-class PrepareError(RuntimeError):
+class PrepareError(DataError):
     """A form cannot be made; one line that names the file."""
 
 
@@ -50,16 +46,21 @@ def prepare(
     seed: int = 1,
     *,
     place: Place | None = None,
-    workers: int = 1,
+    processes: int = 1,
     on_error: str = "stop",
 ) -> Manifest:
-    """Write the form into `folder` and return its manifest; what lay there is replaced at the end only.
+    """Write the form into `folder` and return its manifest; another form there is replaced at the end only.
 
-    Raises ConfigError, SourceError, BadImage (`on_error` "stop"; "skip" leaves bad pictures out), PrepareError.
+    Raises ConfigError, SourceError, BadImage (`on_error` "stop"; "skip" leaves bad pictures out), TargetError (what
+    lies in `folder` must stay), PrepareError, OSError.
     """
     place = place or Place(None, folder.parent / "fetched")
-    opened = partial(registry.member("datasets", dataset).open_source, place)
-    return write_form(opened, dataset, form, folder, seed, workers=workers, on_error=on_error)
+    if place.given and (problem := clash(folder, place.given)):
+        raise TargetError(problem)
+    member = registry.member("datasets", dataset)
+    opened = partial(member.open_source, place)
+    expected = member.expected(place.given)
+    return write_form(opened, dataset, form, folder, seed, processes=processes, on_error=on_error, expected=expected)
 
 
 def write_form(
@@ -69,61 +70,73 @@ def write_form(
     folder: Path,
     seed: int = 1,
     *,
-    workers: int = 1,
+    processes: int = 1,
     on_error: str = "stop",
+    expected: tuple[dict[str, int], int] | None = None,
 ) -> Manifest:
-    """`prepare` from a source that need not be a member of `datasets/`."""
-    target = registry.member("forms", form)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    """`prepare` from a source that need not be a member of `datasets/`. If the source holds other numbers of (images
+    per split, classes) than are `expected`, a warning says so."""
+    rules = registry.member("forms", form)
+    target = Target(folder)
     # The crew is forked before the source is opened, to stay small, and after the lock is taken, to hold it too.
-    with _locked(folder), Crew(workers) as crew:
+    with target.alone(), Crew(processes) as crew:
+        target.recover()
         source = open_source()
-        root = str(source.tree.absolute()) if form == "raw" and source.tree else None
+        root = str(source.tree.absolute()) if rules.IN_PLACE and source.tree else None
         entries = {split: source.entries(split) for split in SPLITS}
+        _check_names(source.classes, chain.from_iterable(entries.values()))
         for split, listed in entries.items():
             if not listed:
                 raise SourceError(f"{dataset}: its source has no pictures for {split}")
+        if expected:
+            warn(dataset, {split: len(listed) for split, listed in entries.items()}, len(source.classes), expected)
         manifest = Manifest(
             dataset,
             form,
-            target.FORMAT,
+            rules.FORMAT,
             root,
             tuple(source.classes),
-            target.LABEL_OFFSET,
+            rules.LABEL_OFFSET,
             seed,
             json.loads(json.dumps(source.described)),
             {"ddlbench": __version__, "pillow": version("pillow")},
             {split: Split(0, {}, 0, {}, _digest(listed), {}) for split, listed in entries.items()},
         )
-        if finished := _finished(folder, manifest.job, on_error):
+        if finished := _finished(target.folder, manifest.job, on_error):
             print(f"{dataset} {form}: is there already", flush=True)
             return finished
-        work = folder.with_name(f".{folder.name}.partial")
-        if finished := _finished(work, manifest.job, on_error):  # ended between its last part and its name
-            _put_in_place(work, folder)
+        target.check(chain.from_iterable(entries.values()))
+        if finished := _finished(target.work, manifest.job, on_error):  # ended between its last part and its name
+            target.put()
             return finished
-        _begin(work, manifest)
-        parts = [p for split in SPLITS for p in target.parts(split, entries.pop(split), manifest.classes, seed)]
-        written = _write_parts(crew, parts, source, target, work, on_error, f"{dataset} {form}")
+        _begin(target, manifest)
+        parts = [p for split in SPLITS for p in rules.parts(split, entries.pop(split), manifest.classes, seed)]
+        written = _write_parts(crew, parts, source, rules, target.work, on_error, f"{dataset} {form}")
         for split in SPLITS:
             manifest.splits[split] = _sum_up(split, parts, written, manifest)
-        manifest.write(work)
-        _copy(work / NAME, work / KEPT)
-        _put_in_place(work, folder)
+        manifest.write(target.work)
+        target.put()
     return manifest
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Alone with this form. The kernel gives the lock back when the last process that holds it has ended, however."""
-    path = folder.with_name(f".{folder.name}.lock")
-    with path.open("w") as file:
+def warn(dataset: str, images: dict[str, int], classes: int, expected: tuple[dict[str, int], int]) -> None:
+    """Say it loudly if a data set does not hold what was published (or asked for)."""
+    if (images, classes) != expected:
+        here, there = (
+            f"{n} classes, " + " + ".join(f"{i[s]} images" for s in SPLITS) for i, n in ((images, classes), expected)
+        )
+        print(
+            f"WARNING: {dataset}: holds {here}; it should be {there}: runs on it are not runs on {dataset}", flush=True
+        )
+
+
+def _check_names(classes: Iterable[str], entries: Iterable[Entry]) -> None:
+    """Raises SourceError at a name that is not UTF-8: records and manifests cannot hold it."""
+    for name in chain(classes, (entry.filename for entry in entries)):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"{folder}: another process prepares it; waiting until it has ended", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            name.encode()
+        except UnicodeEncodeError:
+            raise SourceError(f"{name!r}: the name of this class or picture is not UTF-8; rename it") from None
 
 
 def _digest(entries: Iterable[Entry]) -> str:
@@ -137,7 +150,7 @@ def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | No
     """The manifest of a whole form of the same job; puts it back if Snakemake has deleted it."""
     try:
         manifest = Manifest.read(folder, KEPT)
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+    except (FileNotFoundError, ValueError):
         return None
     data = manifest.data(folder)
     there = all((data / name).exists() for split in manifest.splits.values() for name in split.sha256)
@@ -145,44 +158,42 @@ def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | No
     if manifest.job != job or not there or (skipped and on_error == "stop"):
         return None
     if not (folder / NAME).exists():
-        _copy(folder / KEPT, folder / NAME)
+        copy(folder / KEPT, folder / NAME)
     return manifest
 
 
-def _begin(work: Path, manifest: Manifest) -> None:
+def _begin(target: Target, manifest: Manifest) -> None:
     """The folder aside, with what an earlier call finished of the same job; emptied if it had another one."""
     job = json.dumps(manifest.job | {"versions": manifest.versions}, indent=1).encode()
     try:
-        same = (work / JOB).read_bytes() == job
+        same = (target.work / JOB).read_bytes() == job
     except FileNotFoundError:
         same = False
     if not same:
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        write_through(work / JOB, job)
+        target.begin(job)
 
 
 def _write_parts(
-    crew: Crew, parts: list[Part], source: Source, target: Any, work: Path, on_error: str, name: str
+    crew: Crew, parts: list[Part], source: Source, rules: Any, work: Path, on_error: str, name: str
 ) -> dict[str, Written]:
     """All parts, by name: those that are there, and those that the crew writes now."""
     written: dict[str, Written] = {}
     for part in parts:
         kept = noted(work, part)
-        if kept and target.is_whole(part, source, work, kept) and not (kept.skipped and on_error == "stop"):
+        if kept and rules.is_whole(part, source, work, kept) and not (kept.skipped and on_error == "stop"):
             written[part.name] = kept
     todo = [part for part in parts if part.name not in written]
     size = _mean_bytes(source, [entry for part in todo for entry in part.entries])
-    progress = Progress(name, target.PARTS, len(parts), len(written))
+    progress = Progress(name, rules.PARTS, len(parts), len(written))
     progress.begin(_bytes(todo, size), work)
     try:
-        for part, done in crew.map(partial(_write_part, target.__name__, source, work, on_error), todo):
+        for part, done in crew.map(partial(_write_part, rules.__name__, source, work, on_error), todo):
             written[part.name] = done
             progress.add(done.bytes)
     except BaseException as error:
         crew.stop()
         for part in todo:
-            target.discard(part, work)
+            rules.discard(part, work)
         progress.end()
         if isinstance(error, BadImage):
             error.add_note("data.on_error: skip goes on without it")
@@ -195,7 +206,7 @@ def _write_parts(
 
 
 def _write_part(form: str, source: Source, work: Path, on_error: str, part: Part) -> Written:
-    """In a worker process: one part; an error says of which file it is."""
+    """In a process of the crew: one part; an error says of which file it is."""
     try:
         written: Written = sys.modules[form].write(part, source, work, on_error)
     except OSError as error:
@@ -223,8 +234,8 @@ def _explain(error: OSError, folder: Path, missing: float) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = shutil.disk_usage(folder).free
         return (
-            f"{where}: {error.strerror}: about {_size(missing)} more are needed, {_size(free)} are free in {folder}; "
-            "make room and start again, finished parts are kept"
+            f"{where}: {error.strerror}: about {in_words(missing)} more are needed, {in_words(free)} are free in "
+            f"{folder}; make room and start again, finished parts are kept"
         )
     return f"{where}: {error.strerror or error}"
 
@@ -245,56 +256,6 @@ def _sum_up(split: str, parts: list[Part], written: dict[str, Written], manifest
     )
 
 
-def _copy(path: Path, to: Path) -> None:
-    """A copy that is whole or not there, of the same time: what was made from the original is not stale."""
-    aside = to.with_name(f"{KEPT}.copy")
-    shutil.copy2(path, aside)
-    aside.replace(to)
-
-
-def _put_in_place(work: Path, folder: Path) -> None:
-    """Swap a whole form for what lay in its place."""
-    shutil.rmtree(work / NOTES, ignore_errors=True)
-    (work / JOB).unlink(missing_ok=True)
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    work.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-class Progress:
-    """Parts and bytes done, printed every few seconds."""
-
-    def __init__(self, name: str, kind: str, parts: int, kept: int) -> None:
-        self.name, self.kind, self.parts, self.done = name, kind, parts, kept
-        self.bytes, self.began, self.printed = 0, monotonic(), 0.0
-
-    def begin(self, missing: float, work: Path) -> None:
-        kept = f", {self.done} of them done before" if self.done else ""
-        free = _size(shutil.disk_usage(work).free)
-        self._print(f"{self.parts} {self.kind}{kept}; about {_size(missing)} to write, {free} are free")
-
-    def add(self, size: int) -> None:
-        self.done, self.bytes = self.done + 1, self.bytes + size
-        if monotonic() - self.printed > PROGRESS_S:
-            self.end()
-
-    def end(self) -> None:
-        seconds = monotonic() - self.began
-        rate = f"{self.bytes / seconds / 1e6:.0f} MB/s"
-        self._print(f"{self.done} of {self.parts} {self.kind}, {_size(self.bytes)} in {seconds:.0f} s ({rate})")
-
-    def _print(self, text: str) -> None:
-        print(f"{self.name}: {text}", flush=True)
-        self.printed = monotonic()
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dataset")
@@ -303,7 +264,8 @@ def main() -> None:
     parser.add_argument("--source", help="where the data set lies: data.sources.<data set> of config/config.yaml")
     parser.add_argument("--cache", type=Path, help="for what is fetched; default: 'fetched' beside the form's folder")
     parser.add_argument("--on-error", default="stop", choices=("stop", "skip"), help="at a picture that cannot be used")
-    parser.add_argument("--workers", type=int, default=1, help="processes that write")
+    # The second name is what rule prepare's text has; another text would make finished forms stale.
+    parser.add_argument("--processes", "--workers", type=int, default=1, help="how many write at once")
     a = parser.parse_args()
     environment_modules.check()
     folder = a.manifest.parent
@@ -312,17 +274,17 @@ def main() -> None:
             if name not in registry.members(room):
                 raise complain("prepare", room[:-1], name, one_of(registry.members(room), name))
         place = Place(a.source or None, a.cache or folder.parent / "fetched")
-        manifest = prepare(a.dataset, a.form, folder, place=place, workers=a.workers, on_error=a.on_error)
-    except (ConfigError, SourceError, BadImage, PrepareError, CrewError) as error:
+        manifest = prepare(a.dataset, a.form, folder, place=place, processes=a.processes, on_error=a.on_error)
+    except (ConfigError, DataError, CrewError) as error:
         notes = [n for n in getattr(error, "__notes__", ()) if not n.startswith("Traceback")]
-        sys.exit("; ".join([str(error), *notes]))
+        sys.exit(printable("; ".join([str(error), *notes])))
     except OSError as error:
-        sys.exit(_explain(error, folder.parent, 0))
+        sys.exit(printable(_explain(error, folder.parent, 0)))
     except KeyboardInterrupt:
         sys.exit("stopped; start again to go on")
     for name, split in manifest.splits.items():
         skipped = f", {len(split.skipped)} skipped (the manifest names them)" if split.skipped else ""
-        print(f"{a.dataset} {a.form} {name}: {split.images} images, {_size(split.bytes)}{skipped}")
+        print(f"{a.dataset} {a.form} {name}: {split.images} images, {in_words(split.bytes)}{skipped}")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-
-class SourceError(RuntimeError):
-    """A source cannot be used as a whole: missing, wrong digest, ends early. One line that names the file."""
+from ddlbench.files import printable
 
 
-class BadImage(RuntimeError):
-    """One picture cannot be used; one line that names it. Policy `data.on_error` decides what follows."""
+class DataError(RuntimeError):
+    """Something about data that a person must know: one line, safe to print."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
+
+
+class SourceError(DataError):
+    """A source cannot be used as a whole: missing, wrong digest, ends early. The line names the file."""
+
+
+class BadImage(DataError):
+    """One picture cannot be used; the line names it. `data.on_error` of the config decides what follows."""
 
 
 class Entry(NamedTuple):
@@ -42,7 +51,7 @@ class Picture(NamedTuple):
 
 
 class Source(Protocol):
-    """An opened data set. Sources are pickled to worker processes: keep no open files or large arrays in them."""
+    """An opened data set. It is pickled for the processes that prepare: keep no open files or large arrays in it."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -70,17 +79,3 @@ class Place:
 
     given: str | None
     cache: Path
-
-
-class Dataset(Protocol):
-    """What a file in `datasets/` offers; the constants are known without the data and without importing anything.
-
-    One whose size can be chosen has `sizes(given)` too, one that may be used where it lies `in_place(given)`.
-    """
-
-    IMAGES: dict[str, int]
-    NUM_CLASSES: int
-    PICTURE_BYTES: float  # of one as it is stored, on the mean, for the plan; source beside it
-
-    def open_source(self, place: Place) -> Source:
-        """The data set, ready to be read; fetches it if it can be. Raises SourceError."""

@@ -1,7 +1,8 @@
 """Read prepared forms again and compare them with their manifests: `python -m ddlbench.data.verify <folder>...`.
 
 Every record (length and data CRC, offsets against the .idx) or file is read, every digest compared, a sample of
-pictures decoded; pictures a class are compared with the manifest, and among the forms of a data set.
+pictures decoded; images per class are compared with the manifest, and among the forms of a data set. `glance` is the
+short look that every run takes before it trains.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +20,14 @@ from ddlbench import registry
 from ddlbench.data.crew import Crew, CrewError
 from ddlbench.data.manifest import SPLITS, Manifest
 from ddlbench.data.part import Checked
+from ddlbench.data.readers import reading
+from ddlbench.files import printable
 from ddlbench.settings import environment_modules
 
 # One picture in so many is decoded, and at least so many of a split.
 DECODE_EVERY = 100
 DECODE_AT_LEAST = 10
+GLANCE_BYTES = 128 << 20  # a second's reading, on most disks
 
 
 class Task(NamedTuple):
@@ -34,10 +39,25 @@ class Task(NamedTuple):
     name: str
 
 
-def verify(folders: Sequence[Path], workers: int = 1) -> list[str]:
-    """What is wrong with the forms in these folders, a line each; prints a line for each form that is whole."""
-    with Crew(workers) as crew:
-        return _verify(folders, crew)
+def verify(folders: Sequence[Path], processes: int = 1) -> list[str]:
+    """What is wrong with the forms in these folders, one line each; prints a line for each form that is whole."""
+    with ExitStack() as stack:
+        crew = stack.enter_context(Crew(processes))
+        for folder in folders:
+            if folder.is_dir():
+                stack.enter_context(reading(folder, "verify"))
+        return [printable(problem) for problem in _verify(folders, crew)]
+
+
+def glance(folder: Path) -> list[str]:
+    """What is wrong with a form, as far as a short look shows it, one line each; `verify` looks at everything."""
+    try:
+        manifest = Manifest.read(folder)
+        form, data = registry.member("forms", manifest.form), manifest.data(folder)
+        found: list[str] = form.glance(data, manifest, GLANCE_BYTES)
+    except (OSError, ValueError) as error:
+        return [printable(f"{folder}: cannot be used: {error}")]
+    return [printable(f"{data}: {problem}") for problem in found]
 
 
 def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
@@ -46,7 +66,7 @@ def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
     for folder in folders:
         try:
             manifests[folder] = Manifest.read(folder)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError) as error:
             problems.append(f"{folder}: has no manifest that can be read ({error})")
     tasks = [
         Task(folder, manifest, split, name)
@@ -90,7 +110,10 @@ def _check(task: Task) -> Checked:
 def _names(folder: Path, manifest: Manifest) -> list[str]:
     """Parts that nobody wrote: loaders would read them."""
     form, data = registry.member("forms", manifest.form), manifest.data(folder)
-    extra = {name for split, told in manifest.splits.items() for name in form.names(data, split) - told.sha256.keys()}
+    try:
+        extra = {n for split, told in manifest.splits.items() for n in form.names(data, split) - told.sha256.keys()}
+    except OSError as error:
+        return [f"{folder}: {error.filename}: cannot be read: {error.strerror}"]
     return [f"{folder}: {name}: is not in the manifest" for name in sorted(extra)]
 
 
@@ -102,7 +125,7 @@ def _differences(where: str, told: dict[str, int], found: dict[str, int], who: s
 
 
 def _compare_forms(manifests: dict[Path, Manifest]) -> list[str]:
-    problems = []
+    problems: list[str] = []
     first: dict[str, tuple[Path, Manifest]] = {}
     for folder, manifest in manifests.items():
         other, reference = first.setdefault(manifest.dataset, (folder, manifest))
@@ -115,11 +138,11 @@ def _compare_forms(manifests: dict[Path, Manifest]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="*", help="of prepared forms: where their manifests lie")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that read")
+    parser.add_argument("--processes", "--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that read")
     arguments = parser.parse_args()
     environment_modules.check()
     try:
-        problems = verify(arguments.folders, arguments.workers)
+        problems = verify(arguments.folders, arguments.processes)
     except CrewError as error:
         problems = [str(error)]
     print("".join(f"{problem}\n" for problem in problems), end="")

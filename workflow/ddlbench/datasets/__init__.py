@@ -1,0 +1,33 @@
+"""Where pictures come from: one file per data set; its name is the set's name in a study.
+
+`Dataset` is what such a file offers. To add a data set, write one more file.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ddlbench.data.source import Place, Source
+
+
+class Dataset(Protocol):
+    """A data set. Its constants are known without the data, and importing its file imports nothing heavy."""
+
+    IMAGES: dict[str, int]
+    """Images per split (`train`, `val`): as published, or by default where any number can be asked for."""
+    NUM_CLASSES: int
+    PICTURE_BYTES: float
+    """Of one picture as it is stored, on the mean, for the plan; its file names the source of the number."""
+
+    def open_source(self, place: Place) -> Source:
+        """The data set, ready to be read; fetches it if that can be done. Raises SourceError."""
+
+    def expected(self, given: str | None) -> tuple[dict[str, int], int]:
+        """(images per split, number of classes) that it should hold; `given` is what data.sources says of it.
+
+        `prepare` and `verify` warn where a form holds something else. Raises SourceError if `given` cannot be
+        understood.
+        """
+
+    def in_place(self, given: str | None) -> bool:
+        """Whether `given` is a tree of class folders, which a form that is IN_PLACE uses where it lies."""

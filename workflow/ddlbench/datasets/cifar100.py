@@ -27,3 +27,13 @@ PUBLISHED = _cifar.Published(
 def open_source(place: Place) -> Rows:
     """The pictures in the files' order. Raises SourceError."""
     return _cifar.open_source(PUBLISHED, place, IMAGES, NUM_CLASSES)
+
+
+def expected(given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes): as published."""
+    return IMAGES, NUM_CLASSES
+
+
+def in_place(given: str | None) -> bool:
+    """Never: the pictures are no files of their own."""
+    return False

@@ -50,9 +50,14 @@ def open_source(place: Place) -> Source:
     return Archives(synsets, {"source": str(folder), "archives": archives}, folder)
 
 
-def in_place(given: str) -> bool:
-    """Whether the folder holds a tree: the raw form is that then, and takes no disk of its own."""
-    return (absolute(given) / "train").is_dir()
+def expected(given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes): as published."""
+    return IMAGES, NUM_CLASSES
+
+
+def in_place(given: str | None) -> bool:
+    """Whether the folder holds a tree of class folders."""
+    return given is not None and (absolute(given) / "train").is_dir()
 
 
 @dataclass(frozen=True)

@@ -87,3 +87,13 @@ def _sizes(path: Path, dimensions: int) -> tuple[int, ...]:
     if found != content:
         raise SourceError(f"{path}: {found} bytes after the header, which says {content}")
     return sizes
+
+
+def expected(given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes): as published."""
+    return IMAGES, NUM_CLASSES
+
+
+def in_place(given: str | None) -> bool:
+    """Never: the pictures are no files of their own."""
+    return False

@@ -51,3 +51,13 @@ def _write(file: Path) -> None:
     by_class = np.argsort(labels, kind="stable")
     with written_whole(file) as stream:
         stream.write(pixels[by_class].astype(np.uint8).tobytes())
+
+
+def expected(given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes): as published."""
+    return IMAGES, NUM_CLASSES
+
+
+def in_place(given: str | None) -> bool:
+    """Never: the pictures are no files of their own."""
+    return False

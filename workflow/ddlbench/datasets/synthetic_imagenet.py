@@ -35,10 +35,15 @@ def open_source(place: Place) -> Synthetic:
     return Synthetic(classes, {"source": "made here", **said}, said)
 
 
-def sizes(given: str | None) -> tuple[dict[str, int], int]:
-    """(images a split, classes) that were asked for. Raises SourceError."""
+def expected(given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes): as many as were asked for. Raises SourceError."""
     said = understood(given)
     return {"train": said["train"], "val": said["val"]}, said["classes"]
+
+
+def in_place(given: str | None) -> bool:
+    """Never: the pictures are made when they are read."""
+    return False
 
 
 def understood(given: str | None) -> dict[str, int]:

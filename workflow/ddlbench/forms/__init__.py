@@ -1,0 +1,64 @@
+"""How a data set lies on disk: one file per form; its name is the form's name in a loader's FORMS.
+
+`Form` is what such a file offers. A form is made of parts (a shard, a class folder), each of them whole or not there,
+so that preparing can be shared out to processes and go on after a kill. To add a form, write one more file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.part import Checked, Part, Written
+from ddlbench.data.source import Entry, Source
+
+
+class Form(Protocol):
+    """A form. `folder` is where the form's files lie (of a tree in place: the tree), or are made."""
+
+    PARTS: str
+    """What the parts are called, for people: "shards"."""
+    FORMAT: int
+    """The version of what is written; a form of another version is made anew."""
+    LABEL_OFFSET: int
+    """What the form adds to a label that counts from 0."""
+    IN_PLACE: bool
+    """Whether a source that is a tree of class folders is used where it lies, and nothing is written."""
+
+    def parts(self, split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
+        """All parts of a split, with what goes into each, in order. Pure."""
+
+    def needs(self, images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
+        """(bytes, files and folders) of a whole form of so many images per split, for the plan. Pure."""
+
+    def write(self, part: Part, source: Source, folder: Path, on_error: str) -> Written:
+        """Write one part, in a process of the crew; it gets its name when it is complete.
+
+        Raises BadImage (`on_error` "stop"; "skip" leaves bad pictures out), SourceError, OSError.
+        """
+
+    def is_whole(self, part: Part, source: Source, folder: Path, written: Written) -> bool:
+        """Whether a part that was noted as `written` is still there."""
+
+    def discard(self, part: Part, folder: Path) -> None:
+        """Remove what an interrupted `write` left of a part."""
+
+    def names(self, folder: Path, split: str) -> set[str]:
+        """The parts of a split that lie in the folder, under the manifest's names (keys of `sha256`)."""
+
+    def strangers(self, folder: Path, manifest: Manifest) -> Iterator[str]:
+        """Files and folders there that are no part of the form: such a form is not replaced."""
+
+    def check(
+        self, folder: Path, name: str, sha256: str, classes: tuple[str, ...], every: int, skipped: set[str]
+    ) -> Checked:
+        """Read a whole part and compare it with its digest; decode one in `every` pictures. For `verify`.
+
+        Raises OSError if it cannot be read.
+        """
+
+    def glance(self, folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
+        """What is wrong with the form as far as it shows from sizes, indices and about `most_bytes` of its data, one
+        line each. For the start of a run."""

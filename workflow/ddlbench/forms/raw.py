@@ -6,11 +6,13 @@ A source that is such a tree already is used where it lies: its files are read a
 from __future__ import annotations
 
 import os
+import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from ddlbench.data.manifest import sha256
+from ddlbench.data.manifest import KEPT, NAME, Manifest, sha256
 from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable
 from ddlbench.data.pictures import is_named_so
 from ddlbench.data.source import Entry, Source, SourceError
@@ -18,6 +20,7 @@ from ddlbench.data.source import Entry, Source, SourceError
 PARTS = "class folders"
 FORMAT = 1  # raise it when the same pictures are to be written in another way
 LABEL_OFFSET = 0
+IN_PLACE = True
 BLOCK_BYTES = 4096  # on most file systems
 
 
@@ -92,6 +95,27 @@ def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
         return sorted(f.name for f in found if is_named_so(f.name) and f.name not in left_out)
 
 
+def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Files and folders that are no part of the form, by their path within it."""
+    allowed = {*manifest.splits, NAME}
+    top = sorted(path.name for path in folder.iterdir())
+    yield from (name for name in top if name not in allowed and not name.startswith(KEPT))
+    for split, told in manifest.splits.items():
+        if not (folder / split).is_dir():
+            continue
+        yield from (f"{split}/{path.name}" for path in (folder / split).iterdir() if path.name not in manifest.classes)
+        for name in manifest.classes:
+            there = folder / split / name
+            found = []
+            with suppress(FileNotFoundError), os.scandir(there) as inside:
+                for file in inside:
+                    if not is_named_so(file.name) or not file.is_file(follow_symlinks=False):
+                        yield f"{split}/{name}/{file.name}"
+                    found.append(file.name)
+            if len(found) > told.images_per_class.get(name, 0):  # the manifest knows their number, not their names
+                yield f"{split}/{name}"
+
+
 def names(folder: Path, split: str) -> set[str]:
     """The parts of a split that lie in the folder, as the manifest names them."""
     with os.scandir(folder / split) as found:
@@ -100,7 +124,7 @@ def names(folder: Path, split: str) -> set[str]:
 
 def check(folder: Path, name: str, sha256_: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every file of a class folder and compare the digest; decode one in `every` pictures."""
-    class_ = name.rstrip("/").partition("/")[2]
+    class_ = _class(name)
     found = Checked({}, 0, [])
     digests = []
     left_out = [s.rpartition("/")[2] for s in skipped if s.startswith(f"{class_}/")]
@@ -115,6 +139,31 @@ def check(folder: Path, name: str, sha256_: str, classes: tuple[str, ...], every
     if _digest(digests) != sha256_:
         found.problems.append(f"{name}: its files are not those of the manifest (SHA-256 of names and contents)")
     return found
+
+
+def glance(folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
+    """Whether the class folders of the manifest are there; of each split one by chance, and more as far as
+    `most_bytes` go, are read and compared with their digests. A form that is smaller is read whole."""
+    problems = []
+    for split, told in manifest.splits.items():
+        there = names(folder, split) if (folder / split).is_dir() else set()
+        full = [name for name in told.sha256 if told.images_per_class.get(_class(name), 0)]
+        problems += [f"{name}: is missing" for name in full if name not in there]
+        chosen = [name for name in full if name in there]
+        random.shuffle(chosen)  # another choice each time: in the end all are seen
+        left = most_bytes * told.bytes / max(1, sum(split.bytes for split in manifest.splits.values()))
+        for name in chosen:
+            found = check(folder, name, told.sha256[name], manifest.classes, 1 << 62, set(told.skipped))
+            problems += found.problems
+            left -= told.bytes * told.images_per_class[_class(name)] / max(1, told.images)
+            if left <= 0:
+                break
+    return problems
+
+
+def _class(name: str) -> str:
+    """The class of a part, as the manifest names it: `train/n01440764/`."""
+    return name.rstrip("/").partition("/")[2]
 
 
 def _digest(digests: Iterable[tuple[str, str]]) -> str:

@@ -14,21 +14,28 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ddlbench.data.manifest import KEPT, NAME, Manifest
 from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable, write_through
 from ddlbench.data.source import Entry, Picture, Source
+from ddlbench.files import aside
 
 PARTS = "shards"
 FORMAT = 1  # raise it when the same pictures are to be written in another way
+IN_PLACE = False
 LABEL_OFFSET = 1  # TF-slim keeps 0 for a background class
 # ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images a shard,
 # but no fewer shards than these (and no shard without an image).
 IMAGES_PER_SHARD = {"train": 1251, "val": 391}
 BESIDE_BYTES = 250  # of a record beside its picture, and its line in the index
+AT_ONCE = 16  # shards that `glance` looks at: a cluster's file system answers slowly, but many at once
+FRAME_BYTES = 16  # of a record beside its data: length and two CRCs
 LOST = -1  # the length of a record that nothing says
 SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not all at the end
 LEAST_SHARDS = {"train": 4, "val": 2}
@@ -55,30 +62,30 @@ def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[f
 
 def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
     """Write `folder/<shard>` and `<shard>.idx` ("offset size" a line). Raises BadImage, SourceError, OSError."""
-    path, partial = folder / part.name, _partial(folder, part)
+    path = folder / part.name
     digest, lines, offset = hashlib.sha256(), [], 0
     labels: Counter[str] = Counter()
     skipped: dict[str, str] = {}
     sent = 0  # up to here the disk has been told to write
-    with partial.open("wb") as file:
-        for entry, picture in pictures(part, source, on_error, skipped):
-            data = record(entry, picture, source.classes)
-            file.write(data)
-            digest.update(data)
-            lines.append(f"{offset} {len(data)}\n")
-            labels[source.classes[entry.label]] += 1
-            offset += len(data)
-            if offset - sent > SEND_EVERY:
-                file.flush()
-                os.posix_fadvise(file.fileno(), sent, offset - sent, os.POSIX_FADV_DONTNEED)
-                sent = offset
-        file.flush()
-        os.fsync(file.fileno())
-    written = Written(dict(sorted(labels.items())), offset, {part.name: digest.hexdigest()}, skipped)
-    # The shard comes last: one that has its name has its index and its note.
-    write_through(index_of(path), "".join(lines).encode())
-    note(folder, part, written)
-    partial.replace(path)
+    with aside(path, _partial(folder, part)) as hidden:
+        with hidden.open("wb") as file:
+            for entry, picture in pictures(part, source, on_error, skipped):
+                data = record(entry, picture, source.classes)
+                file.write(data)
+                digest.update(data)
+                lines.append(f"{offset} {len(data)}\n")
+                labels[source.classes[entry.label]] += 1
+                offset += len(data)
+                if offset - sent > SEND_EVERY:
+                    file.flush()
+                    os.posix_fadvise(file.fileno(), sent, offset - sent, os.POSIX_FADV_DONTNEED)
+                    sent = offset
+            file.flush()
+            os.fsync(file.fileno())
+        written = Written(dict(sorted(labels.items())), offset, {part.name: digest.hexdigest()}, skipped)
+        # The shard gets its name last: one that has its name has its index and its note.
+        write_through(index_of(path), "".join(lines).encode())
+        note(folder, part, written)
     return written
 
 
@@ -104,6 +111,15 @@ def names(folder: Path, split: str) -> set[str]:
     return {path.name for path in shards(folder, split)}
 
 
+def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Files and folders that are no part of the form, by their path within it."""
+    shards = {name for split in manifest.splits.values() for name in split.sha256}
+    known = {NAME, *shards, *(f"{name}.idx" for name in shards)}
+    for file in sorted(os.scandir(folder), key=lambda file: file.name):
+        if (file.name not in known and not file.name.startswith(KEPT)) or not file.is_file(follow_symlinks=False):
+            yield file.name
+
+
 def check(folder: Path, name: str, sha256: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every record of a shard: both CRCs, the index, the digest, the label; decode one in `every` pictures."""
     found = Checked({}, 0, [])
@@ -112,14 +128,9 @@ def check(folder: Path, name: str, sha256: str, classes: tuple[str, ...], every:
         if data is None:
             continue
         try:
-            example = parse(data)
-            label, encoded = example["image/class/label"] - LABEL_OFFSET, example["image/encoded"]
-            synset, size = example["image/class/synset"].decode(), (example["image/height"], example["image/width"])
-        except (ValueError, KeyError, IndexError) as error:
-            found.problems.append(f"{name}: record {number}: is no picture's Example ({error!r})")
-            continue
-        if not 0 <= label < len(classes) or classes[label] != synset:
-            found.problems.append(f"{name}: record {number}: label {label + LABEL_OFFSET} is not class {synset}")
+            synset, encoded, size = _understood(data, classes)
+        except ValueError as error:
+            found.problems.append(f"{name}: record {number}: {error}")
             continue
         found.images_per_class[synset] = found.images_per_class.get(synset, 0) + 1
         if number % every == 0:
@@ -131,25 +142,141 @@ def check(folder: Path, name: str, sha256: str, classes: tuple[str, ...], every:
     return found
 
 
+def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tuple[int, int]]:
+    """(class, image file, height and width) of a record's data. Raises ValueError, in words."""
+    try:
+        example = parse(data)
+        label, encoded = example["image/class/label"] - LABEL_OFFSET, example["image/encoded"]
+        synset, size = example["image/class/synset"].decode(), (example["image/height"], example["image/width"])
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"is no picture's Example ({error!r})") from None
+    if not 0 <= label < len(classes) or classes[label] != synset:
+        raise ValueError(f"label {label + LABEL_OFFSET} is not class {synset}")
+    return synset, encoded, size
+
+
+class Glance(NamedTuple):
+    """What a look at one shard found: records and bytes, the digest of its first record, what is wrong."""
+
+    records: int
+    bytes: int
+    first: str
+    problems: list[str]
+
+
+def glance(folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
+    """Sizes and indices of all shards, compared with the manifest; of each shard its first record and, as far as
+    `most_bytes` go, some others by chance: CRCs and labels. A form that is smaller is read whole."""
+    share = most_bytes // max(1, sum(len(split.sha256) for split in manifest.splits.values()))
+    problems = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for split, told in manifest.splits.items():
+            look = partial(_glance, folder, manifest.classes, share)
+            found = dict(zip(told.sha256, pool.map(look, told.sha256), strict=True))
+            wrong = [problem for one in found.values() for problem in one.problems]
+            firsts: dict[str, str] = {}
+            for name, one in found.items():
+                if one.first and (other := firsts.setdefault(one.first, name)) != name:
+                    wrong.append(f"{name}: begins with the same record as {other}: one was copied over the other")
+            if not wrong:
+                for what, told_, there in (
+                    ("records", told.images, sum(one.records for one in found.values())),
+                    ("bytes", told.bytes, sum(one.bytes for one in found.values())),
+                ):
+                    if told_ != there:
+                        wrong.append(f"{split}: its shards have {there} {what}, the manifest says {told_}")
+            problems += wrong
+    return problems
+
+
+def _glance(folder: Path, classes: tuple[str, ...], most_bytes: int, name: str) -> Glance:
+    path = folder / name
+    try:
+        index = _index(path)
+        descriptor = os.open(path, os.O_RDONLY)
+    except (OSError, ValueError) as error:
+        where = getattr(error, "filename", None) or index_of(path)
+        reason = error.strerror if isinstance(error, OSError) else error
+        return Glance(0, 0, "", [f"{Path(where).name}: cannot be read: {reason}"])
+    try:
+        size = os.fstat(descriptor).st_size
+        sizes = [size for _, size in index]
+        ends = list(accumulate(sizes, initial=0))
+        if [offset for offset, _ in index] != ends[:-1] or min(sizes, default=FRAME_BYTES) < FRAME_BYTES:
+            return Glance(len(index), size, "", [f"{name}.idx: its records do not follow each other"])
+        if ends[-1] != size:
+            return Glance(len(index), size, "", [f"{name}: has {size} bytes, its .idx says {ends[-1]}"])
+        problems, first = [], ""
+        for number in _some(sizes, most_bytes):
+            offset, length = index[number]
+            framed = os.pread(descriptor, length, offset)
+            if number == 0:
+                first = hashlib.sha256(framed).hexdigest()
+            try:
+                _understood(_unframed(framed), classes)
+            except ValueError as error:
+                problems.append(f"{name}: record {number}: {error}")
+                break
+    except OSError as error:
+        return Glance(0, 0, "", [f"{name}: cannot be read: {error.strerror}"])
+    finally:
+        os.close(descriptor)
+    return Glance(len(index), size, first, problems)
+
+
+def _some(sizes: list[int], most_bytes: int) -> list[int]:
+    """Numbers of records to read, in order: the first, and others by chance as long as they fit."""
+    others = list(range(1, len(sizes)))
+    random.shuffle(others)  # another choice each time: in the end all are seen
+    chosen, left = ([0] if sizes else []), most_bytes - sum(sizes[:1])
+    for number in others:
+        if left <= 0:
+            break
+        chosen.append(number)
+        left -= sizes[number]
+    return sorted(chosen)
+
+
+def _unframed(framed: bytes) -> bytes:
+    """A record's data. Raises ValueError, in words, if its length or a CRC is wrong."""
+    if framed[8:12] != _packed_crc(framed[:8]):
+        raise ValueError("its length's CRC is wrong")
+    if int.from_bytes(framed[:8], "little") != len(framed) - FRAME_BYTES:
+        raise ValueError(f"has not the {len(framed)} bytes that the .idx says")
+    if framed[-4:] != _packed_crc(framed[12:-4]):
+        raise ValueError("its data's CRC is wrong")
+    return framed[12:-4]
+
+
+def _index(shard: Path) -> list[tuple[int, int]]:
+    """(offset, size) of each record [bytes], as the index says. Raises OSError, ValueError."""
+    numbers = list(map(int, index_of(shard).read_text(encoding="ascii").split()))
+    return list(zip(numbers[::2], numbers[1::2], strict=True))
+
+
 def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | None]:
     """Each record's data, None where it is damaged; what is wrong goes into `problems`, all bytes into `digest`."""
     index: list[tuple[int, int]] = []
     try:
-        index = [(int(a), int(b)) for a, b in map(str.split, index_of(path).read_text(encoding="ascii").splitlines())]
+        index = _index(path)
     except (FileNotFoundError, ValueError) as error:
         problems.append(f"{path.name}.idx: cannot be read ({error.__class__.__name__})")
     number = offset = 0
+    left = path.stat().st_size
     with path.open("rb") as file:
         while header := file.read(12):
             digest.update(header)
+            left -= len(header)
             length = int.from_bytes(header[:8], "little")
             damage = None
             if header[8:] != _packed_crc(header[:8]):
                 # The length cannot be believed: the index says where the record ends.
                 damage = "ends early" if len(header) < 12 else "its length's CRC is wrong"
-                length = max(LOST, index[number][1] - 16) if number < len(index) else LOST
-            body = file.read(length + 4) if length != LOST else b""
+                length = max(LOST, index[number][1] - FRAME_BYTES) if number < len(index) else LOST
+            # No more than is there: a damaged length can be any number.
+            body = file.read(min(length + 4, left)) if length != LOST else b""
             digest.update(body)
+            left -= len(body)
             if damage is None and len(body) < length + 4:
                 damage = f"ends early: {length + 4 - len(body)} bytes are missing"
             data = body[:-4]

@@ -79,13 +79,10 @@ class Data:
     inodes: int
 
 
-def sizes(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
-    """(images a split, classes) of a data set, `given` what data.sources says of it. Raises ConfigError."""
-    member = registry.member("datasets", dataset)
-    if not hasattr(member, "sizes"):
-        return dict(member.IMAGES), int(member.NUM_CLASSES)
+def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes) of a data set, `given` what data.sources says of it. Raises ConfigError."""
     try:
-        found: tuple[dict[str, int], int] = member.sizes(given)
+        found: tuple[dict[str, int], int] = registry.member("datasets", dataset).expected(given)
     except SourceError as error:
         raise ConfigError(f"config/config.yaml: {error}") from None
     return found
@@ -99,7 +96,7 @@ def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[s
         try:
             found[dataset] = Manifest.read(prepared[0].parent).splits["train"].images
         except (IndexError, OSError, KeyError, TypeError, ValueError):  # none, or of another version: it is made anew
-            found[dataset] = sizes(dataset, sources.get(dataset))[0]["train"]
+            found[dataset] = expected(dataset, sources.get(dataset))[0]["train"]
     return found
 
 
@@ -215,12 +212,12 @@ def data(plan: Plan, sources: Mapping[str, str]) -> list[Data]:
     forms = {(r.spec.dataset, r.spec.reads, r.manifest) for r in plan.runs.values() if r.spec.reads and r.manifest}
     for dataset, form, manifest in sorted(forms):
         member, given = registry.member("datasets", dataset), sources.get(dataset)
-        split, classes = sizes(dataset, given)
+        split, classes = expected(dataset, given)
         size, inodes = registry.member("forms", form).needs(split, classes, member.PICTURE_BYTES)
         try:
             prepared = Manifest.read(Path(manifest).parent)
         except (OSError, TypeError, ValueError):
-            in_place = form == "raw" and given and hasattr(member, "in_place") and member.in_place(given)
+            in_place = registry.member("forms", form).IN_PLACE and member.in_place(given)
             found.append(Data(dataset, form, False, 0.0 if in_place else size, 4 if in_place else inodes))
         else:
             found.append(Data(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))

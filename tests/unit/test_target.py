@@ -1,0 +1,472 @@
+"""Where a form is put: nothing is replaced or removed that ddlbench did not make, or that somebody reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from ddlbench.data import readers, target
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.prepare import write_form
+from ddlbench.data.source import Entry, Picture
+from ddlbench.data.target import Target, TargetError
+from ddlbench.settings.config import ConfigError
+
+from tests.conftest import ROOT
+from tests.sources import Memory, contents, picture, some
+from tests.unit.test_forms_faults import ENVIRONMENT, prepare
+
+FORMS = ("raw", "tfrecord")
+
+
+def made(folder: Path, seed: int = 1, form: str = "tfrecord") -> Manifest:
+    return write_form(lambda: some(60, 20), "some", form, folder, seed)
+
+
+def imagenet(folder: Path, classes: tuple[str, ...] = ("n01", "n02")) -> Path:
+    """A tree of ImageNet's shape, a user's own."""
+    for number, name in enumerate(f"{split}/{c}/{c}_{split}" for split in ("train", "val") for c in classes):
+        path = folder / f"{name}.JPEG"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture(number, kind="JPEG"))
+    return folder
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """One line says no."""
+    assert done.returncode == 1, done.stdout
+    (line,) = done.stderr.splitlines()
+    for word in words:
+        assert word in line
+
+
+def everything(folder: Path) -> dict[str, object]:
+    """All files, folders and links under a folder; locks, caches and what was just begun aside left out."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if not any(part.endswith((".lock", ".partial", "fetched")) for part in Path(name).parts):
+            found[name] = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_source_is_not_replaced_by_its_own_form(tmp_path: Path, form: str) -> None:
+    folder = imagenet(tmp_path / "data/imagenet" / form)
+    before = everything(tmp_path)
+    refused(prepare("imagenet", form, folder / "manifest.json", "--source", folder), str(folder), "the same folder")
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("way", ["link to it", "link above", "relative", "above", "within", "train is a link"])
+def test_however_the_source_is_named(tmp_path: Path, form: str, way: str) -> None:
+    folder = tmp_path / "data/imagenet" / form
+    source = imagenet(folder / "inside" if way == "within" else tmp_path / "data" if way == "above" else folder)
+    (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "above").symlink_to(tmp_path / "data")
+    given = {
+        "link to it": tmp_path / "link",
+        "link above": tmp_path / "above/imagenet" / form,
+        "relative": os.path.relpath(folder, ROOT / "."),
+        "train is a link": tmp_path / "site",
+    }.get(way, source)
+    (tmp_path / "site").mkdir()
+    for split in ("train", "val"):
+        (tmp_path / "site" / split).symlink_to(folder / split)
+    before = everything(tmp_path)
+    refused(prepare("imagenet", form, folder / "manifest.json", "--source", given), "nothing was touched")
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_folder_that_ddlbench_did_not_make_stays(tmp_path: Path, form: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for name in ("thesis.tex", "train-00000-of-00001", "manifest.json"):
+        (home / name).write_text("mine")
+    before = everything(home)
+    done = prepare("mnist5k", form, home / "manifest.json")
+    refused(done, f"{home}: was not made by ddlbench", "'manifest.json'", "nothing was touched")
+    assert everything(home) == before
+
+
+def test_the_working_directory_is_a_folder_like_others(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    command = [sys.executable, "-m", "ddlbench.data.prepare", "mnist5k", "raw", "manifest.json"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    refused(done, f"{tmp_path}: was not made by ddlbench")
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["notes.txt", "train/notes.txt", "train/class1/notes.txt", "train/class1/mine.png"])
+def test_a_form_that_holds_a_users_file_is_not_replaced(tmp_path: Path, form: str, name: str) -> None:
+    folder = tmp_path / form
+    made(folder, form=form)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("mine")
+    before = everything(tmp_path)
+    other = some(60, 20, described={"source": "another"})
+    with pytest.raises(TargetError, match=r"was not made by ddlbench, but lies in a form that is to be replaced"):
+        write_form(lambda: other, "some", form, folder)
+    assert everything(tmp_path) == before
+
+
+def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    """What lies there is used; it is not replaced, nor is anything put through the link."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "tfrecord").symlink_to(tmp_path / "disk")
+    with pytest.raises(TargetError, match="is a symbolic link; nothing was touched"):
+        made(tmp_path / "tfrecord")
+    with pytest.raises(ConfigError, match="is a symbolic link; nothing was touched"):
+        target.check({tmp_path / "tfrecord/manifest.json": None})
+    assert list((tmp_path / "disk").iterdir()) == []
+    (tmp_path / "disk").rmdir()
+    made(tmp_path / "disk")
+    before = everything(tmp_path)
+    target.check({tmp_path / "tfrecord/manifest.json": None})
+    assert made(tmp_path / "tfrecord") == Manifest.read(tmp_path / "disk")
+    with pytest.raises(TargetError, match="is a symbolic link; nothing was touched"):
+        made(tmp_path / "tfrecord", seed=2)
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", [".tfrecord.partial", ".tfrecord.old", ".tfrecord.removed"])
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_neighbours_that_ddlbench_did_not_make_stay(tmp_path: Path, name: str, kind: str) -> None:
+    mine = tmp_path / name if kind == "folder" else tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("mine")
+    if kind == "link":
+        (tmp_path / name).symlink_to(mine)
+    with pytest.raises(TargetError, match=rf"{name}: was not made by ddlbench"):
+        made(tmp_path / "tfrecord")
+    assert (mine / "thesis.tex").read_text() == "mine"
+    assert not (tmp_path / "tfrecord").exists()
+
+
+def test_the_lock_truncates_nothing(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / ".tfrecord.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(TargetError, match="is a symbolic link, but this name is for a lock"):
+        made(tmp_path / "tfrecord")
+    assert (tmp_path / "precious").read_text() == "mine"
+    (tmp_path / ".tfrecord.lock").unlink()
+    (tmp_path / ".tfrecord.lock").write_text("another user's")
+    made(tmp_path / "tfrecord")
+    assert (tmp_path / ".tfrecord.lock").read_text() == "another user's"
+    (tmp_path / ".tfrecord.lock").unlink()
+    os.mkfifo(tmp_path / ".tfrecord.lock")
+    with pytest.raises(TargetError, match="is no file, but this name is for a lock"):
+        made(tmp_path / "tfrecord", seed=2)
+
+
+def test_links_under_the_names_of_hidden_files(tmp_path: Path) -> None:
+    """Left by somebody in a folder that all may write to."""
+    (tmp_path / "precious").write_text("mine")
+    made(tmp_path / "straight")
+    work = tmp_path / ".tfrecord.partial"
+    made_aside = Target(tmp_path / "tfrecord")
+    with made_aside.alone():
+        made_aside.begin(b"{}")
+    for name in ("job.json.partial", "train-00000-of-00004.partial", "train-00000-of-00004.idx.partial"):
+        (work / name).symlink_to(tmp_path / "precious")
+    made(tmp_path / "tfrecord")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert contents(tmp_path / "tfrecord") == contents(tmp_path / "straight")
+
+
+def test_a_copy_that_is_its_own_forms_source_is_kept(tmp_path: Path) -> None:
+    """A subset of links into a form that ddlbench made: replacing that form would remove the pictures."""
+    folder = tmp_path / "data/imagenet/raw"
+    source = imagenet(tmp_path / "archive", ("n01", "n02", "n03"))
+    shutil.copytree(source, tmp_path / "tree")
+    made(folder, form="raw")
+    subset = tmp_path / "subset"
+    for file in sorted((folder / "train").rglob("*.png")) + sorted((folder / "val").rglob("*.png")):
+        link = subset / file.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file)
+    before = everything(tmp_path)
+    refused(prepare("imagenet", "raw", folder / "manifest.json", "--source", subset), "is to be read, but lies in")
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_ddlbench_made_is_replaced(tmp_path: Path, form: str) -> None:
+    made(tmp_path / form, form=form)
+    other = some(30, 10)
+    write_form(lambda: other, "some", form, tmp_path / form)
+    write_form(lambda: other, "some", form, tmp_path / "straight")
+    assert contents(tmp_path / form) == contents(tmp_path / "straight")
+    assert sorted(p.name for p in tmp_path.iterdir() if form in p.name) == [f".{form}.lock", form]
+
+
+# In a process of its own, which ends without a word at its `number`th rename or removal of a file or folder.
+KILLED = """
+import os, shutil, sys
+from pathlib import Path
+from ddlbench.data import target
+from ddlbench.data.prepare import write_form
+from tests.sources import some
+left = int(sys.argv[2])
+def counted(function):
+    def call(*arguments, **named):
+        global left
+        left -= 1
+        if left < 0:
+            os._exit(9)
+        return function(*arguments, **named)
+    return call
+put = target.Target.put
+def armed(self):
+    for owner, name in ((Path, "rename"), (Path, "unlink"), (Path, "rmdir"), (shutil, "rmtree")):
+        setattr(owner, name, counted(getattr(owner, name)))
+    put(self)
+target.Target.put = armed
+write_form(lambda: some(12, 6), "some", "tfrecord", Path(sys.argv[1]), 2)
+"""
+
+
+def test_killed_between_any_two_renames(tmp_path: Path) -> None:
+    """Then either form is there, or the next call brings one back: also one that wants the old form."""
+    made_of = {}
+    for seed in (1, 2):
+        write_form(lambda: some(12, 6), "some", "tfrecord", tmp_path / f"straight{seed}", seed)
+        made_of[seed] = contents(tmp_path / f"straight{seed}")
+    number = 0
+    while True:
+        for wanted in (1, 2):
+            folder = tmp_path / f"{number}-{wanted}/tfrecord"
+            write_form(lambda: some(12, 6), "some", "tfrecord", folder)
+            done = subprocess.run([sys.executable, "-c", KILLED, folder, str(number)], env=ENVIRONMENT, check=False)
+            assert done.returncode in (0, 9)
+            if folder.exists():
+                assert contents(folder) in made_of.values()
+            write_form(lambda: some(12, 6), "some", "tfrecord", folder, wanted)
+            assert contents(folder) == made_of[wanted]
+            # Snakemake's own deed before a job: the manifest is gone.
+            (folder / "manifest.json").unlink()
+            assert Manifest.read(folder).seed == wanted
+        if done.returncode == 0:
+            break
+        number += 1
+    assert number > 12
+
+
+def test_an_old_form_comes_back_into_a_folder_that_snakemake_made(tmp_path: Path) -> None:
+    before = made(tmp_path / "tfrecord")
+    (tmp_path / "tfrecord").rename(tmp_path / ".tfrecord.old")
+    (tmp_path / "tfrecord").mkdir()
+    assert made(tmp_path / "tfrecord") == before
+    assert not (tmp_path / ".tfrecord.old").exists()
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Path:
+    """A form that another process reads."""
+    made(tmp_path / "tfrecord")
+    return tmp_path / "tfrecord"
+
+
+READ = """
+import sys, time
+from pathlib import Path
+from ddlbench.data.readers import reading
+with reading(Path(sys.argv[1]), "a-run-r1"):
+    print("reads", flush=True)
+    sys.stdin.read()
+"""
+
+
+def reader(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", READ, str(folder)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "reads\n"
+    return process
+
+
+def test_a_form_that_is_read_is_not_replaced(read: Path) -> None:
+    before = contents(read)
+    process = reader(read)
+    assert made(read).seed == 1  # is there already
+    with pytest.raises(
+        TargetError, match=r"which is read by a-run-r1 \(process \d+ on .*Start again when it has ended"
+    ):
+        made(read, seed=2)
+    assert contents(read) == before
+    process.communicate("", timeout=20)
+    made(read, seed=2)
+    assert Manifest.read(read).seed == 2
+
+
+def test_a_reader_that_was_killed_does_not_block(read: Path) -> None:
+    process = reader(read)
+    process.kill()
+    process.wait()
+    made(read, seed=2)
+    assert list(readers.marks(read).iterdir()) == []
+
+
+def test_a_reader_elsewhere_counts_while_its_mark_is_young(read: Path) -> None:
+    process = reader(read)
+    (mark,) = readers.marks(read).iterdir()
+    mark.write_text(json.dumps(json.loads(mark.read_text()) | {"host": "node17"}))
+    process.kill()
+    process.wait()
+    with pytest.raises(TargetError, match="on node17"):
+        made(read, seed=2)
+    then = time.time() - readers.STALE_S - 1
+    os.utime(mark, (then, then))
+    made(read, seed=2)
+
+
+class Late(Memory):
+    """A source that is slow enough for a reader to come: it does so with the first picture."""
+
+    came: ClassVar[list[subprocess.Popen[str]]] = []
+
+    def read(self, entry: Entry) -> Picture:
+        if not self.came:
+            self.came.append(reader(self.described["folder"]))
+        return super().read(entry)
+
+
+def test_a_reader_that_comes_while_the_form_is_made_keeps_the_old_one(read: Path) -> None:
+    """The new one is whole by then; the next call puts it in place."""
+    before, source = contents(read), some(12, 6)
+    late = Late(source.samples, source.classes, described={"folder": str(read)})
+    with pytest.raises(TargetError, match="which is read by a-run-r1"):
+        write_form(lambda: late, "some", "tfrecord", read)
+    assert contents(read) == before
+    Late.came[0].communicate("", timeout=20)
+    inode = (read.parent / ".tfrecord.partial/train-00000-of-00004").stat().st_ino
+    write_form(lambda: late, "some", "tfrecord", read)
+    assert (read / "train-00000-of-00004").stat().st_ino == inode
+
+
+def test_a_mark_stays_young(read: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "BEAT_S", 0.02)
+    with readers.reading(read, "me"):
+        (mark,) = readers.marks(read).iterdir()
+        os.utime(mark, (1, 1))
+        time.sleep(0.3)
+        assert mark.stat().st_mtime > 1
+        mark.unlink()  # by somebody who tidied up
+        time.sleep(0.3)
+        assert mark.exists()
+    assert not mark.exists()
+
+
+def test_files_that_are_no_marks_stay(read: Path) -> None:
+    readers.marks(read).mkdir()
+    for name, text in (("a.json", "{}"), ("b.json", "not JSON"), ("c.txt", "")):
+        path = readers.marks(read) / name
+        path.write_text(text)
+        os.utime(path, (1, 1))
+    made(read, seed=2)
+    assert sorted(p.name for p in readers.marks(read).iterdir()) == ["a.json", "b.json", "c.txt"]
+
+
+# With all loaded before: another user may not be able to read this installation.
+NOBODY = """
+import os, sys
+import multiprocessing.popen_fork, numpy, PIL.Image
+from ddlbench.data import prepare
+from ddlbench.datasets import synthetic_imagenet
+from ddlbench.forms import tfrecord
+pillow = prepare.version("pillow")
+prepare.version = lambda name: pillow
+os.setegid(65534)
+os.seteuid(65534)
+prepare.main()
+"""
+
+
+def as_nobody(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """prepare, as a user who owns nothing."""
+    if os.geteuid():
+        pytest.skip("only root can be another user")
+    command = [sys.executable, "-c", NOBODY, *map(str, arguments)]
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that all may write to; pytest's own are closed to others, and it closes them again."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+def test_another_users_form_is_used_but_not_replaced(public: Path) -> None:
+    folder = public / "tfrecord"
+    asked = ("synthetic-imagenet", "tfrecord", folder / "manifest.json", "--source")
+    assert prepare(*asked, "train=8,val=2,classes=2").returncode == 0
+    done = as_nobody(*asked, "train=8,val=2,classes=2")
+    assert (done.returncode, "is there already" in done.stdout) == (0, True), done.stderr
+    before = everything(public)
+    refused(as_nobody(*asked, "train=8,val=4,classes=2"), "belongs to another user (number 0)")
+    assert everything(public) == before
+
+
+def test_a_place_that_cannot_be_written_to(public: Path) -> None:
+    public.chmod(0o755)
+    (public / "tfrecord").mkdir()
+    refused(as_nobody("synthetic-imagenet", "tfrecord", public / "tfrecord/manifest.json"), "Permission denied")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: (folder / ".manifest.json").write_text("{}"),
+        lambda folder: (folder / ".manifest.json").write_text('{"versions": {"ddlbench": "1"}}'),
+        lambda folder: (folder / ".manifest.json").unlink(),
+    ],
+)
+def test_only_a_manifest_that_can_be_read_says_so(read: Path, spoil: Callable[[Path], object]) -> None:
+    spoil(read)
+    before = contents(read)
+    with pytest.raises(TargetError, match="was not made by ddlbench"):
+        made(read, seed=2)
+    assert contents(read) == before
+
+
+def test_the_plan_refuses_too(tmp_path: Path) -> None:
+    folder = tmp_path / "data/imagenet/raw"
+    manifest = folder / "manifest.json"
+    target.check({manifest: str(tmp_path / "elsewhere")})
+    target.check({manifest: "train=20,val=10,classes=10"})
+    imagenet(tmp_path / "site")
+    target.check({manifest: str(tmp_path / "site")})
+    target.check({manifest: None})
+    imagenet(folder)
+    with pytest.raises(ConfigError, match="the same folder"):
+        target.check({manifest: str(folder)})
+    with pytest.raises(ConfigError, match="one lies within the other"):
+        target.check({manifest: str(tmp_path / "data")})
+    with pytest.raises(ConfigError, match="was not made by ddlbench"):
+        target.check({manifest: str(tmp_path / "site")})
+
+
+def test_a_form_of_an_overlapping_source_that_is_there_stays_usable(tmp_path: Path) -> None:
+    """Earlier versions made it: nothing is to be written."""
+    source = imagenet(tmp_path / "data")
+    folder = tmp_path / "data/imagenet/tfrecord"
+    done = prepare("imagenet", "tfrecord", tmp_path / "aside/tfrecord/manifest.json", "--source", source)
+    assert done.returncode == 0, done.stderr
+    folder.parent.mkdir()
+    (tmp_path / "aside/tfrecord").rename(folder)
+    target.check({folder / "manifest.json": str(source)})
+    done = prepare("imagenet", "tfrecord", folder / "manifest.json", "--source", source)
+    assert (done.returncode, "is there already" in done.stdout) == (0, True), done.stderr
