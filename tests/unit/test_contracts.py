@@ -18,6 +18,8 @@ from tests.conftest import ROOT
 
 # Room -> the Protocol in its `__init__.py` that every file of the room keeps.
 CONTRACTS = {
+    "datasets": "Dataset",
+    "forms": "Form",
     "frameworks": "Framework",
     "loaders": "LoaderMember",
 }

@@ -39,7 +39,7 @@ rule verify:
     message:
         "verify all prepared forms of {STUDY.name}"
     shell:
-        "python -m ddlbench.data.verify --workers {threads} -- {params.folders:q} 2>&1 | tee {log:q}"
+        "python -m ddlbench.data.verify --processes {threads} -- {params.folders:q} 2>&1 | tee {log:q}"
 
 
 rule data_table:

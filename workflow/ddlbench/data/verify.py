@@ -138,7 +138,7 @@ def _compare_forms(manifests: dict[Path, Manifest]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="*", help="of prepared forms: where their manifests lie")
-    parser.add_argument("--processes", "--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes that read")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="processes that read")
     arguments = parser.parse_args()
     environment_modules.check()
     try:

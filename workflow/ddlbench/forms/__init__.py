@@ -52,9 +52,9 @@ class Form(Protocol):
         """Files and folders there that are no part of the form: such a form is not replaced."""
 
     def check(
-        self, folder: Path, name: str, sha256: str, classes: tuple[str, ...], every: int, skipped: set[str]
+        self, folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]
     ) -> Checked:
-        """Read a whole part and compare it with its digest; decode one in `every` pictures. For `verify`.
+        """Read a whole part and compare it with its SHA-256; decode one in `every` pictures. For `verify`.
 
         Raises OSError if it cannot be read.
         """

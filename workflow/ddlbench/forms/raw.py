@@ -122,7 +122,7 @@ def names(folder: Path, split: str) -> set[str]:
         return {f"{split}/{f.name}/" for f in found if not f.name.startswith(".") and f.is_dir()}
 
 
-def check(folder: Path, name: str, sha256_: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
+def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every file of a class folder and compare the digest; decode one in `every` pictures."""
     class_ = _class(name)
     found = Checked({}, 0, [])
@@ -136,7 +136,7 @@ def check(folder: Path, name: str, sha256_: str, classes: tuple[str, ...], every
             if fault := undecodable(encoded):
                 found.problems.append(f"{name}{file}: {fault}")
     found.images_per_class[class_] = len(digests)
-    if _digest(digests) != sha256_:
+    if _digest(digests) != digest:
         found.problems.append(f"{name}: its files are not those of the manifest (SHA-256 of names and contents)")
     return found
 

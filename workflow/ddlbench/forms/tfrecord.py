@@ -120,11 +120,11 @@ def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
             yield file.name
 
 
-def check(folder: Path, name: str, sha256: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
+def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every record of a shard: both CRCs, the index, the digest, the label; decode one in `every` pictures."""
     found = Checked({}, 0, [])
-    digest = hashlib.sha256()
-    for number, data in enumerate(_records(folder / name, found.problems, digest)):
+    hashed = hashlib.sha256()
+    for number, data in enumerate(_records(folder / name, found.problems, hashed)):
         if data is None:
             continue
         try:
@@ -137,7 +137,7 @@ def check(folder: Path, name: str, sha256: str, classes: tuple[str, ...], every:
             found.decoded += 1
             if fault := undecodable(encoded, *size):
                 found.problems.append(f"{name}: record {number}: {fault}")
-    if digest.hexdigest() != sha256:
+    if hashed.hexdigest() != digest:
         found.problems.append(f"{name}: SHA-256 is not the manifest's")
     return found
 
