@@ -23,12 +23,12 @@ SLOW = "some(60, 20, seconds=0.01)"
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"}
 
 
-def start(form: str, folder: Path) -> subprocess.Popen[str]:
+def start(form: str, folder: Path, source: str = SLOW) -> subprocess.Popen[str]:
     """A process, and a group of its own, that prepares a form of a slow source with two processes."""
     program = (
         "import sys; from pathlib import Path; from ddlbench.data.prepare import write_form\n"
         "from tests.sources import some\n"
-        f"write_form(lambda: {SLOW}, 'some', sys.argv[1], Path(sys.argv[2]), processes=2)"
+        f"write_form(lambda: {source}, 'some', sys.argv[1], Path(sys.argv[2]), processes=2)"
     )
     command = [sys.executable, "-c", program, form, str(folder)]
     return subprocess.Popen(
@@ -108,9 +108,10 @@ def test_finished_parts_are_not_made_again(tmp_path: Path, form: str) -> None:
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    first = start("tfrecord", tmp_path / "tfrecord")
+    slower = "some(60, 20, seconds=0.2)"  # than it takes to start the second one
+    first = start("tfrecord", tmp_path / "tfrecord", slower)
     first.stdout.readline()
-    second = start("tfrecord", tmp_path / "tfrecord")
+    second = start("tfrecord", tmp_path / "tfrecord", slower)
     outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
     assert [first.returncode, second.returncode] == [0, 0], outputs
     assert "another process prepares it; waiting" in outputs[1]

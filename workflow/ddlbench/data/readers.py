@@ -26,11 +26,14 @@ STALE_S = 600.0
 
 
 @contextmanager
-def reading(folder: Path, who: str) -> Iterator[None]:
-    """Keep a mark while the block reads the form in `folder`; `who` is for people (a run's id).
+def reading(folder: Path | None, who: str) -> Iterator[None]:
+    """Keep a mark while the block reads the form in `folder` (None: nothing is read); `who` is for people, a run's id.
 
     Without a word if the mark cannot be written: who may not write beside a form is not protected.
     """
+    if folder is None:
+        yield
+        return
     mark = marks(folder) / f"{uuid.uuid4().hex}.json"
     born = psutil.Process().create_time()  # tells this process from a later one with its number
     about = {"who": who, "host": socket.gethostname(), "pid": os.getpid(), "born": born}

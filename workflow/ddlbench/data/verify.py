@@ -49,8 +49,11 @@ def verify(folders: Sequence[Path], processes: int = 1) -> list[str]:
         return [printable(problem) for problem in _verify(folders, crew)]
 
 
-def glance(folder: Path) -> list[str]:
-    """What is wrong with a form, as far as a short look shows it, one line each; `verify` looks at everything."""
+def glance(folder: Path | None) -> list[str]:
+    """What is wrong with a form, as far as a short look shows it, one line each; `verify` looks at everything. None is
+    no form: nothing is wrong."""
+    if folder is None:
+        return []
     try:
         manifest = Manifest.read(folder)
         form, data = registry.member("forms", manifest.form), manifest.data(folder)

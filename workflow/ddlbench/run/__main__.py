@@ -25,13 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import layout, notes
+from ddlbench.data.readers import reading
+from ddlbench.data.verify import glance
 from ddlbench.files import sha256, write_json
 from ddlbench.rank import checkpoint
 from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
 from ddlbench.run.hold import HeldError, held
-from ddlbench.run.watch import diagnose, end_survivors, watch
+from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.spec import RunSpec
@@ -75,7 +77,9 @@ def execute(
     if saved:
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)
-    seen = watch(argv, partial, hidden)
+    with reading(data, spec.id):
+        damaged = glance(data)
+        seen = Seen(code=1) if damaged else watch(argv, partial, hidden)
     (partial / notes.RESERVE).unlink(missing_ok=True)
     code = seen.code or _complete_record(spec, partial)
     if code == 0:
@@ -88,7 +92,7 @@ def execute(
     if seen.stopped:
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
         return notes.STOPPED
-    failure = diagnose(partial, spec.workers, seen)
+    failure = data_damaged(damaged) if damaged else diagnose(partial, spec.workers, seen)
     print(f"{spec.id} failed: {failure['message']}; exit code {code}", file=sys.stderr)
     _keep_failure(folder, partial, failure)
     return code

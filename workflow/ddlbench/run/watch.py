@@ -115,6 +115,13 @@ def end_survivors(folder: Path) -> None:
                 process.wait(10)
 
 
+def data_damaged(problems: list[str]) -> dict[str, Any]:
+    """The cause, as `diagnose` gives it, where ranks were not started because their data are damaged."""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    message = f"data damaged: {problems[0]}{more}; look with snakemake verify, then prepare the form again"
+    return {"cause": "data damaged", "rank": None, "host": socket.gethostname(), "message": message}
+
+
 def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     """What caused a failure: {cause, rank, host, message}. Rank and host are None if no rank is to blame."""
     ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
