@@ -48,7 +48,7 @@ def read(config: Mapping[str, Any]) -> Settings:
         sources = checked["data"]["sources"]
         images = bill.images(study, machine, sources)
         plan = runs.make_plan(study, machine, checked["account"], images)
-        target.check({job.manifest: sources.get(job.spec.dataset) for job in plan.jobs.values() if job.manifest})
+        target.check({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
     # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
