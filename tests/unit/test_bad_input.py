@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -470,6 +471,90 @@ def test_a_file_that_is_no_mapping(files: Files, kind: str, text: str, says: str
     message = files.complaint()
     assert message.startswith(f"{files.path[kind]}: ")
     assert says in message
+
+
+def bomb() -> str:
+    """Ten levels of ten aliases each: 10^10 values."""
+    levels = ["&a0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"&a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    return "[" + ", ".join(levels) + "]"
+
+
+# Text of a title, then what is said of it: these hung, ended in a traceback, or were taken for something else.
+HARD_TO_READ = [
+    (bomb(), "has more than 100000 values, those of aliases counted at each use"),
+    ("[" * 5000 + "]" * 5000, "is nested too deeply; allowed: 50 levels"),
+    ("[" * 60 + "]" * 60, "is nested too deeply; allowed: 50 levels"),
+    ("&a [*a]", "is not YAML: line 1, column 8: an alias to what it is itself a part of"),
+    ("&a {b: *a}", "is not YAML: line 1, column 8: an alias to what it is itself a part of"),
+    ("!!int x", "is not YAML: line 1, column 8: 'x' is no int"),
+    ("!!timestamp 2024-01-01", "is not YAML: line 1, column 8: !!timestamp is not known here"),
+    ("9" * 400, "is not YAML: line 1, column 8: a number of 400 digits: it must be below 2^63"),
+    ("9" * 5000, "is not YAML: line 1, column 8: a number of 5000 digits: it must be below 2^63"),
+    ("010", "is not YAML: line 1, column 8: 010 is a number to some readers of YAML and another to others"),
+    ("{[a]: b}", "is not YAML: line 1, column 9: a list or a mapping where a key should be"),
+    ("{<<: 1}", "is not YAML: line 1, column 13: << takes a mapping, or a list of mappings"),
+    ("x" * 300_000, "has 300"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), HARD_TO_READ, ids=[text[:20] for text, _ in HARD_TO_READ])
+def test_what_is_hard_to_read_is_refused_at_once(files: Files, text: str, says: str) -> None:
+    study = files.path["study"].read_text(encoding="utf-8")
+    files.path["study"].write_text(study.replace("title: A study", f"title: {text}", 1), encoding="utf-8")
+    began = time.monotonic()
+    assert files.complaint().startswith(f"{files.path['study']}: {says}")
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2024-01-01", "2024-01-01"),
+        ("2024-13-45", "2024-13-45"),
+        ("1:30", "1:30"),
+        ("1_000", "1_000"),
+        ("no", "no"),
+        ("On", "On"),
+        ("'010'", "010"),
+        ("0x10", 16),
+        ("0o10", 8),
+        ("1e-4", 0.0001),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("-7", -7),
+        ("~", None),
+        ("True", True),
+        ("{1: a, no: b, ~: c, 1.50: d}", {"1": "a", "no": "b", "~": "c", "1.50": "d"}),
+    ],
+)
+def test_words_mean_what_they_look_like(tmp_path: Path, text: str, value: object) -> None:
+    """YAML 1.2: dates, times and `no` are text, as all keys are."""
+    (tmp_path / "a.yaml").write_text(f"a: {text}\n", encoding="utf-8")
+    assert read_yaml(tmp_path / "a.yaml") == {"a": value}
+
+
+def test_variables_keep_their_names(files: Files) -> None:
+    files.spoil("machine", "{A: b}", "{NO: 1, A: b, ON: 010x, y: yes}")
+    assert files.machine().environment == (("A", "b"), ("NO", "1"), ("ON", "010x"), ("y", "yes"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong", "says"),
+    [
+        ("study", "recipe: demo", 'recipe: "demo\\n"', 'recipe: "demo\\n" is not allowed'),
+        ("study", "  efficiency:", '  "efficiency\\n":', 'figures: "efficiency\\n" is not allowed'),
+        ("machine", "{A: b}", '{"A\\n": b}', 'environment: "A\\n" is not allowed'),
+        ("config", "study: mine", 'study: "mine\\n"', 'study: "mine\\n" is not allowed'),
+        ("study", "epochs: 2", "epochs: 1:30", 'epochs: "1:30" is not allowed; allowed: a whole number'),
+        ("study", "repeats: 1", "repeats: 100000", "runs.scaling: 200000 is not allowed; allowed: at most 20000 runs"),
+    ],
+)
+def test_a_line_break_or_a_time_is_no_name_and_no_number(
+    files: Files, kind: str, right: str, wrong: str, says: str
+) -> None:
+    files.spoil(kind, right, wrong)
+    assert says in files.complaint()
 
 
 def test_anchors_and_merges_are_not_taken_for_repetitions(files: Files) -> None:

@@ -40,14 +40,15 @@ class _Loader(yaml.SafeLoader):
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError if it is absent, broken, too large, or no mapping."""
     try:
-        if path.is_file() and path.stat().st_size > MOST_BYTES:
-            raise ConfigError(f"{path}: has {path.stat().st_size} bytes; allowed: at most {MOST_BYTES}")
-        text = path.read_text(encoding="utf-8")
+        size = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
     except FileNotFoundError:
         there = names_in(path.parent, ".yaml")
         raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}") from None
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that no file can have
         raise ConfigError(f"{path}: cannot be read: {error}") from None
+    if size > MOST_BYTES:
+        raise ConfigError(f"{path}: has {size} bytes; allowed: at most {MOST_BYTES}")
     try:
         root = yaml.compose(text, _Loader)
     except yaml.MarkedYAMLError as error:
