@@ -174,10 +174,24 @@ def test_killed_while_jobs_run_and_started_again(project: Project, cluster: Clus
     assert project.snakemake() == 0, project.said
     assert "waiting for 2 SLURM jobs that an earlier Snakemake left" in project.said
     assert "an earlier Snakemake was killed here; its lock is removed" in project.said
-    assert "they have ended" in project.said
+    assert "these jobs have ended" in project.said
     assert len(project.runs()) == 2
     assert (project.folder / "results/small/report.html").is_file()
     assert list(submitted(project).values()) == [1, 1]
+
+
+def test_a_cancelled_job_is_reported_and_others_go_on(project: Project, cluster: Cluster):
+    """sacct says `CANCELLED by <uid>`."""
+    project.study("small", {"workers": [1, 2], "global_batch": [512]}, epochs=LONG)
+    process = project.start("--retries", "0")
+    first, _ = running(project, 2)
+    run = first.parent.parent.name
+    jobs = cluster.ask("squeue", "-h", "-o", "%i %k").splitlines()
+    (job,) = [line.split()[0] for line in jobs if line.endswith(run)]
+    cluster.ask("scancel", job)
+    assert process.wait(timeout=300) != 0
+    assert f"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'" in project.said
+    assert len(project.runs()) == 1
 
 
 HOLD = """

@@ -21,6 +21,7 @@ from ddlbench.data import target
 from ddlbench.plan import bill, installed, launch, runs
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
+from ddlbench.run.cancelled import mend_plugin
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
@@ -91,6 +92,8 @@ class Training:
         self.new_preflights = [] if promise.is_current(self.plan) else [self.preflight]
         self._checked = False
         jobs, queue = self.plan.runs, given.machine.partitions
+        if queue:
+            mend_plugin()
         self.input = _signed(lambda wildcards: self._when_ready(jobs[wildcards.run].manifest or []))
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
