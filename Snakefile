@@ -14,7 +14,7 @@
 #       train.smk     train     results/runs/<run id>/{run.mllog,steps.parquet}    shared by all studies
 #       plan.smk      plan      hours, energy, price, disk; what is done, what is stale and why
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
-#                     figure    results/<study>/figures/<figure>.{png,svg,pdf}
+#                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}
 #                     failures  what went wrong, at any time: snakemake --profile profiles/local failures
 #       report.smk    report    results/<study>/report.html
 import json
@@ -59,6 +59,7 @@ localrules:
     plan,
     tables,
     collect,
+    figure_data,
     figure,
     data_table,
     report,

@@ -369,6 +369,27 @@ def test_a_mistake_is_one_line(
     assert hint in message
 
 
+def test_published_numbers_that_no_figure_can_draw(files: Files) -> None:
+    files.spoil("study", "reference: aach2023", "reference: mlperf-rcp-resnet50")
+    message = files.complaint()
+    assert f"{files.path['study']}: figures.efficiency.reference: " in message
+    assert '"mlperf-rcp-resnet50" is not allowed; plot efficiency can draw nothing of it: ' in message
+    assert "it can draw efficiency, the file has base_lr, " in message
+    files.spoil("study", "reference: mlperf-rcp-resnet50", "reference: aach2023")
+    files.spoil("study", "plot: efficiency", "plot: step-times")
+    assert "it draws no published numbers, the file has efficiency, runtime, top1" in files.complaint()
+
+
+def test_a_setting_of_other_figures(files: Files) -> None:
+    files.spoil("study", "    reference: aach2023", "    basis: run")
+    files.load()
+    files.spoil("study", "basis: run", "basis: epochs")
+    assert 'figures.efficiency.basis: "epochs" is not allowed; allowed: run, steps' in files.complaint()
+    files.spoil("study", "basis: epochs", "basis: run")
+    files.spoil("study", "plot: efficiency", "plot: throughput")
+    assert "figures.efficiency.basis: plot throughput has no such setting; leave it out" in files.complaint()
+
+
 def test_all_that_is_allowed_is_listed(files: Files) -> None:
     files.spoil("study", "[native]", "[nativ]")
     allowed = ", ".join(registry.members("loaders"))

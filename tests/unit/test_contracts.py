@@ -22,6 +22,7 @@ CONTRACTS = {
     "forms": "Form",
     "frameworks": "Framework",
     "loaders": "LoaderMember",
+    "figures": "FigureMember",
 }
 MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]
 
@@ -85,6 +86,8 @@ BROKEN = [
     ("frameworks", "deepspeed", "def state_bytes(self)", "def bytes_of_state(self)", "Engine"),
     ("loaders", "native", "LEARNS = True", "", "LEARNS"),
     ("loaders", "synthetic", "FORMS: tuple[str, ...] = ()", "FORMS: list[str] = []", "FORMS"),
+    ("figures", "memory", 'TABLES = ("runs",)', 'TABLES = "runs"', "TABLES"),
+    ("figures", "memory", "def draw(data: pd.DataFrame, ", "def draw(rows: int, data: pd.DataFrame, ", "draw"),
     ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
 ]
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
 from ddlbench import registry
+from ddlbench.figures import FigureMember, Options, Tables, _style, _tables
 from ddlbench.figures import __main__ as command
-from ddlbench.figures import _style
-from ddlbench.figures._tables import Options, Tables, distinguishing, load, references
+from ddlbench.figures._tables import distinguishing, references
 from ddlbench.settings.config import CONFIG
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -35,6 +35,7 @@ def row(rate: float, top1: float = 0.5, **changes: object) -> dict[str, object]:
     """A finished run of 1200 images; its batch grows with its workers if no other is given."""
     spec = replace(SPEC, **{"global_batch": 64 * changes.get("workers", 4)} | changes)
     measures = {"throughput_images_per_s": rate, "epoch_s": 1200 / rate, "final_top1": top1}
+    measures["full_train_s"] = 3 * 1200 / rate + 6  # 2 s each epoch are no training steps
     sizes = {"parameters_bytes": 100 * MIB, "gradients_bytes": 50 * MIB, "optimizer_bytes": 200 * MIB}
     measures |= sizes | {"peak_device_memory_bytes": None, "peak_resident_bytes": 1000 * MIB}
     return spec.columns() | {"status": "success"} | measures
@@ -51,11 +52,18 @@ def tables(*rows: dict[str, object]) -> Tables:
     times = pd.DataFrame([{"run": r["run"]} | {part: (n + 1) / 1e3 for n, part in enumerate(parts)} for r in rows])
     shares = {"communication_percent": 20.0, "input_percent": 10.0, "computation_percent": 65.0, "other_percent": 5.0}
     kernels = runs[["run", "model", "framework", "loader", "workers"]].assign(**shares)
-    return Tables(runs, table, table[["run", "lr"]].assign(epoch=table["epoch"] - 1.0), times, kernels)
+    rates = table[["run", "lr"]].assign(epoch=table["epoch"] - 1.0)
+    return {"runs": runs, "epochs": table, "learning_rates": rates, "step_times": times, "kernels": kernels}
 
 
 def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:
-    figure = registry.member("figures", plot).draw(shown, options)
+    """As the workflow does: the data into a file, the picture from the file."""
+    member: FigureMember = registry.member("figures", plot)
+    options = replace(options, frameworks=tuple(sorted(set(shown["runs"]["framework"]))))
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "figure.csv")
+        _tables.write(member.data({name: shown[name] for name in member.TABLES}, options), path)
+        figure = member.draw(_tables.read(path), options)
     figure.draw_without_rendering()
     return figure
 
@@ -96,7 +104,7 @@ def test_workers_are_gpus_where_devices_are() -> None:
     figure = draw("speed-up", SCALING, replace(OPTIONS, device="cuda"))
     (axes,) = figure.axes
     assert axes.get_xlabel() == "GPUs"
-    assert axes.get_ylabel() == "speed-up over 4 GPUs"
+    assert axes.get_ylabel() == "speed-up of training steps over 4 GPUs"
 
 
 def test_speed_up() -> None:
@@ -179,7 +187,7 @@ def bars(axes: Axes) -> dict[str, list[float]]:
 
 def test_step_times() -> None:
     shown = tables(*(row(9.0, workers=w, framework=f) for w in (4, 8) for f in ("ddp", "horovod")))
-    shown.step_times.loc[shown.runs["framework"] == "horovod", "communication_s"] = None
+    shown["step_times"].loc[shown["runs"]["framework"] == "horovod", "communication_s"] = None
     figure = draw("step-times", shown)
     (axes,) = figure.axes
     assert bars(axes) == {
@@ -196,7 +204,7 @@ def test_step_times() -> None:
 
 def test_step_times_average_repeats_and_have_a_panel_a_loader() -> None:
     shown = tables(*(row(9.0, loader=x, repeat=r) for x in ("native", "dali-cpu") for r in (1, 2)))
-    shown.step_times.loc[shown.runs["repeat"] == 2, "data_wait_s"] = 0.003
+    shown["step_times"].loc[shown["runs"]["repeat"] == 2, "data_wait_s"] = 0.003
     figure = draw("step-times", shown)
     assert [axes.get_title() for axes in figure.axes] == ["dali-cpu", "native"]
     assert [bars(axes) for axes in figure.axes] == [{"ddp, 4": [2, 4, 7, 11, 16]}] * 2
@@ -205,8 +213,8 @@ def test_step_times_average_repeats_and_have_a_panel_a_loader() -> None:
 @pytest.mark.parametrize(("plot", "longest"), [("step-times", 1014.0), ("memory", 5000.0)])
 def test_no_bar_is_cut_off_in_any_panel(plot: str, longest: float) -> None:
     shown = tables(*(row(9.0, loader=x) for x in ("dali-cpu", "native", "synthetic")))
-    shown.step_times.loc[1, "data_wait_s"] = 1.0
-    shown.runs["peak_device_memory_bytes"] = [1.0, 5000 * MIB, 2.0]
+    shown["step_times"].loc[1, "data_wait_s"] = 1.0
+    shown["runs"]["peak_device_memory_bytes"] = [1.0, 5000 * MIB, 2.0]
     for axes in draw(plot, shown, replace(OPTIONS, device="cuda")).axes:
         assert axes.get_xlim()[0] == 0
         assert axes.get_xlim()[1] > longest
@@ -217,7 +225,7 @@ def test_memory_is_of_the_device_where_there_is_one() -> None:
     (axes,) = draw("memory", shown).axes
     assert bars(axes) == {"ddp, 4": [100, 150, 350], "zero3, 4": [100, 150, 350]}  # MiB
     assert [text.get_text() for text in axes.texts] == ["process 1,000"] * 2
-    shown.runs["peak_device_memory_bytes"] = [500 * MIB, 400 * MIB]
+    shown["runs"]["peak_device_memory_bytes"] = [500 * MIB, 400 * MIB]
     (axes,) = draw("memory", shown, replace(OPTIONS, device="cuda")).axes
     assert [x for x, _ in lines(axes)["most on the GPU"]] == [500, 400]
 
@@ -303,11 +311,10 @@ def test_learning_rate() -> None:
 def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
     failed = row(float("nan"), float("nan")) | {"status": "failed"}
     shown = tables(failed)
+    nothing = {name: table[:0] for name, table in shown.items()}
     for table in (
-        Tables(
-            shown.runs.assign(peak_resident_bytes=None, **NOTHING), *(t[:0] for t in list(vars(shown).values())[1:])
-        ),
-        Tables(*(t[:0] for t in vars(shown).values())),
+        nothing | {"runs": shown["runs"].assign(peak_resident_bytes=None, **NOTHING)},
+        nothing,
     ):
         (axes,) = draw(plot, table, replace(OPTIONS, reference=REFERENCE)).axes
         assert [text.get_text() for text in axes.texts] == ["no finished runs"]
@@ -320,30 +327,84 @@ def test_panels_are_told_apart_by_as_few_columns_as_needed() -> None:
     assert distinguishing(rows, ["line"], ["a", "b", "c", "d"]) == ["a", "d"]
 
 
-def test_command_writes_the_same_bytes_in_three_formats(tmp_path: Path) -> None:
-    for name, table in vars(SCALING).items():
-        table.to_parquet(tmp_path / f"{name}.parquet")
-    runs = list(SCALING.runs["run"])
-    options = {"title": "T", "device": "cpu", "device_name": "core", "reference": None}
-    options |= {"plot": "throughput", "runs": runs, "select": {"framework": ["ddp"]}}
+@pytest.mark.parametrize("plot", FIGURES)
+def test_a_figures_file_holds_its_data_to_the_last_digit(plot: str, tmp_path: Path) -> None:
+    third = row(100 / 3, 1 / 3, workers=4, framework="1e5", loader="synthetic", form=None)
+    shown = tables(row(0.1 + 0.2, 2 / 3, workers=8, global_batch=512), third, row(7.0, workers=4))
+    member: FigureMember = registry.member("figures", plot)
+    made = member.data(shown, OPTIONS)
+    assert len(made) >= 3
+    _tables.write(made, tmp_path / "a.csv")
+    back = _tables.read(tmp_path / "a.csv")
+    assert list(back) == list(made)
+    for name in made:
+        ours, theirs = made[name].astype(object), back[name].astype(object)
+        assert ours.where(ours.notna(), None).tolist() == theirs.where(theirs.notna(), None).tolist(), name
+    _tables.write(back, tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+def test_speed_up_and_efficiency_of_the_whole_training() -> None:
+    run = replace(OPTIONS, basis="run")
+    (axes,) = draw("speed-up", SCALING, run).axes
+    speed_up = (3 * 12 + 6) / (3 * 8 + 6)
+    assert lines(axes)["ddp, dali-cpu"] == [(4, 1), (8, pytest.approx(speed_up))]
+    assert axes.get_ylabel() == "speed-up of the whole training over 4 workers"
+    (axes,) = draw("efficiency", SCALING, run).axes
+    assert lines(axes)["ddp, dali-cpu"] == [(4, 1), (8, pytest.approx(speed_up / 2))]
+    assert axes.get_ylabel() == "efficiency of the whole training"
+    (axes,) = draw("efficiency", SCALING).axes
+    assert axes.get_ylabel() == "efficiency of training steps"
+
+
+@pytest.mark.parametrize(("plot", "value"), [("throughput", 700.0), ("speed-up", 9.0), ("efficiency", 0.7)])
+def test_published_numbers_of_scaling_are_drawn(plot: str, value: float) -> None:
+    number = {"model": "resnet50", "framework": "any", "loader": "dali", "workers": 64, "global_batch": 4096}
+    number |= {
+        "schedule": "",
+        "quantity": plot,
+        "relation": "approx",
+        "value": value,
+        "source": "Somebody 2020, p. 1",
+    }
+    figure = draw(plot, SCALING, replace(OPTIONS, reference=pd.DataFrame([number])))
+    assert lines(figure.axes[0])["Somebody 2020: about"] == [(64, value)]
+    assert list(figure.axes[0].get_xticks()) == [4, 8, 64]
+    assert "Somebody 2020: about" in legend(figure)
+
+
+def write_tables(folder: Path) -> None:
+    for name, table in SCALING.items():
+        table.to_parquet(folder / f"{name}.parquet")
+
+
+def test_command_makes_data_and_the_same_bytes_in_three_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tables(tmp_path)
+    runs = SCALING["runs"]
+    ours = list(runs.loc[runs["framework"] == "ddp", "run"])
     written = []
     for _ in range(2):
-        command.write(tmp_path, tmp_path / "out.x", options)
-        written.append({p.suffix: p.read_bytes() for p in tmp_path.glob("out.x.*")})
-    assert written[0].keys() == {".png", ".svg", ".pdf"}
+        data = ["data", "throughput", "--tables", str(tmp_path), "--out", str(tmp_path / "out.csv"), "--runs", *ours]
+        monkeypatch.setattr(sys, "argv", ["x", *data])
+        command.main()
+        drawn = ["draw", "throughput", "--data", str(tmp_path / "out.csv"), "--out", str(tmp_path / "out"), "--title=T"]
+        monkeypatch.setattr(sys, "argv", ["x", *drawn])
+        command.main()
+        written.append({p.suffix: p.read_bytes() for p in tmp_path.glob("out.*")})
+    assert written[0].keys() == {".csv", ".png", ".svg", ".pdf"}
     assert written[0] == written[1]
-    shown = load(tmp_path, runs[:3], {"workers": [4]})
-    assert list(shown.runs["framework"]) == ["ddp", "horovod"]
-    assert set(shown.epochs["run"]) == set(shown.learning_rates["run"]) == set(shown.runs["run"])
+    assert _tables.read(tmp_path / "out.csv")["throughput_images_per_s"].tolist() == [100, 150]
     assert not list(tmp_path.glob(".*"))
 
 
-def test_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = []
-    monkeypatch.setattr(command, "write", lambda *arguments: given.append(arguments))
-    monkeypatch.setattr(sys, "argv", ["x", "--tables", "t", "--out", "o", "--options", json.dumps({"plot": "p"})])
-    command.main()
-    assert given == [(Path("t"), Path("o"), {"plot": "p"})]
+def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    runs = list(SCALING["runs"]["run"])
+    shown = _tables.load(tmp_path, ("runs", "epochs"), runs[:3])
+    assert set(shown) == {"runs", "epochs"}
+    assert set(shown["runs"]["run"]) == set(shown["epochs"]["run"]) == set(runs[:3])
 
 
 def test_naming_figures_does_not_import_matplotlib() -> None:

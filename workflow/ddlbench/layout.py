@@ -6,7 +6,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
     results/
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
         <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
-        <study>/figures/        <figure>.png, .svg, .pdf
+        <study>/figures/        <figure>.csv (what it is drawn from), .png, .svg, .pdf
         <study>/report.html
         <study>/logs/
         machines/<machine>/     preflight-<study>.json, kept/<sha256>.json

@@ -1,6 +1,7 @@
 # Records to tables, tables to figures. A figure is one job, and its own code is an input: change one, and only that
 # one is drawn again.
 PLOTS = {figure.name: figure for figure in STUDY.figures}
+FIGURES_SHARE = [registry.source("figures", path.stem) for path in sorted(registry.PACKAGE.glob("figures/_*.py"))]
 
 
 rule collect:
@@ -60,17 +61,39 @@ onerror:
         print(f"{len(failed)} failed runs; all of them: snakemake failures, with the same options", file=sys.stderr)
 
 
+# What a figure is drawn from, in a file of its own that people can take and plot themselves. A checkpoint: only when it
+# is made does Snakemake look whether it has changed. A new run changes all tables, and the data of the figures that
+# show it; the others are not drawn again.
+checkpoint figure_data:
+    input:
+        tables=lambda wildcards: [
+            layout.table(wildcards.study, table) + ".parquet"
+            for table in registry.member("figures", PLOTS[wildcards.figure].plot).TABLES
+        ],
+        code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
+        shared=FIGURES_SHARE,
+        formulas=registry.source("analysis", "scaling"),
+    output:
+        layout.figure("{study}", "{figure}") + ".csv",
+    log:
+        layout.study_log("{study}", "figure-data-{figure}"),
+    params:
+        plot=lambda wildcards: PLOTS[wildcards.figure].plot,
+        runs=lambda wildcards: runs.figure_runs(PLAN, wildcards.figure),
+        device=MACHINE.device,
+        basis=lambda wildcards: PLOTS[wildcards.figure].basis,
+    message:
+        "data of figure {wildcards.figure}"
+    script:
+        "../scripts/figure_data.py"
+
+
 rule figure:
     input:
-        tables=expand(
-            "{tables}/{table}.parquet",
-            tables=TABLES,
-            table=("runs", "epochs", "learning_rates", "step_times", "kernels"),
-        ),
+        data=lambda wildcards: checkpoints.figure_data.get(**wildcards).output[0],
         reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
-        shared=[registry.source("figures", name) for name in ("_style", "_tables", "_scaling", "_bars")],
-        formulas=registry.source("analysis", "scaling"),
+        shared=FIGURES_SHARE,
     output:
         report(
             layout.figure("{study}", "{figure}") + ".png",
@@ -83,6 +106,7 @@ rule figure:
     log:
         layout.study_log("{study}", "figure-{figure}"),
     params:
+        plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         options=lambda wildcards: runs.figure_options(PLAN, wildcards.figure),
         caption=lambda wildcards: registry.docstring("figures", PLOTS[wildcards.figure].plot),
     message:

@@ -1,11 +1,17 @@
-"""Rule figure: one picture from a study's tables, by the member of `ddlbench/figures` that the study names."""
+"""Rule figure: one picture from its data, by the member of `ddlbench/figures` that the study names."""
 
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from ddlbench.figures.__main__ import write
+import pandas as pd
+from ddlbench.figures import Options
+from ddlbench.figures.__main__ import draw
 
 with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
-    options = snakemake.params.options | {"reference": snakemake.input.get("reference") or None}
-    write(Path(snakemake.input.tables[0]).parent, Path(snakemake.output[0]).with_suffix(""), options)
+    options = Options(**json.loads(snakemake.params.options))
+    if snakemake.input.get("reference"):
+        options = replace(options, reference=pd.read_csv(snakemake.input.reference))
+    draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options)

@@ -39,18 +39,24 @@ def efficiency(s_g: Number, ref: Number, g: Number) -> Number:
     return s_g * ref / g
 
 
-def scaling(runs: pd.DataFrame) -> pd.DataFrame:
-    """Series of runs over worker counts, a row a series and worker count; `runs` is the table of `collect`.
+# The column with the time that speed-up and efficiency compare [s], by the basis that a study names.
+TIMES = {"steps": "epoch_s", "run": "full_train_s"}
 
-    Only successful timed runs count. Runs of one series are alike in all but workers, repeat and batch: they
-    have the same batch a worker (weak scaling, `global_batch` is null), or the same global batch (strong
-    scaling, `batch_per_worker` is null) where this gives fewer series. A series' base is its smallest worker
-    count.
 
-    Measures are means over `repeats` runs; `_min` and `_max` are the lowest and the highest repeat, compared
-    with the base's mean. Throughput in images/s; speed-up compares mean times of an epoch.
+def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
+    """Series of runs over worker counts, one row per series and worker count; `runs` is the table of `collect`.
+
+    Only successful timed runs count. Runs of one series are alike in all but workers, repeat and batch: they have the
+    same batch per worker (weak scaling, `global_batch` is null), or the same global batch (strong scaling,
+    `batch_per_worker` is null) where this gives fewer series. A series' base is its smallest worker count.
+
+    Measures are means over `repeats` runs; `_min` and `_max` are the lowest and the highest repeat, compared with the
+    base's mean. Throughput is in images/s. Speed-up compares mean times: of the training steps of an epoch (`basis`
+    steps), or of the whole training with everything in it (`basis` run, as in the paper).
     """
+    time = TIMES[basis]
     usable = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]  # null: not timed
+    usable = usable[usable[time].notna()]
     batch = pd.DataFrame(
         {
             "batch_per_worker": (usable["global_batch"] // usable["workers"]).astype("Int64"),
@@ -69,16 +75,16 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
             throughput_images_per_s=("throughput_images_per_s", "mean"),
             throughput_min=("throughput_images_per_s", "min"),
             throughput_max=("throughput_images_per_s", "max"),
-            t_mean=("epoch_s", "mean"),
-            t_min=("epoch_s", "min"),
-            t_max=("epoch_s", "max"),
+            t_mean=(time, "mean"),
+            t_min=(time, "min"),
+            t_max=(time, "max"),
         )
         .reset_index()
     )
     # groupby sorts by workers within a series, so a series' first row is its base.
     base = table.groupby(list(SERIES), dropna=False)[["workers", "t_mean"]].transform("first")
-    for name, time in (("", "t_mean"), ("_min", "t_max"), ("_max", "t_min")):
-        table[f"speed_up{name}"] = speed_up(base["t_mean"], table[time])
+    for name, compared in (("", "t_mean"), ("_min", "t_max"), ("_max", "t_min")):
+        table[f"speed_up{name}"] = speed_up(base["t_mean"], table[compared])
     for name in ("", "_min", "_max"):
         table[f"efficiency{name}"] = efficiency(table[f"speed_up{name}"], base["workers"], table["workers"])
     table["ref_workers"] = base["workers"]

@@ -1,42 +1,63 @@
-"""Draw one figure: `python -m ddlbench.figures --tables DIR --out PREFIX --options JSON`."""
+"""Make a figure by hand: its data from a study's tables, or its picture from its data.
+
+python -m ddlbench.figures data PLOT --tables results/STUDY/tables --out FIGURE.csv [--runs ID ...]
+python -m ddlbench.figures draw PLOT --data FIGURE.csv --out FIGURE [--title TEXT ...]
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from ddlbench import registry
-from ddlbench.figures import _style, _tables
+from ddlbench.analysis.scaling import TIMES
+from ddlbench.figures import FigureMember, Options, _style, _tables
 
 
-def write(tables: Path, prefix: Path, options: Mapping[str, Any]) -> None:
-    """Draw from the tables in a folder and write `<prefix>.png`, `.svg` and `.pdf`.
+def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options: Options) -> None:
+    """Make the data of a figure of these runs (ids) from the tables in a folder, and write it to the csv file `out`."""
+    member: FigureMember = registry.member("figures", plot)
+    _tables.write(member.data(_tables.load(tables, member.TABLES, runs), options), out)
 
-    `options` is what `plan.figure_options` gives, and `reference`, the path of a CSV file or None.
-    """
-    shown = _tables.load(tables, options["runs"], options["select"])
-    reference = pd.read_csv(options["reference"]) if options.get("reference") else None
-    given = _tables.Options(options["title"], options["device"], options["device_name"], reference)
-    _style.save(registry.member("figures", options["plot"]).draw(shown, given), prefix)
+
+def draw(plot: str, data: Path, out: Path, options: Options) -> None:
+    """Draw a figure from its csv file: `<out>.png`, `.svg` and `.pdf`."""
+    member: FigureMember = registry.member("figures", plot)
+    _style.save(member.draw(_tables.read(data), options), out)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=Path, required=True, help="folder of runs.parquet, epochs.parquet, ...")
-    parser.add_argument("--out", type=Path, required=True, help="the files' path without suffix")
-    parser.add_argument(
-        "--options",
-        type=json.loads,
-        required=True,
-        help="JSON: plot, title, runs (ids), select, reference, device, device_name",
-    )
-    arguments = parser.parse_args()
-    write(arguments.tables, arguments.out, arguments.options)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in ("data", "draw"):
+        one = commands.add_parser(command)
+        one.add_argument("plot", choices=registry.members("figures"))
+        one.add_argument("--out", type=Path, required=True, help="the csv file; of `draw`, the path without suffix")
+        one.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="what a worker's device is")
+        one.add_argument("--basis", default="steps", choices=tuple(TIMES), help="of speed-up and efficiency")
+        if command == "data":
+            one.add_argument("--tables", type=Path, required=True, help="folder of runs.parquet, epochs.parquet, ...")
+            one.add_argument("--runs", nargs="*", help="run ids; left out, all")
+        else:
+            one.add_argument("--data", type=Path, required=True, help="the figure's csv file")
+            one.add_argument("--title", default="")
+            one.add_argument("--device-name", default="CPU core")
+            one.add_argument("--reference", type=Path, help="csv file of published numbers")
+    given = parser.parse_args()
+    if given.command == "data":
+        runs = given.runs
+        if runs is None:
+            runs = pd.read_parquet(given.tables / "runs.parquet")["run"].tolist()
+        write_data(given.plot, given.tables, runs, given.out, Options("", given.device, "", basis=given.basis))
+        return
+    reference = pd.read_csv(given.reference) if given.reference else None
+    data = _tables.read(given.data)
+    frameworks = tuple(data["framework"].unique()) if "framework" in data else ()
+    options = Options(given.title, given.device, given.device_name, frameworks, reference, given.basis)
+    draw(given.plot, given.data, given.out, options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What figures of stacked bars share: a bar a framework and worker count, lying, so that long names can be read."""
+"""What figures of stacked bars share: one lying bar per framework and worker count, so that long names can be read."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddlbench.figures import _style
-from ddlbench.figures._tables import Options, distinguishing
+from ddlbench.figures import Options, _style
+from ddlbench.figures._tables import distinguishing
 
 # Colour and hatch of a part by its place; neighbours differ in grey print too.
 FILLS = (("#ddaa33", ""), ("#004488", ""), ("#88ccee", "////"), ("#bb5566", ""), ("white", "....."), ("0.75", ""))
@@ -22,11 +22,11 @@ OTHERS = ("model", "loader", "global_batch", "dataset", "recipe", "schedule", "e
 def stacks(
     table: pd.DataFrame, parts: Mapping[str, str], options: Options, others: Sequence[str] = OTHERS
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """A figure and its panels with their rows, one a bar, which also have `bar`, its place on the y axis.
+    """A figure and its panels with their rows, one per bar; `bar` is the bar's place on the y axis.
 
-    `table` has a row a run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are
-    stacked, null ones left out; of `others`, what tells bars apart makes panels. Repeats are averaged. Rows with a
-    true `published` are drawn paler.
+    `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are
+    stacked, null ones left out. The columns of `others` that tell bars apart make panels. Repeats are averaged. Rows
+    with a true `published` are drawn paler.
     """
     table = table.assign(published=table.get("published", False))
     if "global_batch" in table:
@@ -54,9 +54,9 @@ def stacks(
             axes.set_ylim(deepest + 0.7, -0.7)
         # Panels share the x axis: one limit, once all bars are known.
         panels[0][0].set_xlim(0, 1.08 * max(ends) or 1)
-        grid = panels[0][0].get_gridspec()
-        height = 1.5 + grid.nrows * (0.5 + BAR * (deepest + 1.4))
-        figure.set_size_inches(1.8 + 2.9 * grid.ncols, max(3.4, height))
+        down, across = _style.grid(len(panels))
+        height = 1.5 + down * (0.5 + BAR * (deepest + 1.4))
+        figure.set_size_inches(1.8 + 2.9 * across, max(3.4, height))
     return figure, panels
 
 

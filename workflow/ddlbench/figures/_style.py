@@ -20,7 +20,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ddlbench import registry
-from ddlbench.figures._tables import Options
+from ddlbench.figures import Options
 from ddlbench.settings.study import SCHEDULES
 
 matplotlib.rcParams.update(
@@ -34,7 +34,7 @@ OTHER_COLOURS = ("#332288", "#aa4499", "#66bbaa", "#882255", "#88ccee", "#999933
 FILLS = ("full", "none", "right", "top", "left", "bottom")
 MARKERS = ("o", "s", "D", "^", "v", "P")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", ":", (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
-IDEAL = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
+IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
 RELATIONS = {"approx": ("o", "about"), "above": ("^", "more than"), "below": ("v", "less than")}
 # Values that do not speak for themselves.
 TITLES = {
@@ -95,36 +95,44 @@ def title(column: str, value: Any) -> str:
     return TITLES.get(column, "{}").format(value)
 
 
-def panels(rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True) -> tuple[Figure, list]:
-    """A figure with a panel for each combination of the columns `by` in `rows`: (figure, [(axes, its rows)]).
+def grid(panels: int) -> tuple[int, int]:
+    """(rows, columns) of so many panels."""
+    across = min(panels, 3)
+    return math.ceil(panels / across), across
+
+
+def panels(
+    rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A figure with one panel for each combination of the columns `by` in `rows`: (figure, [(axes, its rows)]).
 
     No rows give an empty panel that says so, and an empty list.
     """
-    groups = list(rows.groupby(list(by), dropna=False)) if by else [((), rows)]
+    groups: list[tuple[Any, pd.DataFrame]] = list(rows.groupby(list(by), dropna=False)) if by else []
     groups = groups or [((), rows)]
-    across = min(len(groups), 3)
-    down = math.ceil(len(groups) / across)
+    down, across = grid(len(groups))
     size = (6.0, 4.4) if len(groups) == 1 else (1.0 + 2.7 * across, 1.3 + 2.3 * down)
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(options.title, wrap=True)
-    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=share_y).ravel()
-    for empty in grid[len(groups) :]:
+    places = figure.subplots(down, across, squeeze=False, sharex=True, sharey=share_y).ravel()
+    for empty in places[len(groups) :]:
         empty.remove()
-    for place, (axes, (values, _)) in enumerate(zip(grid, groups, strict=False)):
+    for place, (axes, (values, _)) in enumerate(zip(places, groups, strict=False)):
         said = [title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
         axes.set_title(", ".join(said))
         axes.tick_params(labelbottom=place + across >= len(groups))
     if rows.empty:
-        grid[0].text(0.5, 0.5, "no finished runs", transform=grid[0].transAxes, ha="center", va="center")
-        grid[0].set(xticks=[], yticks=[])
+        places[0].text(0.5, 0.5, "no finished runs", transform=places[0].transAxes, ha="center", va="center")
+        places[0].set(xticks=[], yticks=[])
         return figure, []
-    return figure, [(axes, group) for axes, (_, group) in zip(grid, groups, strict=False)]
+    return figure, [(axes, group) for axes, (_, group) in zip(places, groups, strict=False)]
 
 
 def labels(figure: Figure, x: str, y: str) -> None:
     """Name the axes at the figure's left and lower edge."""
     for axes in figure.axes:
-        if axes.get_subplotspec().is_first_col():
+        place = axes.get_subplotspec()
+        if place is not None and place.is_first_col():
             axes.set_ylabel(y)
         if axes.xaxis.get_tick_params()["labelbottom"]:
             axes.set_xlabel(x)
@@ -166,7 +174,14 @@ def whole_numbers(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def bars(axes: Axes, x: pd.Series, mean: pd.Series, low: pd.Series, high: pd.Series, style: dict) -> None:
+def bars(
+    axes: Axes,
+    x: pd.Series[Any] | pd.Index[Any],
+    mean: pd.Series[Any],
+    low: pd.Series[Any],
+    high: pd.Series[Any],
+    style: dict[str, Any],
+) -> None:
     """A bar from the lowest to the highest repeat at each point, unless all are points of one run."""
     if (high > low).any():
         axes.errorbar(x, mean, (mean - low, high - mean), fmt="none", ecolor=style["color"], capsize=3)
@@ -175,7 +190,7 @@ def bars(axes: Axes, x: pd.Series, mean: pd.Series, low: pd.Series, high: pd.Ser
 def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
     """Published numbers as hollow black markers, their notes beside them; of a limit, a triangle to its open side."""
     for (name, relation), group in points.groupby(["name", "relation"]):
-        marker, says = RELATIONS[relation]
+        marker, says = RELATIONS[str(relation)]
         axes.plot(
             group[x],
             group["value"],

@@ -1,53 +1,54 @@
-"""What figures are drawn from and with: tables of the runs they show, options, published numbers beside them."""
+"""What figures are drawn from: the rows of their runs, in a file of their own, and published numbers beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from ddlbench import registry
+from ddlbench.analysis.tables import TABLES
+from ddlbench.figures import Options, Tables
+from ddlbench.files import aside
+from ddlbench.spec import Recipe, RunSpec
+
+# Columns by the type that they have in a figure's file, where every value is text.
+_SETTINGS = [*fields(RunSpec), *fields(Recipe)]
+_COLUMNS = [column for table in TABLES.values() for column in table.columns]
+WORDS = {"run", "options", "recipe", "step_epochs"}
+WORDS |= {field.name for field in _SETTINGS if str(field.type).startswith("str")}
+WORDS |= {column.name for column in _COLUMNS if column.type == "str"}
+COUNTS = {"nodes", "batch_per_worker"} | {field.name for field in _SETTINGS if str(field.type).startswith("int")}
 
 
-@dataclass(frozen=True)
-class Tables:
-    """The tables that `analysis.collect` writes, only the rows of the runs to show."""
-
-    runs: pd.DataFrame
-    epochs: pd.DataFrame
-    learning_rates: pd.DataFrame
-    step_times: pd.DataFrame
-    kernels: pd.DataFrame
+def load(folder: Path, names: Iterable[str], runs: Sequence[str]) -> Tables:
+    """Tables in a folder by name, only the rows of these runs (ids)."""
+    tables = ((name, pd.read_parquet(folder / f"{name}.parquet")) for name in names)
+    return {name: table[table["run"].isin(runs)] for name, table in tables}
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a figure is given besides: `reference` has the columns of a file in `config/references`."""
-
-    title: str
-    device: str
-    device_name: str
-    reference: pd.DataFrame | None = None
+def write(data: pd.DataFrame, path: Path) -> None:
+    """A figure's data as csv: the same bytes for the same data. Null is an empty field."""
+    with aside(path) as hidden:
+        data.to_csv(hidden, index=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
 
 
-def load(folder: Path, runs: Sequence[str], select: Mapping[str, Sequence[Any]]) -> Tables:
-    """The tables in a folder, of those runs (ids) whose columns have one of the selected values."""
-    table = pd.read_parquet(folder / "runs.parquet")
-    table = table[table["run"].isin(runs)]
-    for column, values in select.items():
-        table = table[table[column].isin(values)]
-    names = [field.name for field in fields(Tables) if field.name != "runs"]
-    parts = (pd.read_parquet(folder / f"{name}.parquet") for name in names)
-    return Tables(table, *(part[part["run"].isin(table["run"])] for part in parts))
+def read(path: Path) -> pd.DataFrame:
+    """What `write` wrote, value for value. Whole numbers with nulls among them are `Int64`."""
+    names = pd.read_csv(path, nrows=0).columns
+    words = {name: "str" for name in names if name in WORDS}
+    data = pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
+    partial = [name for name in names if name in COUNTS and data[name].dtype == "float64"]
+    return data.astype(dict.fromkeys(partial, "Int64"))
 
 
 def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:
     """Rows of a table by its name, successful runs only, with these columns of `runs` beside them."""
-    runs = tables.runs[tables.runs["status"] == "success"]
-    return getattr(tables, name).merge(runs[["run", *columns]], on="run")
+    runs = tables["runs"]
+    return tables[name].merge(runs.loc[runs["status"] == "success", ["run", *columns]], on="run")
 
 
 def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequence[str]) -> list[str]:

@@ -8,25 +8,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-    from ddlbench.figures._tables import Options, Tables
+    from ddlbench.figures import Options, Tables
+
+TABLES = ("runs",)
+PUBLISHED = ("top1",)
+SETTINGS: tuple[str, ...] = ()
+
+WITHIN = ("model", "dataset", "recipe", "epochs", "framework", "loader", "workers")
 
 
-def draw(tables: Tables, options: Options) -> Figure:
-    """A panel for each model, framework, ... if there are several."""
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per run; `top1_percent` is its accuracy [%]."""
+    runs = tables["runs"]
+    runs = runs[(runs["status"] == "success") & runs["final_top1"].notna()]
+    runs = runs.assign(top1_percent=100 * runs["final_top1"])
+    return runs[["run", "schedule", "global_batch", *WITHIN, "top1_percent"]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel for each model, framework, ... if there are several."""
     from ddlbench.figures import _style
     from ddlbench.figures._tables import distinguishing, references
 
-    runs = tables.runs[(tables.runs["status"] == "success") & tables.runs["final_top1"].notna()]
-    runs = runs.assign(top1_percent=100 * runs["final_top1"])
-    others = ("model", "dataset", "recipe", "epochs", "framework", "loader", "workers")
-    figure, panels = _style.panels(runs, distinguishing(runs, ["schedule", "global_batch"], others), options)
-    sizes = set(runs["global_batch"])
+    figure, panels = _style.panels(data, distinguishing(data, ["schedule", "global_batch"], WITHIN), options)
+    sizes = set(data["global_batch"])
     for axes, rows in panels:
         for schedule, line in rows.groupby("schedule"):
             points = line.groupby("global_batch")["top1_percent"].agg(["mean", "min", "max"])
-            style = _style.schedule_style(schedule)
+            style = _style.schedule_style(str(schedule))
             axes.plot(points.index, points["mean"], label=schedule, **style)
             _style.bars(axes, points.index, points["mean"], points["min"], points["max"], style)
         published = references(options, "top1", rows[["model", "schedule"]])

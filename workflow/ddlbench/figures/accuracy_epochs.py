@@ -7,30 +7,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-    from ddlbench.figures._tables import Options, Tables
+    from ddlbench.figures import Options, Tables
+
+TABLES = ("runs", "epochs")
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
+
+MEMBERS = ["framework", "loader"]
+OTHERS = ["global_batch", "model", "dataset", "recipe", "epochs", "workers"]
 
 
-def draw(tables: Tables, options: Options) -> Figure:
-    """A panel for each global batch size, and whatever else tells runs apart."""
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per run and epoch; `top1` is a fraction."""
+    from ddlbench.figures._tables import finished
+
+    table = finished(tables, "epochs", ["schedule", *MEMBERS, *OTHERS]).dropna(subset="top1")
+    return table[["run", "schedule", *MEMBERS, *OTHERS, "epoch", "top1"]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel for each global batch size, and whatever else tells runs apart."""
     from ddlbench.figures import _style
-    from ddlbench.figures._tables import distinguishing, finished
+    from ddlbench.figures._tables import distinguishing
 
-    others = ["global_batch", "model", "dataset", "recipe", "epochs", "workers"]
-    members = ["framework", "loader"]
-    table = finished(tables, "epochs", ["schedule", *members, *others]).dropna(subset="top1")
-    line = ["schedule"] if table["schedule"].nunique() > 1 else members
-    by = distinguishing(table, line, others + [column for column in members if column not in line])
-    shown = tables.runs["framework"].unique()
-    figure, panels = _style.panels(table, by, options)
+    line = ["schedule"] if data["schedule"].nunique() > 1 else MEMBERS
+    by = distinguishing(data, line, OTHERS + [column for column in MEMBERS if column not in line])
+    figure, panels = _style.panels(data, by, options)
     for axes, rows in panels:
         for values, points in rows.groupby(line):
-            by_schedule = line == ["schedule"]
-            style = _style.schedule_style(*values) if by_schedule else _style.member_style(*values, shown)
+            names = [str(value) for value in values]
+            if line == ["schedule"]:
+                style = _style.schedule_style(names[0])
+            else:
+                style = _style.member_style(names[0], names[1], options.frameworks)
             top1 = 100 * points.groupby("epoch")["top1"].agg(["mean", "min", "max"])
             every = max(1, len(top1) // 10)
-            axes.plot(top1.index, top1["mean"], label=", ".join(values), markevery=every, **style)
+            axes.plot(top1.index, top1["mean"], label=", ".join(names), markevery=every, **style)
             if points["run"].nunique() > 1:
                 axes.fill_between(top1.index, top1["min"], top1["max"], color=style["color"], alpha=0.2, linewidth=0)
         _style.whole_numbers(axes.xaxis)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from ddlbench.figures._tables import Options, Tables
+    from ddlbench.figures import Options, Tables
 
 PARTS = {
     "communication_percent": "communication",
@@ -22,20 +22,28 @@ PARTS = {
     "computation_percent": "computation",
     "other_percent": "other",
 }
-PUBLISHED = {
+OURS = {
     "allreduce_percent": "communication_percent",
     "io_percent": "input_percent",
     "cudnn_percent": "computation_percent",
-}
+}  # by what a reference calls them
+TABLES = ("kernels",)
+PUBLISHED = tuple(OURS)
+SETTINGS: tuple[str, ...] = ()
 
 
-def draw(tables: Tables, options: Options) -> Figure:
-    """A panel a model and loader; a bar a framework and worker count."""
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per profiled run: its shares [%]."""
+    return tables["kernels"][["run", "model", "loader", "framework", "workers", *PARTS]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per model and loader; one bar per framework and worker count."""
     import pandas as pd
 
     from ddlbench.figures import _bars, _style
 
-    table = tables.kernels[["model", "loader", "framework", "workers", *PARTS]].assign(published=False)
+    table = data.drop(columns="run").assign(published=False)
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
     figure, panels = _bars.stacks(table, PARTS, options, ("model", "loader"))
     for axes, _ in panels:
@@ -50,10 +58,10 @@ def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFra
 
     A family there (`dali`) is put beside each of its loaders. The framework's name is the source: authors and year.
     """
-    if reference is None or not set(PUBLISHED) <= set(reference):
+    if reference is None or not set(OURS) <= set(reference):
         return shown[:0]
     pairs = shown[["model", "loader"]].drop_duplicates()
     pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
-    found = pairs.merge(reference.rename(columns={"loader": "theirs"} | PUBLISHED), on=["model", "theirs"])
+    found = pairs.merge(reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"])
     found["framework"] = found["source"].str.split(",").str[0]
     return found.assign(published=True).drop(columns=["theirs", "source"])

@@ -8,28 +8,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-    from ddlbench.figures._tables import Options, Tables
+    from ddlbench.figures import Options, Tables
+
+TABLES = ("runs", "learning_rates")
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
+
+BY = ["global_batch", "recipe", "epochs"]
 
 
-def draw(tables: Tables, options: Options) -> Figure:
-    """Each line is the first of the runs that share recipe, batch, epochs and schedule: they share the rates."""
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per step that was kept, of the first of the runs that share schedule, batch, recipe and epochs."""
+    from ddlbench.figures._tables import finished
+
+    table = finished(tables, "learning_rates", ["schedule", *BY])
+    first = table.groupby(["schedule", *BY])["run"].transform("min")
+    return table.loc[table["run"] == first, ["run", "schedule", *BY, "epoch", "lr"]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """Each line is one run: those with the same recipe, batch, epochs and schedule have the same rates."""
     import pandas as pd
 
     from ddlbench.figures import _style
-    from ddlbench.figures._tables import distinguishing, finished
+    from ddlbench.figures._tables import distinguishing
 
-    by = ["global_batch", "recipe", "epochs"]
-    table = finished(tables, "learning_rates", ["schedule", *by])
-    figure, panels = _style.panels(table, distinguishing(table, ["schedule"], by), options, share_y=False)
+    figure, panels = _style.panels(data, distinguishing(data, ["schedule"], BY), options, share_y=False)
     for axes, rows in panels:
         for schedule, runs in rows.groupby("schedule"):
             steps = runs[runs["run"] == runs["run"].min()]
             # A rate holds from its step to the next, the last one to the end of training.
             epochs = pd.concat([steps["epoch"], steps["epochs"].tail(1)])
             rates = pd.concat([steps["lr"], steps["lr"].tail(1)])
-            style = _style.schedule_style(schedule) | {"marker": "", "drawstyle": "steps-post"}
+            style = _style.schedule_style(str(schedule)) | {"marker": "", "drawstyle": "steps-post"}
             axes.plot(epochs, rates, label=schedule, **style)
         axes.set_ylim(bottom=0)
         _style.whole_numbers(axes.xaxis)

@@ -8,29 +8,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-    from ddlbench.figures._tables import Options, Tables
+    from ddlbench.figures import Options, Tables
 
 PARTS = {"parameters_bytes": "parameters", "gradients_bytes": "gradients", "optimizer_bytes": "optimizer state"}
+PEAKS = {"cuda": "peak_device_memory_bytes", "cpu": "peak_resident_bytes"}
+TABLES = ("runs",)
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
 MIB = 2**20
 
 
-def draw(tables: Tables, options: Options) -> Figure:
-    """A panel a model, loader, ...; a bar a framework (or variant) and worker count."""
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per run: the parts and the peak [bytes]."""
+    from ddlbench.figures import _bars
+
+    runs, peak = tables["runs"], PEAKS[options.device]
+    runs = runs[(runs["status"] == "success") & runs[[*PARTS, peak]].notna().any(axis=1)]
+    return runs[["run", "framework", "workers", *_bars.OTHERS, *PARTS, peak]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per model, loader, ...; one bar per framework (or variant) and worker count."""
     from ddlbench.figures import _bars, _style
 
-    runs = tables.runs[tables.runs["status"] == "success"]
-    peak = "peak_device_memory_bytes" if options.device == "cuda" else "peak_resident_bytes"
-    runs = runs[runs[[*PARTS, peak]].notna().any(axis=1)]
-    table = runs[["framework", "workers", *_bars.OTHERS]].copy()
-    for column in (*PARTS, peak):
-        table[column] = runs[column].astype("float64") / MIB
+    peak = PEAKS[options.device]
+    table = data.assign(**{column: data[column].astype("float64") / MIB for column in (*PARTS, peak)})
     figure, panels = _bars.stacks(table, PARTS, options)
     for axes, rows in panels:
         if options.device == "cuda":
-            look = {"color": "black", "marker": "D", "markersize": 4.5, "linestyle": "none"}
-            axes.plot(rows[peak], rows["bar"], label="most on the GPU", **look)
+            axes.plot(
+                rows[peak],
+                rows["bar"],
+                label="most on the GPU",
+                color="black",
+                marker="D",
+                markersize=4.5,
+                linestyle="none",
+            )
             right = 1.05 * rows[peak].fillna(0.0).max()
         else:
             ends = rows[list(PARTS)].sum(axis=1)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-    from ddlbench.figures._tables import Options, Tables
+    from ddlbench.figures import Options, Tables
 
 PARTS = {
     "data_wait_s": "data wait",
@@ -19,17 +20,26 @@ PARTS = {
     "communication_s": "communication",
     "optimizer_s": "optimizer",
 }
+TABLES = ("runs", "step_times")
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
 
 
-def draw(tables: Tables, options: Options) -> Figure:
-    """A panel a loader, model, batch, ...; a bar a framework and worker count."""
-    from ddlbench.figures import _bars, _style
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per run: the median of each part of a step [s]."""
+    from ddlbench.figures import _bars
     from ddlbench.figures._tables import finished
 
-    columns = ["framework", "workers", *_bars.OTHERS]
-    table = finished(tables, "step_times", columns)
-    table[list(PARTS)] *= 1e3
-    figure, panels = _bars.stacks(table, PARTS, options)
+    table = finished(tables, "step_times", ["framework", "workers", *_bars.OTHERS])
+    return table[["run", "framework", "workers", *_bars.OTHERS, *PARTS]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per loader, model, batch, ...; one bar per framework and worker count."""
+    from ddlbench.figures import _bars, _style
+
+    milliseconds = data.assign(**{part: 1e3 * data[part] for part in PARTS})
+    figure, panels = _bars.stacks(milliseconds, PARTS, options)
     for axes, rows in panels:
         unknown = rows[rows["communication_s"].isna()]
         if len(unknown):

@@ -1,6 +1,6 @@
 """Training throughput in images per second over the number of workers, both axes logarithmic. The dotted grey line is
 ideal scaling from the fastest run on the fewest workers: twice the workers, twice the images. Bars reach from the
-slowest to the fastest repeat.
+slowest to the fastest repeat; hollow black markers are published numbers.
 """
 
 from __future__ import annotations
@@ -8,16 +8,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-    from ddlbench.figures._tables import Options, Tables
+    from ddlbench.figures import Options, Tables
+
+TABLES = ("runs",)
+PUBLISHED = ("throughput",)
+SETTINGS: tuple[str, ...] = ()
 
 
-def draw(tables: Tables, options: Options) -> Figure:
-    """A panel a model and batch; throughput after warm-up [images/s]."""
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per series of runs and worker count (`analysis/scaling.py`)."""
+    from ddlbench.figures import _scaling
+
+    return _scaling.data(tables, options, "throughput_images_per_s", "throughput")
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per model and batch; throughput after warm-up [images/s]."""
     from ddlbench.figures import _scaling, _style
 
-    figure, panels = _scaling.panels(tables, options)
+    figure, panels = _scaling.panels(data, options)
     counts = sorted({count for _, rows in panels for count in rows["workers"]})
     for axes, rows in panels:
         _scaling.lines(axes, rows, "throughput_images_per_s", "throughput")
@@ -25,7 +37,7 @@ def draw(tables: Tables, options: Options) -> Figure:
         if len(counts) > 1:
             ideal = [base * count / rows["workers"].min() for count in counts]
             axes.plot(counts, ideal, label="ideal", **_style.IDEAL)
-    _style.count_axis(figure, counts)
+    _style.count_axis(figure, _scaling.published(panels, "throughput", options) | {*counts})
     _style.log_y(figure)
     _style.labels(figure, _style.worker_label(options), "throughput [images/s]")
     _style.legend(figure)

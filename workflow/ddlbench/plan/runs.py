@@ -166,18 +166,30 @@ def outputs(plan: Plan) -> list[tuple[str, str]]:
     return [("train", run) for run in plan.runs] + [("prepare", "_".join(form)) for form in sorted(forms)]
 
 
-def figure_options(plan: Plan, name: str) -> dict[str, Any]:
-    """What a figure is drawn from and with, as plain values: `ddlbench.figures` takes it as JSON."""
+def figure_runs(plan: Plan, name: str) -> list[str]:
+    """The ids of the runs that a figure shows: those of its blocks whose columns have one of the selected values."""
     figure = next(f for f in plan.study.figures if f.name == name)
-    runs = [run for block in figure.runs for run in plan.blocks[block]]
-    return {
-        "plot": figure.plot,
+    runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
+    if not figure.select:
+        return list(runs)
+    columns = {run: plan.jobs[run].spec.columns() for run in runs}
+    return [run for run in runs if all(columns[run][column] in values for column, values in figure.select)]
+
+
+def figure_options(plan: Plan, name: str) -> str:
+    """What a figure is drawn with beside its data: the fields of `figures.Options` as JSON.
+
+    Snakemake writes it into its report, between script tags that nothing in it may close: `<` is written as JSON may.
+    """
+    figure = next(f for f in plan.study.figures if f.name == name)
+    options = {
         "title": figure.title,
-        "runs": list(dict.fromkeys(runs)),
-        "select": {column: list(values) for column, values in figure.select},
         "device": plan.machine.device,
         "device_name": plan.machine.device_name,
+        "frameworks": sorted({plan.jobs[run].spec.framework for run in figure_runs(plan, name)}),
+        "basis": figure.basis,
     }
+    return json.dumps(options).replace("<", "\\u003c")
 
 
 def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -118,7 +119,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Figure:
-    """One picture: the member of `figures/` that draws it, the blocks whose runs it shows, its settings."""
+    """One picture: the member of `figures/` that draws it, the blocks whose runs it shows, its settings.
+
+    `basis` is the time that speed-up and efficiency compare: `steps` or `run`.
+    """
 
     name: str
     plot: str
@@ -126,6 +130,7 @@ class Figure:
     title: str
     reference: str | None
     select: tuple[tuple[str, tuple[Any, ...]], ...]
+    basis: str = "steps"
 
     @property
     def reference_file(self) -> str | None:
@@ -243,15 +248,33 @@ def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], 
     runs = own.get("runs", list(blocks))
     for block in runs:
         _is_one_of(blocks, block, path, f"{key}.runs")
+    plot = registry.member("figures", own["plot"])
+    for setting in own.keys() - {"plot", "runs", "title", "reference", "select", *plot.SETTINGS}:
+        raise ConfigError(f"{path}: {key}.{setting}: plot {own['plot']} has no such setting; leave it out")
     reference = own.get("reference")
     if reference is not None:
         _is_one_of(names_in(config / "references", ".csv"), reference, path, f"{key}.reference")
+        offered = published(config / "references" / f"{reference}.csv")
+        if offered.isdisjoint(plot.PUBLISHED):
+            wanted = f"it can draw {', '.join(plot.PUBLISHED)}" if plot.PUBLISHED else "it draws no published numbers"
+            offers = f"plot {own['plot']} can draw nothing of it: {wanted}, the file has {', '.join(sorted(offered))}"
+            raise complain(path, f"{key}.reference", reference, offers)
     select = own.get("select", {})
     for column in select:
         if column not in COLUMNS:
             raise ConfigError(f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}")
     chosen = tuple((c, tuple(v) if isinstance(v, list) else (v,)) for c, v in select.items())
-    return Figure(name, own["plot"], tuple(runs), own.get("title", name), reference, chosen)
+    basis = own.get("basis", "steps")
+    return Figure(name, own["plot"], tuple(runs), own.get("title", name), reference, chosen, basis)
+
+
+def published(path: Path) -> set[str]:
+    """What a reference file offers to figures: its quantities, or its columns where it has no column `quantity`."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = csv.DictReader(lines)
+        if "quantity" in (rows.fieldnames or ()):
+            return {row["quantity"] for row in rows}
+        return set(rows.fieldnames or ())
 
 
 def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:

@@ -1,0 +1,16 @@
+"""Checkpoint figure_data: what one figure is drawn from, made from a study's tables.
+
+A script and no shell command, because thousands of run ids do not fit into a command line.
+"""
+
+import sys
+from pathlib import Path
+
+from ddlbench.figures import Options
+from ddlbench.figures.__main__ import write_data
+
+with Path(snakemake.log[0]).open("w") as log:
+    sys.stdout = sys.stderr = log
+    options = Options("", snakemake.params.device, "", basis=snakemake.params.basis)
+    tables = Path(snakemake.input.tables[0]).parent
+    write_data(snakemake.params.plot, tables, snakemake.params.runs, Path(snakemake.output[0]), options)
