@@ -44,10 +44,10 @@ def records(project: Path) -> list[Path]:
     """Make the records that the study's runs lack; all of its runs' folders, by id."""
     study = load_study("mini", project / "config/studies")
     plan = make_plan(study, load_machine("mini", project / "config/machines"))
-    folders = [project / "results/runs" / run for run in sorted(plan.jobs)]
+    folders = [project / "results/runs" / run for run in sorted(plan.runs)]
     for folder in folders:
         if not folder.exists():
-            write_record(folder.parent, plan.jobs[folder.name].spec, images=128)
+            write_record(folder.parent, plan.runs[folder.name].spec, images=128)
     return folders
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Any
 
 from ddlbench import registry
 from ddlbench.plan import fits, launch
@@ -172,7 +171,7 @@ def figure_runs(plan: Plan, name: str) -> list[str]:
     runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
     if not figure.select:
         return list(runs)
-    columns = {run: plan.jobs[run].spec.columns() for run in runs}
+    columns = {run: plan.runs[run].spec.columns() for run in runs}
     return [run for run in runs if all(columns[run][column] in values for column, values in figure.select)]
 
 
@@ -186,7 +185,7 @@ def figure_options(plan: Plan, name: str) -> str:
         "title": figure.title,
         "device": plan.machine.device,
         "device_name": plan.machine.device_name,
-        "frameworks": sorted({plan.jobs[run].spec.framework for run in figure_runs(plan, name)}),
+        "frameworks": sorted({plan.runs[run].spec.framework for run in figure_runs(plan, name)}),
         "basis": figure.basis,
     }
     return json.dumps(options).replace("<", "\\u003c")
