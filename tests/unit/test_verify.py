@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import verify
+from ddlbench.forms import tfrecord
 
 from tests.sources import Memory, some
 
@@ -162,6 +164,88 @@ def test_forms_that_hold_different_pictures(forms: dict[str, Path]) -> None:
     assert verify(list(forms.values())) == [
         f"{forms['tfrecord']}: train: class class2: 19 images; {forms['raw']} has 20"
     ]
+
+
+def command(*folders: Path) -> list[str]:
+    """What `python -m ddlbench.data.verify` prints; it says that something is wrong, on its own lines only."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ddlbench.data.verify", *folders], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    return done.stdout.splitlines()
+
+
+def change(folder: Path, **values: object) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_a_tree_that_is_gone(forms: dict[str, Path]) -> None:
+    change(forms["raw"], root=str(forms["raw"] / "gone"))
+    assert any(f"{forms['raw']}/gone/train: cannot be read: No such file" in line for line in command(forms["raw"]))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"form": "nope"},
+        {"form": ["raw"]},
+        {"form": None},
+        {"splits": {}},
+        {"splits": []},
+        {"classes": 5},
+        {"root": 5},
+        {"more": 1},
+        {"versions": "1"},
+        {"seed": "1"},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_says_what_cannot_be(forms: dict[str, Path], values: dict[str, object]) -> None:
+    change(forms["raw"], **values)
+    (problem,) = verify([forms["raw"]])
+    assert "has no manifest that can be read" in problem
+    assert problem.isprintable()
+
+
+def test_an_unknown_form_is_one_line_of_the_command(forms: dict[str, Path]) -> None:
+    change(forms["raw"], form="nope")
+    (line,) = command(forms["raw"])
+    assert "form 'nope'; allowed: raw, tfrecord" in line
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "{", "[" * 100_000, '{"classes": "ab"}'])
+def test_a_manifest_that_is_none(forms: dict[str, Path], text: str) -> None:
+    (forms["raw"] / "manifest.json").write_text(text)
+    (problem,) = verify([forms["raw"]])
+    assert "has no manifest that can be read" in problem
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, str(10**30), str(10**12), "-5"])
+def test_an_index_with_a_number_that_cannot_be(forms: dict[str, Path], number: str) -> None:
+    index = forms["tfrecord"] / f"{SHARD}.idx"
+    index.write_text(index.read_text().replace(" ", f" {number}", 1))
+    flip(forms["tfrecord"] / SHARD, 2)  # then the index is asked how long the record is
+    assert any(SHARD in line for line in command(forms["tfrecord"]))
+
+
+def test_a_record_that_claims_more_than_there_is(forms: dict[str, Path]) -> None:
+    """With a CRC that is right: 8 exabytes."""
+    shard = forms["tfrecord"] / SHARD
+    length = (1 << 63).to_bytes(8, "little")
+    shard.write_bytes(length + tfrecord.masked_crc(length).to_bytes(4, "little") + shard.read_bytes()[12:])
+    assert any(f"{SHARD}: record 0: ends early" in line for line in command(forms["tfrecord"]))
+
+
+def test_names_are_printed_safely(tmp_path: Path) -> None:
+    folder = tmp_path / "a\n\x1b[31mb"
+    write_form(lambda: some(12, 6), "some", "raw", folder)
+    (folder / "train/class0/00000.png").write_bytes(b"")
+    (folder / "val/cl\nass\udcff").mkdir()
+    lines = command(folder)
+    assert any(r"a\n\x1b[31mb: train/class0/" in line for line in lines)
+    assert any(r"cl\nass\udcff" in line for line in lines)
+    assert all(line.isprintable() for line in lines)
 
 
 def test_the_command(forms: dict[str, Path], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ a PNG that is named .JPEG (n02105855_2933) and JPEGs in CMYK (22 in train, one i
 from __future__ import annotations
 
 import io
+import struct
 from typing import Any, NamedTuple
 
 from ddlbench.data.source import BadImage, Picture
@@ -22,13 +23,21 @@ START_OF_SCAN = 0xDA
 START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
+# Of a picture [pixels], as Pillow warns above: more is taken for a mistake or an attack. ImageNet's largest has 38e6.
+MOST_PIXELS = 89_478_485
+CODINGS = (0xC0, 0xC1, 0xC2)  # of frames that libjpeg-turbo and nvJPEG read alike
+NAMED = "baseline, extended or progressive Huffman coding"
+
+
 class Header(NamedTuple):
-    """What a JPEG says of itself: height and width [pixels], components (1 grey, 3 colour, 4 CMYK or YCCK), and
-    where in the file its first scan begins."""
+    """What a JPEG says of itself: height and width [pixels], components (1 grey, 3 colour, 4 CMYK or YCCK), bits of
+    each, its frame's marker (ITU-T T.81, table B.1), and where in the file its first scan begins."""
 
     height: int
     width: int
     components: int
+    bits: int
+    coding: int
     scan: int
 
 
@@ -40,12 +49,17 @@ def is_named_so(name: str) -> bool:
 def mended(encoded: bytes, name: str) -> Picture:
     """The picture as it goes into a form; `name` is for complaints.
 
-    Decodes only what it has to write anew. Raises BadImage if the file is empty, cut short, neither JPEG nor PNG, or
-    a header is damaged; a flaw within the picture's data shows when it is decoded.
+    Decodes only what it has to write anew. Raises BadImage if the file is empty, cut short, neither JPEG nor PNG, too
+    large, of a kind that not every decoder reads, or a header is damaged; a flaw within the picture's data shows when
+    it is decoded.
     """
     if not encoded:
         raise BadImage(f"{name}: is empty")
     if encoded.startswith(PNG):
+        if encoded[12:16] != b"IHDR" or len(encoded) < 24:
+            raise BadImage(f"{name}: cannot be decoded: is a PNG without a header")
+        width, height = struct.unpack(">II", encoded[16:24])
+        _check_size(width, height, name)
         return _as_jpeg(encoded, name)
     if not encoded.startswith(JPEG):
         raise BadImage(f"{name}: is neither JPEG nor PNG, it begins with {encoded[:8]!r}")
@@ -53,6 +67,10 @@ def mended(encoded: bytes, name: str) -> Picture:
         header = jpeg_header(encoded)
     except ValueError as error:
         raise BadImage(f"{name}: {error}") from None
+    if header.coding not in CODINGS or header.bits != 8 or header.components not in (1, 3, 4):
+        what = f"{header.components} components of {header.bits} bits, coding {header.coding:#x}"
+        raise BadImage(f"{name}: is a JPEG that decoders do not read: {what}; allowed: 1, 3 or 4 of 8 bits, {NAMED}")
+    _check_size(header.width, header.height, name)
     # After the end there may be more: cameras and web sites append, decoders stop at the marker. Within a scan the
     # marker cannot be (each FF is followed by 00 there), so one after the scan's beginning is the end.
     if encoded.rfind(END_OF_IMAGE, header.scan) < 0:
@@ -74,8 +92,8 @@ def jpeg_header(encoded: bytes) -> Header:
                 at += 1
                 continue
             if marker in START_OF_FRAME:
-                size = encoded[at + 5 : at + 10]
-                frame = (size[0] << 8 | size[1], size[2] << 8 | size[3], size[4])
+                bits, *size = (encoded[at + n] for n in range(4, 10))
+                frame = (size[0] << 8 | size[1], size[2] << 8 | size[3], size[4], bits, marker)
             at += 2 + (encoded[at + 2] << 8 | encoded[at + 3])
             if marker == START_OF_SCAN:
                 break
@@ -87,16 +105,33 @@ def jpeg_header(encoded: bytes) -> Header:
 
 
 def _as_jpeg(encoded: bytes, name: str) -> Picture:
-    """Decoded, made RGB, written as JPEG."""
+    """Decoded, made RGB, written as JPEG. Raises BadImage."""
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(encoded), formats=("PNG", "JPEG")) as image:
-            rgb = image.convert("RGB")
+            rgb = as_rgb(image)
     # Pillow says "damaged" in all of these ways.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise BadImage(f"{name}: cannot be decoded: {error}") from None
     return Picture(encode(rgb, "JPEG", quality=QUALITY), rgb.height, rgb.width)
+
+
+def as_rgb(image: Any) -> Any:
+    """A Pillow image as RGB. Pillow's own conversion makes white of 16-bit grey: it cuts off what is above 255."""
+    image.load()
+    if image.mode.startswith("I"):
+        import numpy as np
+        from PIL import Image
+
+        image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _check_size(width: int, height: int, name: str) -> None:
+    """Raises BadImage if a picture says that it has too many pixels, or none."""
+    if not 0 < width * height <= MOST_PIXELS:
+        raise BadImage(f"{name}: says that it has {width} x {height} pixels; allowed: 1 to {MOST_PIXELS} in all")
 
 
 def encode(image: Any, form: str, **options: Any) -> bytes:

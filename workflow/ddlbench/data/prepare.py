@@ -123,10 +123,11 @@ def warn(dataset: str, images: dict[str, int], classes: int, expected: tuple[dic
     """Say it loudly if a data set does not hold what was published (or asked for)."""
     if (images, classes) != expected:
         here, there = (
-            f"{n} classes, " + " + ".join(f"{i[s]} images" for s in SPLITS) for i, n in ((images, classes), expected)
+            f"{number} classes, {counts['train']} images for training, {counts['val']} for validation"
+            for counts, number in ((images, classes), expected)
         )
         print(
-            f"WARNING: {dataset}: holds {here}; it should be {there}: runs on it are not runs on {dataset}", flush=True
+            f"WARNING: {dataset}: its source holds {here}; the data set has {there}. Do not compare results", flush=True
         )
 
 

@@ -28,6 +28,7 @@ from ddlbench.data import readers
 from ddlbench.data.manifest import KEPT, Manifest
 from ddlbench.data.part import NOTES, write_through
 from ddlbench.data.source import DataError, Entry
+from ddlbench.files import printable
 from ddlbench.settings.config import ConfigError
 
 JOB = "job.json"
@@ -68,7 +69,7 @@ class Target:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                print(f"{self.folder}: another process prepares it; waiting until it has ended", flush=True)
+                print(printable(f"{self.folder}: another process prepares it; waiting until it has ended"), flush=True)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
@@ -137,7 +138,7 @@ class Target:
         try:
             _remove(self.removed)
         except OSError as error:  # the new form is in its place
-            print(f"{self.removed}: cannot be removed ({error.strerror}); the next call tries again", flush=True)
+            print(printable(f"{self.removed}: cannot be removed ({error.strerror}); the next call tries again"))
 
     def _leave_to_readers(self) -> None:
         now = time.time()

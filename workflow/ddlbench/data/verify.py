@@ -91,7 +91,8 @@ def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
         if not wrong[folder]:
             images = sum(split.images for split in manifest.splits.values())
             skipped = sum(len(split.skipped) for split in manifest.splits.values())
-            print(f"{folder}: whole: {images} images, {decoded[folder]} of them decoded, {skipped} skipped", flush=True)
+            said = f"{folder}: whole: {images} images, {decoded[folder]} of them decoded, {skipped} skipped"
+            print(printable(said), flush=True)
         problems += sorted(wrong[folder])
     return problems + _compare_forms(manifests)
 
@@ -147,7 +148,7 @@ def main() -> None:
     try:
         problems = verify(arguments.folders, arguments.processes)
     except CrewError as error:
-        problems = [str(error)]
+        problems = [printable(error)]
     print("".join(f"{problem}\n" for problem in problems), end="")
     sys.exit(1 if problems else 0)
 

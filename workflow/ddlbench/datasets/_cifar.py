@@ -6,14 +6,13 @@ https://www.cs.toronto.edu/~kriz/cifar.html, where the archives' digests are pub
 
 from __future__ import annotations
 
-import shutil
 import tarfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from ddlbench.data.source import Place, SourceError
-from ddlbench.datasets._files import absolute, checked, fetched, one_line, written_whole
+from ddlbench.datasets._files import absolute, checked, fetched, keep, one_line, read_words
 from ddlbench.datasets._rows import Rows, Stretch
 
 ADDRESS = "https://www.cs.toronto.edu/~kriz"
@@ -37,7 +36,7 @@ class Published:
 def open_source(published: Published, place: Place, images: dict[str, int], num_classes: int) -> Rows:
     """The pictures in the files' order. Raises SourceError."""
     folder, described = _folder(published, place)
-    classes = tuple((folder / published.names).read_text(encoding="utf-8").split())
+    classes = tuple(read_words(folder / published.names))
     if len(classes) != num_classes or list(classes) != sorted(classes):
         raise SourceError(f"{folder / published.names}: {len(classes)} names, should be {num_classes}, sorted")
     step = published.label_bytes + PIXELS
@@ -77,18 +76,17 @@ def _folder(published: Published, place: Place) -> tuple[Path, dict[str, str]]:
 
 
 def _unpacked(archive: Path, published: Published, wanted: tuple[str, ...], cache: Path) -> Path:
-    """The folder in the cache with these files of the archive, of which nothing else is unpacked."""
+    """The folder in the cache with these files of the archive, of which nothing else is unpacked. Files that are there
+    from another time are compared with the archive: only its digest was checked."""
     folder = cache / published.folder
-    if all((folder / file).exists() for file in wanted):
-        return folder
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for file in wanted:
                 stream = tar.extractfile(tar.getmember(f"{published.folder}/{file}"))
                 if stream is None:
                     raise SourceError(f"{archive}: {published.folder}/{file} is no file")
-                with stream, written_whole(folder / file) as out:
-                    shutil.copyfileobj(stream, out)
+                with stream:
+                    keep(folder / file, stream.read())
     except (tarfile.TarError, EOFError, KeyError, zlib.error, OSError) as error:
         raise SourceError(f"{archive}: cannot be unpacked: {one_line(error)}") from None
     return folder

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
 
 from ddlbench.data.source import BadImage, Entry, SourceError
+from ddlbench.files import aside
 
 TO_THE_END = -1
 
@@ -52,22 +50,28 @@ def checked(path: Path, md5: str) -> Path:
     return path
 
 
-@contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A stream to a file that has its name only when all is written: others never see half of it.
+def keep(path: Path, data: bytes) -> None:
+    """Have a file of the cache hold these bytes: written only if it does not. Others never see half of it.
 
     Raises SourceError if it cannot be written (disk full).
     """
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")  # of this process alone, on any node
     try:
+        if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as stream:
-            yield stream
-        aside.replace(path)
+        # The hidden name is of this process alone, on any node.
+        with aside(path, path.with_name(f".{path.name}.{uuid.uuid4().hex}")) as hidden:
+            hidden.write_bytes(data)
     except OSError as error:
         raise SourceError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        aside.unlink(missing_ok=True)
+
+
+def read_words(path: Path) -> list[str]:
+    """What a list of names holds, one per line or space. Raises SourceError if it is no text."""
+    try:
+        return path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path}: cannot be read: {one_line(error)}") from None
 
 
 def read_stretch(entry: Entry) -> bytes:

@@ -18,7 +18,7 @@ from typing import Any
 from ddlbench.data import pictures
 from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
 from ddlbench.datasets import _devkit, _tar
-from ddlbench.datasets._files import TO_THE_END, absolute, read_stretch
+from ddlbench.datasets._files import TO_THE_END, absolute, read_stretch, read_words
 
 IMAGES = {"train": 1281167, "val": 50000}
 NUM_CLASSES = 1000
@@ -45,6 +45,8 @@ def open_source(place: Place) -> Source:
         raise SourceError(f"{folder}: holds neither train/ nor {TRAIN}; {LAYOUT}")
     with _tar.opened(folder / TRAIN) as stream:
         synsets = tuple(sorted(_synset(m, folder / TRAIN) for m in _tar.members(stream, str(folder / TRAIN))))
+    if not synsets:
+        raise SourceError(f"{folder / TRAIN}: holds no archives of synsets")
     _each_once(synsets, f"{folder / TRAIN}", "inner archives")
     archives = {name: f"{(folder / name).stat().st_size} bytes" for name in (TRAIN, VAL) if (folder / name).is_file()}
     return Archives(synsets, {"source": str(folder), "archives": archives}, folder)
@@ -130,6 +132,8 @@ class Archives:
         synsets, source = self._val_synsets()
         with _tar.opened(path) as stream:
             found = sorted(_entries(_tar.members(stream, str(path)), str(path), 0))
+        if not found:
+            raise SourceError(f"{path}: holds no pictures")
         _each_once((e.filename for e in found), str(path), "members")
         if len(found) != len(synsets):
             raise SourceError(f"{source}: {len(synsets)} lines for the {len(found)} pictures in {path}")
@@ -142,7 +146,7 @@ class Archives:
         """The synset of each validation picture in the order of names, and the file that said so."""
         for name in SYNSETS:
             if (self.folder / name).is_file():
-                return (self.folder / name).read_text(encoding="utf-8").split(), self.folder / name
+                return read_words(self.folder / name), self.folder / name
         if (self.folder / _devkit.NAME).is_file():
             return _devkit.validation_synsets(self.folder / _devkit.NAME), self.folder / _devkit.NAME
         raise SourceError(f"{self.folder}: nothing says the classes of {VAL}; {LAYOUT}")
@@ -179,6 +183,6 @@ def _entries(members: Iterable[_tar.Member], path: str, label: int) -> list[Entr
 
 def _each_once(names: Iterable[str], where: str, what: str) -> None:
     """Raises SourceError if two names are the same, or would be on a file system that ignores case."""
-    name, times = Counter(n.casefold() for n in names).most_common(1)[0]
-    if times > 1:
-        raise SourceError(f"{where}: {times} {what} of one name: {name}")
+    for name, times in Counter(n.casefold() for n in names).most_common(1):
+        if times > 1:
+            raise SourceError(f"{where}: {times} {what} of one name: {name}")

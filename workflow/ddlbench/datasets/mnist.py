@@ -8,13 +8,12 @@ bytes).
 from __future__ import annotations
 
 import gzip
-import shutil
 import struct
 import zlib
 from pathlib import Path
 
 from ddlbench.data.source import Place, SourceError
-from ddlbench.datasets._files import absolute, checked, fetched, written_whole
+from ddlbench.datasets._files import absolute, checked, fetched, keep, one_line
 from ddlbench.datasets._rows import Rows, Stretch
 
 IMAGES = {"train": 60000, "val": 10000}
@@ -64,12 +63,12 @@ def _plain(name: str, place: Place, files: dict[str, str]) -> Path:
         source = checked(folder / packed, MD5[packed])
     files[packed] = f"md5:{MD5[packed]}"
     target = place.cache / name
-    if not target.exists():
-        try:
-            with gzip.open(source) as stream, written_whole(target) as out:
-                shutil.copyfileobj(stream, out)
-        except (EOFError, zlib.error) as error:
-            raise SourceError(f"{source}: cannot be unpacked: {error}") from None
+    try:
+        # Also if the file is there from another time: only the packed one's digest was checked.
+        with gzip.open(source) as stream:
+            keep(target, stream.read())
+    except (EOFError, zlib.error, OSError) as error:
+        raise SourceError(f"{source}: cannot be unpacked: {one_line(error)}") from None
     return target
 
 

@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.data.pictures import JPEG
+from ddlbench.data.pictures import JPEG, as_rgb
 from ddlbench.loaders._share import MEAN, STD, labelled_files, share, shuffled
 from ddlbench.spec import steps_per_epoch
 
@@ -158,7 +158,7 @@ def decoded(path: str) -> Any:
     try:
         # From memory: Pillow would read the file again, a few bytes at a time.
         with Image.open(BytesIO(encoded)) as image:
-            return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+            return np.array(as_rgb(image))
     except OSError as error:  # which says what is wrong, but not with which file
         error.add_note(path)
         raise
