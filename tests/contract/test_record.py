@@ -8,8 +8,10 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from ddlbench import registry
 from ddlbench.rank import models
+from ddlbench.rank.setup import weights_sha256
 from ddlbench.record import STEP_COLUMNS
 
 from tests.contract import launches
@@ -102,6 +104,20 @@ def test_operations_are_counted_once_and_alike(outcome):
     spec = outcome.spec
     model = models.build(spec.model, 10, spec.recipe.image_size)
     assert outcome.values("ddlbench_flops_per_image") == [models.flops_per_image(model, spec.recipe.image_size)]
+
+
+def test_the_log_says_what_the_start_of_each_epoch_took(outcome):
+    """It is in the first step's wait for data."""
+    first = outcome.steps.query("rank == 0").sort_values("step").groupby("epoch")["data_wait_s"].first()
+    said = {e.metadata["epoch_num"] - 1: e.value for e in outcome.log if e.key == "ddlbench_epoch_start_s"}
+    assert said == first.to_dict()
+
+
+def test_the_log_says_which_weights_the_run_began_with(outcome):
+    """The same for every framework."""
+    torch.manual_seed(outcome.spec.seed)
+    model = models.build(outcome.spec.model, 10, outcome.spec.recipe.image_size)
+    assert outcome.values("ddlbench_initial_weights_sha256") == [weights_sha256(model)]
 
 
 def test_nothing_else_is_left(outcome):

@@ -161,3 +161,16 @@ def test_dali_shuffles_classes_and_epochs(prepared, reader):
     (opened,) = open_all(reader, prepared(4000, 1000), "train", 4000, 100, 1)
     for epoch in range(2):
         assert min(len(y.unique()) for _, y in opened.epoch(epoch)) >= 7
+
+
+@pytest.mark.parametrize("batch", [16, 64])
+def test_dali_decodes_nothing_of_an_epoch_before_it_is_asked_for(prepared, batch):
+    """Else it would do so during validation, where no column counts it. 64: an epoch of one step."""
+    (loader,) = open_all(("dali-cpu", "tfrecord"), prepared(50, 20), "train", 50, batch, 1)
+    for epoch in range(3):
+        batches = loader.epoch(epoch)
+        if epoch and batch == 16:
+            assert not loader.iterator._pipes[0].empty()
+        assert sum(len(labels) for _, labels in batches) == 50
+        if batch == 16:
+            assert loader.iterator._pipes[0].empty()

@@ -25,6 +25,8 @@ DISTRIBUTION = "nvidia-dali-cuda120"
 SHUFFLE_BUFFER = 4096
 # Seeds of ranks lie beside each other, those of repeats this far apart: no two of them draw alike.
 MOST_RANKS = 1 << 20
+# Batches that DALI has decoded or is decoding while another is in use.
+AHEAD = 2
 # Of the GPU's decoder, as NVIDIA's own ImageNet training sets them, so that no picture of ImageNet makes it allocate
 # anew (docs.nvidia.com/deeplearning/dali, "ResNet50 training in PyTorch"): bytes and pixels.
 GPU_DECODER = {
@@ -41,6 +43,9 @@ class DaliLoader:
 
     DALI gives a stream that runs through the epochs: they are taken one after the other, each to its end. A loader
     that is to begin anywhere but at the start of the stream needs the `state` of one that came to that point.
+
+    By itself DALI would decode the next epoch's first batches in the meantime, for instance during validation, and a
+    short epoch would look faster than its pictures can be decoded. So decoding begins when the epoch is asked for.
     """
 
     on_gpu: bool
@@ -65,6 +70,9 @@ class DaliLoader:
         self.steps = steps_per_epoch(images, spec.global_batch)
         self.step = state["step"] if state else 0  # of this epoch, that the next batch is for
         built = pipeline(folder, split, spec, rank, self.on_gpu, state["dali"] if state else None)
+        self._to_decode = self.steps - self.step  # batches of this epoch that DALI was not told to decode
+        self._decode, built.schedule_run = built.schedule_run, self._decode_within_the_epoch
+        self._began = False
         self.iterator = DALIGenericIterator(
             built,
             ["images", "labels"],
@@ -99,13 +107,25 @@ class DaliLoader:
             self.step += 1
             labels = batch["labels"].to(self.device, non_blocking=True).squeeze(-1).long() - self.label_offset
             yield batch["images"].to(self.device, non_blocking=True), labels
-        self._turn()
 
     def _turn(self) -> None:
-        """If the epoch is at its end, on to the next: DALI begins to read it."""
+        """If the epoch is at its end, on to the next: DALI begins to decode it."""
         if self.step == self.steps:
-            self.iterator.reset()
-            self.step = 0
+            told = max(0, -self._to_decode)  # an epoch shorter than AHEAD could not keep DALI from the next
+            self.step, self._to_decode = 0, self._to_decode + self.steps
+            self.iterator.reset()  # tells it one, if it was told none
+            for _ in range(AHEAD - max(told, 1)):
+                self.iterator._schedule_runs(release_outputs=False)
+
+    def _decode_within_the_epoch(self) -> None:
+        """DALI's iterator calls this for every batch that it gives, in place of the pipeline's `schedule_run`."""
+        if not self._began:  # the first call is for as many as may be ahead
+            self._began = True
+            self._to_decode -= AHEAD
+            self._decode()
+        elif self._to_decode > 0:
+            self._to_decode -= 1
+            self._decode()
 
 
 def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, checkpoint: bytes | None = None) -> Any:
@@ -122,6 +142,7 @@ def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, c
         # None, and not -1 or CPU_ONLY_DEVICE_ID, is what works on a machine without a GPU.
         device_id=_device_index() if on_gpu else None,
         seed=spec.seed * MOST_RANKS + rank,
+        prefetch_queue_depth=AHEAD,
         enable_checkpointing=True,
         checkpoint=checkpoint,
     )

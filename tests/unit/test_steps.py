@@ -1,0 +1,92 @@
+"""Within a rank: rows of steps, the parts of a batch, the fingerprint of a model's weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from ddlbench.rank.clock import Clock
+from ddlbench.rank.parts import Parts
+from ddlbench.rank.setup import weights_sha256
+from ddlbench.rank.steps import Step, rows
+from ddlbench.record import STEP_COLUMNS, STEPS, RankLog, StepRow, join_steps
+from torch import nn
+
+from tests.specs import run_spec
+
+
+class Hand(Clock):
+    """Moments are the seconds themselves."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu")
+        self._zero = 0.0
+
+
+def taken(number: int, moments: list[float], losses: list[float], waits: list[tuple[float, float]] | None) -> Step:
+    step = Step(0, number, 8, 0.5, moments[0])
+    for part, loss in enumerate(losses):
+        step.forward(moments[1 + 2 * part], torch.tensor(loss))
+        step.backward(moments[2 + 2 * part])
+    step.end(moments[-1], waits)
+    return step
+
+
+def test_rows_of_two_steps() -> None:
+    """The first in two parts, which waits for gradients in its last backward pass and in its end."""
+    first = taken(4, [12.0, 13.0, 15.0, 16.0, 19.0, 20.0], [0.25, 0.5], [(18.0, 19.5)])
+    second = taken(5, [21.0, 22.0, 24.0, 24.5], [1.5], None)
+    assert rows([first, second], 10.0, Hand(), 3) == [
+        StepRow(0, 4, 3, 8, 0.5, 0.75, 2.0, 2.0, 4.0, 1.5, 0.5, 20.0),
+        StepRow(0, 5, 3, 8, 0.5, 1.5, 1.0, 1.0, 2.0, None, 0.5, 24.5),
+    ]
+    assert [row.took_s for row in rows([first, second], 10.0, Hand(), 3)] == [10.0, 4.5]
+    assert rows([], 10.0, Hand(), 3) == []
+
+
+def test_a_rows_fields_are_the_columns(tmp_path: Path) -> None:
+    table = [StepRow(0, n, 0, 8, 0.5, 1.0, 0.1, 0.2, 0.3, None if n else 0.25, 0.4, 1.0) for n in range(3)]
+    log = RankLog(tmp_path, 0)
+    log.write_steps(table[:2])
+    log.write_steps(table[2:])
+    assert {path.name for path in tmp_path.glob("steps-*")} == {
+        "steps-0-000000000.parquet",
+        "steps-0-000000002.parquet",
+    }
+    join_steps(tmp_path, 1)
+    steps = pd.read_parquet(tmp_path / STEPS)
+    assert {name: str(kind) for name, kind in steps.dtypes.items()} == STEP_COLUMNS
+    assert tuple(STEP_COLUMNS) == StepRow._fields
+    assert steps["step"].tolist() == [0, 1, 2]
+    assert steps["communication_s"].isna().tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize(("images", "expected"), [(5, [1, 2, 2]), (2, [1, 1, 1]), (1, [1, 1, 1]), (0, [1, 1, 1])])
+def test_every_rank_computes_as_many_parts(images: int, expected: list[int]) -> None:
+    run = run_spec()
+    parts = Parts(replace(run, recipe=replace(run.recipe, accumulation=3, image_size=4)), torch.device("cpu"))
+    x, y = torch.randn(images, 3, 4, 4), torch.arange(images)
+    cut = list(parts.of(x, y, keep=True))
+    assert [len(labels) for _, labels, _, _ in cut] == expected
+    assert [last for *_, last in cut] == [False, False, True]
+    weighed = [labels for _, labels, weight, _ in cut if weight]
+    assert torch.cat([torch.empty(0, dtype=torch.int64), *weighed]).tolist() == y.tolist()
+    # What weighs nothing is the part before it, of this step or of the one that was kept.
+    assert torch.equal(parts.spare[1], weighed[-1] if weighed else torch.zeros(1, dtype=torch.int64))
+
+
+def test_weights_that_differ_have_another_fingerprint() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    before = weights_sha256(model)
+    assert weights_sha256(model.to(memory_format=torch.channels_last)) == before  # type: ignore[call-overload]
+    with torch.no_grad():
+        model[1].num_batches_tracked.add_(1)
+        counted = weights_sha256(model)
+        model[1].num_batches_tracked.sub_(1)
+        model[0].bias.add_(1e-6)
+    assert len({before, counted, weights_sha256(model)}) == 3
+    assert weights_sha256(nn.Sequential(nn.Conv2d(3, 4, 3).to(torch.bfloat16)))
