@@ -523,9 +523,9 @@ HARD_TO_READ = [
 def test_what_is_hard_to_read_is_refused_at_once(files: Files, text: str, says: str) -> None:
     study = files.path["study"].read_text(encoding="utf-8")
     files.path["study"].write_text(study.replace("title: A study", f"title: {text}", 1), encoding="utf-8")
-    began = time.monotonic()
+    began = time.process_time()
     assert files.complaint().startswith(f"{files.path['study']}: {says}")
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(

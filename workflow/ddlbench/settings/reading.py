@@ -30,11 +30,23 @@ PLAIN = {
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the words of the core schema."""
+    """PyYAML's parser with the words of the core schema, and a limit to nesting: it takes n^2 time for n levels."""
 
     yaml_implicit_resolvers: dict[str | None, list[Any]] = {  # noqa: RUF012
         None: [(f"{TAG}{name}", re.compile(rf"(?:{pattern.pattern})\Z")) for name, pattern in PLAIN.items()]
     }
+
+    def fetch_flow_collection_start(self, kind: type[yaml.Token]) -> None:
+        self._check_levels(self.flow_level)
+        super().fetch_flow_collection_start(kind)
+
+    def add_indent(self, column: int) -> bool:
+        self._check_levels(len(self.indents))
+        return bool(super().add_indent(column))
+
+    def _check_levels(self, levels: int) -> None:
+        if levels > MOST_LEVELS:
+            raise RecursionError
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
