@@ -13,7 +13,8 @@ checkpoint preflight:
     resources:
         **promise.resources(PLAN, config["account"]),
     params:
-        promised=json.dumps(promise.promised(PLAN)),
+        # A function: in plain text Snakemake would take what is in braces for wildcards.
+        promised=lambda wildcards: json.dumps(promise.promised(PLAN)),
     message:
         f"preflight: is {MACHINE.name} what config/machines/{MACHINE.name}.yaml says?"
     shell:

@@ -196,6 +196,8 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
             raise ConfigError(f"{path}: images_per_s.{model}: unknown model; {one_of(registry.models(), model)}")
     data["workers_per_node"] = data["workers_per_node"] or len(os.sched_getaffinity(0))
     data["data"] = expand(data["data"], path, "data")
+    if set("{}") & set(data["data"]):  # to Snakemake they are wildcards
+        raise complain(path, "data", data["data"], "allowed: a path without braces")
     return value_of(Machine, data, name=name)
 
 
