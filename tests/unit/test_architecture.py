@@ -45,3 +45,12 @@ def test_what_the_page_names_exists() -> None:
     """Files in backquotes, from the root or from the package."""
     for name in set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|smk|md))`", PAGE)):
         assert (ROOT / name).exists() or (registry.PACKAGE / name).exists(), name
+
+
+def test_every_key_of_a_record_is_explained() -> None:
+    code = "".join(path.read_text() for path in registry.PACKAGE.rglob("*.py"))
+    written = set(re.findall(r"event\(\s*\"(ddlbench_\w+)\"", code))
+    assert len(written) > 8
+    assert written == {
+        key for row in re.findall(r"^\| (`ddlbench.*?) \|", PAGE, re.M) for key in re.findall(r"\w+", row)
+    }
