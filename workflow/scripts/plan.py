@@ -17,6 +17,6 @@ plan = make_plan(study, machine, config["account"], images)
 memories = {run: Memory(*memory) for run, memory in snakemake.params.memories.items()}
 rows = bill.rows(plan, images, layout.RESULTS, memories, snakemake.params.command)
 said = plan_table.lines(plan, rows, bill.data(plan, config["data"]["sources"]), config["max_gpu_hours"])
-text = "\n".join([*said, f"A row a run: {tables}/plan.csv"]) + "\n"
+text = "\n".join([*said, f"One row per run: {tables}/plan.csv"]) + "\n"
 bill.write(rows, text, tables)
 print(f"\n{text}", flush=True)

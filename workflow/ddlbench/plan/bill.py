@@ -1,6 +1,6 @@
 """The plan before the bill: what a study's runs will take and cost, what is done already, what is stale and why.
 
-`snakemake plan` prints it (`table.py`) and writes `plan.csv`, a row a run, and `plan.txt`; `check_limit` keeps a
+`snakemake plan` prints it (`table.py`) and writes `plan.csv`, one row per run, and `plan.txt`; `check_limit` keeps a
 submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states `stale.py`'s. No torch, no pandas, no
 SLURM.
 """
@@ -25,7 +25,7 @@ from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
 from ddlbench.spec import RunSpec
 
-# steps.parquet has a row a step and rank; of random numbers, which compress no better, a row takes this [bytes].
+# steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
 STEP_BYTES = 67
 LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
 RANK_BYTES = 600
@@ -107,7 +107,7 @@ def rows(
     memories: Mapping[str, Memory] | None = None,
     command: str | None = None,
 ) -> list[Row]:
-    """A row a run, in the plan's order; `memories` by run and `command` are for `stale.state`."""
+    """One row per run, in the plan's order; `memories` by run and `command` are for `stale.state`."""
     measured = read_all(Path(layout.runs(results)))
     estimator = Estimator(plan.machine, measured.values(), read_published())
     of: dict[str, str] = {}
@@ -225,7 +225,7 @@ def data(plan: Plan, sources: Mapping[str, str]) -> list[Data]:
 
 
 def write(table: Sequence[Row], text: str, folder: Path) -> None:
-    """`plan.csv`, a row a run, and `plan.txt`, what is printed: aside, then renamed."""
+    """`plan.csv`, one row per run, and `plan.txt`, what is printed: aside, then renamed."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [field.name for field in fields(Row)]
     with (folder / ".plan.csv").open("w", encoding="utf-8", newline="") as stream:
