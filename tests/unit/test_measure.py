@@ -11,7 +11,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from ddlbench.rank import measure
-from ddlbench.rank.measure import Meter, NotMeasuredError, Rapl, device_energy_j, network_bytes
+from ddlbench.rank.counters import NotMeasuredError, Rapl, device_energy_j, network_bytes, peak_resident_bytes
+from ddlbench.rank.measure import Meter
 
 RAPL = "class/powercap"
 
@@ -194,7 +195,7 @@ assert "torch" not in sys.modules
 def test_the_most_memory_is_remembered_after_it_was_given_back(tmp_path: Path) -> None:
     meter = Meter("cpu", 1, tmp_path)
     meter.start()
-    before = measure.peak_resident_bytes("self")
+    before = peak_resident_bytes("self")
     taken = bytearray(b"x" * (256 << 20))
     del taken
     after = meter.stop()["values"]["peak_resident_bytes"]

@@ -13,7 +13,8 @@ import pytest
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.tables import TABLES
-from ddlbench.record import MLLOG, STEPS, events
+from ddlbench.record import KERNELS, MLLOG, STEPS, events
+from ddlbench.run.__main__ import _complete_record
 
 from tests.unit.records import RANKS, SPEC, edit_log, replace_steps, write_record
 
@@ -213,6 +214,32 @@ def test_an_empty_log_and_one_of_bytes(tmp_path: Path) -> None:
     for text in (b"", bytes(range(256)) * 9, b":::MLL {}\n", b":::MLL []\n", b':::MLL {"key": {}, "time_ms": "x"}\n'):
         (folder / MLLOG).write_bytes(text)
         assert [row["file"] for row in collect([folder], tmp_path / "tables")] == [str(folder / MLLOG)]
+
+
+def test_a_run_leaves_the_digests_of_its_files(tmp_path: Path) -> None:
+    """`ddlbench.run` joins what ranks left; one bit of it that changes later is noticed."""
+    profiled = replace(SPEC, timed=False, profiled=True)
+    record = write_record(tmp_path / "record", profiled)
+    partial = tmp_path / "runs" / profiled.id
+    partial.mkdir(parents=True)
+    whole = (record / MLLOG).read_text()
+    (partial / MLLOG).write_text("".join(f"{x}\n" for x in whole.splitlines() if "sha256" not in x))
+    steps = pd.read_parquet(record / STEPS)
+    for rank, left in enumerate(RANKS):
+        (partial / f"rank-{rank}.json").write_text(json.dumps(left))
+        steps[steps["rank"] == rank].to_parquet(partial / f"steps-{rank}-000000000.parquet", index=False)
+    kernels = pd.DataFrame({"name": ["gloo:all_reduce"], "on": ["cpu"], "self_s": [1.0], "annotation": [False]})
+    kernels.to_parquet(partial / KERNELS)
+    assert _complete_record(profiled, partial) == 0
+    assert collect([partial], tmp_path / "tables") == []
+    for name in (STEPS, KERNELS):
+        good = (partial / name).read_bytes()
+        (partial / name).write_bytes(bytes([*good[:40], good[40] ^ 1, *good[41:]]))
+        assert "the file was changed" in collect([partial], tmp_path / "tables")[0]["what"]
+        (partial / name).write_bytes(good)
+    kernels.assign(self_s=-1.0).to_parquet(partial / KERNELS)
+    edit_log(partial, "ddlbench_kernels_sha256", "nothing")
+    assert collect([partial], tmp_path / "tables")[0]["what"].startswith("self_s is -1.0 in 1 rows")
 
 
 def test_nothing_is_said_where_nothing_is_refused() -> None:

@@ -25,8 +25,8 @@ _PARTS = {
 }
 STEP_TIMES = list(_PARTS)  # the parts of a step, in the order in which it makes them
 EPOCH_START = (
-    "Start of an epoch, before its first step: what the loader needs until it can give images. The steps do not "
-    "include it."
+    "Start of an epoch: from asking the loader for the epoch to having its first batch, on rank 0. The first step's "
+    "data wait includes it."
 )
 
 
@@ -51,7 +51,7 @@ COLUMNS = (
         "step every rank waits for the last one, which waits for nobody. Null with one worker.",
     ),
     _column("communication_wait_s", "`communication_s - communication_transfer_s`: waiting for slower ranks."),
-    _column("epoch_start_s", f"{EPOCH_START} Mean over the epochs after the first."),
+    _column("epoch_start_s", f"{EPOCH_START} Mean over the epochs after the first, or of the only one."),
 )
 MEDIANS = (
     Column("run", "str", "The run, a timed one."),
@@ -126,5 +126,5 @@ def _validation_s(events: Sequence[Event]) -> float:
 
 def _epoch_start_s(events: Sequence[Event]) -> float | Why:
     starts = {e.metadata["epoch_num"]: e.value for e in events if e.key == "ddlbench_epoch_start_s"}
-    values = [starts[number] for number in sorted(starts)]
-    return float(np.mean(values[1:] or values)) if values else Why(UNKNOWN)
+    later = [value for number, value in starts.items() if number > 1]
+    return float(np.mean(later or list(starts.values()))) if starts else Why(UNKNOWN)

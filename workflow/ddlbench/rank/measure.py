@@ -1,15 +1,13 @@
 """What a run used besides time: memory, CPU, energy and network, from counters that the system keeps anyway.
 
 `train.py` starts a rank's Meter when training starts and stops it at the end; `analysis/resources.py` joins the ranks'
-values. MEASURES declares each column together with the function that reads it: a new one is an entry there.
-Nothing samples the training itself: every value is the difference of a counter, or a peak that the kernel or the
-driver remembers. What cannot be measured is null and has a reason; it is never zero.
+values. MEASURES declares each column together with the function that reads it, mostly one of `counters.py`: a new column
+is an entry there. Nothing samples the training itself: every value is the difference of a counter, or a peak that the
+kernel or the driver remembers. What cannot be measured is null and has a reason; it is never zero.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -20,14 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.columns import PROFILER, SHARING, Column, Why
+from ddlbench.rank import counters
+from ddlbench.rank.counters import NotMeasuredError, Rapl
 
 # RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much in so long.
 RAPL_S = 60.0
-INFINIBAND = 32  # ARPHRD_INFINIBAND of linux/if_arp.h: a network interface over InfiniBand
-
-
-class NotMeasuredError(Exception):
-    """Its text is the reason why a column is null."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class Meter:
             with suppress(NotMeasuredError):  # `host_energy_j` says the reason
                 self._rapl = Rapl(self.sys)
                 threading.Thread(target=self._watch, args=(self._rapl,), daemon=True).start()
-        self._waited_s = _waited_s()
+        self._waited_s = counters.waited_s()
         self._began = time.monotonic()
         self._first = {column: _attempt(read) for column, read in self._counters().items()}
 
@@ -95,7 +90,7 @@ class Meter:
         }
 
     def _counters(self) -> dict[str, Callable[[], float]]:
-        return {"cpu_s": cpu_s} | self._readers(counters=True)
+        return {"cpu_s": counters.cpu_s} | self._readers(counters=True)
 
     def _peaks(self) -> dict[str, Callable[[], float]]:
         return self._readers(counters=False)
@@ -119,7 +114,7 @@ class Meter:
         import torch
 
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
-        return device_energy_j(f"GPU-{torch.cuda.get_device_properties(self._local_rank).uuid}")
+        return counters.device_energy_j(f"GPU-{torch.cuda.get_device_properties(self._local_rank).uuid}")
 
     def host_energy_j(self) -> float:
         """RAPL's counters of this node [J]. Raises NotMeasuredError."""
@@ -132,10 +127,10 @@ class Meter:
 
     def loader_resident_bytes(self) -> float:
         """Most main memory of this process's children, added up [bytes]. Raises NotMeasuredError."""
-        children = _psutil().Process().children(recursive=True)
-        if not children and _waited_s() > self._waited_s:
+        children = counters.psutil().Process().children(recursive=True)
+        if not children and counters.waited_s() > self._waited_s:
             raise NotMeasuredError("the loader's processes had ended when training did")
-        return sum(peak_resident_bytes(str(child.pid)) for child in children)
+        return sum(counters.peak_resident_bytes(str(child.pid)) for child in children)
 
 
 # CPU time by wall time: from counters that every rank leaves, so it has no reader.
@@ -177,7 +172,7 @@ MEASURES = (
             over_ranks="max",
             spoiled_by=(PROFILER,),  # it keeps its events in main memory
         ),
-        lambda meter: peak_resident_bytes("self"),
+        lambda meter: counters.peak_resident_bytes("self"),
     ),
     Measure(
         Column(
@@ -225,7 +220,7 @@ MEASURES = (
             once_a_node=True,
             spoiled_by=(SHARING, PROFILER),
         ),
-        lambda meter: network_bytes(meter.sys)[0],
+        lambda meter: counters.network_bytes(meter.sys)[0],
         counter=True,
     ),
     Measure(
@@ -238,7 +233,7 @@ MEASURES = (
             once_a_node=True,
             spoiled_by=(SHARING, PROFILER),
         ),
-        lambda meter: network_bytes(meter.sys)[1],
+        lambda meter: counters.network_bytes(meter.sys)[1],
         counter=True,
     ),
 )
@@ -261,120 +256,9 @@ def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {"values": values | dict.fromkeys(reasons), "not_measured": reasons}
 
 
-class Rapl:
-    """The node's CPU energy since this object was made [J]; counters that began again are followed if read in time.
-
-    Zones of the kernel's powercap interface (Documentation/power/powercap): packages, and the memory (`dram`) within
-    them, which packages do not include. `psys` is left out: it includes the packages.
-    """
-
-    def __init__(self, sys: Path) -> None:
-        self._lock = threading.Lock()
-        self._spent_uj = 0
-        self._zones: list[tuple[Path, int]] = []
-        folder = sys / "class/powercap"
-        for zone in sorted(folder.glob("intel-rapl:*")):
-            name = _read(zone / "name")
-            if name.startswith("package") or name == "dram":
-                self._zones.append((zone / "energy_uj", _number(zone / "max_energy_range_uj")))
-        if not self._zones:
-            raise NotMeasuredError(f"{folder} has no RAPL zones of CPU packages")
-        self._last = [_number(path) for path, _ in self._zones]
-
-    def joules(self) -> float:
-        """Raises NotMeasuredError where the counters may not be read; that is root's alone on most systems."""
-        with self._lock:
-            for number, (path, largest) in enumerate(self._zones):
-                now = _number(path)
-                self._spent_uj += (now - self._last[number]) % (largest + 1)
-                self._last[number] = now
-            return self._spent_uj / 1e6
-
-
-def device_energy_j(uuid: str) -> float:
-    """A GPU's energy since its driver was loaded [J], by NVML's counter of millijoules. Raises NotMeasuredError."""
-    try:
-        import pynvml
-    except ImportError:
-        raise NotMeasuredError("nvidia-ml-py is not installed (no Python package pynvml)") from None
-    try:
-        pynvml.nvmlInit()
-        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByUUID(uuid))) / 1e3
-    except pynvml.NVMLError as error:
-        raise NotMeasuredError(f"NVML: {error}") from None
-
-
-def network_bytes(sys: Path) -> tuple[int, int]:
-    """(sent, received) bytes of the node since its interfaces came up. Raises NotMeasuredError.
-
-    Network interfaces that are devices (bridges, bonds and the like carry the same bytes again), or all but loopback
-    where none is (a container); and InfiniBand ports, whose counters are in units of four bytes and include IP.
-    """
-    ports = sorted((sys / "class/infiniband").glob("*/ports/*/counters"))
-    links = sorted(path for path in (sys / "class/net").glob("*") if path.name != "lo" and path.is_dir())
-    links = [path for path in links if (path / "device").exists()] or links
-    if ports:
-        links = [path for path in links if _number(path / "type") != INFINIBAND]
-    if not ports and not links:
-        raise NotMeasuredError(f"{sys}/class/net has no interface but loopback")
-    sent = sum(_number(path / "statistics/tx_bytes") for path in links)
-    received = sum(_number(path / "statistics/rx_bytes") for path in links)
-    sent += 4 * sum(_number(path / "port_xmit_data") for path in ports)
-    received += 4 * sum(_number(path / "port_rcv_data") for path in ports)
-    return sent, received
-
-
-def cpu_s() -> float:
-    """CPU time of this process and all that it started, ended ones included [s]."""
-    psutil = _psutil()
-    process = psutil.Process()
-    total = 0.0
-    for one in (process, *process.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
-            times = one.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
-
-
-def peak_resident_bytes(process: str) -> int:
-    """The most main memory that a process had, by its number or `self` (VmHWM). Raises NotMeasuredError."""
-    line = re.search(r"^VmHWM:\s+(\d+) kB", _read(Path("/proc", process, "status")), re.M)
-    if not line:
-        raise NotMeasuredError(f"/proc/{process}/status has no VmHWM")
-    return int(line[1]) * 1024
-
-
-def _waited_s() -> float:
-    """CPU time of child processes that have ended [s]."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
 def _attempt(read: Callable[[], float]) -> float | Why:
     """What it reads, or the reason why it cannot."""
     try:
         return read()
     except NotMeasuredError as error:
         return Why(error)
-
-
-def _psutil() -> Any:
-    try:
-        import psutil
-    except ImportError:
-        raise NotMeasuredError("psutil is not installed") from None
-    return psutil
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except OSError as error:
-        raise NotMeasuredError(f"{path}: {error.strerror}") from None
-
-
-def _number(path: Path) -> int:
-    text = _read(path)
-    if not text.isdigit():
-        raise NotMeasuredError(f"{path}: {text!r} is no number")
-    return int(text)

@@ -1,0 +1,131 @@
+"""Counters that the system keeps anyway: energy, network, CPU time, memory. `measure.py` makes measures of them.
+
+Each function raises NotMeasuredError, whose text is the reason, where its counter is not there or may not be read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+INFINIBAND = 32  # ARPHRD_INFINIBAND of linux/if_arp.h: a network interface over InfiniBand
+
+
+class NotMeasuredError(Exception):
+    """Its text is the reason why a column is null."""
+
+
+class Rapl:
+    """The node's CPU energy since this object was made [J]; counters that began again are followed if read in time.
+
+    Zones of the kernel's powercap interface (Documentation/power/powercap): packages, and the memory (`dram`) within
+    them, which packages do not include. `psys` is left out: it includes the packages.
+    """
+
+    def __init__(self, sys: Path) -> None:
+        self._lock = threading.Lock()
+        self._spent_uj = 0
+        self._zones: list[tuple[Path, int]] = []
+        folder = sys / "class/powercap"
+        for zone in sorted(folder.glob("intel-rapl:*")):
+            name = _read(zone / "name")
+            if name.startswith("package") or name == "dram":
+                self._zones.append((zone / "energy_uj", _number(zone / "max_energy_range_uj")))
+        if not self._zones:
+            raise NotMeasuredError(f"{folder} has no RAPL zones of CPU packages")
+        self._last = [_number(path) for path, _ in self._zones]
+
+    def joules(self) -> float:
+        """Raises NotMeasuredError where the counters may not be read; that is root's alone on most systems."""
+        with self._lock:
+            for number, (path, largest) in enumerate(self._zones):
+                now = _number(path)
+                self._spent_uj += (now - self._last[number]) % (largest + 1)
+                self._last[number] = now
+            return self._spent_uj / 1e6
+
+
+def device_energy_j(uuid: str) -> float:
+    """A GPU's energy since its driver was loaded [J], by NVML's counter of millijoules. Raises NotMeasuredError."""
+    try:
+        import pynvml
+    except ImportError:
+        raise NotMeasuredError("nvidia-ml-py is not installed (no Python package pynvml)") from None
+    try:
+        pynvml.nvmlInit()
+        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByUUID(uuid))) / 1e3
+    except pynvml.NVMLError as error:
+        raise NotMeasuredError(f"NVML: {error}") from None
+
+
+def network_bytes(sys: Path) -> tuple[int, int]:
+    """(sent, received) bytes of the node since its interfaces came up. Raises NotMeasuredError.
+
+    Network interfaces that are devices (bridges, bonds and the like carry the same bytes again), or all but loopback
+    where none is (a container); and InfiniBand ports, whose counters are in units of four bytes and include IP.
+    """
+    ports = sorted((sys / "class/infiniband").glob("*/ports/*/counters"))
+    links = sorted(path for path in (sys / "class/net").glob("*") if path.name != "lo" and path.is_dir())
+    links = [path for path in links if (path / "device").exists()] or links
+    if ports:
+        links = [path for path in links if _number(path / "type") != INFINIBAND]
+    if not ports and not links:
+        raise NotMeasuredError(f"{sys}/class/net has no interface but loopback")
+    sent = sum(_number(path / "statistics/tx_bytes") for path in links)
+    received = sum(_number(path / "statistics/rx_bytes") for path in links)
+    sent += 4 * sum(_number(path / "port_xmit_data") for path in ports)
+    received += 4 * sum(_number(path / "port_rcv_data") for path in ports)
+    return sent, received
+
+
+def cpu_s() -> float:
+    """CPU time of this process and all that it started, ended ones included [s]."""
+    package = psutil()
+    process = package.Process()
+    total = 0.0
+    for one in (process, *process.children(recursive=True)):
+        with suppress(package.NoSuchProcess):
+            times = one.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def peak_resident_bytes(process: str) -> int:
+    """The most main memory that a process had, by its number or `self` (VmHWM). Raises NotMeasuredError."""
+    line = re.search(r"^VmHWM:\s+(\d+) kB", _read(Path("/proc", process, "status")), re.M)
+    if not line:
+        raise NotMeasuredError(f"/proc/{process}/status has no VmHWM")
+    return int(line[1]) * 1024
+
+
+def waited_s() -> float:
+    """CPU time of child processes that have ended [s]."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def psutil() -> Any:
+    """The package. Raises NotMeasuredError."""
+    try:
+        import psutil
+    except ImportError:
+        raise NotMeasuredError("psutil is not installed") from None
+    return psutil
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise NotMeasuredError(f"{path}: {error.strerror}") from None
+
+
+def _number(path: Path) -> int:
+    text = _read(path)
+    if not text.isdigit():
+        raise NotMeasuredError(f"{path}: {text!r} is no number")
+    return int(text)
