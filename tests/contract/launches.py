@@ -18,7 +18,8 @@ import pandas as pd
 import pytest
 import torch
 from ddlbench import registry
-from ddlbench.plan import launch, runs
+from ddlbench.plan import launch
+from ddlbench.plan.installed import missing_packages
 from ddlbench.record import Event, read_log
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_recipe
@@ -92,7 +93,7 @@ def spec_of(case: str, framework: str, workers: int) -> RunSpec:
 
 def need(spec: RunSpec) -> None:
     """Skip the test, saying why, where the run's framework or loader is not installed."""
-    missing = runs.missing_packages([spec], local_machine())
+    missing = missing_packages([spec], local_machine())
     if missing:
         pytest.skip("; ".join(missing))
 
