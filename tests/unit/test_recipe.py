@@ -233,6 +233,29 @@ def test_mlperf_lars_is_the_table() -> None:
         assert learning_rate(spec, warmup + decay) == pytest.approx(1e-4)
 
 
+def test_the_small_twin_of_mlperf_lars_is_its_first_row() -> None:
+    small, large = load_recipe("mlperf-lars-small").at(1632), load_recipe("mlperf-lars").at(1632)
+    assert small == replace(large, name=small.name, accumulation=8)
+    point = next(point for point in points() if point["global_batch"] == "1632")
+    for machine in ("local", "workstation"):
+        plan = make_plan(load_study("mlperf-lars-small"), load_machine(machine))
+        assert len(plan.runs) == 5
+        for planned in plan.runs.values():
+            spec = planned.spec
+            assert spec.batch_per_worker / spec.recipe.accumulation == int(point["batch_norm_images"])
+            assert spec.epochs == 37  # as bs1632 of mlperf-lars
+        with pytest.raises(ConfigError, match="study mlperf-lars-small is for small machines"):
+            make_plan(load_study("mlperf-lars"), load_machine(machine))
+
+
+def test_liang2023_trains_what_a_machine_has_workers_for() -> None:
+    study, local = load_study("liang2023"), load_machine("local")
+    for cores, runs, left_out in ((1, 84, (4,)), (2, 84, (4,)), (4, 180, ()), (12, 180, ())):
+        plan = make_plan(study, replace(local, workers_per_node=cores))
+        assert (len(plan.runs), plan.left_out) == (runs, left_out)
+    assert len(make_plan(study, load_machine("workstation")).runs) == 84
+
+
 def test_the_table_is_mlcommons_own() -> None:
     """Their package has it: the numbers were not copied by hand."""
     import json

@@ -36,13 +36,14 @@ figures:
   throughput: {plot: throughput, runs: [ceiling, digits]}
   accuracy: {plot: accuracy-epochs, runs: [digits]}
 """
-# A data folder that a careless command line would trip over, or execute.
+# A data folder that a careless command line would trip over, or execute, and a variable that looks like wildcards.
 MINI_MACHINE = """
 launcher: local
 device: cpu
 device_name: CPU core
 workers_per_node: 2
 data: results/prepared sets' $(touch executed)
+environment: {NCCL_NOTE: "{input} {wildcards.x} {{a}} {"}
 """
 
 

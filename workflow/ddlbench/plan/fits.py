@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ddlbench import registry
 from ddlbench.schedule import warm_up_fault
-from ddlbench.settings.config import complain
+from ddlbench.settings.config import complain, names_in
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.spec import RunSpec
@@ -19,7 +19,10 @@ def check(study: Study, block: Block, machine: Machine, loader: str, workers: in
     """What can be said before there is a RunSpec. Raises ConfigError."""
     where = f"runs.{block.name}"
     if workers > machine.workers:
-        allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has; fit: true leaves more out"
+        twin = f"{study.name}-small"
+        known = twin in names_in(study.path.parent, ".yaml")
+        allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has"
+        allowed += f"; study {twin} is for small machines" if known else "; fit: true leaves out what is more"
         raise complain(study.path, f"{where}.workers", workers, allowed)
     if workers > machine.workers_per_node and workers % machine.workers_per_node:
         allowed = f"allowed: multiples of {machine.workers_per_node}, a node of machine {machine.name}"
