@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STUDY := demo
 PYTHON ?= python3.11
 
-# Tests at once: many wait for SLURM or for a rank that is silent, so one more than there are cores.
-AT_ONCE := $(shell echo $$(($$(nproc) + 1)))
+# Tests at once: many wait for SLURM or for a rank that is silent, so one more than there are cores (nine at the most).
+AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 1 : 9)))
 
 .PHONY: demo test test-all lint install tensorflow clean
 
