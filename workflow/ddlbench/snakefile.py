@@ -120,17 +120,16 @@ class Training:
         or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is a
         checkpoint: Snakemake asks again when it is there, and then it is forgotten.
         """
-        starts_jobs = self._starts_jobs()
         if not self._checked:
             self._checked = True
             try:
                 installed.check(self.plan, layout.RESULTS)
-                if starts_jobs:
+                if self._starts_jobs():
                     locks = Path(self.workflow.persistence.path, "locks")
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
             except ConfigError as error:
                 sys.exit(str(error))  # Snakemake prints any other exception from here with a traceback
-        if self.new_preflights and starts_jobs:
+        if self.new_preflights and self._starts_jobs():
             self.checkpoints.preflight.get()
         return files
 
@@ -147,9 +146,12 @@ class Training:
 
     def warn_of_limit(self) -> None:
         """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`."""
+        limit = self.given.config["max_gpu_hours"]
+        if limit is None:
+            return
         missing = {run for run in self.plan.runs if not Path(layout.run_log(run)).exists()}
         try:
-            bill.keep_limit(self.plan, self.given.images, missing, self.given.config["max_gpu_hours"])
+            bill.keep_limit(self.plan, self.given.images, missing, limit)
         except ConfigError as error:
             print(f"warning: {error}", file=sys.stderr)
 
