@@ -40,8 +40,11 @@ class TestControl:
 @pytest.mark.parametrize("framework", ["ddp", "horovod"])
 def test_synchronised_batch_norm_is_that_of_one_process(run, controlled, framework):
     """Two ranks normalise by the whole batch, also in the last step, where one of them has no image."""
-    losses = run("synchronised", framework, 2).losses()
-    assert losses == pytest.approx(controlled("synchronised").losses, rel=1e-4)
+    outcome = run("synchronised", framework, 2)
+    assert outcome.losses() == pytest.approx(controlled("synchronised").losses, rel=1e-4)
+    # Two norms that are added shared a gradient in the step of one image: ranks drifted apart by 2e-5 with Horovod.
+    one, other = outcome.states()
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
 
 
 def test_control_would_notice_clipping(controlled):

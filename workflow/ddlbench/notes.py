@@ -103,8 +103,8 @@ def cause(error: BaseException) -> str:
 
 def read(folder: Path, kind: str) -> dict[int, dict[str, Any]]:
     """What ranks left under `<kind>-<rank>.json`, by rank."""
-    found = {}
+    by_rank = {}
     for path in folder.glob(f"{kind}-*.json"):
         with suppress(FileNotFoundError):
-            found[int(path.stem.split("-")[1])] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+            by_rank[int(path.stem.split("-")[1])] = json.loads(path.read_text(encoding="utf-8"))
+    return by_rank

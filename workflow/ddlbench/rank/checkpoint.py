@@ -36,9 +36,9 @@ def summary(checkpoint: Path) -> dict[str, Any]:
 def save(
     folder: Path, step: int, rank: int, part: dict[str, Any], about: dict[str, Any], meet: Callable[[], Any]
 ) -> None:
-    """Write this rank's part of the checkpoint at `step`; all ranks call it at once, and `meet` waits for all.
+    """Write this rank's part of the checkpoint at `step`. All ranks call it at once; `meet` waits for all of them.
 
-    Raises OSError (disk full); the checkpoint before stays whole.
+    Raises OSError, for instance if the disk is full. The checkpoint before then stays whole.
     """
     import torch
 

@@ -104,9 +104,9 @@ class _Residual(nn.Module):
 def flops_per_image(model: nn.Module, image_size: int) -> int:
     """Floating-point operations of a forward and a backward pass over one RGB picture of `image_size` pixels a side.
 
-    Matrix products, convolutions and attention, an addition and a multiplication each counted as one, as PyTorch's
-    FlopCounterMode does; what normalisation and activations need is left out. Only shapes are computed: the model is
-    not changed, and no random number is drawn.
+    Counted as PyTorch's FlopCounterMode does: matrix products, convolutions and attention, where an addition and a
+    multiplication are one each. Normalisation and activations are left out. Only shapes are computed: the model is not
+    changed, and no random number is drawn.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -123,11 +123,11 @@ def mend_torchvision() -> None:
     Its compiled part cannot load there, and importing it then fails on two operators that it describes to the
     compiler; defining their signatures first is enough. Does nothing where the compiled part loads.
     """
-    found = find_spec("torchvision")
-    if found is None or found.origin is None:
+    torchvision = find_spec("torchvision")
+    if torchvision is None or torchvision.origin is None:
         return
     try:
-        ctypes.CDLL(str(Path(found.origin).parent / "_C.so"))
+        ctypes.CDLL(str(Path(torchvision.origin).parent / "_C.so"))
     except OSError:
         for operator in ("nms", "qnms"):
             signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"

@@ -1,7 +1,7 @@
-"""Who am I? A rank's place in the world, from its launcher's variables: torchrun, horovodrun, Open MPI's or srun.
+"""Who am I? A rank's place among all ranks, from the variables of its launcher: torchrun, horovodrun, Open MPI, srun.
 
-Under srun no launcher speaks for the framework: SLURM's variables are translated into torch.distributed's, of which
-Horovod's are made (`frameworks/horovod.py`). See `plan/launch.py` for how ranks are started.
+Under srun there is no launcher of the framework's own. SLURM's variables are then translated into those of
+torch.distributed, and these into Horovod's (`frameworks/horovod.py`). `plan/launch.py` says how ranks are started.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Rank, world and rank on the node, as launchers say them; the first that is there is true.
+# Rank, number of ranks and rank on the node, as launchers name them. The first line whose variables are set counts.
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
 )
-# Set beside the variables made from SLURM's, which would otherwise look like those of a framework's launcher.
+# Says that the variables were made from SLURM's. Without it they would look like those of a framework's launcher.
 TRANSLATED = "DDLBENCH_UNDER_SRUN"
 
 
 @dataclass(frozen=True)
 class Rank:
-    """`rank` of `world`, and `local_rank` on its node."""
+    """Rank number `rank` of `world` ranks, and number `local_rank` on its node; all count from 0."""
 
     rank: int
     world: int
@@ -35,27 +35,28 @@ class WorldError(RuntimeError):
 
 
 def under_srun() -> bool:
-    """True when srun started this process and no framework's launcher did; still so after `here`."""
+    """Whether srun started this process and no framework's launcher did. `here` does not change the answer."""
     e = os.environ
     launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"}.isdisjoint(e)
     return TRANSLATED in e or ("SLURM_PROCID" in e and not launched)
 
 
 def number() -> int:
-    """This process's rank as its launcher says it, before `here` has looked; 0 if nobody does."""
+    """This process's rank, before `here` was called; 0 if no launcher says it."""
     names = [names[0] for names in LAUNCHERS] + ["SLURM_PROCID"]
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
 def slurm_variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
-    """torch.distributed's variables for a task of srun; the port derives from the job's id, the next one is free too.
+    """torch.distributed's variables for a task of srun.
 
-    `first_host` is the name of the job's first node on the network that the ranks use.
+    The port follows from the job's id, and the next port is kept free for Horovod. `first_host` is the name of the
+    job's first node on the network that the ranks use.
     """
     rank, world, local = int(e["SLURM_PROCID"]), int(e["SLURM_NTASKS"]), int(e["SLURM_LOCALID"])
     nodes = int(e.get("SLURM_NNODES", "1"))
     per_node = str(world // nodes)
-    # Two ports a job, below those that the kernel gives to outgoing connections (32768 and up).
+    # Two ports per job, below those that the kernel gives to outgoing connections (32768 and up).
     port = 20000 + int(e.get("SLURM_JOB_ID", "0")) % 6000 * 2
     return {
         "RANK": str(rank),
@@ -87,5 +88,5 @@ def _first_host() -> str:
         return "127.0.0.1"
     nodes = os.environ["SLURM_JOB_NODELIST"]
     hosts = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
-    # On JUWELS the InfiniBand name of a node is its name and an i: machine key host_suffix.
+    # On JUWELS a node's name on InfiniBand ends in an i: machine key host_suffix.
     return hosts.stdout.split()[0] + os.environ.get("DDLBENCH_HOST_SUFFIX", "")

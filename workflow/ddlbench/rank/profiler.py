@@ -1,9 +1,15 @@
 """The profiler of runs with `profiled: true`: where steps of the last epoch spent their time, kernel by kernel.
 
-Rank 0 leaves `kernels.parquet` beside its log, summed over the profiled steps: `name`; `on`, cpu or device; `calls`;
-`self_s`, the time in the kernel or operator itself, not in those it calls, and of a collective that runs beside the
-others the time from its start to its end; `annotation`, true for a span of the program's or the profiler's own
-(a step, an optimiser's update), whose kernels have rows of their own. `analysis/kernels.py` makes shares of it.
+Rank 0 leaves `kernels.parquet` beside its log, one row per kernel or operator, summed over the profiled steps:
+
+- `name`, and `on`: cpu or device
+- `calls`
+- `self_s`: the time in the kernel or operator itself, without those that it calls. For a collective that runs beside
+  the others it is the time from start to end.
+- `annotation`: true for a span that the program or the profiler marked (a step, an optimiser's update). Its kernels
+  have rows of their own.
+
+`analysis/kernels.py` makes shares of it.
 """
 
 from __future__ import annotations
@@ -19,8 +25,9 @@ WARMUP_STEPS, MOST_STEPS = 2, 50  # the profiler itself needs to warm up, and ke
 
 
 def start(spec: RunSpec, rank: int, folder: Path, steps: int, done: int = 0) -> Callable[[], None]:
-    """Begin to profile; call what comes back after every step. `steps` is the number of steps an epoch, `done` that of
-    steps that were made before this process went on with the run.
+    """Begin to profile; call what comes back after every step.
+
+    `steps` is the number of steps per epoch. `done` steps were made before this process went on with the run.
     """
     if not spec.profiled or rank != 0:
         return lambda: None
@@ -36,11 +43,11 @@ def start(spec: RunSpec, rank: int, folder: Path, steps: int, done: int = 0) -> 
 
 
 def nsys_prefix(spec: RunSpec, executable: str | None, folder: Path) -> tuple[str, ...]:
-    """What goes before each rank's command so that Nsight Systems writes a timeline a rank into `folder`. Pure.
+    """What goes before each rank's command so that Nsight Systems writes one timeline per rank into `folder`. Pure.
 
-    Empty if the run is not profiled or there is no `nsys` (`executable`, what shutil.which found). It traces NVTX, with
-    which NCCL and DALI mark their work, and what the ranks wait for in the operating system. CUDA itself it leaves to
-    `kernels.parquet`: CUPTI has room for one profiler (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), and under
+    Empty if the run is not profiled, or if there is no `nsys` (`executable` is None). Nsight traces NVTX, with which
+    NCCL and DALI mark their work, and what ranks wait for in the operating system. It does not trace CUDA, which is in
+    `kernels.parquet`: CUPTI has room for one profiler (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), so that under
     `--trace=cuda` PyTorch's would see no kernels.
     """
     if not spec.profiled or executable is None:
