@@ -144,6 +144,7 @@ def test_the_disk_is_full(tmp_path, data, run):
         outcome = launches.execute(spec, disk / spec.id, data, checkpoint_minutes=1e-6)
         assert outcome.code not in (0, 75), outcome.output
         assert "no space left on device" in outcome.output.lower()
+        assert outcome.failure["cause"] == "disk full"
         assert outcome.seconds < 3 * ENDS_WITHIN_S
         for name in ("run.mllog", "steps.parquet"):
             assert (earlier.folder / name).read_bytes() == (disk / name).read_bytes()

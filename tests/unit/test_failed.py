@@ -11,6 +11,8 @@ import pytest
 from ddlbench import notes
 from ddlbench.run import __main__ as supervisor
 
+from tests.specs import run_spec
+
 FAILURE = {"cause": "disk full", "rank": 1, "host": "node1", "message": "rank 1: disk full"}
 
 
@@ -42,6 +44,36 @@ def test_an_older_reason_never_stands_for_this_one(
     assert not (run / "failed" / supervisor.FAILURE).exists()
     assert (run / "failed" / "run.mllog").exists()
     assert "failure.json could not be written: No space left on device" in capsys.readouterr().err
+
+
+SPEC = run_spec(machine="local").to_json()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--spec", "{}"], "--spec: "),
+        (["--spec", "{"], "--spec: "),
+        (["--spec", "[]"], "--spec: "),
+        (["--spec", "null"], "--spec: "),
+        (["--spec", SPEC, "--preflight", "gone.json"], "gone.json: is no preflight (FileNotFoundError"),
+        (["--spec", SPEC, "--preflight", "cut.json"], "cut.json: is no preflight (JSONDecodeError"),
+        (["--spec", SPEC, "--preflight", "list.json"], "list.json: is no preflight (TypeError"),
+        (["--spec", SPEC, "--folder", "cut.json/run"], "cut.json/run: cannot be written: Not a directory"),
+    ],
+)
+def test_what_cannot_be_started_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cut.json").write_text('{"time":')
+    Path("list.json").write_text("[]")
+    monkeypatch.setattr("sys.argv", ["run", "--folder", "run", *arguments, "--", "false"])
+    with pytest.raises(SystemExit) as ended:
+        supervisor.main()
+    assert str(ended.value).startswith(said)
+    assert len(str(ended.value).splitlines()) == 1
+    assert not Path("run").exists()
 
 
 def test_a_rank_finds_room_for_its_reason(tmp_path: Path) -> None:

@@ -164,12 +164,19 @@ def main() -> None:
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
     environment_modules.check()
-    cited = cite(a.preflight) if a.preflight else None
+    try:
+        spec = RunSpec.from_json(a.spec)
+    except (ValueError, TypeError) as error:
+        sys.exit(f"--spec: {error}")
+    try:
+        cited = cite(a.preflight) if a.preflight else None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.exit(f"{a.preflight}: is no preflight ({error!r}); make it again: snakemake preflight --force")
     data = a.manifest.parent if a.manifest else None
     when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
     try:
         with held(a.folder):
-            code = execute(RunSpec.from_json(a.spec), a.folder, data, a.command, when, cited)
+            code = execute(spec, a.folder, data, a.command, when, cited)
     except (HeldError, ConfigError) as error:
         sys.exit(str(error))
     sys.exit(code)

@@ -81,12 +81,20 @@ def squeue(arguments: list[str], timeout_s: float) -> subprocess.CompletedProces
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a run's folder. Raises HeldError while another living process does; takes it over from a dead one."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Hold a run's folder. Takes it over from a dead process.
+
+    Raises HeldError while another living process holds it, or if nothing can be written there.
+    """
     holder, me = folder / HOLDER, myself()
     mine = folder / f"{HOLDER}.{me.host}.{me.pid}"
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         mine.write_text(json.dumps(asdict(me)), encoding="utf-8")
+    except OSError as error:
+        with suppress(OSError):
+            mine.unlink()
+        raise HeldError(f"{folder}: cannot be written: {error.strerror}") from None
+    try:
         while True:
             try:
                 os.link(mine, holder)  # the file is whole from its first moment, and only one of us succeeds
