@@ -18,9 +18,10 @@ import pytest
 from ddlbench import registry
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
-from ddlbench.plan import bill
+from ddlbench.plan import bill, reads
 from ddlbench.plan import table as plan_table
-from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, Measured, read_measured, read_published
+from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
+from ddlbench.plan.measured import Measured, read_measured, read_published
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
 from ddlbench.record import MLLOG, STEP_COLUMNS, STEPS
@@ -297,7 +298,7 @@ def test_a_measured_study_pays_for_the_epochs_that_it_trains(paper: Plan, tmp_pa
 def test_what_is_printed_fits_a_screen(paper: Plan, demo: Plan, tmp_path: Path) -> None:
     for plan in (paper, demo):
         table = bill_of(plan, tmp_path)
-        text = plan_table.lines(plan, table, bill.data(plan, {}), 1e9)
+        text = plan_table.lines(plan, table, reads.forms(plan, {}), 1e9)
         assert len(text) <= 40
         assert max(map(len, text)) <= 140
         total = next(line for line in text if line.startswith("total"))
@@ -325,14 +326,14 @@ def test_minutes_and_estimates_know_how_many_synthetic_pictures_there_are(demo: 
     blocks = tuple(replace(block, dataset="synthetic-imagenet") for block in study.blocks)
     study = replace(study, blocks=blocks, figures=())
     sources = {"synthetic-imagenet": "train=20000,val=1000"}
-    images = bill.images(study, machine, sources)
+    images = reads.images(study, machine, sources)
     assert images == {"synthetic-imagenet": 20000}
-    assert bill.images(study, machine, {}) == {"synthetic-imagenet": 2000}
+    assert reads.images(study, machine, {}) == {"synthetic-imagenet": 2000}
     spec = pick(make_plan(study, machine, images=images), workers=1, model="lenet")
     assert guess_minutes(spec, machine) == round(30 + 1.5 * 8 * 2000 / 10 / 60)
     assert guess_minutes(spec, machine, images=20000) == round(30 + 1.5 * 8 * 20000 / 10 / 60)
     with pytest.raises(ConfigError, match=r"data\.sources\.synthetic-imagenet: 'trian=1'"):
-        bill.images(study, machine, {"synthetic-imagenet": "trian=1"})
+        reads.images(study, machine, {"synthetic-imagenet": "trian=1"})
 
 
 def test_a_prepared_form_says_how_many_images_there_are(tmp_path: Path) -> None:
@@ -340,7 +341,7 @@ def test_a_prepared_form_says_how_many_images_there_are(tmp_path: Path) -> None:
     study = load_study("demo")
     blocks = tuple(replace(block, dataset="synthetic-imagenet") for block in study.blocks)
     machine = replace(LAPTOP, data=str(tmp_path))
-    assert bill.images(replace(study, blocks=blocks), machine, {}) == {"synthetic-imagenet": 40}
+    assert reads.images(replace(study, blocks=blocks), machine, {}) == {"synthetic-imagenet": 40}
 
 
 @pytest.mark.parametrize("form", registry.members("forms"))
@@ -361,12 +362,12 @@ def test_every_data_set_says_what_a_picture_weighs() -> None:
 
 
 def test_imagenet_in_class_folders_needs_no_disk_of_its_own(paper: Plan, tmp_path: Path) -> None:
-    forms = {form.form: form for form in bill.data(paper, {})}
+    forms = {form.form: form for form in reads.forms(paper, {})}
     assert forms["tfrecord"].inodes == 2307  # 1024 + 128 shards and indices, two manifests, the folder
     assert forms["raw"].inodes > 1331167
     assert all(1.5e11 < form.bytes < 1.6e11 for form in forms.values())
     (tmp_path / "train").mkdir()
-    forms = {form.form: form for form in bill.data(paper, {"imagenet": str(tmp_path)})}
+    forms = {form.form: form for form in reads.forms(paper, {"imagenet": str(tmp_path)})}
     assert (forms["raw"].bytes, forms["raw"].inodes) == (0, 4)
     assert forms["tfrecord"].bytes > 1.5e11
 
@@ -385,12 +386,12 @@ def test_the_bill_needs_nothing_but_python(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from ddlbench.plan import bill, runs, table as plan_table
+from ddlbench.plan import bill, reads, runs, table as plan_table
 from ddlbench.settings import machine, study
 s, m = study.load_study("aach2023"), machine.load_machine("juwels-booster")
-images = bill.images(s, m, {})
+images = reads.images(s, m, {})
 p = runs.make_plan(s, m, None, images)
-plan_table.lines(p, bill.rows(p, images, Path(sys.argv[1])), bill.data(p, {}), 1.0)
+plan_table.lines(p, bill.rows(p, images, Path(sys.argv[1])), reads.forms(p, {}), 1.0)
 heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "pandas", "pyarrow", "PIL"}
 print(" ".join(sorted(heavy & set(sys.modules))))
 """

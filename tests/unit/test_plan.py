@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shlex
@@ -15,10 +16,11 @@ from ddlbench import spec as spec_module
 from ddlbench.plan import launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.plan.runs import Plan, PlannedRun, guess_minutes, make_plan
+from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition, load_machine
 from ddlbench.settings.study import Framework, load_study
-from ddlbench.spec import COLUMNS, Recipe, RunSpec
+from ddlbench.spec import COLUMNS, Recipe, RunSpec, complete
 
 from tests.specs import JUWELS, pick, run_spec
 
@@ -148,6 +150,8 @@ def test_a_key_that_came_later_is_left_out_at_its_default(monkeypatch: pytest.Mo
     assert '"form": "raw"' in other.to_json()
     assert RunSpec.from_json(plain.to_json()) == plain
     assert RunSpec.from_json(other.to_json()) == other
+    before, now = (complete(json.loads(run.to_json())) for run in (plain, other))
+    assert changes(before, now) == ['form null -> "raw"', "recipe.gamma 0.95 -> 0.8"]
 
 
 def test_every_key_of_a_recipe_is_a_column(demo: Plan) -> None:

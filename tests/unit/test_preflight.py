@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from ddlbench.data import prepare
-from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import judge, promise, scout
 from ddlbench.run.facts import cite
@@ -69,7 +68,7 @@ def test_two_whole_nodes_are_tried(paper: Plan, promised: dict[str, Any]) -> Non
     assert asked["asks"] == "2 nodes, 8 tasks, 8 GPUs, limit 10 min"
     assert "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=12" in str(asked["launch"])
     assert str(asked["launch"]).endswith("--gres=gpu:4 python -m ddlbench.preflight.scout")
-    assert set(asked) == set(launch.resource_names(JUWELS))
+    assert set(asked) == set(next(iter(paper.runs.values())).resources)
 
 
 def test_a_study_of_one_node_tries_one(paper: Plan) -> None:

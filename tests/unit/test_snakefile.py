@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ddlbench import snakefile
-from ddlbench.plan import installed, launch
+from ddlbench.plan import installed
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
@@ -78,7 +78,7 @@ def test_snakemake_compares_what_is_trained_and_not_how_it_is_started(
     of = training(monkeypatch, tmp_path, [])
     run = wildcards(of)
     assert of.spec(run) == of.plan.runs[run.run].spec.to_json()
-    assert set(of.resources) == {*launch.resource_names(of.given.machine), "supervision"}
+    assert set(of.resources) == {*of.plan.runs[run.run].resources, "supervision"}
     assert of.resources["launch"](run, 1) == of.plan.runs[run.run].resources["launch"]
     assert of.resources["supervision"].startswith(f"--preflight={promise.path(of.plan)}")
     for function in (of.input, of.threads, of.spec, of.resources["launch"]):

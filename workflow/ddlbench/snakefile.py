@@ -11,14 +11,14 @@ import gc
 import inspect
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ddlbench import layout
 from ddlbench.data import target
-from ddlbench.plan import bill, installed, launch, runs
+from ddlbench.plan import bill, installed, reads, runs
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.run.cancelled import mend_plugin
@@ -47,7 +47,7 @@ def read(config: Mapping[str, Any]) -> Settings:
         checked = settings.check_config(dict(config))
         study, machine = load_study(checked["study"]), load_machine(checked["machine"])
         sources = checked["data"]["sources"]
-        images = bill.images(study, machine, sources)
+        images = reads.images(study, machine, sources)
         plan = runs.make_plan(study, machine, checked["account"], images)
         target.check({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
     # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
@@ -98,7 +98,7 @@ class Training:
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
         self.spec = _signed(lambda wildcards: jobs[wildcards.run].spec.to_json())
-        self.resources = {name: self._resource(name) for name in launch.resource_names(given.machine)}
+        self.resources = {name: self._resource(name) for name in next(iter(jobs.values())).resources}
         self.resources["supervision"] = self._supervision()
         # For people, in a dry run and when the job starts.
         self.message = "train {wildcards.run}" + (": {resources.asks}" if queue else "") + "\n$ {resources.launch}"
@@ -142,16 +142,21 @@ class Training:
         """Before jobs start: raises WorkflowError if the runs of this call would pass `max_gpu_hours`."""
         made = {job.wildcards.run for job in self.workflow.dag.needrun_jobs() if job.rule.name == "train"}
         with complaints():
-            bill.keep_limit(self.plan, self.given.images, made, self.given.config["max_gpu_hours"])
+            self._check_limit(made)
+
+    def _check_limit(self, made: Collection[str]) -> None:
+        limit = self.given.config["max_gpu_hours"]
+        if limit is not None and made:  # else no record is read
+            table = bill.rows(self.plan, self.given.images, layout.RESULTS)
+            bill.check_limit([row for row in table if row.run in made], limit)
 
     def warn_of_limit(self) -> None:
         """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`."""
-        limit = self.given.config["max_gpu_hours"]
-        if limit is None:
+        if self.given.config["max_gpu_hours"] is None:
             return
         missing = {run for run in self.plan.runs if not Path(layout.run_log(run)).exists()}
         try:
-            bill.keep_limit(self.plan, self.given.images, missing, limit)
+            self._check_limit(missing)
         except ConfigError as error:
             print(f"warning: {error}", file=sys.stderr)
 

@@ -6,6 +6,7 @@ A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one; 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from hashlib import sha256
 from typing import Any
@@ -347,6 +348,13 @@ def _written(value: RunSpec | Recipe) -> dict[str, Any]:
     """The fields that go into JSON."""
     later = _LATER[type(value)]
     return {name: v for name, v in vars(value).items() if name not in later or v != later[name]}
+
+
+def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `to_json` wrote, with the later keys that it left out."""
+    recipe = settings.get("recipe")
+    whole = {**_LATER[RunSpec], **settings}
+    return whole | ({"recipe": {**_LATER[Recipe], **recipe}} if isinstance(recipe, Mapping) else {})
 
 
 def steps_per_epoch(images: int, global_batch: int) -> int:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ddlbench import layout
-from ddlbench.plan import bill
+from ddlbench.plan import bill, reads
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import Memory
@@ -12,11 +12,11 @@ from ddlbench.settings.study import load_study
 
 config, tables = snakemake.params.config, Path(snakemake.params.tables)
 study, machine = load_study(config["study"]), load_machine(config["machine"])
-images = bill.images(study, machine, config["data"]["sources"])
+images = reads.images(study, machine, config["data"]["sources"])
 plan = make_plan(study, machine, config["account"], images)
 memories = {run: Memory(*memory) for run, memory in snakemake.params.memories.items()}
 rows = bill.rows(plan, images, layout.RESULTS, memories, snakemake.params.command)
-said = plan_table.lines(plan, rows, bill.data(plan, config["data"]["sources"]), config["max_gpu_hours"])
+said = plan_table.lines(plan, rows, reads.forms(plan, config["data"]["sources"]), config["max_gpu_hours"])
 text = "\n".join([*said, f"One row per run: {tables}/plan.csv"]) + "\n"
 bill.write(rows, text, tables)
 print(f"\n{text}", flush=True)

@@ -1,28 +1,26 @@
 """The plan before the bill: what a study's runs will take and cost, what is done already, what is stale and why.
 
 `snakemake plan` prints it (`table.py`) and writes `plan.csv`, one row per run, and `plan.txt`; `check_limit` keeps a
-submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states `stale.py`'s. No torch, no pandas, no
-SLURM.
+submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states `stale.py`'s; what runs read is in
+`reads.py`. No torch, no pandas, no SLURM.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ddlbench import layout, registry
-from ddlbench.data.manifest import Manifest
-from ddlbench.data.source import SourceError
-from ddlbench.plan.estimate import Estimate, Estimator, Measured, read_all, read_published
+from ddlbench import layout
+from ddlbench.plan.estimate import Estimate, Estimator
+from ddlbench.plan.measured import Measured, read_all, read_published
 from ddlbench.plan.runs import Plan, PlannedRun
 from ddlbench.plan.stale import DONE, STALE, Memory, state
 from ddlbench.record import MLLOG, STEPS
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine
-from ddlbench.settings.study import Study
 from ddlbench.spec import RunSpec
 
 # steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
@@ -68,38 +66,6 @@ class Row:
     asks: str | None
 
 
-@dataclass(frozen=True)
-class Data:
-    """One form of a data set that runs read: what is there, or what it will need."""
-
-    dataset: str
-    form: str
-    there: bool
-    bytes: float
-    inodes: int
-
-
-def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
-    """(images per split, classes) of a data set, `given` what data.sources says of it. Raises ConfigError."""
-    try:
-        found: tuple[dict[str, int], int] = registry.member("datasets", dataset).expected(given)
-    except SourceError as error:
-        raise ConfigError(f"config/config.yaml: {error}") from None
-    return found
-
-
-def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[str, int]:
-    """Images of an epoch by data set: of a prepared form, else as many as are asked for. Raises ConfigError."""
-    found = {}
-    for dataset in {block.dataset for block in study.blocks}:
-        prepared = sorted(Path(machine.data, dataset).glob("*/manifest.json"))
-        try:
-            found[dataset] = Manifest.read(prepared[0].parent).splits["train"].images
-        except (IndexError, OSError, KeyError, TypeError, ValueError):  # none, or of another version: it is made anew
-            found[dataset] = expected(dataset, sources.get(dataset))[0]["train"]
-    return found
-
-
 def rows(
     plan: Plan,
     images: Mapping[str, int],
@@ -114,15 +80,15 @@ def rows(
     for block, runs in plan.blocks.items():
         for run in runs:
             of.setdefault(run, block)
-    found = []
+    table = []
     for run, planned in plan.runs.items():
         record = measured.get(run)
         folder = Path(layout.run(run, results))
         now, why = state(
             folder, planned.spec, record.spec if record else None, planned.manifest, (memories or {}).get(run), command
         )
-        found.append(_row(run, of[run], planned, plan.machine, estimator, images, now, why, record, folder))
-    return found
+        table.append(_row(run, of[run], planned, plan.machine, estimator, images, now, why, record, folder))
+    return table
 
 
 def _row(
@@ -206,24 +172,6 @@ def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
     return steps * spec.workers * STEP_BYTES + LOG_BYTES + spec.workers * RANK_BYTES
 
 
-def data(plan: Plan, sources: Mapping[str, str]) -> list[Data]:
-    """Every form that a run reads. Raises ConfigError."""
-    found = []
-    forms = {(r.spec.dataset, r.spec.reads, r.manifest) for r in plan.runs.values() if r.spec.reads and r.manifest}
-    for dataset, form, manifest in sorted(forms):
-        member, given = registry.member("datasets", dataset), sources.get(dataset)
-        split, classes = expected(dataset, given)
-        size, inodes = registry.member("forms", form).needs(split, classes, member.PICTURE_BYTES)
-        try:
-            prepared = Manifest.read(Path(manifest).parent)
-        except (OSError, TypeError, ValueError):
-            in_place = registry.member("forms", form).IN_PLACE and member.in_place(given)
-            found.append(Data(dataset, form, False, 0.0 if in_place else size, 4 if in_place else inodes))
-        else:
-            found.append(Data(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))
-    return found
-
-
 def write(table: Sequence[Row], text: str, folder: Path) -> None:
     """`plan.csv`, one row per run, and `plan.txt`, what is printed: aside, then renamed."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -245,12 +193,6 @@ def gpu_hours(table: Iterable[Row]) -> tuple[float, int]:
     """(sum of those that are known, number of runs of which nothing is known)."""
     hours = [row.gpu_hours for row in table]
     return sum(h for h in hours if h is not None), sum(h is None for h in hours)
-
-
-def keep_limit(plan: Plan, images: Mapping[str, int], made: Collection[str], limit: float | None) -> None:
-    """Raises ConfigError if these runs of the plan would pass `max_gpu_hours`. Reads no record without a limit."""
-    if limit is not None and made:
-        check_limit([row for row in rows(plan, images, layout.RESULTS) if row.run in made], limit)
 
 
 def check_limit(table: Sequence[Row], limit: float | None) -> None:

@@ -101,15 +101,6 @@ def resources(
     }
 
 
-def resource_names(machine: Machine) -> tuple[str, ...]:
-    """The keys of `resources` on this machine."""
-    names: tuple[str, ...] = ("launch",)
-    if machine.launcher == "slurm":
-        names += ("asks", "nodes", "tasks", "tasks_per_gpu", "cpus_per_task", "mpi", "gres", "mem_mb")
-        names += ("runtime", "slurm_partition", "slurm_account", "slurm_extra")
-    return names
-
-
 def node_resources(machine: Machine, account: str | None) -> dict[str, str | int | None]:
     """What Snakemake asks for a job that is no run, such as `prepare`: one node, for as long as a queue gives it."""
     partition = machine.partition(1)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ddlbench import layout
 from ddlbench.record import MLLOG, STEPS
-from ddlbench.spec import RunSpec
+from ddlbench.spec import RunSpec, complete
 
 DONE, STALE, FAILED, STOPPED, MISSING = "done", "stale", "failed", "stopped", "missing"
 
@@ -33,13 +33,13 @@ def memories(persistence: Any, runs: Iterable[str]) -> dict[str, tuple[Any, ...]
     """The fields of a Memory, by run that has a record, from the memory of the Snakemake that runs this."""
     from snakemake.io import IOFile
 
-    found = {}
+    made = {}
     for run in runs:
         log = layout.run_log(run)
         if Path(log).exists() and (job := persistence.metadata(IOFile(log))):
             inputs = None if job.input is None else tuple(job.input)
-            found[run] = (inputs, dict(job.input_checksums or {}), job.code)
-    return found
+            made[run] = (inputs, dict(job.input_checksums or {}), job.code)
+    return made
 
 
 def state(
@@ -64,7 +64,7 @@ def state(
         return MISSING, "" if len(missing) == len(outputs) else f"its {missing[0]} is missing"
     if recorded is None:
         return STALE, "its record is not whole"
-    reasons = changes(recorded, json.loads(spec.to_json()))
+    reasons = changes(complete(recorded), complete(json.loads(spec.to_json())))
     if memory and memory.inputs is not None and list(memory.inputs) != [manifest] * (manifest is not None):
         reasons.append(f"reads {manifest or 'nothing'}, read {', '.join(memory.inputs) or 'nothing'}")
     elif manifest:
@@ -76,18 +76,18 @@ def state(
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") -> list[str]:
     """Each setting that differs, as `recipe.base_lr 0.1 -> 0.2`, by name."""
-    found = []
+    differ = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += changes(old, new, f"{under}{key}.")
+            differ += changes(old, new, f"{under}{key}.")
         elif key not in before:
-            found.append(f"{under}{key} is new: {json.dumps(new)}")
+            differ.append(f"{under}{key} is new: {json.dumps(new)}")
         elif key not in now:
-            found.append(f"{under}{key} is no setting any more")
+            differ.append(f"{under}{key} is no setting any more")
         elif old != new:
-            found.append(f"{under}{key} {json.dumps(old)} -> {json.dumps(new)}")
-    return found
+            differ.append(f"{under}{key} {json.dumps(old)} -> {json.dumps(new)}")
+    return differ
 
 
 def _of_data(manifest: Path, made: float, memory: Memory | None) -> list[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddlbench.plan.bill import Data, Row, gpu_hours, number
+from ddlbench.plan.bill import Row, gpu_hours, number
 from ddlbench.plan.estimate import UNKNOWN
+from ddlbench.plan.reads import Form
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
 
 MOST_ROWS = 40  # that are printed
 
 
-def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Data], limit: float | None) -> list[str]:
+def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form], limit: float | None) -> list[str]:
     """The plan as a table that fits a screen, and what it does not say, in words."""
     todo = [row for row in table if row.state != DONE]
     said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}", ""]
@@ -69,7 +70,7 @@ def _grouped(table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tu
     sold = f"price_{table[0].currency}"
     shown = list(groups.items())[:MOST_ROWS]
     cells = [[*names, *(sold if column == "price" else column for column in known)]]
-    cells += [[*map(str, group), *(COLUMNS[column](found) for column in known)] for group, found in shown]
+    cells += [[*map(str, group), *(COLUMNS[column](rows) for column in known)] for group, rows in shown]
     if len(groups) > len(shown):
         cells.append([f"... {len(groups) - len(shown)} more", *[""] * (len(cells[0]) - 1)])
     cells.append(["total", *[""] * (len(names) - 1), *(COLUMNS[column](table) for column in known)])
@@ -145,7 +146,7 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     return said
 
 
-def _disk(todo: Sequence[Row], forms: Sequence[Data]) -> list[str]:
+def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
     said = [
         f"Data: {form.dataset} as {form.form} is there, {_gb(form.bytes)}."
         if form.there

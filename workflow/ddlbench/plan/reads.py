@@ -1,0 +1,65 @@
+"""What a plan's runs read: images of an epoch, and each form of a data set with its size, prepared or not yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddlbench import registry
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.source import SourceError
+from ddlbench.plan.runs import Plan
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Study
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of a data set that runs read: what is there, or what it will need."""
+
+    dataset: str
+    form: str
+    there: bool
+    bytes: float
+    inodes: int
+
+
+def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes) of a data set, `given` what data.sources says of it. Raises ConfigError."""
+    try:
+        images_and_classes: tuple[dict[str, int], int] = registry.member("datasets", dataset).expected(given)
+    except SourceError as error:
+        raise ConfigError(f"config/config.yaml: {error}") from None
+    return images_and_classes
+
+
+def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[str, int]:
+    """Images of an epoch by data set: of a prepared form, else as many as are asked for. Raises ConfigError."""
+    counts = {}
+    for dataset in {block.dataset for block in study.blocks}:
+        prepared = sorted(Path(machine.data, dataset).glob("*/manifest.json"))
+        try:
+            counts[dataset] = Manifest.read(prepared[0].parent).splits["train"].images
+        except (IndexError, OSError, KeyError, TypeError, ValueError):  # none, or of another version: it is made anew
+            counts[dataset] = expected(dataset, sources.get(dataset))[0]["train"]
+    return counts
+
+
+def forms(plan: Plan, sources: Mapping[str, str]) -> list[Form]:
+    """Every form that a run reads. Raises ConfigError."""
+    read = []
+    pairs = {(r.spec.dataset, r.spec.reads, r.manifest) for r in plan.runs.values() if r.spec.reads and r.manifest}
+    for dataset, form, manifest in sorted(pairs):
+        member, given = registry.member("datasets", dataset), sources.get(dataset)
+        split, classes = expected(dataset, given)
+        size, inodes = registry.member("forms", form).needs(split, classes, member.PICTURE_BYTES)
+        try:
+            prepared = Manifest.read(Path(manifest).parent)
+        except (OSError, TypeError, ValueError):
+            in_place = registry.member("forms", form).IN_PLACE and member.in_place(given)
+            read.append(Form(dataset, form, False, 0.0 if in_place else size, 4 if in_place else inodes))
+        else:
+            read.append(Form(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))
+    return read
