@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from ddlbench.data.manifest import Manifest
 from ddlbench.forms import raw
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Indices: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"
+Order: TypeAlias = "Indices | range"
 
 # ImageNet's channel means and deviations on the 0..1 scale, as every published ResNet recipe uses them.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
 
-def share(order: list[int], global_batch: int, rank: int, world: int, first_step: int = 0) -> list[list[int]]:
-    """One rank's batches of an epoch: each global batch is a run of `order`, cut into equal parts, one a rank.
+def share(order: Order, global_batch: int, rank: int, world: int, first_step: int = 0) -> Iterator[Order]:
+    """One rank's batches of an epoch, from `first_step` on: each global batch is a run of `order`, cut into
+    equal parts.
 
-    The last, smaller one is cut as evenly as it goes; a rank's part of it can be empty. Those before `first_step` are
-    left out.
+    The last, smaller one is cut as evenly as it goes, so that a rank's part of it can be empty. Parts are views.
     """
-    batches = []
     for start in range(first_step * global_batch, len(order), global_batch):
         whole = order[start : start + global_batch]
-        begin, end = len(whole) * rank // world, len(whole) * (rank + 1) // world
-        batches.append(whole[begin:end])
-    return batches
+        yield whole[len(whole) * rank // world : len(whole) * (rank + 1) // world]
 
 
-def shuffled(images: int, seed: int, epoch: int) -> list[int]:
-    """The order of an epoch: the same on every rank and for every number of ranks."""
+def shuffled(images: int, seed: int, epoch: int) -> Indices:
+    """The order of an epoch, int64 [images]: the same on every rank and for every number of ranks."""
     import numpy as np
 
-    # NumPy's, because Python's own shuffle of ImageNet takes a second of every epoch.
-    order: list[int] = np.random.default_rng([seed, epoch]).permutation(images).tolist()
-    return order
+    return np.random.default_rng([seed, epoch]).permutation(images)
 
 
 def labelled_files(folder: Path, split: str) -> list[tuple[str, int]]:

@@ -44,7 +44,7 @@ class Loader:
         device = torch.device(spec.device)
         self.images = torch.randn(spec.batch_per_worker, 3, size, size, generator=generator).to(device)
         self.labels = torch.randint(classes, (spec.batch_per_worker,), generator=generator).to(device)
-        self.sizes = [len(b) for b in share(list(range(images)), spec.global_batch, rank, spec.workers)]
+        self.sizes = [len(b) for b in share(range(images), spec.global_batch, rank, spec.workers)]
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step."""
