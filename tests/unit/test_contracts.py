@@ -6,15 +6,15 @@ room that gets a contract adds a line to CONTRACTS.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from ddlbench import registry
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Once
 
 # Room -> the Protocol in its `__init__.py` that every file of the room keeps.
 CONTRACTS = {
@@ -59,21 +59,19 @@ def complaints(asked: Iterable[tuple[str, str]], folder: Path) -> list[tuple[str
     return found
 
 
-@cache
-def of_all_members(folder: Path) -> list[tuple[str, str]]:
-    """Of all at once: one by one they would take a minute."""
-    return complaints([(room, registry.member(room, name).__name__) for room, name in MEMBERS], folder)
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("contracts")
+def of_all_members(once: Once) -> list[list[str]]:
+    """Complaints of all at once: one by one they would take a minute."""
+    asked = [(room, registry.member(room, name).__name__) for room, name in MEMBERS]
+    folder = once("contracts", lambda f: (f / "complaints.json").write_text(json.dumps(complaints(asked, f))))
+    found: list[list[str]] = json.loads((folder / "complaints.json").read_text())
+    return found
 
 
 @pytest.mark.parametrize(("room", "name"), MEMBERS, ids=lambda part: part)
-def test_a_member_keeps_its_rooms_contract(room: str, name: str, folder: Path) -> None:
+def test_a_member_keeps_its_rooms_contract(room: str, name: str, of_all_members: list[list[str]]) -> None:
     module = registry.member(room, name).__name__
-    assert [text for of, text in of_all_members(folder) if of == module] == []
+    assert [text for of, text in of_all_members if of == module] == []
 
 
 # A member's line, what stands there instead, and the word of the contract that mypy then complains of.
