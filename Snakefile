@@ -28,6 +28,8 @@ from ddlbench import layout, registry, snakefile
 from ddlbench.plan import launch, runs, stale
 from ddlbench.preflight import promise
 
+snakefile.check_configfile(Path("config/config.yaml"))
+
 
 configfile: "config/config.yaml"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,3 +84,23 @@ def test_snakemake_compares_what_is_trained_and_not_how_it_is_started(
     assert of.resources["supervision"].startswith(f"--preflight={promise.path(of.plan)}")
     for function in (of.input, of.threads, of.spec, of.resources["launch"]):
         assert function.__signature__ == inspect.signature(function)  # 5000 runs plan in the time of 5000 bare jobs
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("study: demo\naccount: 2024-13-45\n", "Snakemake cannot read it: month must be in 1..12"),
+        ("study: demo\nmachine: &m [*m]\n", "is not YAML: line 2, column 10: an alias to what it is itself a part of"),
+        ("study: !!int x\n", "is not YAML: line 1, column 8: 'x' is no int"),
+        ("study: " + "[" * 5000 + "\n", "is nested too deeply; allowed: 50 levels"),
+    ],
+)
+def test_what_snakemake_would_stumble_over_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit) as error:
+        snakefile.check_configfile(file)
+    assert str(error.value) == f"{file}: {says}"
+    snakefile.check_configfile(tmp_path / "none.yaml")  # the command line may name another
+    file.write_text("study: demo\n", encoding="utf-8")
+    snakefile.check_configfile(file)

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import yaml
+
 from ddlbench import layout
 from ddlbench.data import target
 from ddlbench.plan import bill, installed, reads, runs
@@ -26,6 +28,7 @@ from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.study import Study, load_study
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,8 +44,23 @@ class Settings(NamedTuple):
     plan: runs.Plan
 
 
+def check_configfile(path: Path) -> None:
+    """Before Snakemake reads it: exits with one line about what would hang it or end in a traceback.
+
+    Snakemake reads YAML 1.1, in which for example 2024-13-45 is a date that does not exist.
+    """
+    if not path.exists():  # `--configfile` may name another
+        return
+    with complaints():
+        read_yaml(path)
+        try:
+            yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (ValueError, TypeError, yaml.YAMLError) as error:
+            raise ConfigError(f"{path}: Snakemake cannot read it: {error}") from None
+
+
 def read(config: Mapping[str, Any]) -> Settings:
-    """The study and the machine that the configuration names, and all runs. Raises WorkflowError, one line."""
+    """The study and the machine that the configuration names, and all runs. Exits with one line about a mistake."""
     with complaints():
         checked = settings.check_config(dict(config))
         study, machine = load_study(checked["study"]), load_machine(checked["machine"])
@@ -58,13 +76,11 @@ def read(config: Mapping[str, Any]) -> Settings:
 
 @contextmanager
 def complaints() -> Iterator[None]:
-    """Turns ConfigErrors into Snakemake's own errors, which it prints without a traceback."""
-    from snakemake.exceptions import WorkflowError
-
+    """While the Snakefile is read, ends Snakemake with a ConfigError's one line: it would add a traceback."""
     try:
         yield
     except ConfigError as error:
-        raise WorkflowError(str(error)) from None
+        sys.exit(str(error))
 
 
 def shell_prefix(machine: Machine, folder: Path) -> str:
@@ -140,9 +156,13 @@ class Training:
 
     def keep_limit(self) -> None:
         """Before jobs start: raises WorkflowError if the runs of this call would pass `max_gpu_hours`."""
+        from snakemake.exceptions import WorkflowError
+
         made = {job.wildcards.run for job in self.workflow.dag.needrun_jobs() if job.rule.name == "train"}
-        with complaints():
+        try:
             self._check_limit(made)
+        except ConfigError as error:
+            raise WorkflowError(str(error)) from None
 
     def _check_limit(self, made: Collection[str]) -> None:
         limit = self.given.config["max_gpu_hours"]
