@@ -104,7 +104,7 @@ def test_workers_are_gpus_where_devices_are() -> None:
     figure = draw("speed-up", SCALING, replace(OPTIONS, device="cuda"))
     (axes,) = figure.axes
     assert axes.get_xlabel() == "GPUs"
-    assert axes.get_ylabel() == "speed-up of training steps over 4 GPUs"
+    assert axes.get_ylabel() == "speed-up over 4 GPUs\n(training steps)"
 
 
 def test_speed_up() -> None:
@@ -349,12 +349,12 @@ def test_speed_up_and_efficiency_of_the_whole_training() -> None:
     (axes,) = draw("speed-up", SCALING, run).axes
     speed_up = (3 * 12 + 6) / (3 * 8 + 6)
     assert lines(axes)["ddp, dali-cpu"] == [(4, 1), (8, pytest.approx(speed_up))]
-    assert axes.get_ylabel() == "speed-up of the whole training over 4 workers"
+    assert axes.get_ylabel() == "speed-up over 4 workers\n(the whole training)"
     (axes,) = draw("efficiency", SCALING, run).axes
     assert lines(axes)["ddp, dali-cpu"] == [(4, 1), (8, pytest.approx(speed_up / 2))]
-    assert axes.get_ylabel() == "efficiency of the whole training"
+    assert axes.get_ylabel() == "efficiency\n(the whole training)"
     (axes,) = draw("efficiency", SCALING).axes
-    assert axes.get_ylabel() == "efficiency of training steps"
+    assert axes.get_ylabel() == "efficiency\n(training steps)"
 
 
 @pytest.mark.parametrize(("plot", "value"), [("throughput", 700.0), ("speed-up", 9.0), ("efficiency", 0.7)])

@@ -7,12 +7,16 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pandas as pd
 import pytest
 from ddlbench.analysis import refusals
-from ddlbench.analysis.collect import collect
-from ddlbench.analysis.tables import TABLES
+from ddlbench.analysis.collect import collect, of_record
+from ddlbench.analysis.read import read
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.tables import TABLES, frame
 from ddlbench.record import KERNELS, MLLOG, STEPS, events
 from ddlbench.run.__main__ import _complete_record
 
@@ -240,6 +244,43 @@ def test_a_run_leaves_the_digests_of_its_files(tmp_path: Path) -> None:
     kernels.assign(self_s=-1.0).to_parquet(partial / KERNELS)
     edit_log(partial, "ddlbench_kernels_sha256", "nothing")
     assert collect([partial], tmp_path / "tables")[0]["what"].startswith("self_s is -1.0 in 1 rows")
+
+
+JUNK = [None, True, -1, 0, 7, 1.5, float("nan"), float("inf"), 10**400, "", "x", "\x1b[31m\n", [], [1], {}, {"a": 1}]
+
+
+def spoil(value: Any, random: Random) -> Any:
+    """The value with one thing in it, at any depth, replaced by junk or taken away."""
+    if isinstance(value, dict) and value and random.random() < 0.85:
+        key = random.choice(sorted(value))
+        if random.random() < 0.1:
+            return {k: v for k, v in value.items() if k != key}
+        return value | {key: spoil(value[key], random)}
+    if isinstance(value, list) and value and random.random() < 0.85:
+        place = random.randrange(len(value))
+        return [*value[:place], spoil(value[place], random), *value[place + 1 :]]
+    return random.choice(JUNK)
+
+
+def test_whatever_stands_in_a_log_is_a_row_or_a_refusal(tmp_path: Path) -> None:
+    folder = write_record(tmp_path, not_measured={"communication_s": "it reduces while it computes"})
+    add(folder, "ddlbench_epoch_start_s", 0.5, epoch_num=1)
+    lines = (folder / MLLOG).read_text().splitlines()
+    random, refusals = Random(12), 0
+    for _ in range(200):
+        place = random.randrange(len(lines))
+        data = spoil(json.loads(lines[place][lines[place].index("{") :]), random)
+        spoilt = [*lines[:place], f":::MLL {json.dumps(data)}", *lines[place + 1 :]]
+        (folder / MLLOG).write_text("\n".join(spoilt) + "\n")
+        try:
+            record = read(folder)
+        except RefusedError as error:
+            refusals += 1
+            assert str(error).isprintable() and len(str(error)) < 300 + len(str(folder / MLLOG)) + 3
+            continue
+        for name, rows in of_record(record, {}).items():
+            frame(name, rows)  # has the types that it should
+    assert 50 < refusals < 200
 
 
 def test_nothing_is_said_where_nothing_is_refused() -> None:

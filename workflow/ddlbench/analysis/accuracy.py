@@ -69,7 +69,7 @@ def epochs(record: Record) -> pd.DataFrame:
     loss = steps.groupby(["epoch", "step"])["loss"].sum().groupby(level="epoch").mean()
     table = pd.DataFrame({"lr": first["lr"].first(), "lr_end": first["lr"].last(), "loss": loss})
     stats = _by_epoch(record, "tracked_stats")
-    top5 = {n: s["correct_top5"] / s["seen"] for n, s in stats.items() if s.get("correct_top5") is not None}
+    top5 = {n: s["correct_top5"] / s["seen"] for n, s in stats.items() if s and s.get("correct_top5") is not None}
     known = learns(record)
     table["top1"] = pd.Series(_by_epoch(record, "eval_accuracy"), dtype="float64") if known else np.nan
     table["top5"] = pd.Series(top5, dtype="float64") if known else np.nan

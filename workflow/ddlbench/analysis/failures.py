@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.columns import Column
+from ddlbench.files import printable
 from ddlbench.record import MLLOG
 
 FAILED = "failed"  # a run's folder of what a failed attempt left
@@ -57,7 +58,7 @@ def lines(rows: list[dict[str, Any]], most: int | None = None) -> list[str]:
     said = []
     for row in rows[:most]:
         message = (row["message"] or row["cause"] or "it left no report").strip().splitlines()
-        said += [f"{row['run']}: {message[-1]}", f"    {row['when']}, log: {row['log']}"]
+        said += [f"{row['run']}: {printable(message[-1])}", f"    {row['when']}, log: {row['log']}"]
     if most is not None and len(rows) > most:
         said.append(f"... and {len(rows) - most} more")
     return said

@@ -33,8 +33,9 @@ class Record:
     kernels: pd.DataFrame | None = None
 
     def said(self, key: str, default: Any = None) -> Any:
-        """The value of the last event of this key."""
-        return self.last[key].value if key in self.last else default
+        """The value of the last event of this key; `default` without one."""
+        value = self.last[key].value if key in self.last else None
+        return default if value is None else value
 
     @property
     def timed(self) -> bool:

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.columns import Column
+from ddlbench.files import printable
+
+MOST = 300  # characters of what a message says; what stands in a file may be long
 
 COLUMNS = (
     Column("run", "str", "The run whose record was refused: the name of its folder."),
@@ -21,8 +24,8 @@ class RefusedError(ValueError):
     """A record that cannot be true, or cannot be read; it is in no table but `refused`."""
 
     def __init__(self, file: Path, what: str) -> None:
-        super().__init__(f"{file}: {what}")
-        self.file, self.what = file, what
+        self.file, self.what = file, printable(what)[:MOST]
+        super().__init__(f"{file}: {self.what}")
 
 
 def row(folder: Path, error: RefusedError) -> dict[str, Any]:

@@ -7,23 +7,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.resources import OF_RANKS
 from ddlbench.files import sha256
-from ddlbench.rank.measure import COLUMNS as MEASURED
 from ddlbench.record import STEP_COLUMNS, Event
-from ddlbench.spec import RunSpec, steps_per_epoch
+from ddlbench.spec import Recipe, RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
 SECONDS = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "end_s")
 NULLABLE = {"communication_s"}
+LARGEST = 2**63  # whole numbers in tables have 64 bits
 ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero
 # Events of training; none of them may follow the end of the run.
 TRAINING = {"run_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "tracked_stats", "eval_stop"}
+
+
+# What kind of value an event has; each may also have none.
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "ddlbench_facts": dict,
+    "ddlbench_ranks": list,
+    "ddlbench_not_measured": dict,
+    "ddlbench_initial_weights_sha256": str,
+    "ddlbench_steps_sha256": str,
+    "ddlbench_kernels_sha256": str,
+    "tracked_stats": dict,
+}
+OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbench_epoch_start_s"}
 
 
 def check_digest(path: Path, said: str) -> None:
@@ -37,20 +52,74 @@ def check_digest(path: Path, said: str) -> None:
 
 def check_log(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
     """Events are in an order that training can have, and their values are possible."""
+    _check_settings(path, spec)
+    _check_settings(path, spec.recipe)
     last = {event.key: event for event in events}
     for key, expected in (("global_batch_size", spec.global_batch), ("seed", spec.seed)):
         if key in last and last[key].value != expected:
             raise RefusedError(path, f"{key} is {last[key].value}, and {expected} in ddlbench_spec")
     images = last["train_samples"].value if "train_samples" in last else None
-    if not isinstance(images, int) or images < 1:
+    if not isinstance(images, int) or not 1 <= images < LARGEST:
         raise RefusedError(path, f"train_samples is {images}; allowed: a whole number above 0")
     specs = {repr(event.value) for event in events if event.key == "ddlbench_spec"}
     if len(specs) > 1:
         raise RefusedError(path, "names more than one run in ddlbench_spec: logs of several runs are mixed")
+    _check_kinds(path, events, spec)
     _check_order(path, events)
     _check_values(path, events)
     if "run_stop" in last and last["run_stop"].metadata.get("status") == "success":
         _check_epochs(path, events, spec)
+
+
+def _check_settings(path: Path, settings: RunSpec | Recipe) -> None:
+    """Each setting of the run is of the type that its field declares; ids do not tell for all of them."""
+    for field in fields(settings):
+        value, kind = getattr(settings, field.name), str(field.type)
+        fits = value is None and kind.endswith("| None")
+        if kind.startswith("str"):
+            fits |= isinstance(value, str)
+        elif kind.startswith("bool"):
+            fits |= isinstance(value, bool)
+        elif kind.startswith(("int", "float")):
+            numbers = int if kind.startswith("int") else int | float
+            fits |= isinstance(value, numbers) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+        else:
+            fits |= not isinstance(value, str | bool | int | float | None)
+        if not fits:
+            raise RefusedError(path, f"ddlbench_spec: {field.name} is {value!r}; allowed: {kind}")
+
+
+def _check_kinds(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
+    for event in events:
+        if not isinstance(event.metadata, dict):
+            raise RefusedError(path, f"{event.key} has metadata {event.metadata!r}; allowed: a mapping")
+        fits = event.value is None or isinstance(event.value, KINDS.get(event.key, object))
+        if not fits:
+            raise RefusedError(path, f"{event.key} has value {event.value!r}, which is of another kind than it can be")
+        number = event.metadata.get("epoch_num")
+        if event.key in OF_EPOCHS and (type(number) is not int or not 1 <= number <= spec.epochs):
+            raise RefusedError(path, f"{event.key} has epoch_num {number!r}; allowed: 1 to {spec.epochs}")
+        if event.key in ("ddlbench_facts", "ddlbench_not_measured"):
+            _check_words(path, event.key, event.value or {})
+        ranks: list[Any] = list(event.value or ()) if event.key == "ddlbench_ranks" else []
+        for number, rank in enumerate(ranks):
+            if not isinstance(rank, dict):
+                raise RefusedError(path, f"ddlbench_ranks: rank {number} is {rank!r}; allowed: a mapping")
+            _check_words(path, f"ddlbench_ranks: rank {number}", {"host": rank.get("host")})
+            _check_words(path, f"ddlbench_ranks: rank {number}", rank.get("not_measured") or {})
+
+
+def _check_words(path: Path, where: str, words: Any) -> None:
+    """They are a mapping of names to texts, as far as tables read them."""
+    if not isinstance(words, dict) or not isinstance(words.get("versions", {}), dict):
+        raise RefusedError(path, f"{where}: {words!r} is of another kind than it can be")
+    numbers = ("cores", "preflight", "uncommitted_changes", "versions")
+    texts = {name: text for name, text in words.items() if name not in numbers} | words.get("versions", {})
+    for name, text in texts.items():
+        if text is not None and not isinstance(text, str):
+            raise RefusedError(path, f"{where}: {name} is {text!r}; allowed: text")
+    if not isinstance(words.get("uncommitted_changes"), bool | None):
+        raise RefusedError(path, f"{where}: uncommitted_changes is neither true nor false")
 
 
 def _check_order(path: Path, events: Sequence[Event]) -> None:
@@ -106,18 +175,21 @@ def _check_values(path: Path, events: Sequence[Event]) -> None:
             _check_ranks(path, event.value)
 
 
-def _check_stats(path: Path, where: str, stats: dict[str, Any]) -> None:
-    seen = stats.get("seen")
+def _check_stats(path: Path, where: str, stats: dict[str, Any] | None) -> None:
+    stats = stats or {}
+    seen, loss = stats.get("seen"), stats.get("loss")
     for name in ("correct", "correct_top5"):
-        if seen and stats.get(name) is not None:
+        if stats.get(name) is not None:
+            if not (_is_time(stats[name]) and _is_time(seen) and seen):
+                raise RefusedError(path, f"{where}: {name} is {stats[name]!r} of {seen!r} images seen")
             _fraction(path, f"{where}: {name} / seen", stats[name] / seen)
-    if stats.get("loss") is not None and not math.isfinite(stats["loss"]):
-        raise RefusedError(path, f"{where}: loss is {stats['loss']}; allowed: finite numbers")
+    if loss is not None and not (isinstance(loss, int | float) and math.isfinite(loss)):
+        raise RefusedError(path, f"{where}: loss is {loss!r}; allowed: finite numbers")
 
 
 def _check_ranks(path: Path, ranks: Sequence[dict[str, Any]]) -> None:
     for number, rank in enumerate(ranks):
-        for name in (column.in_record for column in MEASURED):
+        for name in (column.in_record for column in OF_RANKS):
             value = rank.get(name)
             if value is not None and not _is_time(value):
                 raise RefusedError(path, f"ddlbench_ranks: rank {number} has {name} {value}; allowed: at least 0")
@@ -130,7 +202,7 @@ def _fraction(path: Path, where: str, value: Any) -> None:
 
 def _is_time(value: Any) -> bool:
     """Whether it is a finite number, at least 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
 def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> None:

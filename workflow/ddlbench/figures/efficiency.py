@@ -40,6 +40,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes in figure.axes:
         axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
     _style.count_axis(figure, counts)
-    _style.labels(figure, _style.worker_label(options), f"efficiency of {_scaling.OF[options.basis]}")
+    _style.labels(figure, _style.worker_label(options), f"efficiency\n({_scaling.OF[options.basis]})")
     _style.legend(figure)
     return figure

@@ -42,6 +42,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     bases = sorted({int(ref) for _, rows in panels for ref in rows["ref_workers"]})
     unit = "GPU" if options.device == "cuda" else "worker"
     over = f" over {' or '.join(map(str, bases))} {unit}{'s' * (bases != [1])}" if bases else ""
-    _style.labels(figure, _style.worker_label(options), f"speed-up of {_scaling.OF[options.basis]}{over}")
+    _style.labels(figure, _style.worker_label(options), f"speed-up{over}\n({_scaling.OF[options.basis]})")
     _style.legend(figure)
     return figure
