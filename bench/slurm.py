@@ -80,7 +80,7 @@ def measure(folder: Path, count: int) -> dict[str, list[int]]:
         by_hand, supervised = folder / f"hand-{number}/a", folder / f"run-{number}"
         by_hand.mkdir(parents=True)
         told = {"spec": json.loads(job.spec.to_json()), "facts": {}}
-        (by_hand / "job.json").write_text(json.dumps(told))
+        (by_hand / "assignment.json").write_text(json.dumps(told))
         for path in (by_hand.parent, supervised, project / "results/runs" / run):
             path.mkdir(parents=True, exist_ok=True)
             (path / "tried").touch()  # or one in ten would fail

@@ -32,7 +32,7 @@ def assert_failed(outcome: launches.Outcome) -> None:
     assert outcome.code != 0
     assert outcome.seconds < ENDS_WITHIN_S
     assert [p.name for p in outcome.folder.iterdir()] == ["failed"]
-    assert (outcome.folder / "failed" / "job.json").is_file()
+    assert (outcome.folder / "failed" / "assignment.json").is_file()
 
 
 def assert_blamed(outcome: launches.Outcome, cause: str, rank: int | None) -> None:

@@ -22,15 +22,15 @@ def fails_first(run: str) -> bool:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    spec = RunSpec.from_json(json.dumps(job["spec"]))
+    told = json.loads((folder / "assignment.json").read_text(encoding="utf-8"))
+    spec = RunSpec.from_json(json.dumps(told["spec"]))
     rank = place.here(spec.workers).rank
     tried = folder.parent / "tried"
     if fails_first(spec.id) and not tried.exists():
         tried.touch()
         sys.exit(3)
     log = RankLog(folder, rank)
-    log.settings(spec, job["facts"], 4000, 1000)
+    log.settings(spec, told["facts"], 4000, 1000)
     (folder / f"rank-{rank}.json").write_text(json.dumps({"host": "", "pid": 0}))
     log.stop("run_stop", status="success")
     log.write_steps([StepRow(0, 0, rank, 1, 0.1, 1.0, 0.0, 0.1, 0.1, None, 0.1, 0.3)])

@@ -76,7 +76,10 @@ def read(config: Mapping[str, Any]) -> Settings:
 
 @contextmanager
 def complaints() -> Iterator[None]:
-    """While the Snakefile is read, ends Snakemake with a ConfigError's one line: it would add a traceback."""
+    """Turns a ConfigError into the end of this process, with its one line. Snakemake releases its lock all the same.
+
+    Any other exception Snakemake would print with the places in the code that it came from.
+    """
     try:
         yield
     except ConfigError as error:
@@ -133,18 +136,16 @@ class Training:
         """`files`, when everything that comes before training is over: what an earlier Snakemake left, the preflight.
 
         The preflight is no input: as an input, even an ancient one, each new preflight would make finished runs stale
-        or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is a
-        checkpoint: Snakemake asks again when it is there, and then it is forgotten.
+        or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is what
+        Snakemake calls a checkpoint: Snakemake asks again when it is there, and then it is forgotten.
         """
         if not self._checked:
             self._checked = True
-            try:
+            with complaints():
                 installed.check(self.plan, layout.RESULTS)
                 if self._starts_jobs():
                     locks = Path(self.workflow.persistence.path, "locks")
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
-            except ConfigError as error:
-                sys.exit(str(error))  # Snakemake prints any other exception from here with a traceback
         if self.new_preflights and self._starts_jobs():
             self.checkpoints.preflight.get()
         return files
@@ -155,14 +156,10 @@ class Training:
         return bool(w.is_main_process and w.executor_plugin is not None and not w.dryrun)
 
     def keep_limit(self) -> None:
-        """Before jobs start: raises WorkflowError if the runs of this call would pass `max_gpu_hours`."""
-        from snakemake.exceptions import WorkflowError
-
+        """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`."""
         made = {job.wildcards.run for job in self.workflow.dag.needrun_jobs() if job.rule.name == "train"}
-        try:
+        with complaints():
             self._check_limit(made)
-        except ConfigError as error:
-            raise WorkflowError(str(error)) from None
 
     def _check_limit(self, made: Collection[str]) -> None:
         limit = self.given.config["max_gpu_hours"]

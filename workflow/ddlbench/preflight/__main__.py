@@ -22,6 +22,7 @@ from ddlbench import notes
 from ddlbench.files import aside, sha256, write_json
 from ddlbench.preflight.judge import Problem, count, judge
 from ddlbench.preflight.promise import failed_path
+from ddlbench.preflight.scout import PROMISED
 from ddlbench.run.environment import reveal
 from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
@@ -58,7 +59,7 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     folder = output.with_suffix(".partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    write_json(folder / "job.json", promised)
+    write_json(folder / PROMISED, promised)
     wrong = environment_modules.complaint(promised["machine"], promised["modules"], os.environ)
     if wrong:
         ranks, problems = [], [Problem(True, wrong)]  # ranks would look at other software

@@ -28,6 +28,7 @@ from ddlbench.data.manifest import Manifest
 from ddlbench.rank import place
 from ddlbench.settings import environment_modules
 
+PROMISED = "promised.json"  # what `promise.py` says of the machine, left for all ranks
 MEET_S = 60.0  # how long ranks wait for each other
 END_S = 170  # a rank that takes longer hangs, and is ended
 READ_BYTES = 256 << 20  # read at most of each form, by one process per node
@@ -209,7 +210,7 @@ def main() -> None:
     """`python -m ddlbench.preflight.scout <folder>`, by a launcher."""
     signal.alarm(END_S)
     folder = Path(sys.argv[1])
-    promised = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    promised = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
     rank = place.number()
     facts: dict[str, Any] = {"rank": rank, "world": None, "met": None, "read": [], "doing": "looking around"}
     local_rank = 0

@@ -1,7 +1,7 @@
 """The process of one rank: `python -m ddlbench.rank <folder>`, which a launcher starts (`plan/launch.py`).
 
-`ddlbench.run` has left `job.json` in the folder, and watches. The process ends with 0, with `notes.STOPPED` after a
-checkpoint that was asked for, or with 1. What it does in between is `train.py`.
+`ddlbench.run` has left `assignment.json` there, and watches. The process ends with 0; with `notes.STOPPED` if it
+stopped after a checkpoint that was asked for; else with 1. What it does in between is `train.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ UNDER_NSYS = "DDLBENCH_UNDER_NSYS"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ddlbench.rank", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where ddlbench.run left job.json; the record goes there too")
+    parser.add_argument("folder", type=Path, help="where ddlbench.run left assignment.json; the record goes there too")
     folder: Path = parser.parse_args().folder
     nsys = profiler.nsys_prefix(Assignment.read(folder).spec, shutil.which("nsys"), folder)
     if nsys and UNDER_NSYS not in os.environ:

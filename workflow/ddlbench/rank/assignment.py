@@ -1,4 +1,4 @@
-"""What `ddlbench.run` tells every rank of a run, in `job.json` of the run's folder."""
+"""What `ddlbench.run` tells every rank of a run, in `assignment.json` of the folder where the record is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 from ddlbench import registry
 from ddlbench.data.manifest import Manifest
+from ddlbench.files import write_json
 from ddlbench.spec import RunSpec
+
+FILE = "assignment.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,27 @@ class Assignment:
 
     @classmethod
     def read(cls, folder: Path) -> Assignment:
-        """From `folder/job.json`. Raises OSError, and KeyError if something is missing there."""
-        job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+        """What `write` left there. Raises OSError if there is nothing, ValueError or KeyError if it is not whole."""
+        told = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return cls(
             folder=folder,
-            spec=RunSpec.from_json(json.dumps(job["spec"])),
-            data=Path(job["data"]) if job["data"] else None,
-            facts=job["facts"],
-            checkpoint_epochs=job["checkpoint_epochs"],
-            checkpoint_minutes=job["checkpoint_minutes"],
+            spec=RunSpec.from_json(json.dumps(told["spec"])),
+            data=Path(told["data"]) if told["data"] else None,
+            facts=told["facts"],
+            checkpoint_epochs=told["checkpoint_epochs"],
+            checkpoint_minutes=told["checkpoint_minutes"],
         )
+
+    def write(self) -> None:
+        """Leave it in its folder, for the ranks."""
+        told = {
+            "spec": json.loads(self.spec.to_json()),
+            "data": str(self.data) if self.data else None,
+            "facts": self.facts,
+            "checkpoint_epochs": self.checkpoint_epochs,
+            "checkpoint_minutes": self.checkpoint_minutes,
+        }
+        write_json(self.folder / FILE, told)
 
     def sizes(self) -> tuple[dict[str, int], int]:
         """Images by split, and the number of classes: the manifest's, or the data set's own where nothing is read."""

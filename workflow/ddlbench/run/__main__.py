@@ -2,7 +2,7 @@
 
 Rule `train` calls this; everything after `--` is the launcher's command (`plan/launch.py`). In the run's folder:
 
-    .partial/    what the ranks write while they train; job.json tells them what to train
+    .partial/    what the ranks write while they train; assignment.json tells them what
     run.mllog, steps.parquet, ...    the record: moved here from .partial when it is whole
     failed/      what the last try left if it failed; failure.json says why
     .holder.json who makes the run right now (`hold.py`)
@@ -20,7 +20,7 @@ import shlex
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance
 from ddlbench.files import sha256, write_json
 from ddlbench.rank import checkpoint
+from ddlbench.rank.assignment import Assignment
 from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
@@ -67,11 +68,9 @@ def execute(
     partial = folder / ".partial"
     shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.machine)
-    job: dict[str, Any] = {"spec": json.loads(spec.to_json()), "data": str(data) if data else None}
-    saved = _prepare_folder(folder, partial, job)
+    saved = _prepare_folder(folder, partial, spec, data)
     when = when or Checkpoints()
-    job |= {"facts": facts(spec, shown, cited)} | {f"checkpoint_{key}": value for key, value in asdict(when).items()}
-    write_json(partial / "job.json", job)
+    Assignment(partial, spec, data, facts(spec, shown, cited), when.epochs, when.minutes).write()
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     if saved:
@@ -112,16 +111,15 @@ def _keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> None:
         print(f"what it left is in {failed}", file=sys.stderr)
 
 
-def _prepare_folder(folder: Path, partial: Path, job: dict[str, Any]) -> Path | None:
-    """Make `partial` ready: with the checkpoint of an earlier try of the same job, which is returned, or empty."""
+def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
+    """Make `partial` ready: with the checkpoint of an earlier try of the same run, which is returned, or empty."""
     end_survivors(partial)
     for left in (partial, folder / "failed"):
-        found = checkpoint.latest(left)
         try:
-            before = json.loads((left / "job.json").read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
+            before = Assignment.read(left)
+        except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
             continue
-        if found and all(before[key] == value for key, value in job.items()):
+        if checkpoint.latest(left) and (before.spec, before.data) == (spec, data):
             if left != partial:
                 shutil.rmtree(partial, ignore_errors=True)
                 left.rename(partial)
