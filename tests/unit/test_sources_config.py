@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -64,3 +65,21 @@ def test_helpers_are_no_data_sets() -> None:
         "mnist5k",
         "synthetic-imagenet",
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({1: 2}, "1: unknown key"),
+        ({None: 2, True: 3}, "(None|True): unknown key"),
+        ({"max_gpu_hours": 10**400}, r"max_gpu_hours: 10{199}\.\.\. is not allowed; allowed: .*, below 2\^63"),
+        ({"max_gpu_hours": 10**5000}, "has a number of more than 4300 digits"),
+        ({"max_gpu_hours": float("nan")}, "max_gpu_hours: NaN is not allowed"),
+        ({"account": date(2024, 1, 1)}, 'account: "2024-01-01" is not allowed; allowed: text or null'),
+        ({"data": {"sources": {1: "x", None: "y"}}}, "data.sources.(1|None): unknown data set"),
+    ],
+)
+def test_what_yaml_1_1_makes_of_words_is_one_line(config: dict[Any, Any], complaint: str) -> None:
+    """Snakemake reads config.yaml and the command line as YAML 1.1: keys may be numbers, values dates."""
+    with pytest.raises(ConfigError, match=rf"^{FILE}: {complaint}"):
+        checked(config)

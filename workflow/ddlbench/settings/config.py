@@ -151,7 +151,10 @@ def expand(text: str, file: str | Path, where: str) -> str:
 def check_against(data: dict[str, Any], rules: dict[str, Any], file: str | Path, key: str = "") -> None:
     """Raises ConfigError at the first fault of the mapping that lies under `key` of a file, by a JSON schema."""
     errors = _Validator(rules).iter_errors(data)
-    first = min(errors, key=lambda e: (len(e.absolute_path), [str(part) for part in e.absolute_path]), default=None)
+    try:
+        first = min(errors, key=lambda e: (len(e.absolute_path), [str(part) for part in e.absolute_path]), default=None)
+    except ValueError:  # Python prints none of them, and jsonschema tries to
+        raise ConfigError(f"{file}: has a number of more than 4300 digits; allowed: below 2^63") from None
     if first:
         raise _explain(first, file, key)
 
@@ -199,6 +202,8 @@ def _types(names: str | list[str], given: object) -> str:
     exponent = re.fullmatch(r"([+-]?\d+)e([+-]?\d+)", given) if isinstance(given, str) else None
     if exponent and "number" in names:
         return f"allowed: {allowed} (write it as {exponent[1]}.0e{exponent[2]})"
+    if isinstance(given, int) and abs(given) >= 2**63:
+        return f"allowed: {allowed}, below 2^63"
     if names == "array" and isinstance(given, str | int | float):
         return f"allowed: {allowed} (write it as [{given}])"
     return f"allowed: {allowed}"

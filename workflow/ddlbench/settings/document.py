@@ -208,7 +208,7 @@ def _allowed(rules: dict[str, Any], of: dict[str, Any]) -> str:
     """What a value may be, in words."""
     rules = _resolved(rules, of)
     if "enum" in rules:
-        return ", ".join(f"`{value}`" for value in rules["enum"])
+        return ", ".join(f"`{'null' if value is None else value}`" for value in rules["enum"])
     first, *others = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
     text = TYPES[first]
     if first == "string" and "pattern" in rules:
