@@ -52,7 +52,7 @@ def test_only_new_runs_wait_for_a_new_one(finished: Path) -> None:
     assert planned(finished) == {"preflight": 1}
     study = finished / "config/studies/mini.yaml"
     study.write_text(study.read_text().replace("workers: [1]", "workers: [1, 2]", 1))
-    assert planned(finished) == {"preflight": 1, "train": 1, "collect": 1, "figure": 2}
+    assert planned(finished) == {"preflight": 1, "train": 1, "collect": 1, "figure_data": 2, "figure": 2}
     done = mini(finished)
     assert done.returncode == 0, done.stdout
     assert {log: log.stat().st_mtime_ns for log in times} == times
@@ -63,7 +63,7 @@ def test_only_new_runs_wait_for_a_new_one(finished: Path) -> None:
 
     (finished / PREFLIGHT).unlink()
     edit(finished / "config/recipes/mini.yaml", base_lr=0.03)
-    assert planned(finished) == {"preflight": 1, "train": 3, "collect": 1, "figure": 2}
+    assert planned(finished) == {"preflight": 1, "train": 3, "collect": 1, "figure_data": 2, "figure": 2}
     new.unlink()
     edit(finished / "config/recipes/mini.yaml", base_lr=0.02)
     assert planned(finished)["train"] == 3
