@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddlbench import files
 from ddlbench.run import hold, survivors
 from ddlbench.settings.config import ConfigError
 
@@ -70,6 +71,14 @@ def test_nothing_is_submitted_while_slurm_does_not_answer(tmp_path: Path, monkey
 
 DEAD = hold.Process(hold.myself().host, 2**22 - 1, "then", "")
 ELSEWHERE = hold.Process("elsewhere", 1, "then", "")
+
+
+def test_a_mark_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+    with files.aside(tmp_path / "marks" / "other-7.json") as hidden:
+        hidden.parent.mkdir()
+        hidden.write_text('{"host": ')
+        assert survivors.at_work(tmp_path / "marks") == []
+    assert (tmp_path / "marks" / "other-7.json").exists()
 
 
 @pytest.mark.parametrize(

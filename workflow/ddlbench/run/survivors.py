@@ -73,7 +73,7 @@ def at_work(folder: Path = MARKS) -> list[hold.Process]:
     """The Snakemakes that live, or may live. Marks of dead ones are removed."""
     living = []
     clock = folder.parent / f".now-{socket.gethostname()}-{os.getpid()}"
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(folder.glob("[!.]*.json")):  # not one that is being written
         process = hold.read(path)
         clock.touch()  # marks are dated by the file system's clock, which may be a server's: so is "now"
         with suppress(FileNotFoundError):
@@ -89,7 +89,7 @@ def at_work(folder: Path = MARKS) -> list[hold.Process]:
 
 def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:
     """Remove Snakemake's lock (the files in `locks`) if the Snakemake that left it is dead; else say who lives."""
-    marked = any(folder.glob("*.json"))
+    marked = any(folder.glob("[!.]*.json"))
     living = at_work(folder)
     for process in living:
         say(f"another Snakemake is at work in this folder: {process}")
