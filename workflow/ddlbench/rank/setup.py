@@ -1,6 +1,6 @@
 """Everything that a rank has before its first step: device, loaders, framework, model, engine, clock, log.
 
-`set_up` makes it in an order that matters; `train.py` is the loop that uses it.
+`set_up` makes it, in an order that matters. `train.py` is the loop that uses it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ class Start:
     log_bytes: int | None = None
     losses: list[float] = field(default_factory=list)  # of the epoch's steps before
     used: list[dict[str, Any]] = field(default_factory=list)  # `Meter.read` of each process that trained before
-    state: dict[str, Any] | None = None  # the rest of the checkpoint; None at the run's first step
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a rank has. `ahead` holds the batches of the first epoch of each split, which are asked for already."""
+    """What a rank has."""
 
     assignment: Assignment
-    spec: RunSpec
+    spec: RunSpec  # the assignment's
     place: place.Rank
     device: torch.device
     images: dict[str, int]  # by split
@@ -53,21 +52,21 @@ class Setup:
     log: RankLog
     framework: Framework
     loaders: dict[str, Loader]
-    ahead: dict[str, Iterator[Batch]]
+    ahead: dict[str, Iterator[Batch]]  # by split, of the first epoch: the loaders were asked for them already
     model: torch.nn.Module
     engine: Engine
-    share: sync_norm.Share
+    share: sync_norm.Share  # what this rank's batch weighs in synchronised batch norm
     clock: Clock
     guard: Guard
     meter: Meter
-    profiled_step: Callable[[], None]
+    profiled_step: Callable[[], None]  # to call after every step
 
     @property
     def rank(self) -> int:
         return self.place.rank
 
     def sum_over_ranks(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same on all ranks."""
+        """The sum of a tensor over ranks, the same on all."""
         return self.framework.average(tensor) * self.spec.workers
 
     def meet(self) -> None:
@@ -75,7 +74,7 @@ class Setup:
         self.framework.average(torch.zeros(1, device=self.device))
 
     def batches(self, split: str, epoch: int) -> Iterator[Batch]:
-        """Those of an epoch that are still to do."""
+        """The batches of an epoch that are still to do."""
         ahead = self.ahead.pop(split, None)
         return iter(self.loaders[split].epoch(epoch) if ahead is None else ahead)
 
@@ -92,8 +91,7 @@ def set_up(assignment: Assignment) -> Setup:
     if spec.device == "cuda":
         torch.cuda.set_device(who.local_rank)
     device = torch.device(spec.device)
-    start = _start(folder, who.rank)
-    state = start.state
+    start, state = _start(folder, who.rank)
     drop_steps(folder, who.rank, start.step)
     log = RankLog(folder, who.rank, start.log_bytes)
     images, classes = assignment.sizes()
@@ -162,12 +160,13 @@ def set_up(assignment: Assignment) -> Setup:
     return setup
 
 
-def _start(folder: Path, rank: int) -> Start:
+def _start(folder: Path, rank: int) -> tuple[Start, dict[str, Any] | None]:
+    """Where training begins, and this rank's part of the checkpoint; None at the run's first step."""
     newest = checkpoint.latest(folder)
     if newest is None:
-        return Start()
+        return Start(), None
     at, state = checkpoint.summary(newest), checkpoint.load(newest, rank)
-    return Start(at["step"], at["elapsed_s"], at["log_bytes"], state["losses"], state["used"], state)
+    return Start(at["step"], at["elapsed_s"], at["log_bytes"], state["losses"], state["used"]), state
 
 
 def weights_sha256(model: torch.nn.Module) -> str:

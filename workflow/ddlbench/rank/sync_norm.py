@@ -77,7 +77,7 @@ def _per_channel(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _affine(module: Any, y: torch.Tensor) -> torch.Tensor:
     if module.weight is None:
         return y
-    # Times 1, so that the bias gets a gradient of its own. Where there is one value a channel, the gradient would be a
+    # Times 1, so that the bias gets a gradient of its own. Where there is one value per channel, it would be a
     # view of y's, and a second norm whose output is added to this one's would hold the same memory as its gradient.
     bias = module.bias * 1.0
     return (y * _per_channel(module.weight, y) + _per_channel(bias, y)).to(y.dtype)
