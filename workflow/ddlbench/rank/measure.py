@@ -237,7 +237,7 @@ MEASURES = (
         counter=True,
     ),
 )
-COLUMNS = (*(measure.column for measure in MEASURES[:4]), CPU_CORES, *(measure.column for measure in MEASURES[4:]))
+COLUMNS = (*(measure.column for measure in MEASURES), CPU_CORES)
 
 
 def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
