@@ -24,6 +24,7 @@ from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
 from torch import nn
 
+from tests.contract.weights import whole
 from tests.specs import run_spec
 
 RANKS, BATCH, STEPS, SAVE_AT = 2, 8, 6, 3
@@ -46,6 +47,8 @@ RECIPES["lars"] = RECIPES["sgd"] | {"optimizer": "lars", "base_lr": 1.0}
 FULL = ("sgd", "clip", "accumulate", "adamw", "adamw-accumulate-clip", "bf16")
 LAYERED = ("lars", "lamb")
 FEW = ("sgd", "adamw-accumulate-clip")
+# Gradients of this model are far above 1: whoever clips them without being told to trains something else.
+LOUD = ("sgd", "adamw", "lars", "lamb")
 HALF = ("fp16", "fp16-accumulate-clip")
 
 
@@ -105,6 +108,8 @@ def _cases() -> list[Case]:
     cases += [Case(a, v, recipe, options=o) for a, v, o in SCALED for recipe in HALF]
     cases += [Case(a, v, "fp16", "spike", o) for a, v, o in SCALED]
     cases += [Case(a, v, "sgd", "norm", o) for a, v, o in MAIN]
+    loud = [(variant, recipe) for recipe in LOUD for variant in (WHOLE if recipe in LAYERED else MAIN)]
+    cases += [Case(a, v, recipe, "loud", o) for (a, v, o), recipe in loud]
     cases += [Case(a, v, "adamw", "wide", o) for a, v, o in MAIN + MORE]
     for compression, recipe in ONE_BIT.items():
         for when, freeze in (("late", 100), ("early", FREEZE)):
@@ -158,6 +163,17 @@ class Spiked(nn.Module):
         return self.inner(x).float() + (self.spike * torch.tensor([0.0, self.factor])).sum() * first
 
 
+class Loud(nn.Module):
+    """LeNet, whose scores are multiplied, and so are its gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = models.build("lenet", 10, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * 12
+
+
 def model_of(name: str) -> nn.Module:
     """The untrained model for pictures of 16x16, the same on every rank."""
     torch.manual_seed(1)
@@ -170,6 +186,8 @@ def model_of(name: str) -> nn.Module:
         )
     if name == "spike":
         return Spiked()
+    if name == "loud":
+        return Loud()
     if name == "norm":
         return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14**2, 10))
     if name == "linear":  # no parameter without gradients, which one bit cannot say
@@ -232,7 +250,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
             engine.model.eval()
             with torch.no_grad():
                 engine(x)
-            engine.weights()
+            whole(engine.model)
             engine.model.train()
         for group in engine.optimizer.param_groups:
             group["lr"] = spec.recipe.base_lr * (1 - step / 100)
@@ -250,8 +268,8 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
         engine.step()
         losses.append(total)
         waits.append(engine.waits and [clock.seconds(list(pair)) for pair in engine.waits])
-    weights = {name: value.detach().clone() for name, value in engine.weights().items()}
-    again = [engine.weights() for _ in range(GATHERED)]
+    weights = {name: value.detach().clone() for name, value in whole(engine.model).items()}
+    again = [whole(engine.model) for _ in range(GATHERED)]
     return {
         "gathered_alike": all(torch.equal(other[name], weights[name]) for other in again for name in weights),
         "losses": losses,

@@ -16,6 +16,7 @@ import torch
 from ddlbench.loaders import Batch
 from ddlbench.rank.__main__ import run_rank
 from ddlbench.rank.train import Training
+from weights import whole  # beside this file, which is started as a script
 
 
 def fail() -> None:
@@ -51,7 +52,7 @@ class Probe(Training):
         super().run()
         # Beside the record, because ddlbench.run clears away the folder that ranks write into.
         folder = self.setup.assignment.folder.parent
-        torch.save(self.setup.engine.weights(), folder / f"state-{self.setup.rank}.pt")
+        torch.save(whole(self.setup.engine.model), folder / f"state-{self.setup.rank}.pt")
 
 
 if __name__ == "__main__":

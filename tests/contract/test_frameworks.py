@@ -24,7 +24,7 @@ from ddlbench.settings.machine import load_machine
 
 from tests.conftest import Once
 from tests.contract import engine_probe as probe
-from tests.contract.engine_probe import CASES, FREEZE, HALF, LONG, MAIN, MORE, ONE_BIT, RANKS, SCALED, STEPS, Case
+from tests.contract.engine_probe import CASES, FREEZE, HALF, LONG, LOUD, MAIN, MORE, ONE_BIT, RANKS, SCALED, STEPS, Case
 
 pytestmark = pytest.mark.usefixtures("_packages")
 Results = list[dict[str, Any]]  # one a rank
@@ -91,12 +91,12 @@ def mean_losses(of_ranks: Results) -> list[float]:
 
 
 @cache
-def bare(recipe: str, model: str, steps: int = STEPS) -> list[float]:
-    """The losses of one process with plain PyTorch, on the pictures of all ranks together."""
+def bare(recipe: str, model: str, steps: int = STEPS) -> tuple[list[float], list[float]]:
+    """Losses and norms of gradients of one process with plain PyTorch, on the pictures of all ranks together."""
     spec = probe.spec_of(CASES[name_of("ddp", recipe, model)])
     net = probe.model_of(model)
     optimizer = probe.optimizer_of(spec, net)
-    losses = []
+    losses, norms = [], []
     for step in range(steps):
         x, y = (torch.cat(part) for part in zip(*(probe.batch_of(r, step) for r in range(RANKS)), strict=True))
         for group in optimizer.param_groups:
@@ -104,19 +104,28 @@ def bare(recipe: str, model: str, steps: int = STEPS) -> list[float]:
         optimizer.zero_grad()
         loss = F.cross_entropy(net(x), y)
         loss.backward()
-        if spec.recipe.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(net.parameters(), spec.recipe.clip_norm)
+        limit = float("inf") if spec.recipe.clip_norm is None else spec.recipe.clip_norm
+        norms.append(float(torch.nn.utils.clip_grad_norm_(net.parameters(), limit)))
         optimizer.step()
         losses.append(float(loss.detach()))
-    return losses
+    return losses, norms
 
 
 BARE = [(recipe, "lenet") for recipe in ("sgd", "clip", "accumulate", "adamw", "lars", "lamb")] + [("adamw", "wide")]
+BARE += [(recipe, "loud") for recipe in LOUD]
 
 
 @pytest.mark.parametrize(("recipe", "model"), [*BARE, ("adamw-accumulate-clip", "lenet")])
 def test_ddp_trains_as_one_process_does(results, recipe, model):
-    assert mean_losses(results(name_of("ddp", recipe, model))) == pytest.approx(bare(recipe, model), abs=2e-6)
+    assert mean_losses(results(name_of("ddp", recipe, model))) == pytest.approx(
+        bare(recipe, model)[0], rel=1e-5, abs=2e-6
+    )
+
+
+@pytest.mark.parametrize("recipe", LOUD)
+def test_loud_gradients_are_far_above_every_default_of_clipping(recipe):
+    """Else no test here could tell a framework that clips at 1 from one that does not."""
+    assert min(bare(recipe, "loud")[1]) > 2
 
 
 def test_the_recipes_differ(results):
@@ -220,25 +229,28 @@ def test_an_overflow_is_only_counted_where_there_was_one(results):
     assert [r["skipped"] for r in results(name_of("ddp", "sgd"))] == [0, 0]
 
 
-# Bytes of a number's share on one of two ranks, in fp32: 4 where all is held, 2 where half is.
+# Bytes per parameter on one of two ranks, in fp32: 4 where all is held, 2 where half is. Parameters; the most that
+# gradients took; the optimizer's state.
+LARGEST = 768 * 256 / 333_578  # the share of the model's first layer, which is the last to get gradients
+FSDP = 2 * (1 - LARGEST) + 2 * 4 * LARGEST  # shards of the other layers; this one's gradients, and the message of them
 HELD = {
     "ddp": (4, 8, 8),  # gradients and the buckets
-    "ddp-view": (4, 4, 8),
+    "ddp-view": (4, 4, 8),  # gradients in the buckets
     "ddp-static": (4, 8, 8),
-    "horovod": (4, 4, 8),
-    "horovod-fp16": (4, 4, 8),
-    "horovod-mpi": (4, 4, 8),
-    "adasum": (4, 8, 8),  # each parameter as it was before the step
-    "zero0": (4, 4, 8),
-    "zero1": (4, 2, 6),  # half of two moments and of the parameters that the optimizer updates
-    "zero2": (4, 2, 6),
-    "zero3": (2, 2, 6),
-    "offload1": (4, 2, 6),
-    "offload2": (4, 2, 6),
-    "offload3": (2, 2, 6),
-    "offload-parameters": (2, 2, 6),
-    "fsdp": (2, 2, 4),
-    "fsdp-keep": (2, 2, 4),
+    "horovod": (4, 8, 8),  # gradients and the fusion buffer
+    "horovod-fp16": (4, 8, 8),  # gradients, halves of them, and the fusion buffer for these
+    "horovod-mpi": (4, 8, 8),
+    "adasum": (4, 12, 8),  # and each parameter as it was before the step
+    "zero0": (4, 8, 8),  # gradients and the message
+    "zero1": (4, 8, 6),  # gradients and the bucket; half of two moments and of the parameters that are updated
+    "zero2": (4, 4 + 4 * LARGEST, 6),  # the bucket, which gradients move into one by one
+    "zero3": (2, 10, 6),  # the bucket, the message made of it, and this rank's half
+    "offload1": (4, 10, 6),  # and this rank's half once more, in the host's memory
+    "offload2": (4, 6 + 4 * LARGEST, 6),
+    "offload3": (2, 12, 6),
+    "offload-parameters": (2, 12, 6),
+    "fsdp": (2, FSDP, 4),
+    "fsdp-keep": (2, FSDP, 4),
 }
 
 

@@ -48,7 +48,7 @@ class Engine:
         self.clip_norm = spec.recipe.clip_norm
         # GradScaler passes everything through where it is not enabled.
         self.scaler = torch.amp.GradScaler(spec.device, enabled=spec.recipe.precision == "fp16")
-        self._gradients_bytes: int | None = None
+        self.most = Most()
 
     def __call__(self, images: Tensor) -> Tensor:
         scores: Tensor = self.model(images)
@@ -61,7 +61,7 @@ class Engine:
     def step(self) -> None:
         """Clip and update. Under fp16 a step with an infinite gradient is left out, on all ranks alike."""
         self.finish_reduction()
-        self.count_gradients()
+        self.most.look(self.gradients(), self.buffer_bytes())
         if self.clip_norm is not None:
             import torch
 
@@ -73,6 +73,7 @@ class Engine:
         if self.scaler.get_scale() < before:
             self.skipped_steps += 1
         self.optimizer.zero_grad()
+        self.most.over = True
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         """The backward pass, and what goes with it for the reduction."""
@@ -101,38 +102,40 @@ class Engine:
         self.scaler.load_state_dict(state["scaler"])
         self.skipped_steps = state["skipped_steps"]
 
-    def weights(self) -> dict[str, Any]:
-        """The model's state dict, the whole of it on every rank."""
-        return dict(self.model.state_dict())
-
-    def count_gradients(self) -> None:
-        """Once, where a step holds most: when gradients are reduced and not used yet."""
-        if self._gradients_bytes is None:
-            self._gradients_bytes = bytes_of(self.gradients()) + self.buffer_bytes()
-
     def state_bytes(self) -> dict[str, int]:
-        """Bytes of the tensors that this rank holds, counted, after a step: parameters and buffers of the model; the
-        optimizer's state; gradients before the update, with copies of them that live from step to step.
-        """
+        """Bytes that this rank holds, by what they are for (`frameworks.Engine`)."""
         return {
             "parameters_bytes": bytes_of([*self.model.parameters(), *self.model.buffers()]),
-            "gradients_bytes": self._gradients_bytes or 0,
+            "gradients_bytes": self.most.bytes,
             "optimizer_bytes": bytes_of(tensors_in(dict(self.optimizer.state))),
         }
 
     def gradients(self) -> list[Tensor]:
-        """Those of a step."""
+        """Those of this step, as far as they are there."""
         return [p.grad for p in self.model.parameters() if p.grad is not None]
 
     def buffer_bytes(self) -> int:
-        """Bytes of further copies of gradients."""
+        """Bytes of the buffers that gradients are sent from."""
         return 0
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """Bytes of tensors' values, of a sharded tensor those of this rank."""
-    local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
-    return sum(tensor.numel() * tensor.element_size() for tensor in local)
+    """Bytes of tensors' storages, each once; of a sharded tensor, this rank's."""
+    local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
+    storages = (tensor.untyped_storage() for tensor in local)
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+class Most:
+    """The most bytes that gradients took in the first step; when that is `over`, nothing is looked at any more."""
+
+    def __init__(self) -> None:
+        self.bytes, self.over = 0, False
+
+    def look(self, tensors: Iterable[Tensor], further_bytes: int = 0) -> None:
+        """These are held now, and so many bytes that no tensor of Python's shows."""
+        if not self.over:
+            self.bytes = max(self.bytes, bytes_of(tensors) + further_bytes)
 
 
 def tensors_in(state: Any) -> list[Tensor]:

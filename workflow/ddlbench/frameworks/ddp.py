@@ -108,7 +108,7 @@ class Engine(_common.Engine):
         self.waits = [(self._computed, self.clock.mark())] if last else None
 
     def buffer_bytes(self) -> int:
-        """The buckets, unless gradients lie in them; their sizes are from DDP's own log."""
+        """The buckets, unless gradients lie in them. Their sizes are from DDP's own log."""
         log = self.ddp._get_ddp_logging_data()
         sizes = log.get("rebuilt_bucket_sizes") or log["bucket_sizes"]
         return sum(int(size) for size in str(sizes).split(",")) if self.copies else 0

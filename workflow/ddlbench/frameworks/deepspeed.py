@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.frameworks import _common, _deepspeed_options, _onebit
-from ddlbench.frameworks._common import bytes_of, tensors_in
+from ddlbench.frameworks._common import Most, bytes_of, tensors_in
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -70,7 +70,9 @@ class Engine:
             _onebit.take_first_step(self.optimizer)
             self.engine.enable_backward_allreduce = True
         self.waits: list[tuple[Moment, Moment]] | None = None
+        self.most = Most()
         self._watch_reductions()
+        self._watch_messages()
         self._scale_losses()
         self.dropping: Any = None
         if spec.option("progressive_layer_dropping"):
@@ -79,7 +81,6 @@ class Engine:
             self.dropping = LayerDropping(model, spec.seed)
             model.register_forward_pre_hook(self._drop_layers, with_kwargs=True)
         self._part, self._last = 0, True
-        self._gradients_bytes: int | None = None
 
     def _watch_reductions(self) -> None:
         if self.stage == 2:
@@ -91,6 +92,31 @@ class Engine:
         if self.compressed:
             backend = self.optimizer.comm_backend_handle
             backend.compressed_allreduce = self._timed(backend.compressed_allreduce)
+
+    def _watch_messages(self) -> None:
+        """Look at what gradients take when DeepSpeed is about to send some; each stage does that elsewhere."""
+        if self.stage == 0:
+            flatten = self.engine.flatten
+
+            def flattened(tensors: list[Tensor]) -> Tensor:
+                message: Tensor = flatten(tensors)
+                self.most.look([*self._gradients(), message])
+                return message
+
+            self.engine.flatten = flattened
+        for name in SENDERS[self.stage]:
+            setattr(self.zero, name, self._watched(getattr(self.zero, name)))
+
+    def _watched(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            # ZeRO 3 joins a bucket's gradients into one more message; stages 1 and 2 send the bucket itself.
+            joined = bytes_in_buckets(self.zero) if self.stage == 3 else 0
+            self.most.look(self._gradients(), joined)
+            result = send(*args, **kwargs)
+            self.most.look(self._gradients())
+            return result
+
+        return watched
 
     def _timed(self, reduce: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -148,22 +174,23 @@ class Engine:
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def step(self) -> None:
-        if self._gradients_bytes is None:
-            self._gradients_bytes = bytes_of(self._gradients())
+        self.most.look(self._gradients())
         scale = self.scaler.get_scale()
         self.engine.step()
         if self.stage == 0 and self.scaler.get_scale() < scale:
             self._skipped += 1
         self._part = 0
+        self.most.over = True
 
-    def _gradients(self) -> list[Any]:
-        """Those that a step updates by, where DeepSpeed keeps them at this stage."""
+    def _gradients(self) -> list[Tensor]:
+        """All of this step that are there now: the model's, the optimizer's, and those in DeepSpeed's buckets."""
         held = [p.grad for p in self.model.parameters() if p.grad is not None]
         if self.stage:
             held += tensors_in(self.zero.averaged_gradients)
             held += [p.grad for p in self._masters() if p.grad is not None]
-        # Some are views of others.
-        return list({(t.data_ptr(), t.numel()): t for t in held}.values())
+            held += tensors_in([bucket.buffer for bucket in self.zero.ipg_buckets.values()])
+            held += tensors_in([getattr(self.zero, "grad_partitions_flat_buffer", None)])
+        return held
 
     def _masters(self) -> list[Any]:
         """The flat tensors that the optimizer updates: this rank's part of all parameters."""
@@ -226,22 +253,10 @@ class Engine:
             zero.persistent_parameters[0].partition(zero.persistent_parameters)
             zero.persistent_parameters[0].all_gather(zero.persistent_parameters)
 
-    def weights(self) -> dict[str, Any]:
-        """The model's state dict, the whole of it on every rank."""
-        if self.stage != 3:
-            return dict(self.model.state_dict())
-        import deepspeed
-
-        # Small parameters are whole already, and would be sharded after.
-        parameters: list[Any] = list(self.model.parameters())
-        sharded = [p for p in parameters if not p.ds_persist]
-        with deepspeed.zero.GatheredParameters(sharded, enabled=bool(sharded)):
-            return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
-
     def state_bytes(self) -> dict[str, int]:
-        """Bytes of the tensors that this rank holds, counted, after a step: parameters and buffers of the model (of
-        ZeRO 3 the shards, and what small parameters hold beside them); the optimizer's state, ZeRO's flat copy of this
-        rank's part of the parameters included; gradients before the update.
+        """Bytes that this rank holds, by what they are for (`frameworks.Engine`).
+
+        Of ZeRO 3, parameters are the shards and the small ones that are whole on every rank.
         """
         parameters: list[Any] = [*self.model.parameters(), *self.model.buffers()]
         if self.stage == 3:
@@ -250,11 +265,24 @@ class Engine:
         errors = [getattr(self.optimizer, name, []) for name in ("worker_errors", "server_errors")]
         return {
             "parameters_bytes": bytes_of(parameters),
-            "gradients_bytes": self._gradients_bytes or 0,
+            "gradients_bytes": self.most.bytes,
             "optimizer_bytes": bytes_of([*base, *self._masters(), *tensors_in(errors)]),
         }
 
 
+def bytes_in_buckets(zero: Any) -> int:
+    """Bytes of the gradients that wait to be sent."""
+    waiting = (p.grad for bucket in zero.ipg_buckets.values() for p in bucket.params)
+    return sum(gradient.numel() * gradient.element_size() for gradient in waiting)
+
+
+# Methods of DeepSpeed's ZeRO optimizers that put gradients into buckets and send them.
+SENDERS = {
+    0: (),
+    1: ("reduce_ready_partitions_and_remove_grads", "reduce_ipg_grads"),
+    2: ("reduce_ready_partitions_and_remove_grads", "reduce_ipg_grads"),
+    3: ("_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads",),
+}
 COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")
 LOSS_SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 

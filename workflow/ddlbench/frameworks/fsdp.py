@@ -60,6 +60,24 @@ class Engine(_common.Engine):
         assert isinstance(model, FSDPModule)  # its class is now this one too
         self.sharded = model
         super().__init__(model, make_optimizer(model), spec, clock)
+        self._watch_messages()
+
+    def _watch_messages(self) -> None:
+        """Look at what gradients take when those of a block are about to be sent."""
+        from torch.distributed.fsdp import FSDPModule
+        from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
+
+        engine = self
+
+        class Watched(DefaultReduceScatter):
+            def __call__(self, output_tensor: Tensor, input_tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+                # The message, and the block's gradients that were copied into it.
+                engine.most.look([*engine.gradients(), input_tensor], input_tensor.nbytes)
+                return super().__call__(output_tensor, input_tensor, *args, **kwargs)
+
+        for module in self.model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_custom_reduce_scatter(Watched())
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         self.sharded.set_requires_gradient_sync(last)
@@ -84,11 +102,6 @@ class Engine(_common.Engine):
         self.optimizer.load_state_dict({**state["optimizer"], "state": optimizer})
         self.scaler.load_state_dict(state["scaler"])
         self.skipped_steps = state["skipped_steps"]
-
-    def weights(self) -> dict[str, Any]:
-        """The model's state dict, the whole of it on every rank."""
-        state = self.model.state_dict()
-        return {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in state.items()}
 
 
 def _local(state: Any) -> Any:

@@ -157,15 +157,21 @@ class Engine(_common.Engine):
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import horovod.torch as hvd
 
+        self.fusion_bytes: int = spec.option("fusion_threshold_mb") * 2**20
+        self.halved = spec.option("compression") == "fp16"
         self.adasum = spec.option("reduction") == "adasum" and hvd.size() > 1
+        recipes = make_optimizer(model)
         optimizer = hvd.DistributedOptimizer(
-            make_optimizer(model),
+            recipes,
             named_parameters=model.named_parameters(),
             compression=getattr(hvd.Compression, spec.option("compression")),
             # It counts the micro-batches of a step, adds their gradients up and averages the sum over ranks.
             backward_passes_per_step=spec.recipe.accumulation,
             op=hvd.Adasum if self.adasum else hvd.Average,
         )
+        # Horovod makes the optimizer anew from its groups alone: what does not lie in them would be its class's default
+        # (LAMB of timm then clips gradients at norm 1). It gets back all that the recipe's optimizer had.
+        vars(optimizer).update(vars(recipes))
         self.distributed: Any = optimizer
         super().__init__(model, optimizer, spec, clock)
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -190,8 +196,22 @@ class Engine(_common.Engine):
             super().update()
 
     def buffer_bytes(self) -> int:
-        """Adasum keeps each parameter as it was before the step."""
-        return _common.bytes_of(self.distributed._starting_models.values()) if self.adasum else 0
+        """Horovod's fusion buffer, and what it sends in place of gradients.
+
+        The buffer lies outside of Python. It is as large as the threshold, and kept for good, once two gradients are
+        sent together; on CPUs only what is ever written of it takes memory.
+        """
+        import horovod.torch as hvd
+
+        if hvd.size() == 1:
+            return 0
+        sent = [p.grad for p in self.model.parameters() if p.grad is not None]
+        sent_bytes, copies = _common.bytes_of(sent), 0
+        if self.adasum:  # keeps each parameter as it was before the step
+            copies = _common.bytes_of(self.distributed._starting_models.values())
+        elif self.halved:
+            copies = sent_bytes = 2 * sum(gradient.numel() for gradient in sent)
+        return copies + (self.fusion_bytes if sent[0].is_cuda else min(self.fusion_bytes, sent_bytes))
 
 
 def average(tensor: Tensor) -> Tensor:
