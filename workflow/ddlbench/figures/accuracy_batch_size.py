@@ -1,6 +1,6 @@
-"""Top-1 accuracy on the validation images after the last epoch, in percent, over the global batch size (images a step
-over all workers, logarithmic), a line for each learning-rate schedule. Bars reach from the worst to the best repeat;
-hollow black markers are published numbers with their schedules.
+"""Top-1 accuracy on the validation images after the last epoch, in percent, over the global batch size (images per step
+over all workers, logarithmic), with one line for each learning-rate schedule. Bars reach from the worst to the best
+repeat; hollow black markers are published numbers with their schedules.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Learning rate over epochs of training as it was logged at each step, a line for each schedule and a panel for each
-global batch size. It rises linearly while warming up; its peak grows with the batch size, so each panel has its own
+"""Learning rate over epochs of training, as it was logged at each step: one line for each schedule, and one panel for
+each global batch size. It rises linearly during warm-up. Its peak grows with the batch size, so each panel has its own
 scale.
 """
 

@@ -20,10 +20,11 @@ class NotMeasuredError(Exception):
 
 
 class Rapl:
-    """The node's CPU energy since this object was made [J]; counters that began again are followed if read in time.
+    """The node's CPU energy since this object was made [J]. Counters start again at their maximum; read often enough,
+    they are followed.
 
-    Zones of the kernel's powercap interface (Documentation/power/powercap): packages, and the memory (`dram`) within
-    them, which packages do not include. `psys` is left out: it includes the packages.
+    Zones of the kernel's powercap interface (Documentation/power/powercap): packages, and their memory (`dram`), which
+    packages do not include. `psys` is left out because it includes the packages.
     """
 
     def __init__(self, sys: Path) -> None:
@@ -40,7 +41,7 @@ class Rapl:
         self._last = [_number(path) for path, _ in self._zones]
 
     def joules(self) -> float:
-        """Raises NotMeasuredError where the counters may not be read; that is root's alone on most systems."""
+        """Raises NotMeasuredError where the counters may not be read: on most systems only root may."""
         with self._lock:
             for number, (path, largest) in enumerate(self._zones):
                 now = _number(path)
@@ -65,8 +66,9 @@ def device_energy_j(uuid: str) -> float:
 def network_bytes(sys: Path) -> tuple[int, int]:
     """(sent, received) bytes of the node since its interfaces came up. Raises NotMeasuredError.
 
-    Network interfaces that are devices (bridges, bonds and the like carry the same bytes again), or all but loopback
-    where none is (a container); and InfiniBand ports, whose counters are in units of four bytes and include IP.
+    Counted are network interfaces that are devices, because bridges, bonds and the like carry the same bytes again.
+    Where no interface is a device (a container), all but loopback count. InfiniBand ports count too; their counters are
+    in units of four bytes and include IP.
     """
     ports = sorted((sys / "class/infiniband").glob("*/ports/*/counters"))
     links = sorted(path for path in (sys / "class/net").glob("*") if path.name != "lo" and path.is_dir())
