@@ -36,7 +36,7 @@ class Recipe:
     optimizer: str = field(default="sgd", metadata=key("The optimiser.", enum=["sgd", "lars", "adamw", "lamb"]))
     base_lr: float = field(
         metadata=key(
-            "Learning rate at base_batch images a step; scaled with the global batch as lr_scaling says.",
+            "Learning rate at base_batch images per step; scaled with the global batch as lr_scaling says.",
             exclusiveMinimum=0,
         )
     )

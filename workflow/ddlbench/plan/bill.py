@@ -8,12 +8,13 @@ submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states `
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ddlbench import layout
+from ddlbench import files, layout
 from ddlbench.plan.estimate import Estimate, Estimator
 from ddlbench.plan.measured import Measured, read_all, read_published
 from ddlbench.plan.runs import Plan, PlannedRun
@@ -173,16 +174,15 @@ def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
 
 
 def write(table: Sequence[Row], text: str, folder: Path) -> None:
-    """`plan.csv`, one row per run, and `plan.txt`, what is printed: aside, then renamed."""
+    """`plan.csv`, one row per run, and `plan.txt`, what is printed."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [field.name for field in fields(Row)]
-    with (folder / ".plan.csv").open("w", encoding="utf-8", newline="") as stream:
-        out = csv.writer(stream, lineterminator="\n")
-        out.writerow(names)
-        out.writerows([_cell(getattr(row, name)) for name in names] for row in table)
-    (folder / ".plan.txt").write_text(text, encoding="utf-8")
-    for name in ("plan.csv", "plan.txt"):
-        (folder / f".{name}").replace(folder / name)
+    lines = io.StringIO(newline="")
+    out = csv.writer(lines, lineterminator="\n")
+    out.writerow(names)
+    out.writerows([_cell(getattr(row, name)) for name in names] for row in table)
+    files.write_text(folder / "plan.csv", lines.getvalue())
+    files.write_text(folder / "plan.txt", text)
 
 
 def _cell(value: Any) -> Any:
@@ -196,8 +196,7 @@ def gpu_hours(table: Iterable[Row]) -> tuple[float, int]:
 
 
 def check_limit(table: Sequence[Row], limit: float | None) -> None:
-    """`table` has the runs that are to be made. Raises ConfigError if they would pass `max_gpu_hours`, or nobody can
-    tell."""
+    """Raises ConfigError if the runs of `table`, all to be made, would pass `max_gpu_hours`, or nobody can tell."""
     if limit is None or not table:
         return
     hours, unknown = gpu_hours(table)

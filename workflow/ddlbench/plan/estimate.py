@@ -1,16 +1,18 @@
 """How long a run will take: from records of this machine if there are any, from published numbers until then.
 
-`bill.py` makes hours, energy and prices of it. Pure: `measured.py` reads the
-records and the published numbers.
+`bill.py` makes hours, energy and prices of it. Everything here is pure: `measured.py` reads records and published
+numbers.
 
-The estimate is images / (rate x workers), and what a run needs to begin and end. `rate` is images a second of one
-worker, validation included. Of records that are alike (`alike`), counts of workers between two measured ones are
-interpolated linearly over log2(workers), which is how efficiency falls. Interval: from the lowest to the highest repeat
-of the neighbours, ONE_RUN either side where there is one repeat only; beyond the measured counts each doubling may cost
-nothing, or as much as the worst of the published efficiencies. If only records of the same model are alike, with
-another framework, loader or batch: ANOTHER times longer or shorter still. Without a record, the machine's
-`images_per_s` at its full node; efficiencies as published, the interval from none lost to the worst published, and
-GUESS times longer or shorter still.
+estimate = images / (rate x workers) + what a run needs to begin and to end; `rate` is the images per second of one
+worker, validation included. Where the rate and its interval come from:
+
+- Records that are alike (`alike`). Between two measured numbers of workers the rate is interpolated linearly over
+  log2(workers), which is how efficiency falls. The interval reaches from the slowest to the fastest repeat of the
+  neighbours; a single repeat is widened by ONE_RUN. Beyond the measured numbers a doubling of workers costs nothing at
+  best, and at worst what the worst published efficiency lost.
+- Records of the same model only, with another framework, loader or batch: the same, widened by ANOTHER.
+- No record: the machine's `images_per_s` on a full node, and published efficiencies beyond it. The interval reaches
+  from no loss to the worst published loss, widened by GUESS.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from ddlbench.plan.measured import Measured, Published
 from ddlbench.settings.machine import Machine
 from ddlbench.spec import RunSpec
 
-# By how much an interval is wider, as a factor, and why: see above. None of these is a measurement.
+# Factors that widen an interval; the text above says when. None of them is a measurement.
 ONE_RUN = 1.1
 ANOTHER = 1.5
 GUESS = 1.5

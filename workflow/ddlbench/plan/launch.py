@@ -1,7 +1,7 @@
 """Run + machine -> command line. Pure, so that job scripts are tested as values; `ddlbench.run` executes it.
 
 On one machine each framework starts its ranks by its own launcher; on SLURM every framework starts by `srun`, one
-task a worker, and `place.py` tells each rank who it is.
+task per worker, and `place.py` tells each rank who it is.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def resources(
 ) -> dict[str, str | int | None]:
     """What Snakemake asks of the machine for a run; `launch` is for the rule's command, `asks` for people who plan.
 
-    The SLURM keys are those of snakemake-executor-plugin-slurm. Without `mpi` it would wrap the job in `srun -n1`,
-    in which our own srun waits forever for the cores that the outer one holds; it refuses `mpi` for one task, unless it
-    is empty. `tasks_per_gpu=0` stops it from multiplying tasks by GPUs; what it has no word for is in `slurm_extra`.
+    The keys are those of snakemake-executor-plugin-slurm. `mpi` keeps it from wrapping the job in `srun -n1`, where our
+    own srun would wait forever for the cores that the outer one holds; for one task the plugin takes only an empty
+    `mpi`. `tasks_per_gpu=0` stops it from multiplying tasks by GPUs. What it has no key for is in `slurm_extra`.
     """
     launch: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine, program))}
     if machine.launcher == "local":

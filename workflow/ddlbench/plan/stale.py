@@ -6,14 +6,13 @@ has the last word: it sees changes of software environments too.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import layout
+from ddlbench import files, layout
 from ddlbench.record import MLLOG, STEPS
 from ddlbench.spec import RunSpec, complete
 
@@ -98,5 +97,5 @@ def _of_data(manifest: Path, made: float, memory: Memory | None) -> list[str]:
     if manifest.stat().st_mtime <= made:
         return []
     known = memory.checksums.get(str(manifest)) if memory else None
-    now = hashlib.sha256(manifest.read_bytes()).hexdigest()
+    now = files.sha256(manifest)
     return [] if known and known.removeprefix("sha256:") == now else [f"{manifest} was made anew"]

@@ -1,4 +1,4 @@
-"""The plan as people read it: a table that fits a screen, and what it does not say, in words, of `bill.py`'s rows."""
+"""The plan as people read it, from the rows of `bill.py`: a table that fits a screen, and the rest in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_ROWS = 40  # that are printed
 
 
 def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form], limit: float | None) -> list[str]:
-    """The plan as a table that fits a screen, and what it does not say, in words."""
+    """The lines to print: a table that fits a screen, and the rest in words."""
     todo = [row for row in table if row.state != DONE]
     said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}", ""]
     pairs = {(row.block, row.workers) for row in table}
@@ -45,7 +45,7 @@ COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
     "done": lambda table: str(sum(row.state == DONE for row in table)),
     "stale": lambda table: str(sum(row.state == STALE for row in table)),
     "nodes": lambda table: _span([row.nodes for row in table], number),
-    "wall_a_run": lambda table: _span(_todo(table, "wall_s"), _duration),
+    "wall_per_run": lambda table: _span(_todo(table, "wall_s"), _duration),
     "at_least-at_most": lambda table: _span(_todo(table, "wall_s_low") + _todo(table, "wall_s_high"), _duration),
     "gpu_hours": lambda table: _total(_todo(table, "gpu_hours")),
     "low-high": lambda table: "-".join(
@@ -56,11 +56,11 @@ COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
     "price": lambda table: _total(_todo(table, "price")),
 }
 # What a column is made of, where it has another name.
-FIELDS = {"wall_a_run": "wall_s", "at_least-at_most": "wall_s_low", "low-high": "gpu_hours_low"}
+FIELDS = {"wall_per_run": "wall_s", "at_least-at_most": "wall_s_low", "low-high": "gpu_hours_low"}
 
 
 def _grouped(table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tuple[Any, ...]]) -> list[str]:
-    """A line a group and one of all, in columns."""
+    """One line per group and one for all of them, in columns."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in table:
         groups.setdefault(key(row), []).append(row)

@@ -128,7 +128,7 @@ RECIPE = """\
 
 A recipe holds what decides accuracy, so that every framework and every loader trains the same thing. The
 learning rate follows the linear scaling rule: its peak is `base_lr` x global batch / `base_batch`. During
-`warmup_epochs` it rises by the step from `base_lr` to where the study's schedule then stands.
+`warmup_epochs` the rate rises with each step, from `warmup_lr` to where the study's schedule stands when they end.
 """
 
 REFERENCES = """\

@@ -110,8 +110,8 @@ class Machine:
     images_per_s: tuple[tuple[str, float], ...] = field(
         default=(),
         metadata=key(
-            "Training images a second of one worker on a full node, by model. A first guess, for queue limits and for "
-            "the plan as long as there are no records.",
+            "Training images per second of one worker on a full node, by model. A first guess, for queue limits and "
+            "for the plan as long as there are no records.",
             additionalProperties={"exclusiveMinimum": 0},
         ),
     )
@@ -202,7 +202,7 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
 
 
 def _check_slurm(data: dict[str, Any], path: Path) -> None:
-    """Raises ConfigError without a partition, or workers a node, or if no partition holds so many nodes."""
+    """Raises ConfigError without a partition, or `workers_per_node`, or if no partition holds so many nodes."""
     if not data["partitions"]:
         raise ConfigError(f"{path}: partitions: is missing; a machine with launcher slurm needs at least one")
     if data["workers_per_node"] is None:  # the cores of a login node say nothing
