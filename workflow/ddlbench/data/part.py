@@ -41,7 +41,7 @@ class Written:
 
 @dataclass
 class Checked:
-    """What `check` found in a part: pictures a class, how many of them were decoded, and what is wrong."""
+    """What `check` found in a part: images per class, how many were decoded, and what is wrong."""
 
     images_per_class: dict[str, int]
     decoded: int

@@ -24,7 +24,7 @@ from ddlbench.data.readers import reading
 from ddlbench.files import printable
 from ddlbench.settings import environment_modules
 
-# One picture in so many is decoded, and at least so many of a split.
+# One picture in so many is decoded, and at least so many per split.
 DECODE_EVERY = 100
 DECODE_AT_LEAST = 10
 GLANCE_BYTES = 128 << 20  # a second's reading, on most disks

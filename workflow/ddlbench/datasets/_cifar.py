@@ -21,8 +21,8 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class Published:
-    """One of the two. `folder` is the archive's; `names` is its file with a class a line; the fine label is the last
-    of the `label_bytes` before the pixels."""
+    """One of the two. `folder` is the archive's; `names` is its file with one class per line; the fine label is the
+    last of the `label_bytes` before the pixels."""
 
     dataset: str
     archive: str

@@ -17,7 +17,7 @@ FOLDER = "ILSVRC2012_devkit_t12/data"
 
 
 def validation_synsets(path: Path) -> list[str]:
-    """A synset a picture, in the order of the pictures' names (the kit's readme.txt tells the format).
+    """One synset per picture, in the order of the pictures' names (the kit's readme.txt tells the format).
 
     Raises SourceError if the kit is another or damaged.
     """

@@ -17,7 +17,7 @@ from ddlbench.datasets._files import read_stretch
 @dataclass(frozen=True)
 class Stretch:
     """Rows that follow each other in one file: the first one's pixels begin at `offset`, the next one's `step` bytes
-    later. `labels` has a byte a row; `number` is the first row's, for its name."""
+    later. `labels` has one byte per row; `number` is the first row's, for its name."""
 
     path: str
     offset: int

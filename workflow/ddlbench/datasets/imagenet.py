@@ -2,7 +2,7 @@
 
 data.sources.imagenet names the folder. It holds either `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG`, which are
 then used where they lie, or ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar as published, with the validation
-pictures' classes: ILSVRC2012_devkit_t12.tar.gz, or a text file with a synset a line in the order of the file names.
+pictures' classes: ILSVRC2012_devkit_t12.tar.gz, or a text file with one synset per line in the order of the file names.
 Labels follow the sorted synsets. Counts: Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y.
 """
 
@@ -96,7 +96,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Archives:
-    """The archives as published: an inner archive a synset for training, one flat archive for validation."""
+    """The archives as published: one inner archive per synset for training, one flat archive for validation."""
 
     classes: tuple[str, ...]
     described: dict[str, Any]

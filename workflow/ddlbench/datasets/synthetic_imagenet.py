@@ -1,7 +1,7 @@
 """synthetic-imagenet: JPEGs made from a seed that weigh what ImageNet's do, as many as one likes.
 
 data.sources.synthetic-imagenet says how many, such as `train=20000,val=1000,classes=100,seed=1`; what is left out is
-as in DEFAULT. They are made when they are read, so as many at once as there are worker processes. On the mean they are
+as in DEFAULT. They are made when they are read, by as many processes as prepare them. On the mean they are
 500 pixels wide, 375 high and 110 kB, from thumbnails to several megapixels. A class is a pattern of colours, mixed
 with as much of a picture's own: it can be learnt.
 """

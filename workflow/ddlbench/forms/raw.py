@@ -25,7 +25,7 @@ BLOCK_BYTES = 4096  # on most file systems
 
 
 def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
-    """A class folder each, also of classes without a picture."""
+    """One class folder per class, also of classes without a picture."""
     folders: list[list[Entry]] = [[] for _ in classes]
     for entry in entries:
         folders[entry.label].append(entry)

@@ -30,7 +30,7 @@ PARTS = "shards"
 FORMAT = 1  # raise it when the same pictures are to be written in another way
 IN_PLACE = False
 LABEL_OFFSET = 1  # TF-slim keeps 0 for a background class
-# ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images a shard,
+# ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
 # but no fewer shards than these (and no shard without an image).
 IMAGES_PER_SHARD = {"train": 1251, "val": 391}
 BESIDE_BYTES = 250  # of a record beside its picture, and its line in the index
@@ -61,7 +61,10 @@ def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[f
 
 
 def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
-    """Write `folder/<shard>` and `<shard>.idx` ("offset size" a line). Raises BadImage, SourceError, OSError."""
+    """Write `folder/<shard>` and `<shard>.idx`, which has one line "offset size" per record.
+
+    Raises BadImage, SourceError, OSError.
+    """
     path = folder / part.name
     digest, lines, offset = hashlib.sha256(), [], 0
     labels: Counter[str] = Counter()
