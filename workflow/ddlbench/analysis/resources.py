@@ -11,7 +11,13 @@ from ddlbench.rank.measure import COLUMNS as MEASURED
 # What each rank's engine says of its model (`Engine.state_bytes`).
 STATE = (
     Column("parameters_bytes", "Int64", "Parameters that the rank holds.", "bytes", over_ranks="max"),
-    Column("gradients_bytes", "Int64", "Gradients that the rank holds.", "bytes", over_ranks="max"),
+    Column(
+        "gradients_bytes",
+        "Int64",
+        "Most memory that gradients took at once in the first step, counted alike for all frameworks.",
+        "bytes",
+        over_ranks="max",
+    ),
     Column("optimizer_bytes", "Int64", "State of the optimizer that the rank holds.", "bytes", over_ranks="max"),
 )
 ENERGY = Column(
