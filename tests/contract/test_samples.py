@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import weakref
 from collections import Counter
 from dataclasses import replace
 
@@ -174,3 +176,16 @@ def test_dali_decodes_nothing_of_an_epoch_before_it_is_asked_for(prepared, batch
         assert sum(len(labels) for _, labels in batches) == 50
         if batch == 16:
             assert loader.iterator._pipes[0].empty()
+
+
+def test_dali_ends_with_its_loader(prepared):
+    """Its threads too, and at once: not when Python comes to look for circles of references."""
+    (loader,) = open_all(("dali-cpu", "tfrecord"), prepared(50, 20), "train", 50, 16, 1)
+    next(loader.epoch(0))
+    pipeline = weakref.ref(loader.iterator._pipes[0])
+    gc.disable()
+    try:
+        del loader
+        assert pipeline() is None
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,9 @@ class DaliLoader:
         self.step = state["step"] if state else 0  # of this epoch, that the next batch is for
         built = pipeline(folder, split, spec, rank, self.on_gpu, state["dali"] if state else None)
         self._to_decode = self.steps - self.step  # batches of this epoch that DALI was not told to decode
-        self._decode, built.schedule_run = built.schedule_run, self._decode_within_the_epoch
+        self._decode = built.schedule_run
+        loader = weakref.proxy(self)  # in a circle of references, DALI's threads would outlive the loader
+        built.schedule_run = lambda: loader._decode_within_the_epoch()
         self._began = False
         self.iterator = DALIGenericIterator(
             built,
