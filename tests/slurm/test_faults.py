@@ -180,18 +180,19 @@ def test_killed_while_jobs_run_and_started_again(project: Project, cluster: Clus
     assert list(submitted(project).values()) == [1, 1]
 
 
-def test_a_cancelled_job_is_reported_and_others_go_on(project: Project, cluster: Cluster):
-    """sacct says `CANCELLED by <uid>`."""
-    project.study("small", {"workers": [1, 2], "global_batch": [512]}, epochs=LONG)
-    process = project.start("--retries", "0")
-    first, _ = running(project, 2)
-    run = first.parent.parent.name
-    jobs = cluster.ask("squeue", "-h", "-o", "%i %k").splitlines()
-    (job,) = [line.split()[0] for line in jobs if line.endswith(run)]
-    cluster.ask("scancel", job)
-    assert process.wait(timeout=300) != 0
-    assert f"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'" in project.said
-    assert len(project.runs()) == 1
+def test_a_cancelled_job_is_tried_again_and_reported(project: Project, cluster: Cluster):
+    """sacct says `CANCELLED by <uid>`. The first job, which prepares data, sleeps until it is cancelled."""
+    (project.folder / "workflow/ddlbench/prepare.py").write_text("import time\ntime.sleep(600)\n")
+    process = project.start("--retries", "1")
+    cancelled: set[str] = set()
+    for _ in range(2):
+        (job,) = until(lambda: set(cluster.jobs("RUNNING")) - cancelled, 90)
+        cluster.ask("scancel", job)
+        cancelled.add(job)
+    assert process.wait(timeout=90) != 0
+    for job in cancelled:
+        assert f"SLURM-job '{job}' failed, SLURM status is: 'CANCELLED'" in project.said
+    assert cluster.jobs() == []
 
 
 HOLD = """
