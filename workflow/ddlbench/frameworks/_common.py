@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # A study's variants set these and the framework's own OPTIONS. The loop applies them (`train.prepare`), alike for all.
 OPTIONS: Options = {
     "channels_last": {
-        "description": "Pictures and weights with the channel as innermost dimension, which tensor cores prefer.",
+        "description": "Store pictures and weights with the channel as innermost dimension, which tensor cores prefer.",
         "type": "boolean",
         "default": False,
     },
@@ -31,8 +31,7 @@ OPTIONS: Options = {
 
 
 class Engine:
-    """A model trained by an optimizer of torch's kind, with clipping and the loss scaling of fp16; see
-    docs/architecture.md for what the loop expects of an engine.
+    """A model trained by an optimizer of torch's kind, with clipping and the loss scaling of fp16.
 
     A subclass says how micro-batches are added up and gradients are averaged over ranks: `reduced_backward`, and
     `finish_reduction` for what is left to do before they may be read.
@@ -59,7 +58,7 @@ class Engine:
         self.reduced_backward(self.scaler.scale(loss), last)
 
     def step(self) -> None:
-        """Clip and update. Under fp16 a step with an infinite gradient is left out, on all ranks alike."""
+        """Clip and update. Under fp16, all ranks leave out a step in which a gradient is infinite."""
         self.finish_reduction()
         self.most.look(self.gradients(), self.buffer_bytes())
         if self.clip_norm is not None:
@@ -80,7 +79,7 @@ class Engine:
         raise NotImplementedError
 
     def finish_reduction(self) -> None:
-        """Wait for what the backward pass did not."""
+        """Wait for the part of the reduction that the backward pass did not wait for."""
 
     def update(self) -> None:
         """Let the optimizer step."""

@@ -18,57 +18,58 @@ if TYPE_CHECKING:
 
 OPTIONS: Options = _common.OPTIONS | {
     "zero_stage": {
-        "description": "What ZeRO shards over ranks: 0 nothing, 1 the optimizer's state, 2 gradients too, "
-        "3 parameters too.",
+        "description": "What ZeRO splits over ranks. 0: nothing; 1: the optimizer's state; 2: also gradients; "
+        "3: also parameters.",
         "enum": [0, 1, 2, 3],
         "default": 0,
     },
     "offload": {
-        "description": "What ZeRO keeps in the host's memory: optimizer from stage 1 on, parameters (and the "
-        "optimizer's state) with stage 3.",
+        "description": "What ZeRO keeps in the host's memory. optimizer: its state, with zero_stage 1, 2 or 3; "
+        "parameters: these too, with zero_stage 3.",
         "enum": ["none", "optimizer", "parameters"],
         "default": "none",
     },
     "compression": {
-        "description": "DeepSpeed's optimizer that sends one bit a number, in place of the recipe's adamw (1-bit-adam, "
-        "0/1-adam) or lamb (1-bit-lamb), without their bias correction. On GPUs it needs CuPy.",
+        "description": "Train with an optimizer of DeepSpeed that sends one bit per number. 1-bit-adam and 0/1-adam "
+        "replace a recipe's adamw, 1-bit-lamb its lamb; none of them corrects bias. On GPUs they need CuPy.",
         "enum": ["none", *_onebit.OPTIMIZERS],
         "default": "none",
     },
     "freeze_step": {
-        "description": "Steps until the one-bit optimizers freeze the variance and begin to compress; too early, and "
-        "the loss rises.",
+        "description": "Steps until the one-bit optimizers freeze the variance and begin to compress. If that is too "
+        "early, the loss rises.",
         "type": "integer",
         "minimum": 1,
         "default": 1000,
     },
     "progressive_layer_dropping": {
-        "description": "Leave out blocks of a vision transformer at random, more the deeper and the later "
-        "(arXiv:2010.13369).",
+        "description": "Leave out blocks of a vision transformer at random: more of the deeper blocks, and more as "
+        "training goes on (arXiv:2010.13369).",
         "type": "boolean",
         "default": False,
     },
     "layer_dropping_theta": {
-        "description": "Where progressive layer dropping ends: the mean share of blocks that is kept.",
+        "description": "The mean share of blocks that progressive layer dropping keeps in the end.",
         "type": "number",
         "exclusiveMinimum": 0,
         "maximum": 1,
         "default": 0.5,
     },
     "layer_dropping_gamma": {
-        "description": "How fast it gets there, a step; the paper takes 100 over the number of steps.",
+        "description": "How fast progressive layer dropping gets there, per step. The paper takes 100 divided by the "
+        "number of steps.",
         "type": "number",
         "minimum": 0,
         "default": 0.001,
     },
     "flops_profiler": {
-        "description": "Write DeepSpeed's table of operations of the second step as flops.txt; that step is slow.",
+        "description": "Write DeepSpeed's table of the second step's operations to flops.txt. That step is slow.",
         "type": "boolean",
         "default": False,
     },
     "comms_logger": {
-        "description": "Write DeepSpeed's table of messages since the run last started as comms.txt; each message is "
-        "waited for, which slows every step.",
+        "description": "Write DeepSpeed's table of messages, since the run last started, to comms.txt. Every step gets "
+        "slower, because each message is waited for.",
         "type": "boolean",
         "default": False,
     },

@@ -19,18 +19,18 @@ INSTALL = "make install"
 NOT_MEASURED: dict[str, str] = {}
 OPTIONS: Options = _common.OPTIONS | {
     "bucket_mb": {
-        "description": "MiB of gradients that are reduced together.",
+        "description": "MiB of gradients that are reduced together, as one bucket.",
         "type": "number",
         "exclusiveMinimum": 0,
         "default": 25,
     },
     "gradient_as_bucket_view": {
-        "description": "Keep gradients in the buckets that they are reduced in, not beside them: memory for one copy.",
+        "description": "Keep gradients inside the buckets, not beside them. This saves one copy of all gradients.",
         "type": "boolean",
         "default": False,
     },
     "static_graph": {
-        "description": "Promise that every step uses the same parameters in the same order.",
+        "description": "Tell DDP that every step uses the same parameters in the same order.",
         "type": "boolean",
         "default": False,
     },
@@ -40,9 +40,9 @@ local_launcher, average, close = _common.torchrun, _common.average, _common.clos
 
 
 def refuses(spec: RunSpec) -> str | None:
-    """Why this run cannot be trained, or None. torch 2.13 fails within its reducer on that combination."""
+    """Why this run cannot be trained, or None. On this combination torch 2.13 fails within its reducer."""
     if spec.option("static_graph") and spec.recipe.accumulation > 1:
-        return "option static_graph: leaves no micro-batch unreduced, and the recipe has accumulation; allowed: false"
+        return "option static_graph: reduces every micro-batch, but the recipe has accumulation; allowed: false"
     return None
 
 

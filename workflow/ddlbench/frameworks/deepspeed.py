@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PACKAGE = "deepspeed"
 DISTRIBUTION = "deepspeed"
 INSTALL = "make install"
-NOT_MEASURED = {"communication_s": "with zero_stage 3 weights and gradients travel all through both passes"}
+NOT_MEASURED = {"communication_s": "with zero_stage 3 weights and gradients are sent during both passes"}
 OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
 local_launcher, average = _common.torchrun, _common.average
 
@@ -47,7 +47,7 @@ def start(device: str) -> None:
 
 
 class Engine:
-    """The model as DeepSpeed runs it; see `_common.Engine` for the members.
+    """The model as DeepSpeed runs it.
 
     `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and of the rest (2), the
     compressed messages of a one-bit optimizer, compressing included; None with zero_stage 3.

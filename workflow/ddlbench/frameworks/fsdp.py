@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 PACKAGE = "torch"
 DISTRIBUTION = "torch"
 INSTALL = "make install"
-NOT_MEASURED = {"communication_s": "weights and gradients travel all through both passes"}
+NOT_MEASURED = {"communication_s": "weights and gradients are sent during both passes, beside the computation"}
 OPTIONS: Options = _common.OPTIONS | {
     "reshard_after_forward": {
-        "description": "Let go of a block's parameters after its forward pass and gather them again for the backward "
-        "pass: less memory, more messages.",
+        "description": "Free a block's parameters after its forward pass and gather them again for the backward pass. "
+        "This takes less memory and more messages.",
         "type": "boolean",
         "default": True,
     },
@@ -48,7 +48,7 @@ def blocks(model: nn.Module) -> Iterator[nn.Module]:
 
 
 class Engine(_common.Engine):
-    """The model sharded by block. `waits` is None: what of gathering a step waits for cannot be told from outside."""
+    """The model sharded by block. `waits` is None: nobody can tell from outside how long a step waits."""
 
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         from torch.distributed.device_mesh import init_device_mesh

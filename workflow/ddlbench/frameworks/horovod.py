@@ -26,7 +26,7 @@ NOT_MEASURED: dict[str, str] = {}
 PATIENCE_S = 120
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {
-        "description": "MiB of gradients that are fused into one reduction at most; 0 fuses none.",
+        "description": "At most so many MiB of gradients are reduced together. 0: each gradient on its own.",
         "type": "integer",
         "minimum": 0,
         "default": 128,
@@ -43,14 +43,15 @@ OPTIONS: Options = _common.OPTIONS | {
         "default": "none",
     },
     "controller": {
-        "description": "How ranks meet, and reduce on CPUs; mpi needs a Horovod that was built where mpicc was found.",
+        "description": "How ranks find each other, and what reduces between CPUs. mpi needs a Horovod that was built "
+        "with mpicc on the path.",
         "enum": ["gloo", "mpi"],
         "default": "gloo",
     },
     "reduction": {
-        "description": "average, or adasum (arXiv:2006.02924): of steps that point the same way it takes the mean, of "
-        "those at right angles the sum. Each worker makes its own step, so give it a recipe that does not scale "
-        "the rate.",
+        "description": "How the workers' steps are combined: average, or adasum (arXiv:2006.02924). Adasum takes the "
+        "mean of steps in the same direction and the sum of steps at right angles. Each worker makes a step of its "
+        "own, so use a recipe with lr_scaling: none.",
         "enum": ["average", "adasum"],
         "default": "average",
     },

@@ -1,6 +1,6 @@
 """synthetic: one random batch that stays on the device; the ceiling that no real loader can pass.
 
-It trains on nothing, so its accuracy means nothing; tables leave it out.
+There is nothing to learn from random pictures: its accuracy means nothing, and tables leave it out.
 """
 
 from __future__ import annotations
