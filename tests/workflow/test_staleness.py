@@ -1,5 +1,6 @@
 """Change one thing, and only what is stale runs again."""
 
+import shutil
 from pathlib import Path
 
 from tests.workflow.conftest import edit, mini, planned
@@ -40,6 +41,16 @@ def test_the_style_of_all_figures(finished: Path) -> None:
 def test_a_recipe_value(finished: Path) -> None:
     edit(finished / "config/recipes/mini.yaml", base_lr=0.03)
     assert planned(finished) == BOTH
+
+
+def test_a_recipe_value_when_snakemake_remembers_nothing(finished: Path) -> None:
+    """As after a Snakemake was killed and its SLURM jobs went on: they write records, and nothing into its memory."""
+    shutil.rmtree(finished / ".snakemake")
+    assert planned(finished) == {}
+    edit(finished / "config/recipes/mini.yaml", base_lr=0.03)
+    assert planned(finished)["train"] == 2
+    assert mini(finished, "failures").returncode == 0
+    assert planned(finished)["train"] == 2
 
 
 def test_a_value_of_another_recipe(finished: Path) -> None:

@@ -20,7 +20,7 @@ import yaml
 
 from ddlbench import layout
 from ddlbench.data import target
-from ddlbench.plan import bill, installed, reads, runs
+from ddlbench.plan import bill, installed, reads, runs, stale
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.run.cancelled import mend_plugin
@@ -113,7 +113,7 @@ class Training:
         jobs, queue = self.plan.runs, given.machine.partitions
         if queue:
             mend_plugin()
-        self.input = _signed(lambda wildcards: self._when_ready(jobs[wildcards.run].manifest or []))
+        self.input = _signed(lambda wildcards: self._when_ready(wildcards.run))
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
         self.spec = _signed(lambda wildcards: jobs[wildcards.run].spec.to_json())
@@ -132,8 +132,8 @@ class Training:
         options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
         return shlex.join([f"--preflight={self.preflight}", *options])
 
-    def _when_ready(self, files: Any) -> Any:
-        """`files`, when everything that comes before training is over: what an earlier Snakemake left, the preflight.
+    def _when_ready(self, run: str) -> str | list[str]:
+        """What a run reads, when all that comes before training is over: what an earlier Snakemake left, the preflight.
 
         The preflight is no input: as an input, even an ancient one, each new preflight would make finished runs stale
         or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is what
@@ -148,7 +148,12 @@ class Training:
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
         if self.new_preflights and self._starts_jobs():
             self.checkpoints.preflight.get()
-        return files
+        # A record of other settings is made again, whatever Snakemake remembers of it.
+        if self.workflow.is_main_process and stale.is_of_other_settings(
+            Path(layout.run_log(run)), self.plan.runs[run].spec
+        ):
+            self.workflow.dag.forcefiles.add(layout.run_log(run))
+        return self.plan.runs[run].manifest or []
 
     def _starts_jobs(self) -> bool:
         """Whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""

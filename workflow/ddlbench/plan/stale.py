@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import files, layout
-from ddlbench.record import MLLOG, STEPS
+from ddlbench.record import MLLOG, STEPS, events
 from ddlbench.spec import RunSpec, complete
 
 DONE, STALE, FAILED, STOPPED, MISSING = "done", "stale", "failed", "stopped", "missing"
@@ -71,6 +71,20 @@ def state(
     if memory and command is not None and memory.command not in (None, command):
         reasons.append("rule train has another command")
     return (STALE, "; ".join(reasons)) if reasons else (DONE, "")
+
+
+def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
+    """Whether a record is there and is not of this very run.
+
+    Snakemake's memory cannot tell: it holds no run that a SLURM job finished after its Snakemake was killed, and none
+    at all once `.snakemake` is gone. The record itself says what it is of, in its first lines.
+    """
+    try:
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            said = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
+    except FileNotFoundError:
+        return False
+    return not isinstance(said, Mapping) or bool(changes(complete(said), complete(json.loads(spec.to_json()))))
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") -> list[str]:
