@@ -19,11 +19,11 @@ demo: $(VENV)/.installed
 	@echo "report:  $(CURDIR)/results/$(STUDY)/report.html"
 
 test: lint
-	@$(BIN)/python -m pytest -n $(AT_ONCE) --dist loadgroup
+	@$(BIN)/python -m pytest -n $(AT_ONCE)
 
 test-all: lint
 	@echo "the slow tests too: the whole demo, time limits of SLURM, 200 jobs at once and more"
-	@DDLBENCH_SLOW=1 $(BIN)/python -m pytest -n $(AT_ONCE) --dist loadgroup --durations=20
+	@DDLBENCH_SLOW=1 $(BIN)/python -m pytest -n $(AT_ONCE) --durations=20
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

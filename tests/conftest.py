@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -75,9 +76,23 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
     return made
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests are shared out one by one, but those of SLURM all to one process: their cluster is one.
+
+    pytest-xdist 3.8 has marks for this, but pytest 9.2 ignores the ids that they change, without a word.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "slurm" if nodeid.startswith("tests/slurm/") else nodeid
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests run with DDLBENCH_SLOW=1 only. The cluster is one: so is the process that runs its tests.
+    """Slow tests run with DDLBENCH_SLOW=1 only.
 
     Quick tiers come first, so that one sees soon what is wrong; where several processes share the tests the long ones
     come first, so that all end together.
@@ -88,5 +103,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not SLOW and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all, or DDLBENCH_SLOW=1"))
-        if shared and tier[item] == "slurm":
-            item.add_marker(pytest.mark.xdist_group("slurm"))

@@ -21,3 +21,13 @@ from ddlbench import notes
 )
 def test_cause(error: Exception, cause: str) -> None:
     assert notes.cause(error) == cause
+
+
+def test_what_comes_of_a_full_disk_is_its_cause() -> None:
+    """PyTorch's writer says something else when the file under it cannot be written."""
+    with pytest.raises(RuntimeError) as caught:
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError as error:
+            raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598") from error
+    assert notes.cause(caught.value) == "disk full"

@@ -33,17 +33,15 @@ def test_the_reason_takes_the_place_of_the_one_before(run: Path) -> None:
     assert (run / "failed" / "run.mllog").exists()
 
 
-def test_an_older_reason_never_stands_for_this_one(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_older_reason_never_stands_for_this_one(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(supervisor, "write_json", full)
-    supervisor._keep_failure(run, run / ".partial", FAILURE)
+    said = supervisor._keep_failure(run, run / ".partial", FAILURE)
     assert not (run / "failed" / supervisor.FAILURE).exists()
     assert (run / "failed" / "run.mllog").exists()
-    assert "failure.json could not be written: No space left on device" in capsys.readouterr().err
+    assert "failure.json could not be written: No space left on device" in said
 
 
 SPEC = run_spec(machine="local").to_json()
@@ -78,7 +76,10 @@ def test_what_cannot_be_started_is_said_in_one_line(
 
 def test_a_rank_finds_room_for_its_reason(tmp_path: Path) -> None:
     notes.reserve(tmp_path)
-    assert (tmp_path / notes.RESERVE).stat().st_blocks * 512 >= notes.RESERVE_BYTES
+    for name in notes.RESERVES:
+        assert (tmp_path / name).stat().st_blocks * 512 >= notes.RESERVE_BYTES
     notes.report(tmp_path, 0, OSError(errno.ENOSPC, "No space left on device"))
-    assert not (tmp_path / notes.RESERVE).exists()
+    of_ranks, of_supervisor = notes.RESERVES
+    assert not (tmp_path / of_ranks).exists()
+    assert (tmp_path / of_supervisor).exists()
     assert notes.read(tmp_path, "failure")[0]["cause"] == "disk full"

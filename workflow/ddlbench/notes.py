@@ -6,12 +6,14 @@ rank's number in its name, written aside and then renamed.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,8 @@ BEAT_S = 5.0
 # sysexits.h: EX_TEMPFAIL, "try again". A run that stopped on request and left a checkpoint ends with it.
 STOPPED = 75
 # Takes up room in a run's folder while the run is made, so that on a full disk ranks can still say why they ended.
-RESERVE, RESERVE_BYTES = ".reserve", 1 << 16
+# Room on the disk for a rank to say why it ended, and for the supervisor; a rank's may be taken by the other ranks.
+RESERVES, RESERVE_BYTES = (".reserve-ranks", ".reserve-supervisor"), 1 << 15
 STOPPED_NOTE = "stopped"  # rank 0 leaves it beside the checkpoint
 # What Gloo, NCCL and Horovod say when the other side of a connection is gone.
 LOST = (
@@ -72,19 +75,20 @@ def keep_beating(folder: Path, rank: int) -> None:
 
 
 def reserve(folder: Path) -> None:
-    """Take up some room, which `report` gives back. Random bytes, because some file systems store no zeros."""
-    (folder / RESERVE).write_bytes(os.urandom(RESERVE_BYTES))
+    """Take up some room, to be given back before reasons are written. Random, as some file systems store no zeros."""
+    for name in RESERVES:
+        (folder / name).write_bytes(os.urandom(RESERVE_BYTES))
 
 
 def report(folder: Path, rank: int, error: BaseException) -> None:
     """Leave why this rank ended, for `ddlbench.run`."""
-    (folder / RESERVE).unlink(missing_ok=True)
+    (folder / RESERVES[0]).unlink(missing_ok=True)
     message = "".join(traceback.format_exception_only(error)).strip()
     write_json(folder / f"failure-{rank}.json", {"cause": cause(error), "message": message, "time": time.time()})
 
 
 def cause(error: BaseException) -> str:
-    """What happened, in one of a few words that tables can count."""
+    """What happened, in one of a few words that tables can count. Of a full disk an error may come of another error."""
     text = str(error).lower()
     if isinstance(error, LossError):
         return "loss is not finite"
@@ -92,13 +96,24 @@ def cause(error: BaseException) -> str:
         return "wrong number of ranks"
     if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
         return "out of memory"
-    if (isinstance(error, OSError) and error.errno == 28) or "no space left on device" in text:
+    if any(_says_disk_full(one) for one in _origins(error)):
         return "disk full"
     if "address already in use" in text or "eaddrinuse" in text:
         return "port in use"
     if any(words in text for words in LOST):
         return "lost another rank"
     return "exception"
+
+
+def _origins(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those that it came of, the last one first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _says_disk_full(error: BaseException) -> bool:
+    return getattr(error, "errno", None) == errno.ENOSPC or "no space left on device" in str(error).lower()
 
 
 def read(folder: Path, kind: str) -> dict[int, dict[str, Any]]:

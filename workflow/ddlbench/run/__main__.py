@@ -79,7 +79,8 @@ def execute(
     with reading(data, spec.id):
         damaged = glance(data)
         seen = Seen(code=1) if damaged else watch(argv, partial, hidden)
-    (partial / notes.RESERVE).unlink(missing_ok=True)
+    for name in notes.RESERVES:
+        (partial / name).unlink(missing_ok=True)
     code = seen.code or _complete_record(spec, partial)
     if code == 0:
         extras = [path for pattern in EXTRAS for path in partial.glob(pattern)]
@@ -92,13 +93,13 @@ def execute(
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
         return notes.STOPPED
     failure = data_damaged(damaged) if damaged else diagnose(partial, spec.workers, seen)
-    print(f"{spec.id} failed: {failure['message']}; exit code {code}", file=sys.stderr)
-    _keep_failure(folder, partial, failure)
+    where = _keep_failure(folder, partial, failure)
+    print(f"{spec.id} failed: {failure['message']}; exit code {code}; {where}", file=sys.stderr)
     return code
 
 
-def _keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> None:
-    """What a failed try left, with the reason, takes the place of what the one before left."""
+def _keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
+    """What a failed try left, with the reason, takes the place of what the one before left. Says where it is."""
     failed = folder / "failed"
     shutil.rmtree(failed, ignore_errors=True)  # first: an older reason must not stand for this one
     partial.rename(failed)
@@ -106,9 +107,8 @@ def _keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> None:
         job = os.environ.get("SLURM_JOB_ID")
         write_json(failed / FAILURE, failure | {"time": time.time(), "slurm_job_id": job})
     except OSError as error:
-        print(f"{failed / FAILURE} could not be written: {error.strerror}", file=sys.stderr)
-    else:
-        print(f"what it left is in {failed}", file=sys.stderr)
+        return f"{failed / FAILURE} could not be written: {error.strerror}"
+    return f"what it left is in {failed}"
 
 
 def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
