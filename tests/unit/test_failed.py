@@ -44,6 +44,12 @@ def test_an_older_reason_never_stands_for_this_one(run: Path, monkeypatch: pytes
     assert "failure.json could not be written: No space left on device" in said
 
 
+def test_what_cannot_be_moved_hides_no_reason(run: Path) -> None:
+    """The folder cannot be renamed (read-only, another's): the line with the cause is still to be printed."""
+    said = supervisor._keep_failure(run, run / "nowhere", FAILURE)
+    assert "failure.json could not be written: No such file or directory" in said
+
+
 SPEC = run_spec(machine="local").to_json()
 
 

@@ -102,8 +102,8 @@ def _keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
     """What a failed try left, with the reason, takes the place of what the one before left. Says where it is."""
     failed = folder / "failed"
     shutil.rmtree(failed, ignore_errors=True)  # first: an older reason must not stand for this one
-    partial.rename(failed)
     try:
+        partial.rename(failed)
         job = os.environ.get("SLURM_JOB_ID")
         write_json(failed / FAILURE, failure | {"time": time.time(), "slurm_job_id": job})
     except OSError as error:
