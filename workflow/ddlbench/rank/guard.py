@@ -26,18 +26,24 @@ class Stopped(Exception):
 class Guard:
     """Lets all ranks agree about what comes next. `average` is the framework's mean over ranks.
 
-    A checkpoint is due every `minutes` of training; never if that is None.
+    A checkpoint is due every `minutes` of training; never if that is None. `first` is the process's first step, counted
+    over the whole run as everywhere here.
     """
 
     def __init__(
-        self, average: Callable[[torch.Tensor], torch.Tensor], device: torch.device, minutes: float | None
+        self,
+        average: Callable[[torch.Tensor], torch.Tensor],
+        device: torch.device,
+        minutes: float | None,
+        first: int = 0,
     ) -> None:
         self.average, self.device = average, device
         self.every_s = minutes * 60 if minutes else float("inf")
         self.last_s = time.monotonic()
         self.signal: int | None = None
         self.stop = False  # all ranks have agreed to
-        self.interval = 1  # steps between agreements, the same on all ranks
+        self.first = self.next = first  # ranks agree after step `next`, the same on all ranks
+        self.agreed: tuple[float, int] | None = None  # when ranks agreed last [s], and how many steps were done
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._heard)
 
@@ -45,9 +51,8 @@ class Guard:
         self.signal = number
 
     def due(self, step: int) -> bool:
-        """Whether ranks agree after this step, counted from 0 in this process. The answer is the same on all ranks."""
-        # After 1, 2, 4, ... steps too, because the length of a step is not known at first.
-        return (step + 1) % self.interval == 0 or step & (step + 1) == 0
+        """Whether ranks agree after this step. The answer is the same on all ranks."""
+        return step >= self.next
 
     def agree(self, rank: int, losses: list[torch.Tensor], first_step: int) -> bool:
         """Whether all ranks write a checkpoint now. `losses` are tensors, of the steps from `first_step` on.
@@ -57,18 +62,22 @@ class Guard:
         values = torch.stack(losses) if losses else torch.zeros(1, device=self.device)
         finite = bool(torch.isfinite(values).all())
         due = rank == 0 and time.monotonic() - self.last_s >= self.every_s
-        mine = [float(self.signal is not None), float(due), float(not finite)]
-        stop, due_anywhere, broken = self.average(torch.tensor(mine, device=self.device)).tolist()
+        now_s, done = time.monotonic(), first_step + len(losses)  # their values are there: also on a GPU they are done
+        before_s, done_before = self.agreed or (now_s, done)
+        self.agreed = now_s, done
+        mine = [float(self.signal is not None), float(due), float(not finite), now_s - before_s]
+        stop, due_anywhere, broken, took_s = self.average(torch.tensor(mine, device=self.device)).tolist()
         if broken:
             if finite:
                 raise RuntimeError("another rank has lost its way: its loss is not a finite number")
             wrong = first_step + int((~torch.isfinite(values)).nonzero()[0])
             raise LossError(f"the loss of step {wrong} is {values[wrong - first_step].item()}")
+        if losses:
+            # Twice as far as before, because the length of a step is not known at first; then as it turns out. A
+            # validation in between counts as steps: ranks agree once too early.
+            paced = AGREE_S * (done - done_before) / took_s if took_s > 0 else float("inf")
+            self.next = done - 1 + max(1, round(min(paced, done - self.first)))
         self.stop = stop > 0
         if due_anywhere:
             self.last_s = time.monotonic()
         return self.stop or due_anywhere > 0
-
-    def pace(self, step_s: float) -> None:
-        """Agree about every AGREE_S seconds from now on. `step_s`: how long a step takes, the same on all ranks."""
-        self.interval = max(1, round(AGREE_S / max(step_s, 1e-6)))

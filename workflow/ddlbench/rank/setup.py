@@ -71,7 +71,8 @@ class Setup:
 
     def meet(self) -> None:
         """Wait for all ranks."""
-        self.framework.average(torch.zeros(1, device=self.device))
+        # On a GPU a collective returns when it is enqueued: only who reads its value waits.
+        self.framework.average(torch.zeros(1, device=self.device)).tolist()
 
     def batches(self, split: str, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch that are still to do."""
@@ -111,7 +112,7 @@ def set_up(assignment: Assignment) -> Setup:
     notes.keep_beating(folder, who.rank)
     framework: Framework = registry.member("frameworks", spec.adapter)
     framework.start(spec.device)
-    guard = Guard(framework.average, device, assignment.checkpoint_minutes)
+    guard = Guard(framework.average, device, assignment.checkpoint_minutes, start.step)
     precision.set_precision(spec)
     torch.manual_seed(spec.seed)  # every rank makes the same model
     model = models.build(spec.model, classes, spec.recipe.image_size)

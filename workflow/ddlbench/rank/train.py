@@ -62,25 +62,24 @@ class Training:
             s.log.start("epoch_start", epoch_num=epoch + 1)
         s.model.train()
         # The epoch begins here for every loader: what it needs until it has a batch is in the first step's wait.
-        began, step_s = s.clock.mark(), 0.0
+        began = s.clock.mark()
         batches = s.batches("train", epoch)
         for step in range(done, s.steps):
             self.step(epoch, step, next(batches))
             if step + 2 >= s.steps:
                 continue  # after the last, what is due comes after the validation; before it, see `Parts`
-            if s.guard.due(self.taken[-1].step - s.start.step) and self.agree():
+            if s.guard.due(self.taken[-1].step) and self.agree():
                 self.write_rows(began)
                 self.save(epoch * s.steps + step + 1)
                 began = s.clock.mark()
         save = self.agree()
         if self.taken:
-            step_s = self.write_rows(began)
+            self.write_rows(began)
         if next(batches, None) is not None:
             raise RuntimeError(f"rank {s.rank}: loader {s.spec.loader} gave more than {s.steps} steps")
-        mine = torch.tensor([fsum(self.losses), step_s], device=s.device, dtype=torch.float64)
-        loss, step_s = s.framework.average(mine).tolist()
+        mine = torch.tensor([fsum(self.losses)], device=s.device, dtype=torch.float64)
+        loss = float(s.framework.average(mine).item())
         self.losses.clear()
-        s.guard.pace(step_s)
         s.log.stop("epoch_stop", epoch_num=epoch + 1)
         return loss * s.spec.workers / s.steps, save
 
@@ -127,8 +126,8 @@ class Training:
         losses = [step.loss for step in self.taken]
         return self.setup.guard.agree(self.setup.rank, losses, self.taken[0].step if self.taken else 0)
 
-    def write_rows(self, began: Moment) -> float:
-        """Rows for the steps taken since `began`; the mean length of a step [s]."""
+    def write_rows(self, began: Moment) -> None:
+        """Rows for the steps taken since `began`."""
         s = self.setup
         table = rows(self.taken, began, s.clock, s.rank)
         if table[0].step % s.steps == 0:
@@ -136,7 +135,6 @@ class Training:
         s.log.write_steps(table)
         self.losses += [row.loss for row in table]
         self.taken.clear()
-        return fsum(row.took_s for row in table) / len(table)
 
     def save(self, step: int) -> None:
         """A checkpoint after `step` steps of the run. Raises Stopped if a signal asked for it."""

@@ -1,0 +1,83 @@
+"""When ranks agree what comes next, and that they wait for each other. No GPU: time and collectives are pretended."""
+
+from __future__ import annotations
+
+import signal
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from ddlbench.notes import LossError
+from ddlbench.rank import guard
+from ddlbench.rank.setup import Setup
+
+
+class Time:
+    """A clock that only the test moves."""
+
+    now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    pretended = Time()
+    monkeypatch.setattr(guard, "time", pretended)
+    yield pretended
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def alone(first: int = 0) -> guard.Guard:
+    return guard.Guard(lambda tensor: tensor, torch.device("cpu"), None, first)
+
+
+def agreements(clock: Time, step_s: float, steps: int, first: int = 0) -> list[int]:
+    """The steps, counted from 0, after which a process agrees that begins after `first` steps of the run."""
+    watching, agreed, losses = alone(first), [], []
+    for step in range(steps):
+        clock.now_s += step_s
+        losses.append(torch.tensor(1.0))
+        if watching.due(first + step):
+            agreed.append(step)
+            assert not watching.agree(0, losses, first)
+    return agreed
+
+
+def test_quick_steps_of_a_first_epoch_are_hardly_interrupted(clock):
+    assert agreements(clock, 0.001, 1000, 5000) == [0, 1, 3, 7, 15, 31, 63, 127, 255, 511]
+
+
+@pytest.mark.parametrize("first", [0, 777])
+def test_long_first_epochs_hear_a_signal_in_time(clock, first):
+    # 0.4 s a step: by powers of two alone a signal after step 1023 would be heard 400 s later, and SLURM waits 120.
+    times = agreements(clock, 0.4, 2000, first)
+    gaps = [(after - before) * 0.4 for before, after in pairwise(times)]
+    assert max(gaps) <= 1.1 * guard.AGREE_S
+    assert len(times) < 1.1 * 2000 * 0.4 / guard.AGREE_S + 10
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_names_its_step(clock):
+    losses = [torch.tensor(value) for value in (1.0, float("nan"), 2.0)]
+    with pytest.raises(LossError, match="the loss of step 11 is nan"):
+        alone().agree(0, losses, 10)
+
+
+def test_meeting_others_waits_for_them():
+    read = []
+
+    class Mean:
+        """A collective's result. On a GPU it is there when the stream has come so far."""
+
+        def tolist(self) -> list[float]:
+            read.append(True)
+            return [0.0]
+
+    ranks: Any = SimpleNamespace(framework=SimpleNamespace(average=lambda tensor: Mean()), device=torch.device("cpu"))
+    Setup.meet(ranks)
+    assert read == [True]
