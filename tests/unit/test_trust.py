@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import refusals
-from ddlbench.analysis.collect import collect, of_record
+from ddlbench.analysis import refusals, summary, tables
+from ddlbench.analysis.collect import collect, columns_of, rows_of
 from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.tables import TABLES, frame
@@ -278,8 +278,11 @@ def test_whatever_stands_in_a_log_is_a_row_or_a_refusal(tmp_path: Path) -> None:
             refusals += 1
             assert str(error).isprintable() and len(str(error)) < 300 + len(str(folder / MLLOG)) + 3
             continue
-        for name, rows in of_record(record, {}).items():
+        made = json.loads(json.dumps(summary.make(record)))
+        for name, rows in rows_of(made, {}).items():
             frame(name, rows)  # has the types that it should
+        with tables.writing("epochs", tmp_path) as write:
+            write(columns_of("epochs", made))
     assert 50 < refusals < 200
 
 

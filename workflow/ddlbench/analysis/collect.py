@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from ddlbench.analysis import accuracy, failures, kernels, origin, refusals, tables, times
+from ddlbench.analysis import failures, kernels, refusals, summary, tables
 from ddlbench.analysis import measures as all_measures
-from ddlbench.analysis.read import Record, read
+from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
 from ddlbench.columns import Why
 from ddlbench.record import MLLOG
+
+LONG = ("epochs", "learning_rates")  # rows per epoch: written while records are read, as they may not fit in memory
 
 
 def collect(folders: Sequence[Path], folder: Path, peaks: Mapping[str, float] | None = None) -> Rows:
@@ -23,51 +24,48 @@ def collect(folders: Sequence[Path], folder: Path, peaks: Mapping[str, float] | 
     be believed is in table `refused` and in no other, and keeps no other run from its tables. A folder without a log
     that a failed run left something in is in table `failures`.
     """
-    rows: dict[str, Rows] = {name: [] for name in TABLES}
+    rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
     rows["failures"] = failures.failures(folders)
-    for run in sorted(folders, key=lambda run: run.name):
-        if not (run / MLLOG).exists():
-            continue
-        try:
-            record = read(run)
-        except refusals.RefusedError as error:
-            rows["refused"].append(refusals.row(run, error))
-            continue
-        for name, of_run in of_record(record, peaks or {}).items():
-            rows[name] += of_run
-    for name in TABLES:
-        tables.write(name, rows[name], folder)
+    with ExitStack() as stack:
+        add = {name: stack.enter_context(tables.writing(name, folder)) for name in LONG}
+        for run in sorted(folders, key=lambda run: run.name):
+            if not (run / MLLOG).exists():
+                continue
+            try:
+                of_run = summary.of(run)
+            except refusals.RefusedError as error:
+                rows["refused"].append(refusals.row(run, error))
+                continue
+            for name, some in rows_of(of_run, peaks or {}).items():
+                rows[name] += some
+            for name in LONG:
+                add[name](columns_of(name, of_run))
+    for name, some in rows.items():
+        tables.write(name, some, folder)
     return rows["refused"]
 
 
-def of_record(record: Record, peaks: Mapping[str, float]) -> dict[str, Rows]:
-    """One run's rows of every table that it is in."""
-    spec = record.spec
-    rows: dict[str, Rows] = {}
-    epochs = accuracy.epochs(record) if record.success else pd.DataFrame()
-    values = all_measures.measures(record, epochs, peaks)
-    rows["not_measured"] = _not_measured(spec.id, values)
-    row = spec.columns() | {"status": "success" if record.success else "failed"} | origin.values(record)
-    row |= {"images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
-    rows["runs"] = [row | {name: None if isinstance(value, Why) else value for name, value in values.items()}]
-    if record.success:
-        rows["epochs"] = _rows(epochs)
-        rows["learning_rates"] = _rows(accuracy.learning_rates(record))
-        if record.timed:
-            rows["step_times"] = [times.medians(record)]
-        if spec.profiled:
-            shares = kernels.row(record)
-            if isinstance(shares, Why):
-                percents = [column.name for column in kernels.COLUMNS if column.unit == "%"]
-                rows["not_measured"] += _not_measured(spec.id, dict.fromkeys(percents, shares))
-            else:
-                rows["kernels"] = [shares]
+def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:
+    """One run's rows of every table that it is in, but those of LONG."""
+    run, why = of_run["run"], of_run["why"]
+    values = of_run["values"] | {name: Why(reason) for name, reason in why.items()}
+    values |= {"mfu": all_measures.mfu_of(run, values, peaks)}
+    values = {column.name: values[column.name] for column in all_measures.COLUMNS}
+    rows = {"not_measured": _not_measured(run["run"], values)}
+    rows["runs"] = [run | {name: None if isinstance(value, Why) else value for name, value in values.items()}]
+    for name in ("step_times", "kernels"):
+        rows[name] = [of_run[name]] if of_run[name] else []
+    if of_run["no_kernels"]:
+        percents = [column.name for column in kernels.COLUMNS if column.unit == "%"]
+        rows["not_measured"] += _not_measured(run["run"], dict.fromkeys(percents, Why(of_run["no_kernels"])))
     return rows
+
+
+def columns_of(name: str, of_run: Summary) -> dict[str, list[Any]]:
+    """One run's rows of a table of LONG, as columns."""
+    columns = of_run[name]
+    return {"run": [of_run["run"]["run"]] * len(columns["epoch"]), **columns} if columns else {}
 
 
 def _not_measured(run: str, values: Mapping[str, Any]) -> Rows:
     return [{"run": run, "column": name, "reason": str(why)} for name, why in values.items() if isinstance(why, Why)]
-
-
-def _rows(table: pd.DataFrame) -> Rows:
-    return [dict(zip(map(str, table), values, strict=True)) for values in table.itertuples(index=False)]

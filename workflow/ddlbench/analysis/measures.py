@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
@@ -36,21 +37,21 @@ def mfu(images_per_s: float, flops_per_image: float, workers: int, peak_tflops: 
     return images_per_s * flops_per_image / (workers * peak_tflops * 1e12)
 
 
-def measures(record: Record, epochs: pd.DataFrame, peaks: Mapping[str, float]) -> Values:
-    """The values of COLUMNS; a `Why` for each that is null. `peaks`: TFLOP/s of a worker by precision."""
+def measures(record: Record, epochs: pd.DataFrame) -> Values:
+    """The values of COLUMNS but `mfu`; a `Why` for each that is null. `epochs`: the run's rows of that table."""
+    columns = [column for column in COLUMNS if column is not MFU]
     if not record.success:
-        return {column.name: Why("the run did not end well") for column in COLUMNS}
+        return {column.name: Why("the run did not end well") for column in columns}
     spec, reasons = record.spec, record.said("ddlbench_not_measured", {})
     values = accuracy.measures(record, epochs) | said.measures(record)
     values |= resources.resources(record.said("ddlbench_ranks", []), spec.device, reasons)
     if record.timed:
         values |= times.measures(record)
-    values["mfu"] = _mfu(values, record, peaks) if record.timed else None
     values["full_energy_j"] = _full_energy(values) if record.timed else None
     spoiler, reason = (PROFILER, "the run carried a profiler") if spec.profiled else (SHARING, "")
     reason = reason or "other runs shared the machine (timed: false)"
     whole: Values = {}
-    for column in COLUMNS:
+    for column in columns:
         value = values.get(column.name)
         if spoiler in column.spoiled_by and not record.timed:
             value = Why(reason)
@@ -61,15 +62,16 @@ def measures(record: Record, epochs: pd.DataFrame, peaks: Mapping[str, float]) -
     return whole
 
 
-def _mfu(values: Values, record: Record, peaks: Mapping[str, float]) -> float | Why:
-    rate, flops, precision = values["throughput_images_per_s"], values["flops_per_image"], record.spec.recipe.precision
+def mfu_of(run: Mapping[str, Any], values: Values, peaks: Mapping[str, float]) -> float | Why:
+    """`mfu` of a run, from its settings and its other measures. `peaks`: TFLOP/s of a worker by precision."""
+    rate, flops, precision = values["throughput_images_per_s"], values["flops_per_image"], run["precision"]
     if isinstance(rate, Why):
         return rate
     if isinstance(flops, Why):
         return Why(f"no flops_per_image: {flops}")
     if precision not in peaks:
-        return Why(f"machine {record.spec.machine} has no peak_tflops_per_worker of {precision}")
-    return mfu(rate, flops, record.spec.workers, peaks[precision])
+        return Why(f"machine {run['machine']} has no peak_tflops_per_worker of {precision}")
+    return mfu(rate, flops, run["workers"], peaks[precision])
 
 
 def _full_energy(values: Values) -> float | Why:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from ddlbench.columns import PROFILER, SHARING, Column, types
 from ddlbench.files import aside
 
 Rows = list[dict[str, Any]]
+AT_ONCE = 100_000  # rows that `writing` holds in memory
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,44 @@ def write(name: str, rows: Rows, folder: Path) -> None:
             table.to_csv(hidden, index=False)
     with aside(folder / f"{name}.parquet") as hidden:
         table.to_parquet(hidden, index=False)
+
+
+@contextmanager
+def writing(name: str, folder: Path) -> Iterator[Callable[[Mapping[str, list[Any]]], None]]:
+    """What `write` does, piece by piece: a function that takes the next rows, as columns.
+
+    Of a table of any length only AT_ONCE rows are in memory.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = list(types(TABLES[name].columns))
+    held: dict[str, list[Any]] = {column: [] for column in names}
+    schema = pa.Schema.from_pandas(frame(name, []), preserve_index=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        parquet = pq.ParquetWriter(stack.enter_context(aside(folder / f"{name}.parquet")), schema)
+        stack.enter_context(parquet)
+        csv = stack.enter_context(aside(folder / f"{name}.csv")) if TABLES[name].csv else None
+        if csv:
+            frame(name, []).to_csv(csv, index=False)
+
+        def let_go() -> None:
+            table = pd.DataFrame(held).astype(types(TABLES[name].columns))
+            if csv and len(table):
+                table.to_csv(csv, index=False, header=False, mode="a")
+            parquet.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False))
+            for column in names:
+                held[column].clear()
+
+        def add(rows: Mapping[str, list[Any]]) -> None:
+            for column, values in rows.items():
+                held[column] += values
+            if len(held["run"]) >= AT_ONCE:
+                let_go()
+
+        yield add
+        let_go()
 
 
 _JOINED = {"max": "largest rank's", "mean": "mean over ranks", "sum": "sum over ranks"}

@@ -88,6 +88,7 @@ def execute(
             path.replace(folder / path.name)
         shutil.rmtree(partial)
         shutil.rmtree(folder / "failed", ignore_errors=True)
+        _summarise(folder)
         return 0
     if seen.stopped:
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
@@ -96,6 +97,16 @@ def execute(
     where = _keep_failure(folder, partial, failure)
     print(f"{spec.id} failed: {failure['message']}; exit code {code}; {where}", file=sys.stderr)
     return code
+
+
+def _summarise(folder: Path) -> None:
+    """Leave beside the record what tables need of it, now that it is at hand. Tables can be made without it."""
+    from ddlbench.analysis import summary  # pandas, which nothing here needs before
+
+    try:
+        summary.of(folder)
+    except Exception as error:  # the run has ended well, whatever becomes of this
+        print(f"{folder}: left no {summary.NAME}: {error}", file=sys.stderr)
 
 
 def _keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
