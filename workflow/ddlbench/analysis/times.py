@@ -1,15 +1,17 @@
 """Steps and events to a run's measures of time.
 
-Warm-up is cut here, never in the log: the first epoch; in a run of one epoch, the first tenth of its steps.
+Warm-up is cut here, never in the log, by the rule of `statistics.warm_up`: see `cut`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from ddlbench.analysis import statistics
 from ddlbench.analysis.read import Record
 from ddlbench.analysis.scaling import throughput
 from ddlbench.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
@@ -52,6 +54,41 @@ COLUMNS = (
     ),
     _column("communication_wait_s", "`communication_s - communication_transfer_s`: waiting for slower ranks."),
     _column("epoch_start_s", f"{EPOCH_START} Mean over the epochs after the first, or of the only one."),
+    Column(
+        "warm_up_steps",
+        "Int64",
+        "Steps at the beginning that are warm-up by the rule MSER-5 (docs/statistics.md), starts of epochs left out of "
+        "account.",
+        "steps",
+        spoiled_by=(SHARING, PROFILER),
+    ),
+    Column(
+        "cut_steps",
+        "Int64",
+        "Steps at the beginning that no measure of time counts: the warm-up, and the rest of its epoch if whole epochs "
+        "are left. An epoch's start then counts with all of its steps.",
+        "steps",
+        spoiled_by=(SHARING, PROFILER),
+    ),
+    Column("timed_steps", "Int64", "Steps that count.", "steps", spoiled_by=(SHARING, PROFILER)),
+    Column(
+        "steady",
+        "boolean",
+        "Whether step times became steady. If not, half of the run or more is warm-up, and its rate says little.",
+        spoiled_by=(SHARING, PROFILER),
+    ),
+    _column("step_median_s", "Median of the steps that count; a step takes as long as on its slowest rank."),
+    _column("step_p5_s", "5 % of the steps that count were shorter."),
+    _column("step_p95_s", "5 % of the steps that count were longer."),
+    _column("step_max_s", "The longest step that counts."),
+    Column(
+        "stalls",
+        "Int64",
+        "Steps that count, begin no epoch, and are far longer than the others: above the third quartile by three "
+        "interquartile ranges, and above the median by 10 %. They stay in all measures.",
+        "steps",
+        spoiled_by=(SHARING, PROFILER),
+    ),
 )
 MEDIANS = (
     Column("run", "str", "The run, a timed one."),
@@ -59,17 +96,51 @@ MEDIANS = (
 )
 
 
+@dataclass(frozen=True)
+class Cut:
+    """So many steps at the beginning are warm-up, and so many are not counted; `steady`: the rest is."""
+
+    warm_up: int
+    steps: int
+    steady: bool
+
+
+def step_s(steps: pd.DataFrame) -> pd.Series[float]:
+    """Wall time of each step [s], by its number: a step takes as long as on its slowest rank."""
+    took = steps[STEP_TIMES].sum(axis=1)  # a part that was not measured is in the others
+    longest: pd.Series[float] = took.groupby(steps["step"]).max().clip(lower=0.0)
+    return longest
+
+
+def cut(step_times: pd.Series[float], an_epoch: int) -> Cut:
+    """What does not count of a run with these step times and so many steps in an epoch.
+
+    Warm-up ends where `statistics.warm_up` says. The first step of a later epoch waits for its loader, which is no
+    warm-up, so it is not looked at. If the run has more than one epoch, the rest of the epoch in which warm-up ends is
+    cut as well: in a part of an epoch its start would count too much or not at all. At least one epoch is left.
+    """
+    seen = [n for n in range(len(step_times)) if n == 0 or n % an_epoch or an_epoch == 1]
+    looked_at = step_times.to_numpy()[seen]
+    warm_up, steady = statistics.warm_up(looked_at) if looked_at.any() else (1, False)
+    ends = seen[warm_up] if warm_up < len(seen) else len(step_times)
+    if an_epoch > 1 and ends > 1 and ends % an_epoch == 1:
+        ends -= 1  # the step before it begins the epoch
+    epochs = len(step_times) // an_epoch
+    if epochs > 1:
+        return Cut(ends, min(-(-ends // an_epoch), epochs - 1) * an_epoch, steady)
+    return Cut(ends, ends, steady)
+
+
 def after_warm_up(steps: pd.DataFrame, spec: RunSpec) -> pd.DataFrame:
     """The steps that count; none if warm-up was all there is."""
-    if spec.epochs > 1:
-        return steps[steps["epoch"] > 0]
-    return steps[steps["step"] >= max(1, steps["step"].nunique() // 10)]
+    times = step_s(steps)
+    return steps[steps["step"] >= cut(times, len(times) // spec.epochs).steps]
 
 
 def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
     """Wall time of each epoch's steps [s]: that of the rank which needed longest."""
-    step_s = steps[STEP_TIMES].sum(axis=1)  # a part that was not measured is in the others
-    return step_s.groupby([steps["epoch"], steps["rank"]]).sum().groupby(level="epoch").max()
+    took = steps[STEP_TIMES].sum(axis=1)  # a part that was not measured is in the others
+    return took.groupby([steps["epoch"], steps["rank"]]).sum().groupby(level="epoch").max()
 
 
 def medians(record: Record) -> dict[str, float | str]:
@@ -83,7 +154,12 @@ def measures(record: Record) -> Values:
     spec, said = record.spec, record.said("ddlbench_not_measured", {})
     values: Values = {column.name: Why("its few steps are all warm-up") for column in COLUMNS}
     values["train_s"] = train_s(record.last)
-    values |= _after(after_warm_up(record.steps, spec), record)
+    times = step_s(record.steps)
+    an_epoch = len(times) // spec.epochs
+    gone = cut(times, an_epoch)
+    values |= {"warm_up_steps": gone.warm_up, "cut_steps": gone.steps, "timed_steps": len(times) - gone.steps}
+    values |= {"steady": gone.steady} | _spread(times[times.index >= gone.steps], an_epoch)
+    values |= _after(record.steps[record.steps["step"] >= gone.steps], record)
     left = spec.full_epochs - spec.epochs
     if not left:
         values["full_train_s"] = values["train_s"]
@@ -98,6 +174,23 @@ def measures(record: Record) -> Values:
         if spec.workers > 1:
             values |= dict.fromkeys(split, why)
     return values
+
+
+def _spread(times: pd.Series[float], an_epoch: int) -> Values:
+    """How the times of the steps that count are spread."""
+    if times.empty:
+        return {}
+    low, middle, high = (float(times.quantile(share)) for share in (0.05, 0.5, 0.95))
+    inner = times[(times.index % an_epoch > 0) | (an_epoch == 1)]
+    stalls = statistics.stalls(inner.to_numpy()) if inner.any() else 0
+    longest = float(times.max())
+    return {
+        "step_median_s": middle,
+        "step_p5_s": low,
+        "step_p95_s": high,
+        "step_max_s": longest,
+        "stalls": stalls,
+    }
 
 
 def _after(timed: pd.DataFrame, record: Record) -> Values:
