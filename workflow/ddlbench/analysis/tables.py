@@ -133,7 +133,7 @@ def page() -> str:
         "`snakemake` writes these tables into `results/<study>/tables`, as parquet and as csv. This page is made from",
         "the declarations of the columns; `python -m ddlbench.analysis.tables > docs/columns.md` makes it anew.",
         "",
-        "Times are in seconds, and without the warm-up (the first epoch) where not said otherwise. A measure that is",
+        "Times are in seconds, and without the warm-up (`cut_steps`) where not said otherwise. A measure that is",
         "null has its reason in table `not_measured`; it is never zero instead.",
     ]
     for name, table in TABLES.items():
