@@ -4,6 +4,7 @@
 #   cluster.sh up            start what is not running: munge, MariaDB, slurmdbd, slurmctld and a slurmd for each node
 #   cluster.sh down [wipe]   stop all of it; wipe: and forget its jobs and accounts
 #   cluster.sh crash NODE    power the node off: its slurmd and everything that runs on it is gone at once; up boots it
+#   cluster.sh slow NODE P   what runs on it gets P % of one core from now on (control groups, version 1); up ends it
 #   cluster.sh stop|start slurmctld|slurmdbd
 #   cluster.sh env           what a shell needs to talk to it: eval "$(tests/slurm/cluster.sh env)"
 #
@@ -16,6 +17,7 @@
 set -euo pipefail
 STATE=${DDLBENCH_SLURM_STATE:-/var/tmp/ddlbench-slurm}
 NODES=4 GPUS=4 CORES=16 MEMORY_MB=32000
+GROUPS_CPU=/sys/fs/cgroup/cpu
 ETC=$STATE/etc RUN=$STATE/run LOG=$STATE/log SQL="--user=root --socket=$STATE/mysql/socket"
 export SLURM_CONF=$ETC/slurm.conf
 
@@ -66,6 +68,8 @@ DefMemPerCPU=2000
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 EnforcePartLimits=ALL
+# Two switches under one: jobs are told where their nodes hang.
+TopologyPlugin=topology/tree
 MpiDefault=none
 GresTypes=gpu
 SlurmdParameters=config_overrides
@@ -76,6 +80,11 @@ $(for n in $(seq $NODES); do
 PartitionName=booster Nodes=ALL Default=YES MaxTime=24:00:00 DefaultTime=00:10:00 PriorityTier=10 PreemptMode=OFF
 PartitionName=develbooster Nodes=ALL MaxTime=02:00:00 DefaultTime=00:10:00 PriorityTier=10 PreemptMode=OFF
 PartitionName=scavenge Nodes=ALL MaxTime=02:00:00 DefaultTime=00:10:00 PriorityTier=1 PreemptMode=REQUEUE
+END
+    cat >"$ETC/topology.conf" <<END
+SwitchName=leaf1 Nodes=node[1-$((NODES / 2))]
+SwitchName=leaf2 Nodes=node[$((NODES / 2 + 1))-$NODES]
+SwitchName=root Switches=leaf[1-2]
 END
     cat >"$ETC/gres.conf" <<END
 AutoDetect=off
@@ -187,6 +196,25 @@ start_node() {
         mount --bind $ETC /etc/slurm && unset SLURM_CONF && exec slurmd -N $1" </dev/null >"$LOG/$1.out" 2>&1
 }
 
+slow() { # NODE PERCENT
+    local group=$GROUPS_CPU/ddlbench-$1
+    mkdir -p "$group"
+    echo 100000 >"$group/cpu.cfs_period_us"
+    echo $(($2 * 1000)) >"$group/cpu.cfs_quota_us"
+    cat "$RUN/$1.pid" >"$group/cgroup.procs"
+}
+
+end_slow() {
+    local group process
+    for group in "$GROUPS_CPU"/ddlbench-node*; do
+        [ -d "$group" ] || continue
+        while read -r process; do
+            echo "$process" >"$GROUPS_CPU/cgroup.procs" || true # it has ended
+        done <"$group/cgroup.procs"
+        rmdir "$group"
+    done
+}
+
 ready() {
     scontrol update nodename="node[1-$NODES]" state=resume || true # where a crash or a test left it down
     [ "$(sinfo -h -N -p booster -t idle,mixed,allocated -o %N | wc -l)" = "$NODES" ]
@@ -194,6 +222,7 @@ ready() {
 
 up() {
     configure
+    end_slow
     start_munge
     start_database
     start_slurmdbd
@@ -224,6 +253,7 @@ crash() {
 
 case "${1:-}:${2:-}" in
     up:) up ;;
+    slow:node*) slow "$2" "$3" ;;
     down:*) down "${2:-}" ;;
     crash:node*) crash "$2" ;;
     stop:slurmctld | stop:slurmdbd) stop "$RUN/$2.pid" "$2" ;;

@@ -53,7 +53,16 @@ def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | N
     """Tell `ddlbench.run` which process is this rank; in the end, also what it `used` (`measure.py`)."""
     started = psutil.Process().create_time()  # tells this process from a later one with its number
     who = {"host": socket.gethostname(), "pid": os.getpid(), "started": started, "local_rank": local_rank}
-    write_json(folder / f"rank-{rank}.json", who | (used or {}))
+    write_json(folder / f"rank-{rank}.json", who | topology() | (used or {}))
+
+
+def topology() -> dict[str, str]:
+    """Where this node hangs in the network: its switches from the top down, and itself. Empty where SLURM says nothing.
+
+    `topology_pattern` says what each part is (`switch.switch.node`); https://slurm.schedmd.com/topology.html.
+    """
+    names = {"topology": "SLURM_TOPOLOGY_ADDR", "topology_pattern": "SLURM_TOPOLOGY_ADDR_PATTERN"}
+    return {key: os.environ[name] for key, name in names.items() if os.environ.get(name)}
 
 
 def keep_beating(folder: Path, rank: int) -> None:

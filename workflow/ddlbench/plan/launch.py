@@ -97,7 +97,7 @@ def resources(
         "runtime": minutes,
         "slurm_partition": partition.name,
         "slurm_account": account,
-        "slurm_extra": f"--ntasks-per-node={spec.workers_per_node} --signal=USR1@{WARNING_S}",
+        "slurm_extra": f"--ntasks-per-node={spec.workers_per_node} --signal=USR1@{WARNING_S}{_excluded(machine)}",
     }
 
 
@@ -106,7 +106,13 @@ def node_resources(machine: Machine, account: str | None) -> dict[str, str | int
     partition = machine.partition(1)
     if machine.launcher == "local" or partition is None:
         return {}
-    return {"slurm_partition": partition.name, "slurm_account": account, "runtime": partition.max_minutes}
+    excluded = {"slurm_extra": _excluded(machine).strip()} if machine.exclude_nodes else {}
+    return {"slurm_partition": partition.name, "slurm_account": account, "runtime": partition.max_minutes} | excluded
+
+
+def _excluded(machine: Machine) -> str:
+    """sbatch's option that keeps a job off nodes; empty without any."""
+    return f" --exclude={','.join(machine.exclude_nodes)}" if machine.exclude_nodes else ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import notes
-from ddlbench.files import aside, sha256, write_json
+from ddlbench.files import aside, sha256, write_json, write_text
+from ddlbench.preflight import nodes
 from ddlbench.preflight.judge import Problem, count, judge
-from ddlbench.preflight.promise import failed_path
+from ddlbench.preflight.promise import exclude_path, failed_path, nodes_path
 from ddlbench.preflight.scout import PROMISED
 from ddlbench.run.environment import reveal
 from ddlbench.run.watch import watch
@@ -51,6 +53,29 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, f"free: {free}"]
 
 
+def _screened(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], output: Path) -> list[Problem]:
+    """The table of nodes, printed and written beside `output`, and what it has against any of them."""
+    screens = [facts["screen"] for facts in ranks if "screen" in facts]
+    if not screens:
+        return []
+    rows = nodes.rows(screens, _allocated())
+    write_text(nodes_path(output), nodes.table(rows))
+    write_text(exclude_path(output), ",".join(nodes.failed(rows)) + "\n")
+    print(*nodes.lines(rows), f"  one row per node: {nodes_path(output)}", sep="\n", flush=True)
+    return [Problem(True, text) for text in nodes.problems(rows, promised["machine"])]
+
+
+def _allocated() -> list[str]:
+    """The nodes of this SLURM job; empty where there is none, or SLURM does not answer."""
+    if "SLURM_JOB_NODELIST" not in os.environ:
+        return []
+    asked = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):
+        return []
+
+
 def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     """Start the ranks, judge what they saw and write it to `output`. Returns 0 if training may start.
 
@@ -69,6 +94,7 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         by_rank = notes.read(folder, "rank")
         ranks = [by_rank[rank] for rank in sorted(by_rank)]
         problems = judge(ranks, promised)
+        problems += _screened(ranks, promised, output)
         if seen.code and not any(problem.error for problem in problems):
             problems.insert(0, Problem(True, f"the launcher ended with exit code {seen.code}; what it said is above"))
     result = {

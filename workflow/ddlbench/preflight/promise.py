@@ -36,8 +36,12 @@ class Trial:
 def trial(plan: Plan) -> Trial:
     """Two nodes, or one if the study uses no more, with as many workers on each as the study has.
 
-    On a machine without a queue: two workers, or one if it has no more.
+    On a machine without a queue: two workers, or one if it has no more. Nodes that are to be screened are those that
+    the machine file says, with all of their workers.
     """
+    screened, full = plan.machine.preflight.nodes, plan.machine.workers_per_node
+    if screened is not None:
+        return Trial((plan.machine.nodes if screened == "all" else int(screened)) * full, full)
     if plan.machine.launcher == "local":
         workers = min(2, plan.machine.workers)
         return Trial(workers, workers)
@@ -67,6 +71,8 @@ def promised(plan: Plan) -> dict[str, Any]:
         "modules": list(machine.modules),
         "environment": dict(launch.hide(machine).environment),
         "host_suffix": machine.host_suffix,
+        # Only where it is asked for, so that preflights from before stand.
+        **({"screened": True} if machine.preflight.nodes is not None else {}),
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
         "packages": {
@@ -84,6 +90,16 @@ def path(plan: Plan) -> str:
 def failed_path(of: Path) -> Path:
     """Where a preflight writes if training must not start."""
     return of.with_suffix(".failed.json")
+
+
+def nodes_path(of: Path) -> Path:
+    """The table of the nodes that a preflight screened. It is there after a failed one too, so it is no output."""
+    return of.with_suffix(".nodes.csv")
+
+
+def exclude_path(of: Path) -> Path:
+    """The nodes that failed, on one line: `sbatch --exclude=$(cat ...)`."""
+    return of.with_suffix(".exclude.txt")
 
 
 def is_current(plan: Plan) -> bool:

@@ -25,6 +25,7 @@ from typing import Any
 
 from ddlbench import notes, registry
 from ddlbench.data.manifest import Manifest
+from ddlbench.preflight import screen
 from ddlbench.rank import place
 from ddlbench.settings import environment_modules
 
@@ -199,6 +200,12 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
         torch.cuda.set_device(who.local_rank)
         group = dist.new_group(backend="nccl", timeout=timedelta(seconds=MEET_S))
         facts["all_reduce"]["nccl"] = reduce("cuda", group)
+    if "screen" in facts:
+        dist.barrier()  # nobody computes while another one measures
+        tell("putting load on its device")
+        screen.strain(facts["screen"], promised["device"], facts)
+        tell("waiting for the others' load")
+        dist.barrier()
     tell("reading prepared data")
     if who.rank in firsts.values():
         facts["read"] = [read(Path(manifest).parent) for manifest in promised["manifests"]]
@@ -228,6 +235,9 @@ def main() -> None:
         if promised["device"] == "cuda":
             tell("looking for GPUs")
             facts |= gpus(local_rank)
+        if promised.get("screened"):
+            tell("looking at its node")
+            facts["screen"] = screen.look(promised["device"], facts)
         meet(promised, who, facts, tell)
     except Exception as error:
         facts["error"] = " ".join(f"{type(error).__name__}: {error}".split())

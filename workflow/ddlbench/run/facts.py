@@ -14,6 +14,7 @@ from typing import Any
 
 from ddlbench import __version__, registry
 from ddlbench.files import sha256
+from ddlbench.notes import topology
 from ddlbench.spec import RunSpec
 
 # Packages whose versions every record names; its framework and its loader add their own.
@@ -32,7 +33,8 @@ def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = Non
     return {
         "command": shlex.join(argv),
         "host": socket.gethostname(),
-        "cpu": _cpu(),
+        **topology(),  # of the node that watches; each rank leaves its own (`ddlbench_ranks`)
+        "cpu": cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "kernel": platform.release(),
@@ -50,7 +52,8 @@ def cite(file: Path) -> dict[str, Any]:
     return {"path": str(file), "sha256": sha256(file), "time": preflight["time"], "warnings": warnings}
 
 
-def _cpu() -> str:
+def cpu() -> str:
+    """The name of this node's CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

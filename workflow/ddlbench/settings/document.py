@@ -171,6 +171,8 @@ def page() -> str:
             *(text for name in registry.members("frameworks") for text in _options(name)),
             MACHINE,
             _table(MACHINE_KEYS),
+            "Keys of `preflight`:\n",
+            _table(MACHINE_KEYS["properties"]["preflight"]),
             "Keys of each of `partitions`:\n",
             _table(MACHINE_KEYS["properties"]["partitions"]["items"]),
             RECIPE,

@@ -23,6 +23,23 @@ class Partition:
     max_minutes: int = field(metadata=key("The longest a job may run there [min].", minimum=1))
 
 
+@dataclass(frozen=True)
+class Preflight:
+    """What is looked at before training, beside what two nodes tell."""
+
+    nodes: str | None = field(
+        default=None,
+        metadata=key(
+            "Nodes that are screened: put under load for some seconds per device, compared with each other, and asked "
+            "for faults. `all` is as many as one run may use. A node that fails keeps training from starting. null "
+            "screens none; then at most two nodes meet.",
+            type=["integer", "string", "null"],
+            minimum=1,
+            pattern="^all$",
+        ),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """One machine. A key is declared here and nowhere else: schema and `config/README.md` follow."""
@@ -83,6 +100,18 @@ class Machine:
         metadata=key(
             "SLURM partitions, the preferred first; their keys are below. A run goes to the first with enough nodes "
             "and minutes for it."
+        ),
+    )
+    preflight: Preflight = field(
+        default=Preflight(),
+        metadata=key("What the preflight does beside what it always does; its keys are below.", default={}),
+    )
+    exclude_nodes: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            "Nodes that no job may get, by SLURM's names for them; with launcher slurm only. The preflight lists those "
+            "that failed.",
+            items={"pattern": NAMED},
         ),
     )
     modules: tuple[str, ...] = field(
@@ -189,6 +218,9 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
         _check_slurm(data, path)
     if (data["price_per_gpu_hour"] is None) != (data["currency"] is None):
         raise complain(path, "currency", data["currency"], "allowed: one with price_per_gpu_hour, none without")
+    if data["launcher"] == "local" and data["exclude_nodes"]:
+        raise complain(path, "exclude_nodes", data["exclude_nodes"], "allowed: none, because launcher is local")
+    _check_screened(data, path)
     if data["launcher"] == "local" and data["nodes"] != 1:
         raise complain(path, "nodes", data["nodes"], "allowed: 1, because launcher is local")
     for model in data["images_per_s"]:
@@ -199,6 +231,14 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     if set("{}") & set(data["data"]):  # to Snakemake they are wildcards
         raise complain(path, "data", data["data"], "allowed: a path without braces")
     return value_of(Machine, data, name=name)
+
+
+def _check_screened(data: dict[str, Any], path: Path) -> None:
+    """Raises ConfigError if more nodes are to be screened than a job can have."""
+    screened = data["preflight"]["nodes"]
+    most = max((partition["max_nodes"] for partition in data["partitions"]), default=1)
+    if isinstance(screened, int) and screened > most:
+        raise complain(path, "preflight.nodes", screened, f"allowed: all, null, or a number up to {most}")
 
 
 def _check_slurm(data: dict[str, Any], path: Path) -> None:

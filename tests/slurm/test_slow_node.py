@@ -1,0 +1,67 @@
+"""One node of four is slow: the preflight that screens all nodes names it, and jobs keep off it once it is excluded."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ddlbench.record import read_log
+
+from tests.slurm.conftest import Cluster, Project
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not os.access("/sys/fs/cgroup/cpu", os.W_OK), reason="nodes are made slow by cgroups of version 1"
+    ),
+]
+SLOW = "node3"
+ONE = {"workers_per_node": 1}
+PREFLIGHT = "results/machines/one/preflight-small"
+
+
+@pytest.fixture
+def slowed(cluster: Cluster, project: Project) -> Iterator[Project]:
+    """What runs on node3 gets a sixth of a core. The other three share the rest of two cores."""
+    cluster("slow", SLOW, "16")
+    yield project
+    cluster.empty()
+    cluster("up")
+
+
+def table(project: Project) -> dict[str, dict[str, str]]:
+    with Path(project.folder, f"{PREFLIGHT}.nodes.csv").open() as file:
+        return {row["node"]: row for row in csv.DictReader(file)}
+
+
+def test_the_screening_finds_it_and_jobs_keep_off_it(slowed: Project) -> None:
+    project = slowed
+    project.machine("one", **ONE, preflight={"nodes": "all"})
+    assert project.snakemake("--retries", "0", machine="one") != 0, project.said
+    rows = table(project)
+    assert {node: row["verdict"] for node, row in rows.items()} == {
+        **dict.fromkeys(("node1", "node2", "node4"), "PASS"),
+        SLOW: "FAIL",
+    }, project.said
+    assert "below the others' median" in rows[SLOW]["why"]
+    assert rows["node1"]["topology"] == "root.leaf1.node1"
+    assert Path(project.folder, f"{PREFLIGHT}.exclude.txt").read_text() == f"{SLOW}\n"
+    assert f"preflight: node {SLOW} fails the screening" in project.said
+    assert "config/machines/one.yaml: exclude_nodes: [node3]" in project.said
+    assert not project.runs()
+
+    project.machine("one", **ONE, nodes=3, preflight={"nodes": "all"}, exclude_nodes=[SLOW])
+    project.study("small", {"workers": [3], "batch_per_worker": [64]})
+    assert project.snakemake("--retries", "0", machine="one") == 0, project.said
+    assert {row["verdict"] for row in table(project).values()} == {"PASS"}
+    hosts = set()
+    for folder in project.runs():
+        (ranks,) = [event.value for event in read_log(folder / "run.mllog") if event.key == "ddlbench_ranks"]
+        (facts,) = [event.value for event in read_log(folder / "run.mllog") if event.key == "ddlbench_facts"]
+        hosts |= {rank["host"] for rank in ranks}
+        assert all(rank["topology"].endswith(f".{rank['host']}") for rank in ranks)
+        assert facts["topology_pattern"] == "switch.switch.node"
+    assert hosts == {"node1", "node2", "node4"}

@@ -1,0 +1,447 @@
+"""Which nodes fail the screening, from pretended readings; and that the readings are taken."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ddlbench.analysis.slow import is_slow
+from ddlbench.plan import launch
+from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.preflight import __main__ as job
+from ddlbench.preflight import gpu, load, nodes, promise, screen, system
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import Preflight, load_machine
+from ddlbench.settings.study import load_study
+
+from tests.specs import JUWELS, pick
+
+Screens = list[dict[str, Any]]
+NOTHING = {
+    "sm_clock_mhz": 1410,
+    "slowdowns": [],
+    "power_limit_w": 400.0,
+    "power_default_w": 400.0,
+    "temperature_c": 60,
+    "pcie_generation": 4,
+    "pcie_lanes": 16,
+    "pcie_most_lanes": 16,
+    "pcie_replays": 7,
+    "nvlinks": 12,
+    "nvlink_errors": dict.fromkeys(gpu.LINK_ERRORS, 3),
+    "ecc_uncorrected": 0,
+    "remapped_rows": [0, 0, 0, 0],
+    "pages_pending": 0,
+}
+PORTS = {f"mlx5_{n}/1": {"state": "ACTIVE", "gbit_per_s": 200.0} for n in range(4)}
+
+
+def sound(hosts: int = 4, devices: int = 4) -> Screens:
+    """Nodes that differ by 1 % at most."""
+    chance = random.Random(1)
+    return [
+        {
+            "node": f"node{host}",
+            "kind": "NVIDIA A100-SXM4-40GB",
+            "system": {"governors": {"performance": 48}, "infiniband": copy.deepcopy(PORTS)},
+            "gpu": {when: copy.deepcopy(NOTHING) for when in ("before", "busy", "after")},
+            "rates": {
+                "matmul_flops_per_s": [chance.uniform(2.49e14, 2.51e14) for _ in range(8)],
+                "memory_bytes_per_s": [chance.uniform(1.29e12, 1.31e12) for _ in range(8)],
+            },
+            "topology": f"root.leaf{host // 2}.node{host}",
+        }
+        for host in range(hosts)
+        for _ in range(devices)
+    ]
+
+
+def of_node(screens: Screens, node: str) -> Screens:
+    return [one for one in screens if one["node"] == node]
+
+
+def verdicts(screens: Screens) -> dict[str, str]:
+    return {row["node"]: row["verdict"] for row in nodes.rows(screens)}
+
+
+def why(screens: Screens, node: str = "node2") -> str:
+    """Why this node, and no other, fails."""
+    rows = nodes.rows(screens)
+    assert nodes.failed(rows) == [node]
+    assert rows[0]["node"] == node  # the failed ones come first
+    return str(rows[0]["why"])
+
+
+def slow_down(screen: dict[str, Any], rate: str, factor: float) -> None:
+    screen["rates"][rate] = [value * factor for value in screen["rates"][rate]]
+
+
+def test_sound_nodes_pass() -> None:
+    rows = nodes.rows(sound())
+    assert [row["verdict"] for row in rows] == [nodes.PASS] * 4
+    assert {row["why"] + row["remarks"] for row in rows} == {""}
+    assert nodes.problems(rows, "here") == []
+    read = list(csv.DictReader(io.StringIO(nodes.table(rows))))
+    assert [row["node"] for row in read] == ["node0", "node1", "node2", "node3"]
+    assert read[3]["topology"] == "root.leaf1.node3"
+    assert float(read[0]["matmul_flops_per_s"]) == pytest.approx(2.5e14, rel=0.01)
+    assert (read[0]["devices"], read[0]["infiniband_ports"], read[0]["governor"]) == ("4", "4", "performance")
+    assert "250" in nodes.lines(rows)[1] or "249" in nodes.lines(rows)[1]
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 4, 64])
+@pytest.mark.parametrize("rate", [quantity.name for quantity in nodes.RATES])
+def test_one_slow_device_fails_its_node(hosts: int, rate: str) -> None:
+    """Of two nodes, too: there the slow one is half of all there is."""
+    screens = sound(hosts)
+    slow_down(of_node(screens, "node1")[2], rate, 0.8)
+    assert "device 2: " in why(screens, "node1")
+    assert "20% below the others' median" in why(screens, "node1")
+
+
+def test_eight_percent_is_not_slow() -> None:
+    screens = sound()
+    slow_down(of_node(screens, "node2")[0], "matmul_flops_per_s", 0.92)
+    assert set(verdicts(screens).values()) == {nodes.PASS}
+
+
+def test_a_third_of_all_nodes_can_be_slow() -> None:
+    screens = sound(9)
+    for one in screens:
+        if one["node"] in ("node1", "node4", "node7"):
+            slow_down(one, "matmul_flops_per_s", 0.7)
+    assert nodes.failed(nodes.rows(screens)) == ["node1", "node4", "node7"]
+
+
+def test_where_all_differ_much_a_tenth_is_nothing() -> None:
+    """Three of the robust standard deviations of the others: 25 % below them is within what these nodes differ by."""
+    values = [70.0, 85.0, 95.0, 100.0, 105.0, 115.0, 130.0]
+    assert not is_slow(75.0, values)
+    assert is_slow(20.0, values)
+    assert not is_slow(75.0, [])
+    assert not is_slow(75.0, [100.0], error=10.0)  # a measurement that scatters so much says nothing
+    assert is_slow(75.0, [100.0], error=5.0)
+
+
+def test_false_alarms_are_rare() -> None:
+    """Sound nodes of 2 % spread: at most one screening in a hundred may accuse one, whatever their number."""
+    chance = random.Random(7)
+    for hosts in (2, 4, 16, 64):
+        accused = 0
+        for _ in range(100):
+            values = [chance.gauss(100, 2) for _ in range(hosts)]
+            accused += any(is_slow(value, values[:n] + values[n + 1 :]) for n, value in enumerate(values))
+        assert accused <= 1, hosts
+
+
+def test_a_slow_one_is_not_missed() -> None:
+    chance = random.Random(8)
+    for hosts in (2, 4, 16, 64):
+        missed = 0
+        for _ in range(100):
+            missed += not is_slow(chance.gauss(80, 2), [chance.gauss(100, 2) for _ in range(hosts - 1)])
+        assert missed <= 2, hosts
+
+
+# What one reading says, on one GPU of node2: (when, key, value, what is said).
+FAULTS = [
+    ("busy", "slowdowns", ["HwPowerBrakeSlowdown"], "its power supply slows it down (power brake)"),
+    ("busy", "slowdowns", ["HwThermalSlowdown"], "too hot"),
+    ("after", "ecc_uncorrected", 2, "2 uncorrectable memory errors"),
+    ("after", "remapped_rows", [0, 3, 1, 0], "row remapping pending"),
+    ("after", "remapped_rows", [0, 3, 1, 1], "row remapping failed"),
+    ("after", "pages_pending", 1, "waits to be retired"),
+    ("busy", "pcie_lanes", 8, "PCIe has 8 lanes of 16"),
+    ("busy", "pcie_generation", 3, "PCIe generation 3, 4 on most others"),
+    ("after", "pcie_replays", 16, "9 PCIe packets were sent again"),
+    ("busy", "nvlinks", 11, "active NVLinks 11, 12 on most others"),
+    ("after", "nvlink_errors", dict.fromkeys(gpu.LINK_ERRORS, 3) | {"crc_data": 5}, "2 NVLink errors (crc_data)"),
+    ("busy", "power_limit_w", 300.0, "power limit 300 W, 400 W on most others"),
+    ("busy", "sm_clock_mhz", 1100, "clock under load 1100 MHz, 22% below the others' median 1410"),
+]
+
+
+@pytest.mark.parametrize(("when", "key", "value", "said"), FAULTS, ids=[f[3] for f in FAULTS])
+def test_a_reading_fails_its_node(when: str, key: str, value: Any, said: str) -> None:
+    screens = sound()
+    of_node(screens, "node2")[1]["gpu"][when][key] = value
+    assert said in why(screens)
+
+
+def test_what_all_have_is_no_fault() -> None:
+    """A site's power limit, replaced rows, and what older drivers do not tell."""
+    screens = sound()
+    for one in screens:
+        one["system"]["governors"] = {"powersave": 48}
+        for reading in one["gpu"].values():
+            reading |= {"power_limit_w": 300.0, "remapped_rows": [1, 2, 0, 0], "sm_clock_mhz": None, "slowdowns": None}
+    rows = nodes.rows(screens)
+    assert [row["verdict"] for row in rows] == [nodes.PASS] * 4
+    assert "power limit 300 W, 400 W by default" in rows[0]["remarks"]
+    assert "3 memory rows were replaced" in rows[0]["remarks"]
+    assert "CPU governor powersave" in rows[0]["remarks"]
+
+
+def test_a_gpu_that_nvml_does_not_answer_for_is_compared_by_its_rates() -> None:
+    screens = sound()
+    one = of_node(screens, "node2")[0]
+    one["gpu"] = {when: {"error": "NVML: Driver/library version mismatch"} for when in one["gpu"]}
+    assert verdicts(screens)["node2"] == nodes.PASS
+    (row,) = [row for row in nodes.rows(screens) if row["node"] == "node2"]
+    assert row["remarks"] == "device 0: NVML: Driver/library version mismatch"
+    slow_down(one, "matmul_flops_per_s", 0.5)
+    assert "50% below" in why(screens)
+
+
+def test_infiniband_ports_have_to_be_what_most_others_have() -> None:
+    screens = sound()
+    for one in of_node(screens, "node2"):
+        one["system"]["infiniband"]["mlx5_1/1"]["state"] = "DOWN"
+    assert why(screens) == "InfiniBand port mlx5_1/1 is DOWN, ACTIVE on most others"
+    for one in of_node(screens, "node2"):
+        del one["system"]["infiniband"]["mlx5_1/1"]
+    assert why(screens) == "InfiniBand port mlx5_1/1 is missing, ACTIVE on most others"
+    for one in of_node(screens, "node2"):
+        one["system"]["infiniband"]["mlx5_1/1"] = {"state": "ACTIVE", "gbit_per_s": 100.0}
+    assert why(screens) == "InfiniBand port mlx5_1/1 has 100 Gbit/s, 200 on most others"
+    for one in screens:  # a port that nobody uses
+        one["system"]["infiniband"]["mlx5_1/1"] = {"state": "DOWN", "gbit_per_s": None}
+    assert set(verdicts(screens).values()) == {nodes.PASS}
+
+
+def test_a_governor_that_saves_power_among_others() -> None:
+    screens = sound()
+    for one in of_node(screens, "node2"):
+        one["system"]["governors"] = {"performance": 47, "powersave": 1}
+    assert why(screens) == "CPU governor powersave, performance on most others"
+
+
+def test_nodes_that_leave_nothing() -> None:
+    screens = sound(3)
+    rows = nodes.rows(screens, ["node0", "node1", "node2", "node9"])
+    assert (rows[0]["node"], rows[0]["why"]) == ("node9", "its ranks left no word")
+    of_node(screens, "node2")[3]["rates"] = None
+    assert why(screens) == "device 3: did not get to the end of its load"
+    for one in screens:  # the ranks did not meet: that is nobody's fault yet
+        one["rates"] = None
+        one["gpu"] = {"before": NOTHING}
+    assert set(verdicts(screens).values()) == {nodes.UNKNOWN}
+    assert nodes.rows([], ["node0"]) == []
+    for one in of_node(screens, "node1"):
+        one["system"]["infiniband"] = {}
+    assert "missing" in why(screens, "node1")
+
+
+def test_devices_of_one_node_are_compared_with_each_other() -> None:
+    screens = sound(1)
+    assert verdicts(screens) == {"node0": nodes.PASS}
+    slow_down(screens[3], "matmul_flops_per_s", 0.7)
+    assert why(screens, "node0").startswith("device 3: matrix product")
+
+
+def test_other_kinds_are_not_compared() -> None:
+    screens = sound(4, 1)
+    one = of_node(screens, "node3")[0]
+    one["kind"] = "Tesla V100-SXM2-16GB"
+    slow_down(one, "matmul_flops_per_s", 0.4)
+    one["gpu"]["busy"]["nvlinks"] = 6
+    rows = nodes.rows(screens)
+    assert nodes.failed(rows) == []
+    assert "no other device is of its kind" in rows[3]["remarks"]
+
+
+def test_one_device_of_four_hundred() -> None:
+    screens = sound(100)
+    slow_down(of_node(screens, "node77")[0], "memory_bytes_per_s", 0.6)
+    assert nodes.failed(nodes.rows(screens)) == ["node77"]
+
+
+# Readings
+
+
+class Nvml:
+    """NVML as pynvml has it, of an A100 whose driver is too old to know row remapping."""
+
+    NVML_NVLINK_MAX_LINKS, NVML_CLOCK_SM, NVML_TEMPERATURE_GPU = 18, 1, 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
+
+    class NVMLError(Exception):
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        import pynvml
+
+        if name.startswith("nvmlClocksEventReason"):
+            return getattr(pynvml, name)
+        values: dict[str, Any] = {
+            "ClockInfo": lambda gpu, kind: 1410 if kind == 1 else None,
+            "CurrentClocksThrottleReasons": lambda gpu: 0x84,  # SwPowerCap, and the power brake
+            "EnforcedPowerLimit": lambda gpu: 300_000,
+            "PowerManagementDefaultLimit": lambda gpu: 400_000,
+            "NvLinkState": self._link_state,
+            "NvLinkErrorCounter": lambda gpu, link, counter: 10 * counter + link,
+            "TotalEccErrors": lambda gpu, kind, counter: 4 if (kind, counter) == (1, 0) else 0,
+            "HandleByUUID": lambda uuid: uuid,
+        }
+        wanted = name.removeprefix("nvmlDeviceGet")
+        if wanted == "CurrentClocksEventReasons":
+            raise AttributeError(name)
+        return values.get(wanted, self._not_supported)
+
+    def _link_state(self, gpu: str, link: int) -> int:
+        if link >= 12:
+            raise self.NVMLError("Invalid Argument")
+        return int(link != 5)
+
+    def _not_supported(self, *arguments: Any) -> None:
+        raise self.NVMLError("Not Supported")
+
+
+def test_readings_are_parsed_as_values() -> None:
+    read = gpu.read(Nvml(), "GPU-7")
+    assert set(read) == set(NOTHING)
+    assert (read["sm_clock_mhz"], read["slowdowns"]) == (1410, ["HwPowerBrakeSlowdown"])
+    assert (read["power_limit_w"], read["power_default_w"]) == (300.0, 400.0)
+    assert read["nvlinks"] == 11
+    assert read["nvlink_errors"]["crc_flit"] == 11 * 20 + sum(range(12)) - 5
+    assert read["ecc_uncorrected"] == 4
+    assert read["remapped_rows"] is read["pages_pending"] is read["pcie_replays"] is None
+    said = gpu.faults(read, read, read)
+    assert len(said) == 2
+    assert "power brake" in said[0]
+    assert "4 uncorrectable" in said[1]
+
+
+def test_the_package_has_every_function_that_is_asked_for() -> None:
+    """A name that pynvml does not know would be None for ever, in silence."""
+    import pynvml
+
+    asked: set[str] = set()
+
+    class Listed(Nvml):
+        def __getattr__(self, name: str) -> Any:
+            asked.add(name)
+            return super().__getattr__(name)
+
+    gpu.read(Listed(), "GPU-7")
+    assert len(asked) > 15
+    assert [name for name in asked if not hasattr(pynvml, name)] == []
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+
+
+def test_governors_and_ports_are_read_from_sysfs(tmp_path: Path) -> None:
+    assert system.state(tmp_path) == {"governors": {}, "infiniband": {}}
+    for number, governor in enumerate(["performance", "performance", "powersave"]):
+        write(tmp_path / f"devices/system/cpu/cpu{number}/cpufreq", scaling_governor=governor)
+    ports = tmp_path / "class/infiniband"
+    write(ports / "mlx5_0/ports/1", state="4: ACTIVE", rate="200 Gb/sec (4X HDR)", link_layer="InfiniBand")
+    write(ports / "mlx5_1/ports/1", state="1: DOWN", rate="odd", link_layer="InfiniBand")
+    write(ports / "mlx5_2/ports/1", state="1: DOWN", rate="25 Gb/sec (1X EDR)", link_layer="Ethernet")
+    assert system.state(tmp_path) == {
+        "governors": {"performance": 2, "powersave": 1},
+        "infiniband": {
+            "mlx5_0/1": {"state": "ACTIVE", "gbit_per_s": 200.0},
+            "mlx5_1/1": {"state": "DOWN", "gbit_per_s": None},
+        },
+    }
+
+
+def test_a_cpu_is_put_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "WINDOW_S", 0.01)
+    monkeypatch.setattr(load, "SIZES", {"cpu": 64})
+    monkeypatch.setattr(load, "COPIED", {"cpu": 1 << 20})
+    monkeypatch.setenv("SLURMD_NODENAME", "jwb0001")
+    monkeypatch.setenv("SLURM_TOPOLOGY_ADDR", "root.leaf1.jwb0001")
+    seen = screen.look("cpu", {})
+    assert (seen["node"], seen["topology"]) == ("jwb0001", "root.leaf1.jwb0001")
+    screen.strain(seen, "cpu", {})
+    assert set(seen["rates"]) == {quantity.name for quantity in nodes.RATES}
+    assert all(len(windows) == load.WINDOWS and min(windows) > 0 for windows in seen["rates"].values())
+    assert verdicts([seen]) == {"jwb0001": nodes.PASS}
+
+
+def test_the_job_writes_table_and_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    screens = sound(4, 1)
+    slow_down(screens[1], "matmul_flops_per_s", 0.5)
+    output = tmp_path / "preflight-aach2023.json"
+    said = job._screened([{"screen": one} for one in screens], {"machine": "juwels-booster"}, output)
+    assert [problem.error for problem in said] == [True, True]
+    assert str(said[1]).endswith("leave node1 out with config/machines/juwels-booster.yaml: exclude_nodes: [node1]")
+    assert promise.exclude_path(output).read_text() == "node1\n"
+    assert len(promise.nodes_path(output).read_text().splitlines()) == 5
+    assert "screened 4 nodes, 1 failed:" in capsys.readouterr().out
+    assert job._screened([{"host": "node1"}], {}, output) == []
+
+
+# The machine file
+
+
+def test_all_nodes_of_a_run_are_screened(paper: Plan) -> None:
+    def trial(nodes: str | None) -> promise.Trial:
+        return promise.trial(make_plan(paper.study, replace(JUWELS, preflight=Preflight(nodes))))
+
+    assert trial(None).nodes == 2
+    assert trial("all") == promise.Trial(JUWELS.workers, 4)
+    assert trial("7").nodes == 7
+    assert "screened" not in promise.promised(paper)
+    of = make_plan(paper.study, replace(JUWELS, preflight=Preflight("all")))
+    assert promise.promised(of)["screened"] is True
+    assert f"srun --nodes={JUWELS.nodes} " in str(promise.resources(of, None)["launch"])
+    local = replace(load_machine("local"), workers_per_node=3, preflight=Preflight("all"))
+    assert promise.trial(make_plan(load_study("demo"), local)) == promise.Trial(3, 3)
+
+
+def test_excluded_nodes_are_asked_for_by_no_job(paper: Plan) -> None:
+    machine = replace(JUWELS, exclude_nodes=("jwb0001", "jwb0107"))
+    spec = pick(paper, workers=8)
+    asked = launch.resources(spec, machine, 30, "project")
+    assert str(asked["slurm_extra"]).endswith(" --signal=USR1@120 --exclude=jwb0001,jwb0107")
+    assert launch.node_resources(machine, "project")["slurm_extra"] == "--exclude=jwb0001,jwb0107"
+    plain = launch.resources(spec, JUWELS, 30, "project")
+    assert "--exclude" not in str(plain["slurm_extra"])
+    assert "slurm_extra" not in launch.node_resources(JUWELS, "project")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"preflight": {"nodes": "most"}}, 'preflight.nodes: "most" is not allowed; allowed: text matching ^all$'),
+        ({"preflight": {"nodes": 0}}, "preflight.nodes: 0 is not allowed; allowed: at least 1"),
+        ({"preflight": {"nodes": 9}}, "preflight.nodes: 9 is not allowed; allowed: all, null, or a number up to 4"),
+        ({"preflight": {"node": 1}}, "preflight.node: unknown key; allowed: nodes"),
+        ({"exclude_nodes": ["a b"]}, 'exclude_nodes.0: "a b" is not allowed'),
+        ({"exclude_nodes": "node3"}, 'exclude_nodes: "node3" is not allowed; allowed: a list (write it as [node3])'),
+    ],
+)
+def test_wrong_keys_of_a_machine_are_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    machine = {
+        "launcher": "slurm",
+        "device": "cpu",
+        "device_name": "core",
+        "workers_per_node": 2,
+        "partitions": [{"name": "booster", "max_nodes": 4, "max_minutes": 60}],
+    }
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(machine | changes))
+    with pytest.raises(ConfigError) as caught:
+        load_machine("one", tmp_path)
+    assert said in str(caught.value)
+
+
+def test_a_local_machine_excludes_nothing(tmp_path: Path) -> None:
+    machine = {"launcher": "local", "device": "cpu", "device_name": "core", "exclude_nodes": ["node3"]}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(machine))
+    with pytest.raises(ConfigError, match=r"exclude_nodes.*allowed: none, because launcher is local"):
+        load_machine("one", tmp_path)

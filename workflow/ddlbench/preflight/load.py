@@ -1,0 +1,74 @@
+"""A few seconds of full load on one device: matrix products and copies in its memory. `nodes.py` compares the rates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+WINDOWS, WINDOW_S = 8, 0.25  # longer than the periods in which a limit on CPU time is kept (0.1 s)
+SIZES = {"cpu": 1024, "cuda": 8192}  # of square matrices: enough work to fill the device
+COPIED = {"cpu": 128 << 20, "cuda": 1 << 30}  # bytes: more than caches hold
+
+
+def rates(device: str, busy: Callable[[], Any] = lambda: None) -> tuple[dict[str, list[float]], Any]:
+    """Rates of WINDOWS windows: `matmul_flops_per_s` and `memory_bytes_per_s`, and what `busy` said meanwhile.
+
+    `busy` is called while matrix products are at work on a GPU, after the first windows. On GPUs the products are in
+    bf16, on CPUs in fp32, by as many threads as the rank has in training. A copy counts as read and written.
+    """
+    import torch
+
+    size, copied = SIZES[device], COPIED[device]
+    kind = torch.bfloat16 if device == "cuda" else torch.float32
+    a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+    out = torch.empty_like(a)
+    product = _windows(device, lambda: torch.mm(a, b, out=out))
+    said = _while_busy(lambda: torch.mm(a, b, out=out), busy) if device == "cuda" else busy()
+    source = torch.ones(copied, device=device, dtype=torch.uint8)
+    target = torch.empty_like(source)
+    copy = _windows(device, lambda: target.copy_(source))
+    return {
+        "matmul_flops_per_s": [2.0 * size**3 * rate for rate in product],
+        "memory_bytes_per_s": [2.0 * copied * rate for rate in copy],
+    }, said
+
+
+def _windows(device: str, work: Callable[[], Any]) -> list[float]:
+    """How often `work` was done per second, in each window. What comes before the windows warms up."""
+    import torch
+
+    def done() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    work()
+    done()
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < WINDOW_S:
+        work()
+        done()
+        count += 1
+    found = []
+    for _ in range(WINDOWS):
+        began = time.perf_counter()
+        for _ in range(count):
+            work()
+        done()
+        found.append(count / (time.perf_counter() - began))
+    return found
+
+
+def _while_busy(work: Callable[[], Any], ask: Callable[[], Any]) -> Any:
+    """What `ask` says while the GPU has work: its clocks fall as soon as it has none."""
+    import torch
+
+    began = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    for _ in range(max(1, int(2 * WINDOW_S / (time.perf_counter() - began)))):
+        work()
+    time.sleep(WINDOW_S / 2)
+    said = ask()
+    torch.cuda.synchronize()
+    return said
