@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ddlbench.plan.runs import Plan
@@ -13,6 +14,7 @@ from ddlbench.settings.study import load_recipe
 from ddlbench.spec import RunSpec
 
 JUWELS = load_machine("juwels-booster")
+LAPTOP = replace(load_machine("local"), workers_per_node=2)  # two workers fit, whatever computer tests this
 
 
 def run_spec(**settings: Any) -> RunSpec:

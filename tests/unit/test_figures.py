@@ -2,86 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
 from ddlbench import registry
-from ddlbench.figures import FigureMember, Options, Tables, _style, _tables
-from ddlbench.figures import __main__ as command
+from ddlbench.figures import _style
 from ddlbench.figures._tables import distinguishing, references
-from ddlbench.settings.config import CONFIG
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from tests.specs import run_spec
-
-SPEC = run_spec(
-    device="cuda", dataset="imagenet", model="resnet50", loader="dali-cpu", workers=4, global_batch=256, epochs=3
-)
-OPTIONS = Options(title="How it scales", device="cpu", device_name="CPU core")
-REFERENCE = pd.read_csv(CONFIG / "references/aach2023.csv")
-KERNELS = pd.read_csv(CONFIG / "references/aach2023-kernels.csv")
-FIGURES = registry.members("figures")
-MIB = 2**20
-NOTHING = dict.fromkeys(("parameters_bytes", "gradients_bytes", "optimizer_bytes"))
-
-
-def row(rate: float, top1: float = 0.5, **changes: object) -> dict[str, object]:
-    """A finished run of 1200 images; its batch grows with its workers if no other is given."""
-    spec = replace(SPEC, **{"global_batch": 64 * changes.get("workers", 4)} | changes)
-    measures = {"throughput_images_per_s": rate, "epoch_s": 1200 / rate, "final_top1": top1}
-    measures["full_train_s"] = 3 * 1200 / rate + 6  # 2 s each epoch are no training steps
-    sizes = {"parameters_bytes": 100 * MIB, "gradients_bytes": 50 * MIB, "optimizer_bytes": 200 * MIB}
-    measures |= sizes | {"peak_device_memory_bytes": None, "peak_resident_bytes": 1000 * MIB}
-    return spec.columns() | {"status": "success"} | measures
-
-
-def tables(*rows: dict[str, object]) -> Tables:
-    """Tables whose runs climb to their top-1 in three epochs, with rates of one step an epoch."""
-    runs = pd.DataFrame(rows)
-    epochs = [
-        {"run": r["run"], "epoch": e, "top1": r["final_top1"] * e / 3, "lr": 0.1 / e} for r in rows for e in (1, 2, 3)
-    ]
-    table = pd.DataFrame(epochs)
-    parts = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
-    times = pd.DataFrame([{"run": r["run"]} | {part: (n + 1) / 1e3 for n, part in enumerate(parts)} for r in rows])
-    shares = {"communication_percent": 20.0, "input_percent": 10.0, "computation_percent": 65.0, "other_percent": 5.0}
-    kernels = runs[["run", "model", "framework", "loader", "workers"]].assign(**shares)
-    rates = table[["run", "lr"]].assign(epoch=table["epoch"] - 1.0)
-    return {"runs": runs, "epochs": table, "learning_rates": rates, "step_times": times, "kernels": kernels}
-
-
-def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:
-    """As the workflow does: the data into a file, the picture from the file."""
-    member: FigureMember = registry.member("figures", plot)
-    options = replace(options, frameworks=tuple(sorted(set(shown["runs"]["framework"]))))
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "figure.csv")
-        _tables.write(member.data({name: shown[name] for name in member.TABLES}, options), path)
-        figure = member.draw(_tables.read(path), options)
-    figure.draw_without_rendering()
-    return figure
-
-
-def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
-    """The points of each line of a panel by label."""
-    return {str(line.get_label()): [tuple(p) for p in line.get_xydata()] for line in axes.get_lines()}
-
-
-def legend(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.legends[0].get_texts()]
-
-
-SCALING = tables(
-    row(100.0, workers=4),
-    row(150.0, workers=8),
-    row(80.0, workers=4, framework="horovod"),
-    row(120.0, workers=8, framework="horovod"),
+from tests.unit.drawings import (
+    KERNELS,
+    MIB,
+    OPTIONS,
+    REFERENCE,
+    SCALING,
+    bars,
+    draw,
+    legend,
+    lines,
+    row,
+    tables,
 )
 
 
@@ -172,17 +112,6 @@ def test_variants_of_a_framework_look_different() -> None:
         axes = draw(measure, shown).axes[0]
         looks = {(line.get_color(), line.get_fillstyle()) for line in axes.get_lines() if line.get_label() != "ideal"}
         assert len(looks) == len(names)
-
-
-def bars(axes: Axes) -> dict[str, list[float]]:
-    """The ends of a panel's bars from inside out by their names; parts of no length left out."""
-    places = {place: label.get_text() for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)}
-    found: dict[str, list[float]] = {}
-    for patch in axes.patches:
-        if patch.get_width():
-            name = places[patch.get_y() + patch.get_height() / 2]
-            found.setdefault(name, []).append(round(patch.get_x() + patch.get_width(), 6))
-    return found
 
 
 def test_step_times() -> None:
@@ -307,41 +236,9 @@ def test_learning_rate() -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("epochs trained", "learning rate")
 
 
-@pytest.mark.parametrize("plot", FIGURES)
-def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
-    failed = row(float("nan"), float("nan")) | {"status": "failed"}
-    shown = tables(failed)
-    nothing = {name: table[:0] for name, table in shown.items()}
-    for table in (
-        nothing | {"runs": shown["runs"].assign(peak_resident_bytes=None, **NOTHING)},
-        nothing,
-    ):
-        (axes,) = draw(plot, table, replace(OPTIONS, reference=REFERENCE)).axes
-        assert [text.get_text() for text in axes.texts] == ["no finished runs"]
-        assert axes.get_xlabel()
-        assert axes.get_ylabel()
-
-
 def test_panels_are_told_apart_by_as_few_columns_as_needed() -> None:
     rows = pd.DataFrame({"line": [1, 1, 1], "a": [1, 2, 2], "b": [10, 20, 20], "c": [1, 1, 1], "d": [5, 6, 7]})
     assert distinguishing(rows, ["line"], ["a", "b", "c", "d"]) == ["a", "d"]
-
-
-@pytest.mark.parametrize("plot", FIGURES)
-def test_a_figures_file_holds_its_data_to_the_last_digit(plot: str, tmp_path: Path) -> None:
-    third = row(100 / 3, 1 / 3, workers=4, framework="1e5", loader="synthetic", form=None)
-    shown = tables(row(0.1 + 0.2, 2 / 3, workers=8, global_batch=512), third, row(7.0, workers=4))
-    member: FigureMember = registry.member("figures", plot)
-    made = member.data(shown, OPTIONS)
-    assert len(made) >= 3
-    _tables.write(made, tmp_path / "a.csv")
-    back = _tables.read(tmp_path / "a.csv")
-    assert list(back) == list(made)
-    for name in made:
-        ours, theirs = made[name].astype(object), back[name].astype(object)
-        assert ours.where(ours.notna(), None).tolist() == theirs.where(theirs.notna(), None).tolist(), name
-    _tables.write(back, tmp_path / "b.csv")
-    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
 def test_speed_up_and_efficiency_of_the_whole_training() -> None:
@@ -371,54 +268,3 @@ def test_published_numbers_of_scaling_are_drawn(plot: str, value: float) -> None
     assert lines(figure.axes[0])["Somebody 2020: about"] == [(64, value)]
     assert list(figure.axes[0].get_xticks()) == [4, 8, 64]
     assert "Somebody 2020: about" in legend(figure)
-
-
-def write_tables(folder: Path) -> None:
-    for name, table in SCALING.items():
-        table.to_parquet(folder / f"{name}.parquet")
-
-
-def test_command_makes_data_and_the_same_bytes_in_three_formats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_tables(tmp_path)
-    runs = SCALING["runs"]
-    ours = list(runs.loc[runs["framework"] == "ddp", "run"])
-    written = []
-    for _ in range(2):
-        data = ["data", "throughput", "--tables", str(tmp_path), "--out", str(tmp_path / "out.csv"), "--runs", *ours]
-        monkeypatch.setattr(sys, "argv", ["x", *data])
-        command.main()
-        drawn = ["draw", "throughput", "--data", str(tmp_path / "out.csv"), "--out", str(tmp_path / "out"), "--title=T"]
-        monkeypatch.setattr(sys, "argv", ["x", *drawn])
-        command.main()
-        written.append({p.suffix: p.read_bytes() for p in tmp_path.glob("out.*")})
-    assert written[0].keys() == {".csv", ".png", ".svg", ".pdf"}
-    assert written[0] == written[1]
-    assert _tables.read(tmp_path / "out.csv")["throughput_images_per_s"].tolist() == [100, 150]
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:
-    write_tables(tmp_path)
-    runs = list(SCALING["runs"]["run"])
-    shown = _tables.load(tmp_path, ("runs", "epochs"), runs[:3])
-    assert set(shown) == {"runs", "epochs"}
-    assert set(shown["runs"]["run"]) == set(shown["epochs"]["run"]) == set(runs[:3])
-
-
-def test_naming_figures_does_not_import_matplotlib() -> None:
-    code = "\n".join(
-        (
-            "import sys; from ddlbench import registry",
-            "names = registry.members('figures'); assert names, names",
-            "for n in names: assert registry.member('figures', n).draw and registry.docstring('figures', n)",
-            "heavy = {'matplotlib', 'seaborn', 'pandas', 'torch'} & set(sys.modules); assert not heavy, heavy",
-        )
-    )
-    package = str(registry.PACKAGE.parent)
-    subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"], check=True)
-    assert set(FIGURES) == {
-        "accuracy-batch-size", "accuracy-epochs", "efficiency", "kernel-shares", "learning-rate", "memory", "speed-up",
-        "step-times", "throughput",
-    }  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance
-from ddlbench.forms import tfrecord
+from ddlbench.forms import _example, tfrecord
 from ddlbench.run.__main__ import execute
 
 from tests.sources import some
@@ -38,7 +38,7 @@ def relabelled(folder: Path, label: int | None = None) -> None:
     assert example[at] in (1, 2, 3)
     changed = bytearray(example)
     changed[at] = example[at] % 3 + 1 if label is None else label
-    crc = tfrecord.masked_crc(bytes(changed)).to_bytes(4, "little")
+    crc = _example.masked_crc(bytes(changed)).to_bytes(4, "little")
     shard.write_bytes(data[: offset + 12] + bytes(changed) + crc + data[offset + size :])
 
 
@@ -118,8 +118,8 @@ def test_damage_is_named(form: Path, harm: str) -> None:
 def test_a_large_form_is_looked_at_in_part(form: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes, indices and first records of all shards; other records by chance."""
     read: list[int] = []
-    whole = tfrecord._unframed
-    monkeypatch.setattr(tfrecord, "_unframed", lambda framed: [read.append(len(framed)), whole(framed)][1])
+    whole = tfrecord.unframed
+    monkeypatch.setattr(tfrecord, "unframed", lambda framed: [read.append(len(framed)), whole(framed)][1])
     manifest = Manifest.read(form)
     assert tfrecord.glance(form, manifest, 0) == []
     assert len(read) == 6

@@ -1,11 +1,10 @@
-"""Studies become runs, runs become command lines: as values, without Snakemake, torch, a GPU or a queue."""
+"""Studies become runs: as values, without Snakemake, torch, a GPU or a queue."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-import shlex
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -13,26 +12,14 @@ from dataclasses import fields, replace
 import pytest
 from ddlbench import registry
 from ddlbench import spec as spec_module
-from ddlbench.plan import launch
-from ddlbench.plan.installed import missing_packages
-from ddlbench.plan.runs import Plan, PlannedRun, guess_minutes, make_plan
+from ddlbench.plan.runs import Plan, PlannedRun, make_plan
 from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError
-from ddlbench.settings.machine import Machine, Partition, load_machine
+from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Framework, load_study
 from ddlbench.spec import COLUMNS, Recipe, RunSpec, complete
 
-from tests.specs import JUWELS, pick, run_spec
-
-LOCAL = load_machine("local")
-LAPTOP = replace(LOCAL, workers_per_node=2)  # two workers fit, whatever computer tests this
-
-
-@pytest.fixture(scope="module")
-def demo() -> Plan:
-    """Study demo on two cores."""
-    return make_plan(load_study("demo"), LAPTOP)
-
+from tests.specs import LAPTOP, pick, run_spec
 
 # What the studies name
 
@@ -259,15 +246,15 @@ def test_an_id_is_a_file_name() -> None:
 def test_workers_that_the_machine_lacks_are_left_out_if_the_study_says_so() -> None:
     study = load_study("demo")
     study = replace(study, blocks=tuple(replace(block, fit=True) for block in study.blocks))
-    one = make_plan(study, replace(LOCAL, workers_per_node=1))
+    one = make_plan(study, replace(LAPTOP, workers_per_node=1))
     assert (len(one.runs), one.left_out) == (6 + 4 + 12, (2,))
     assert {planned.spec.workers for planned in one.runs.values()} == {1}
     assert make_plan(study, LAPTOP).left_out == ()
     two = replace(study, blocks=(*(replace(block, workers=(2,)) for block in study.blocks[:2]), study.blocks[2]))
     with pytest.raises(ConfigError, match=r"figures\.throughput\.runs: .* machine local has 1 workers"):
-        make_plan(two, replace(LOCAL, workers_per_node=1))
+        make_plan(two, replace(LAPTOP, workers_per_node=1))
     with pytest.raises(ConfigError, match=r": runs: .* machine local has 1 workers, fewer than any"):
-        make_plan(replace(two, blocks=two.blocks[:2]), replace(LOCAL, workers_per_node=1))
+        make_plan(replace(two, blocks=two.blocks[:2]), replace(LAPTOP, workers_per_node=1))
 
 
 def test_a_study_of_too_many_runs_is_refused_at_once() -> None:
@@ -275,190 +262,6 @@ def test_a_study_of_too_many_runs_is_refused_at_once() -> None:
     many = replace(study, blocks=(replace(study.blocks[0], repeats=100_000),), figures=())
     with pytest.raises(ConfigError, match=r"runs\.frameworks: 600000 is not allowed; allowed: at most 20000 runs"):
         make_plan(many, LAPTOP)
-
-
-# Command lines
-
-
-@pytest.mark.parametrize(
-    ("workers", "nodes", "per_node"), [(4, 1, 4), (8, 2, 4), (1024, 256, 4)], ids=["one", "two", "all"]
-)
-def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_node: int) -> None:
-    spec = pick(paper, framework="horovod", loader="dali-gpu", workers=workers)
-    argv = launch.command(spec, JUWELS)
-    assert argv[argv.index("srun") :] == [
-        "srun",
-        f"--nodes={nodes}",
-        f"--ntasks={workers}",
-        f"--ntasks-per-node={per_node}",
-        "--cpus-per-task=12",
-        "--kill-on-bad-exit=1",
-        f"--gres=gpu:{per_node}",
-        "python",
-        "-m",
-        "ddlbench.rank",
-    ]
-    settings = argv[1 : argv.index("srun")]
-    assert argv[0] == "env"
-    assert {
-        "OMP_NUM_THREADS=1",
-        "NCCL_SOCKET_IFNAME=ib0",
-        "GLOO_SOCKET_IFNAME=ib0",
-        "HOROVOD_GLOO_IFACE=ib0",
-        "NCCL_IB_TIMEOUT=50",
-        "NCCL_IB_RETRY_CNT=10",
-        "UCX_RC_TIMEOUT=4s",
-    } <= set(settings)
-
-
-def test_a_run_smaller_than_a_node_asks_for_its_own_gpus_only(paper: Plan) -> None:
-    study = replace(paper.study, blocks=(replace(paper.study.blocks[0], workers=(2,)),), figures=())
-    argv = launch.command(pick(make_plan(study, JUWELS)), JUWELS)
-    assert {"--nodes=1", "--ntasks=2", "--ntasks-per-node=2", "--gres=gpu:2"} <= set(argv)
-
-
-def test_no_frameworks_launcher_runs_under_slurm(paper: Plan) -> None:
-    for job in paper.runs.values():
-        argv = launch.command(job.spec, JUWELS)
-        assert "srun" in argv
-        assert not {"torch.distributed.run", "torchrun", "horovodrun", "deepspeed", "mpirun"} & set(argv)
-
-
-TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone"]
-HOROVODRUN = ["horovodrun", "--gloo", "-np"]
-TRAIN = ["-m", "ddlbench.rank"]
-
-
-@pytest.mark.parametrize(
-    ("framework", "workers", "argv"),
-    [
-        ("ddp", 1, [*TORCHRUN, "--nproc-per-node=1", *TRAIN]),
-        ("ddp", 2, [*TORCHRUN, "--nproc-per-node=2", *TRAIN]),
-        ("deepspeed", 1, [*TORCHRUN, "--nproc-per-node=1", *TRAIN]),
-        ("deepspeed", 2, [*TORCHRUN, "--nproc-per-node=2", *TRAIN]),
-        ("horovod", 1, [*HOROVODRUN, "1", "-H", "localhost:1", "python", *TRAIN]),
-        ("horovod", 2, [*HOROVODRUN, "2", "-H", "localhost:2", "python", *TRAIN]),
-    ],
-)
-def test_each_framework_starts_its_ranks_on_one_machine(
-    demo: Plan, framework: str, workers: int, argv: list[str]
-) -> None:
-    spec = pick(demo, framework=framework, workers=workers, loader="native")
-    own = {
-        "deepspeed": ["DS_ACCELERATOR=cpu"],
-        "horovod": [
-            *("HOROVOD_CONTROLLER=gloo", "HOROVOD_CPU_OPERATIONS=gloo"),
-            *("HOROVOD_FUSION_THRESHOLD=134217728", "HOROVOD_CYCLE_TIME=1"),
-            "HOROVOD_GLOO_TIMEOUT_SECONDS=120",
-        ],
-    }
-    threads = ["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]
-    threads += ["MALLOC_MMAP_THRESHOLD_=33554432", "MALLOC_TRIM_THRESHOLD_=1073741824"]
-    assert launch.command(spec, LAPTOP) == ["env", *threads, *own.get(framework, []), *argv]
-
-
-HOSTILE = "a b'c\"d $(touch x) `id`; {y} \\"
-
-
-def test_hostile_text_in_a_machine_stays_text(demo: Plan) -> None:
-    machine = replace(LAPTOP, device_name=HOSTILE, data=HOSTILE, environment=(("NCCL_NOTE", HOSTILE),))
-    of = make_plan(replace(demo.study, title=HOSTILE), machine)
-    assert list(of.runs) == list(demo.runs)
-    for job in of.runs.values():
-        argv = launch.command(job.spec, machine)
-        assert f"NCCL_NOTE={HOSTILE}" in argv  # one argument, as it was written
-        assert shlex.split(shlex.join(argv)) == argv
-
-
-# Limits and needs
-
-
-def test_minutes_are_half_an_hour_and_half_as_much_again_within_the_queues(paper: Plan) -> None:
-    small = pick(paper, model="resnet50", workers=4)
-    assert guess_minutes(small, JUWELS) == round(30 + 1.5 * 13 * 60)  # 13 h in the paper; its rate is rounded
-    assert guess_minutes(pick(paper, model="resnet152", workers=4, profiled=False), JUWELS) == 24 * 60
-    assert guess_minutes(pick(paper, model="resnet50", workers=1024), JUWELS) == 35  # 30 + 1.5 * 3 min
-    for job in paper.runs.values():
-        assert 30 <= guess_minutes(job.spec, JUWELS) <= 24 * 60
-
-
-def test_minutes_of_an_unknown_model_are_all_that_the_queue_gives(paper: Plan) -> None:
-    short = replace(JUWELS, images_per_s=(), partitions=(Partition("short", 384, 120),))
-    assert guess_minutes(pick(paper), short) == 120
-    assert guess_minutes(pick(paper), replace(LOCAL, images_per_s=())) == 24 * 60
-
-
-def test_a_run_goes_to_the_first_partition_with_room_for_its_nodes_and_minutes() -> None:
-    queues = (
-        Partition("devel", 4, 120),
-        Partition("main", 384, 1440),
-        Partition("large", 936, 1000),
-    )
-    machine = replace(JUWELS, partitions=queues)
-    names = {
-        (nodes, minutes): getattr(machine.partition(nodes, minutes), "name", None)
-        for nodes, minutes in ((1, 120), (4, 60), (1, 121), (5, 60), (384, 60), (385, 60), (385, 1200), (937, 60))
-    }
-    assert list(names.values()) == ["devel", "devel", "main", "main", "main", "large", "large", None]
-    assert getattr(machine.partition(1, 3000), "name", None) == "main"  # none is long enough: the longest
-    assert getattr(machine.partition(1), "name", None) == "main"  # nobody knows how long
-
-
-def test_a_run_that_met_its_limit_asks_for_more_and_for_a_longer_queue(paper: Plan) -> None:
-    machine = replace(
-        JUWELS,
-        partitions=(
-            Partition("devel", 4, 120),
-            Partition("main", 384, 180),
-        ),
-    )
-    of = make_plan(paper.study, machine)
-    job = of.runs[pick(of, profiled=True, workers=4).id]
-    asked = [(a["slurm_partition"], a["runtime"]) for a in map(job.asks, (1, 2, 3, 4))]
-    first = guess_minutes(job.spec, machine)
-    assert 2 * first <= 120 < 3 * first <= 180 < 4 * first
-    assert asked == [("devel", first), ("devel", 2 * first), ("main", 3 * first), ("main", 180)]
-    assert f"limit {2 * first} min" in str(job.asks(2)["asks"])
-    assert job.asks(1) == job.resources
-
-
-def test_ranks_are_warned_before_the_limit(paper: Plan) -> None:
-    for job in paper.runs.values():
-        extra = str(job.resources["slurm_extra"]).split()
-        assert extra == [f"--ntasks-per-node={job.spec.workers_per_node}", "--signal=USR1@120"]
-
-
-def test_memory_is_asked_for_a_node_or_not_at_all(paper: Plan) -> None:
-    asked = {
-        (memory, workers): launch.resources(
-            pick(paper, workers=workers), replace(JUWELS, memory_mb_per_worker=memory), 60, None
-        )["mem_mb"]
-        for memory in (None, 1000)
-        for workers in (4, 8)
-    }
-    assert asked == {(None, 4): 0, (None, 8): 0, (1000, 4): 4000, (1000, 8): 4000}
-
-
-def absent(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """Make `plan` believe that these packages are not installed, and all others are."""
-    monkeypatch.setattr(registry, "find_spec", lambda name: None if name in packages else object())
-
-
-def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    absent(monkeypatch, "horovod", "nvidia.dali")
-    lines = missing_packages([job.spec for job in demo.runs.values()], LAPTOP)
-    assert lines == [
-        "framework horovod is not installed (no Python package horovod); "
-        f"install it with: {registry.member('frameworks', 'horovod').INSTALL}",
-        "loader dali-cpu is not installed (no Python package nvidia.dali); "
-        f"install it with: {registry.member('loaders', 'dali-cpu').INSTALL}",
-    ]
-
-
-@pytest.mark.parametrize("machine", [JUWELS], ids=lambda m: m.name)
-def test_only_a_job_knows_what_modules_bring(paper: Plan, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    absent(monkeypatch, "torch", "horovod", "deepspeed", "nvidia.dali")
-    assert missing_packages([job.spec for job in paper.runs.values()], machine) == []
 
 
 def test_planning_imports_no_framework() -> None:

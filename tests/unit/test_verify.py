@@ -12,7 +12,7 @@ import pytest
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import verify
-from ddlbench.forms import tfrecord
+from ddlbench.forms import _example
 
 from tests.sources import Memory, some
 
@@ -233,7 +233,7 @@ def test_a_record_that_claims_more_than_there_is(forms: dict[str, Path]) -> None
     """With a CRC that is right: 8 exabytes."""
     shard = forms["tfrecord"] / SHARD
     length = (1 << 63).to_bytes(8, "little")
-    shard.write_bytes(length + tfrecord.masked_crc(length).to_bytes(4, "little") + shard.read_bytes()[12:])
+    shard.write_bytes(length + _example.masked_crc(length).to_bytes(4, "little") + shard.read_bytes()[12:])
     assert any(f"{SHARD}: record 0: ends early" in line for line in command(forms["tfrecord"]))
 
 

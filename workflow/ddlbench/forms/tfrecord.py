@@ -2,8 +2,7 @@
 
 Pictures are shuffled by the seed over the whole split before they are dealt to shards, because DALI shuffles within a
 small buffer only. A writer holds one picture at a time.
-Record framing: https://www.tensorflow.org/tutorials/load_data/tfrecord (length, masked CRC-32C, data, masked CRC-32C).
-Features: https://github.com/tensorflow/models/blob/master/research/slim/datasets/build_imagenet_data.py
+What a record is: `_example.py`.
 """
 
 from __future__ import annotations
@@ -11,31 +10,30 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddlbench.data.manifest import KEPT, NAME, Manifest
 from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable, write_through
-from ddlbench.data.source import Entry, Picture, Source
+from ddlbench.data.source import Entry, Source
 from ddlbench.files import aside
+from ddlbench.forms import _example
+from ddlbench.forms._example import FRAME_BYTES, packed_crc, parse, record, unframed
 
 PARTS = "shards"
 FORMAT = 1  # raise it when the same pictures are to be written in another way
 IN_PLACE = False
-LABEL_OFFSET = 1  # TF-slim keeps 0 for a background class
+LABEL_OFFSET = _example.LABEL_OFFSET
 # ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
 # but no fewer shards than these (and no shard without an image).
 IMAGES_PER_SHARD = {"train": 1251, "val": 391}
 BESIDE_BYTES = 250  # of a record beside its picture, and its line in the index
 AT_ONCE = 16  # shards that `glance` looks at: a cluster's file system answers slowly, but many at once
-FRAME_BYTES = 16  # of a record beside its data: length and two CRCs
 LOST = -1  # the length of a record that nothing says
 SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not all at the end
 LEAST_SHARDS = {"train": 4, "val": 2}
@@ -216,7 +214,7 @@ def _glance(folder: Path, classes: tuple[str, ...], most_bytes: int, name: str) 
             if number == 0:
                 first = hashlib.sha256(framed).hexdigest()
             try:
-                _understood(_unframed(framed), classes)
+                _understood(unframed(framed), classes)
             except ValueError as error:
                 problems.append(f"{name}: record {number}: {error}")
                 break
@@ -240,17 +238,6 @@ def _some(sizes: list[int], most_bytes: int) -> list[int]:
     return sorted(chosen)
 
 
-def _unframed(framed: bytes) -> bytes:
-    """A record's data. Raises ValueError, in words, if its length or a CRC is wrong."""
-    if framed[8:12] != _packed_crc(framed[:8]):
-        raise ValueError("its length's CRC is wrong")
-    if int.from_bytes(framed[:8], "little") != len(framed) - FRAME_BYTES:
-        raise ValueError(f"has not the {len(framed)} bytes that the .idx says")
-    if framed[-4:] != _packed_crc(framed[12:-4]):
-        raise ValueError("its data's CRC is wrong")
-    return framed[12:-4]
-
-
 def _index(shard: Path) -> list[tuple[int, int]]:
     """(offset, size) of each record [bytes], as the index says. Raises OSError, ValueError."""
     numbers = list(map(int, index_of(shard).read_text(encoding="ascii").split()))
@@ -272,7 +259,7 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
             left -= len(header)
             length = int.from_bytes(header[:8], "little")
             damage = None
-            if header[8:] != _packed_crc(header[:8]):
+            if header[8:] != packed_crc(header[:8]):
                 # The length cannot be believed: the index says where the record ends.
                 damage = "ends early" if len(header) < 12 else "its length's CRC is wrong"
                 length = max(LOST, index[number][1] - FRAME_BYTES) if number < len(index) else LOST
@@ -283,7 +270,7 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
             if damage is None and len(body) < length + 4:
                 damage = f"ends early: {length + 4 - len(body)} bytes are missing"
             data = body[:-4]
-            if damage is None and body[-4:] != _packed_crc(data):
+            if damage is None and body[-4:] != packed_crc(data):
                 damage = "its data's CRC is wrong"
             if number < len(index) and index[number] != (offset, len(header) + len(body)) and damage is None:
                 damage = f"lies at {offset} and has {len(header) + len(body)} bytes; the .idx says otherwise"
@@ -306,121 +293,3 @@ def index_of(shard: Path) -> Path:
 
 def _partial(folder: Path, part: Part) -> Path:
     return folder / f"{part.name}.partial"
-
-
-def record(entry: Entry, picture: Picture, classes: tuple[str, ...]) -> bytes:
-    """A picture as it lies on disk: a framed, serialised tf.train.Example with TF-slim's image keys."""
-    features = (
-        _number("image/class/label", entry.label + LABEL_OFFSET),
-        _text("image/class/synset", classes[entry.label]),
-        _text("image/colorspace", "RGB"),
-        *_entry("image/encoded", picture.encoded),
-        *_entry("image/filename", entry.filename.encode()),
-        _text("image/format", "PNG" if picture.encoded.startswith(b"\x89PNG") else "JPEG"),
-        _number("image/height", picture.height),
-        _number("image/width", picture.width),
-    )
-    size = sum(map(len, features))
-    example = (_head(1, size), *features)
-    length = struct.pack("<Q", len(example[0]) + size)
-    # Joined once: copying a picture takes as long as its CRC.
-    return b"".join((length, _packed_crc(length), *example, _packed_crc(*example)))
-
-
-def _packed_crc(*pieces: bytes) -> bytes:
-    return struct.pack("<I", masked_crc(*pieces))
-
-
-def masked_crc(*pieces: bytes) -> int:
-    """CRC-32C of the pieces, one after the other, rotated and offset as TFRecord wants it."""
-    import crc32c
-
-    crc = 0
-    for piece in pieces:
-        crc = crc32c.crc32c(piece, crc)
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-# Most values come again and again, and coding them takes longer than their checksum.
-@lru_cache(maxsize=1 << 14)
-def _text(key: str, value: str) -> bytes:
-    return b"".join(_entry(key, value.encode()))
-
-
-@lru_cache(maxsize=1 << 14)
-def _number(key: str, value: int) -> bytes:
-    return b"".join(_entry(key, _varint(value), kind=3))
-
-
-def _entry(key: str, value: bytes, kind: int = 1) -> tuple[bytes, bytes]:
-    """An entry of the map of features, a list (`kind` 1: bytes, 3: int64) of one value: what precedes it, and it."""
-    inner = _head(1, len(value))
-    inner = _head(kind, len(inner) + len(value)) + inner
-    inner = _head(1, len(key)) + key.encode() + _head(2, len(inner) + len(value)) + inner
-    return _head(1, len(inner) + len(value)) + inner, value
-
-
-def _head(number: int, length: int) -> bytes:
-    """What stands before a length-delimited protobuf field."""
-    return _varint(number << 3 | 2) + _varint(length)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def parse(data: bytes) -> dict[str, Any]:
-    """The features of a serialised tf.train.Example that have one value: bytes or int. Raises ValueError."""
-    features: dict[str, Any] = {}
-    for entry in _values(_one(data), 1):
-        kinds = _one(entry, 2)
-        number = (kinds[0] >> 3) if kinds else 0
-        if number == 1:
-            value: Any = _one(_one(kinds, 1), 1)
-        elif number == 3:
-            numbers = _one(kinds, 3)
-            value = _read_varint(_one(numbers) if numbers[0] == 1 << 3 | 2 else numbers[1:], 0)[0]
-        else:
-            continue
-        features[_one(entry, 1).decode()] = value
-    return features
-
-
-def _one(data: bytes, number: int = 1) -> bytes:
-    values = _values(data, number)
-    if len(values) != 1:
-        raise ValueError(f"{len(values)} values in field {number}")
-    return values[0]
-
-
-def _values(data: bytes, number: int) -> list[bytes]:
-    """The length-delimited fields of this number."""
-    values, at = [], 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
-        if tag & 7 != 2:
-            raise ValueError(f"wire type {tag & 7}")
-        length, at = _read_varint(data, at)
-        if at + length > len(data):
-            raise ValueError("a field is cut off")
-        if tag >> 3 == number:
-            values.append(data[at : at + length])
-        at += length
-    return values
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    with suppress(IndexError):
-        while True:
-            byte = data[at]
-            value |= (byte & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-            if byte < 0x80:
-                return value, at
-    raise ValueError("a number is cut off")

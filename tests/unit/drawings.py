@@ -1,0 +1,97 @@
+"""Small tables made by hand, and figures drawn of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+from ddlbench import registry
+from ddlbench.figures import FigureMember, Options, Tables, _tables
+from ddlbench.settings.config import CONFIG
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tests.specs import run_spec
+
+SPEC = run_spec(
+    device="cuda", dataset="imagenet", model="resnet50", loader="dali-cpu", workers=4, global_batch=256, epochs=3
+)
+
+OPTIONS = Options(title="How it scales", device="cpu", device_name="CPU core")
+
+REFERENCE = pd.read_csv(CONFIG / "references/aach2023.csv")
+
+KERNELS = pd.read_csv(CONFIG / "references/aach2023-kernels.csv")
+
+FIGURES = registry.members("figures")
+
+MIB = 2**20
+
+NOTHING = dict.fromkeys(("parameters_bytes", "gradients_bytes", "optimizer_bytes"))
+
+
+def row(rate: float, top1: float = 0.5, **changes: object) -> dict[str, object]:
+    """A finished run of 1200 images; its batch grows with its workers if no other is given."""
+    spec = replace(SPEC, **{"global_batch": 64 * changes.get("workers", 4)} | changes)
+    measures = {"throughput_images_per_s": rate, "epoch_s": 1200 / rate, "final_top1": top1}
+    measures["full_train_s"] = 3 * 1200 / rate + 6  # 2 s each epoch are no training steps
+    sizes = {"parameters_bytes": 100 * MIB, "gradients_bytes": 50 * MIB, "optimizer_bytes": 200 * MIB}
+    measures |= sizes | {"peak_device_memory_bytes": None, "peak_resident_bytes": 1000 * MIB}
+    return spec.columns() | {"status": "success"} | measures
+
+
+def tables(*rows: dict[str, object]) -> Tables:
+    """Tables whose runs climb to their top-1 in three epochs, with rates of one step an epoch."""
+    runs = pd.DataFrame(rows)
+    epochs = [
+        {"run": r["run"], "epoch": e, "top1": r["final_top1"] * e / 3, "lr": 0.1 / e} for r in rows for e in (1, 2, 3)
+    ]
+    table = pd.DataFrame(epochs)
+    parts = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
+    times = pd.DataFrame([{"run": r["run"]} | {part: (n + 1) / 1e3 for n, part in enumerate(parts)} for r in rows])
+    shares = {"communication_percent": 20.0, "input_percent": 10.0, "computation_percent": 65.0, "other_percent": 5.0}
+    kernels = runs[["run", "model", "framework", "loader", "workers"]].assign(**shares)
+    rates = table[["run", "lr"]].assign(epoch=table["epoch"] - 1.0)
+    return {"runs": runs, "epochs": table, "learning_rates": rates, "step_times": times, "kernels": kernels}
+
+
+def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:
+    """As the workflow does: the data into a file, the picture from the file."""
+    member: FigureMember = registry.member("figures", plot)
+    options = replace(options, frameworks=tuple(sorted(set(shown["runs"]["framework"]))))
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "figure.csv")
+        _tables.write(member.data({name: shown[name] for name in member.TABLES}, options), path)
+        figure = member.draw(_tables.read(path), options)
+    figure.draw_without_rendering()
+    return figure
+
+
+def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
+    """The points of each line of a panel by label."""
+    return {str(line.get_label()): [tuple(p) for p in line.get_xydata()] for line in axes.get_lines()}
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+SCALING = tables(
+    row(100.0, workers=4),
+    row(150.0, workers=8),
+    row(80.0, workers=4, framework="horovod"),
+    row(120.0, workers=8, framework="horovod"),
+)
+
+
+def bars(axes: Axes) -> dict[str, list[float]]:
+    """The ends of a panel's bars from inside out by their names; parts of no length left out."""
+    places = {place: label.get_text() for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)}
+    found: dict[str, list[float]] = {}
+    for patch in axes.patches:
+        if patch.get_width():
+            name = places[patch.get_y() + patch.get_height() / 2]
+            found.setdefault(name, []).append(round(patch.get_x() + patch.get_width(), 6))
+    return found

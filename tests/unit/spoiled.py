@@ -1,0 +1,124 @@
+"""Good files of each kind under config/, for tests that spoil them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.config import CONFIG, ConfigError, check_config
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.reading import read_yaml
+from ddlbench.settings.study import load_study
+
+STUDY = """\
+title: A study
+dataset: mnist5k
+recipe: demo
+models: [lenet]
+schedules: [cosine]
+epochs: 2
+repeats: 1
+runs:
+  scaling:
+    frameworks: [ddp]
+    loaders: [native]
+    workers: [1, 2]
+    batch_per_worker: [64]
+  batch-size:
+    frameworks: [ddp]
+    loaders: [native]
+    workers: [2]
+    global_batch: [128]
+figures:
+  efficiency:
+    plot: efficiency
+    runs: [scaling]
+    reference: aach2023
+    select: {loader: native}
+"""
+
+MACHINE = """\
+launcher: local
+device: cpu
+device_name: CPU core
+nodes: 1
+workers_per_node: 2
+cores_per_worker: 1
+loader_threads: 1
+data: results/data
+environment: {A: b}
+images_per_s: {lenet: 1000}
+"""
+
+CLUSTER = """\
+launcher: slurm
+device: cuda
+device_name: GPU
+nodes: 2
+workers_per_node: 4
+partitions:
+  - {name: gpu, max_nodes: 2, max_minutes: 60}
+"""
+
+RECIPE = """\
+base_lr: 0.1
+base_batch: 256
+momentum: 0.9
+weight_decay: 0.0001
+warmup_epochs: 1
+step_epochs: [1, 2]
+image_size: 32
+nesterov: false
+"""
+
+WHERE = """\
+study: mine
+machine: mine
+account: null
+"""
+
+
+class Files:
+    """A copy of config/ with a good file of each kind, named mine, to spoil."""
+
+    def __init__(self, folder: Path) -> None:
+        shutil.copytree(CONFIG, folder)
+        self.folder = folder
+        self.path = {
+            "study": folder / "studies/mine.yaml",
+            "machine": folder / "machines/mine.yaml",
+            "cluster": folder / "machines/cluster.yaml",
+            "recipe": folder / "recipes/mine.yaml",
+            "config": folder / "config.yaml",
+        }
+        for kind, text in zip(self.path, (STUDY, MACHINE, CLUSTER, RECIPE, WHERE), strict=True):
+            self.path[kind].write_text(text, encoding="utf-8")
+
+    def spoil(self, kind: str, right: str, wrong: str) -> None:
+        """Replace the first `right` in a file."""
+        text = self.path[kind].read_text(encoding="utf-8")
+        assert right in text
+        self.path[kind].write_text(text.replace(right, wrong, 1), encoding="utf-8")
+
+    def machine(self, name: str = "mine") -> Machine:
+        """A machine of this copy."""
+        return load_machine(name, self.folder / "machines")
+
+    def load(self) -> None:
+        """All that a workflow reads before it starts."""
+        settings = check_config(read_yaml(self.path["config"]), str(self.path["config"]))
+        study = load_study(settings["study"], self.folder / "studies")
+        self.machine("cluster")
+        make_plan(study, self.machine(settings["machine"]))
+
+    def complaint(self, load: Callable[[], object] | None = None) -> str:
+        """The one line that loading says."""
+        with pytest.raises(ConfigError) as error:
+            (load or self.load)()
+        text = str(error.value)
+        assert text.strip()
+        assert "\n" not in text
+        return text

@@ -1,0 +1,107 @@
+"""What the command writes for a figure: its data, the same bytes in three formats, a word where there is nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ddlbench import registry
+from ddlbench.figures import FigureMember, _tables
+from ddlbench.figures import __main__ as command
+
+from tests.unit.drawings import (
+    FIGURES,
+    NOTHING,
+    OPTIONS,
+    REFERENCE,
+    SCALING,
+    draw,
+    row,
+    tables,
+)
+
+
+@pytest.mark.parametrize("plot", FIGURES)
+def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
+    failed = row(float("nan"), float("nan")) | {"status": "failed"}
+    shown = tables(failed)
+    nothing = {name: table[:0] for name, table in shown.items()}
+    for table in (
+        nothing | {"runs": shown["runs"].assign(peak_resident_bytes=None, **NOTHING)},
+        nothing,
+    ):
+        (axes,) = draw(plot, table, replace(OPTIONS, reference=REFERENCE)).axes
+        assert [text.get_text() for text in axes.texts] == ["no finished runs"]
+        assert axes.get_xlabel()
+        assert axes.get_ylabel()
+
+
+@pytest.mark.parametrize("plot", FIGURES)
+def test_a_figures_file_holds_its_data_to_the_last_digit(plot: str, tmp_path: Path) -> None:
+    third = row(100 / 3, 1 / 3, workers=4, framework="1e5", loader="synthetic", form=None)
+    shown = tables(row(0.1 + 0.2, 2 / 3, workers=8, global_batch=512), third, row(7.0, workers=4))
+    member: FigureMember = registry.member("figures", plot)
+    made = member.data(shown, OPTIONS)
+    assert len(made) >= 3
+    _tables.write(made, tmp_path / "a.csv")
+    back = _tables.read(tmp_path / "a.csv")
+    assert list(back) == list(made)
+    for name in made:
+        ours, theirs = made[name].astype(object), back[name].astype(object)
+        assert ours.where(ours.notna(), None).tolist() == theirs.where(theirs.notna(), None).tolist(), name
+    _tables.write(back, tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+
+
+def write_tables(folder: Path) -> None:
+    for name, table in SCALING.items():
+        table.to_parquet(folder / f"{name}.parquet")
+
+
+def test_command_makes_data_and_the_same_bytes_in_three_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tables(tmp_path)
+    runs = SCALING["runs"]
+    ours = list(runs.loc[runs["framework"] == "ddp", "run"])
+    written = []
+    for _ in range(2):
+        data = ["data", "throughput", "--tables", str(tmp_path), "--out", str(tmp_path / "out.csv"), "--runs", *ours]
+        monkeypatch.setattr(sys, "argv", ["x", *data])
+        command.main()
+        drawn = ["draw", "throughput", "--data", str(tmp_path / "out.csv"), "--out", str(tmp_path / "out"), "--title=T"]
+        monkeypatch.setattr(sys, "argv", ["x", *drawn])
+        command.main()
+        written.append({p.suffix: p.read_bytes() for p in tmp_path.glob("out.*")})
+    assert written[0].keys() == {".csv", ".png", ".svg", ".pdf"}
+    assert written[0] == written[1]
+    assert _tables.read(tmp_path / "out.csv")["throughput_images_per_s"].tolist() == [100, 150]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:
+    write_tables(tmp_path)
+    runs = list(SCALING["runs"]["run"])
+    shown = _tables.load(tmp_path, ("runs", "epochs"), runs[:3])
+    assert set(shown) == {"runs", "epochs"}
+    assert set(shown["runs"]["run"]) == set(shown["epochs"]["run"]) == set(runs[:3])
+
+
+def test_naming_figures_does_not_import_matplotlib() -> None:
+    code = "\n".join(
+        (
+            "import sys; from ddlbench import registry",
+            "names = registry.members('figures'); assert names, names",
+            "for n in names: assert registry.member('figures', n).draw and registry.docstring('figures', n)",
+            "heavy = {'matplotlib', 'seaborn', 'pandas', 'torch'} & set(sys.modules); assert not heavy, heavy",
+        )
+    )
+    package = str(registry.PACKAGE.parent)
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"], check=True)
+    assert set(FIGURES) == {
+        "accuracy-batch-size", "accuracy-epochs", "efficiency", "kernel-shares", "learning-rate", "memory", "speed-up",
+        "step-times", "throughput",
+    }  # fmt: skip

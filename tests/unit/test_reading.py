@@ -1,0 +1,207 @@
+"""How files under config/ are read: hard or hostile YAML ends in one line, and text stays text."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.reading import read_yaml
+from ddlbench.settings.study import load_study
+
+from tests.unit.spoiled import Files
+
+
+@pytest.mark.parametrize("kind", ["study", "machine", "recipe", "config"])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1, 2\nb: 3\n", "is not YAML: line 2, column "),
+        ("a: b: c\n", "is not YAML: line 1, column 5: mapping values are not allowed here"),
+        ("a: 1\n\tb: 2\n", "is not YAML: line 2, column 1: "),
+        ("a: !!python/object:os.system {}\n", "is not YAML: line 1, column 4: "),
+        ("a: \x00\n", "is not YAML: "),
+        ("- a\n- b\n", '["a", "b"] is not allowed; allowed: a mapping of keys to values'),
+        ("just text\n", '"just text" is not allowed; allowed: a mapping of keys to values'),
+        ("", "is empty; allowed: a mapping of keys to values"),
+        ("# nothing but a comment\n", "is empty; allowed: a mapping of keys to values"),
+        ("a: 1\nb: 2\na: 3\n", "a: is given twice, in lines 1 and 3"),
+        ("a: {b: 1, c: 2, b: 3}\n", "b: is given twice, in lines 1 and 1"),
+        ("a:\n  - b: 1\n    b: 2\n", "b: is given twice, in lines 2 and 3"),
+    ],
+)
+def test_a_file_that_is_no_mapping(files: Files, kind: str, text: str, says: str) -> None:
+    files.spoil("study", "recipe: demo", "recipe: mine")
+    files.path[kind].write_text(text, encoding="utf-8")
+    message = files.complaint()
+    assert message.startswith(f"{files.path[kind]}: ")
+    assert says in message
+
+
+def bomb() -> str:
+    """Ten levels of ten aliases each: 10^10 values."""
+    levels = ["&a0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"&a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    return "[" + ", ".join(levels) + "]"
+
+
+# Text of a title, then what is said of it: these hung, ended in a traceback, or were taken for something else.
+HARD_TO_READ = [
+    (bomb(), "has more than 100000 values, those of aliases counted at each use"),
+    ("[" * 5000 + "]" * 5000, "is nested too deeply; allowed: 50 levels"),
+    ("[" * 60 + "]" * 60, "is nested too deeply; allowed: 50 levels"),
+    ("&a [*a]", "is not YAML: line 1, column 8: an alias to what it is itself a part of"),
+    ("&a {b: *a}", "is not YAML: line 1, column 8: an alias to what it is itself a part of"),
+    ("!!int x", "is not YAML: line 1, column 8: 'x' is no int"),
+    ("!!timestamp 2024-01-01", "is not YAML: line 1, column 8: !!timestamp is not known here"),
+    ("9" * 400, "is not YAML: line 1, column 8: a number of 400 digits: it must be below 2^63"),
+    ("9" * 5000, "is not YAML: line 1, column 8: a number of 5000 digits: it must be below 2^63"),
+    ("010", "is not YAML: line 1, column 8: 010 is a number to some readers of YAML and another to others"),
+    ("{[a]: b}", "is not YAML: line 1, column 9: a list or a mapping where a key should be"),
+    ("{<<: 1}", "is not YAML: line 1, column 13: << takes a mapping, or a list of mappings"),
+    ("x" * 300_000, "has 300"),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), HARD_TO_READ, ids=[text[:20] for text, _ in HARD_TO_READ])
+def test_what_is_hard_to_read_is_refused_at_once(files: Files, text: str, says: str) -> None:
+    study = files.path["study"].read_text(encoding="utf-8")
+    files.path["study"].write_text(study.replace("title: A study", f"title: {text}", 1), encoding="utf-8")
+    began = time.process_time()
+    assert files.complaint().startswith(f"{files.path['study']}: {says}")
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2024-01-01", "2024-01-01"),
+        ("2024-13-45", "2024-13-45"),
+        ("1:30", "1:30"),
+        ("1_000", "1_000"),
+        ("no", "no"),
+        ("On", "On"),
+        ("'010'", "010"),
+        ("0x10", 16),
+        ("0o10", 8),
+        ("1e-4", 0.0001),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("-7", -7),
+        ("~", None),
+        ("True", True),
+        ("{1: a, no: b, ~: c, 1.50: d}", {"1": "a", "no": "b", "~": "c", "1.50": "d"}),
+    ],
+)
+def test_words_mean_what_they_look_like(tmp_path: Path, text: str, value: object) -> None:
+    """YAML 1.2: dates, times and `no` are text, as all keys are."""
+    (tmp_path / "a.yaml").write_text(f"a: {text}\n", encoding="utf-8")
+    assert read_yaml(tmp_path / "a.yaml") == {"a": value}
+
+
+def test_variables_keep_their_names(files: Files) -> None:
+    files.spoil("machine", "{A: b}", "{NO: 1, A: b, ON: 010x, y: yes}")
+    assert files.machine().environment == (("A", "b"), ("NO", "1"), ("ON", "010x"), ("y", "yes"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong", "says"),
+    [
+        ("study", "recipe: demo", 'recipe: "demo\\n"', 'recipe: "demo\\n" is not allowed'),
+        ("study", "  efficiency:", '  "efficiency\\n":', 'figures: "efficiency\\n" is not allowed'),
+        ("machine", "{A: b}", '{"A\\n": b}', 'environment: "A\\n" is not allowed'),
+        ("config", "study: mine", 'study: "mine\\n"', 'study: "mine\\n" is not allowed'),
+        ("study", "epochs: 2", "epochs: 1:30", 'epochs: "1:30" is not allowed; allowed: a whole number'),
+        ("study", "repeats: 1", "repeats: 100000", "runs.scaling: 200000 is not allowed; allowed: at most 20000 runs"),
+    ],
+)
+def test_a_line_break_or_a_time_is_no_name_and_no_number(
+    files: Files, kind: str, right: str, wrong: str, says: str
+) -> None:
+    files.spoil(kind, right, wrong)
+    assert says in files.complaint()
+
+
+def test_anchors_and_merges_are_not_taken_for_repetitions(files: Files) -> None:
+    text = "a: &a {x: 1, y: 2}\nb: {c: &c {<<: *a, x: 3}}\nd: {<<: *c, y: 4}\n"
+    files.path["config"].write_text(text, encoding="utf-8")
+    assert read_yaml(files.path["config"])["d"] == {"x": 3, "y": 4}
+
+
+def test_a_file_that_is_not_text(files: Files) -> None:
+    files.path["study"].write_bytes(b"title: \xff\xfe\n")
+    assert f"{files.path['study']}: cannot be read: " in files.complaint()
+
+
+def test_a_folder_where_a_file_should_be(files: Files) -> None:
+    files.path["study"].unlink()
+    files.path["study"].mkdir()
+    assert f"{files.path['study']}: cannot be read: " in files.complaint()
+
+
+@pytest.mark.parametrize(("key", "folder", "right"), [("study", "studies", "demo"), ("machine", "machines", "local")])
+def test_a_missing_file(files: Files, key: str, folder: str, right: str) -> None:
+    files.spoil("config", f"{key}: mine", f"{key}: {right}x")
+    message = files.complaint()
+    assert message.startswith(f"{files.folder / folder / right}x.yaml: no such file; allowed: ")
+    assert f"(did you mean {right}?)" in message
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_study("mine", tmp_path / "studies")
+
+
+def test_a_key_with_a_line_break_stays_one_line(files: Files) -> None:
+    files.spoil("config", "study:", '"stu\\ndy": 1\nstudy:')
+    assert "stu\\ndy: unknown key" in files.complaint()
+
+
+@pytest.mark.parametrize("text", ["it's", 'a "b"', "$(touch x)", "a b", "`id`; rm -r x", "{a}"])
+def test_hostile_text_is_only_text(files: Files, text: str) -> None:
+    quoted = "'" + text.replace("'", "''") + "'"
+    files.spoil("study", "title: A study", f"title: {quoted}")
+    files.spoil("machine", "CPU core", quoted)
+    if "{" not in text:
+        files.spoil("machine", "results/data", quoted)
+        assert files.machine().data == text
+    study, machine = load_study("mine", files.folder / "studies"), files.machine()
+    assert (study.title, machine.device_name) == (text, text)
+    calm = make_plan(study, replace(machine, device_name="x", data="x"))
+    assert list(make_plan(study, machine).runs) == list(calm.runs)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${SET}/a", "here/a"),
+        ("$SET/a", "here/a"),
+        ("${SET:-there}/a", "here/a"),
+        ("${UNSET:-there}/a", "there/a"),
+        ("${UNSET:-}/a", "/a"),
+        ("~/a", "/home/x/a"),
+        ("~", "/home/x"),
+        ("a~/b", "a~/b"),
+        ("a$/b$(touch x)", "a$/b$(touch x)"),
+        ("${SET:-$(touch x)}", "here"),
+    ],
+)
+def test_variables_in_data(files: Files, monkeypatch: pytest.MonkeyPatch, text: str, expected: str) -> None:
+    monkeypatch.setenv("SET", "here")
+    monkeypatch.setenv("HOME", "/home/x")
+    monkeypatch.delenv("UNSET", raising=False)
+    files.spoil("machine", "results/data", f"'{text}'")
+    assert files.machine().data == expected
+
+
+@pytest.mark.parametrize("text", ["${UNSET}/a", "$UNSET/a"])
+def test_a_variable_that_is_not_set_is_no_folder(files: Files, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.delenv("UNSET", raising=False)
+    files.spoil("machine", "results/data", text)
+    assert files.complaint() == (
+        f'{files.path["machine"]}: data: "{text}" is not allowed; the environment has no UNSET: set it, or give a '
+        "default: ${UNSET:-...}"
+    )
