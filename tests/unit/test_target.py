@@ -174,14 +174,15 @@ def test_what_ddlbench_made_is_replaced(tmp_path: Path, form: str) -> None:
     assert sorted(p.name for p in tmp_path.iterdir() if form in p.name) == [f".{form}.lock", form]
 
 
-# In a process of its own, which ends without a word at its `number`th rename or removal of a file or folder.
+# For each line "number folder" a process, which ends without a word at its `number`th rename or removal of a file or
+# folder. They are forks of one that has loaded everything, and no threads.
 KILLED = """
 import os, shutil, sys
 from pathlib import Path
 from ddlbench.data import target
 from ddlbench.data.prepare import write_form
 from tests.sources import some
-left = int(sys.argv[2])
+left = 0
 def counted(function):
     def call(*arguments, **named):
         global left
@@ -196,7 +197,15 @@ def armed(self):
         setattr(owner, name, counted(getattr(owner, name)))
     put(self)
 target.Target.put = armed
-write_form(lambda: some(12, 6), "some", "tfrecord", Path(sys.argv[1]), 2)
+for line in sys.stdin:
+    number, folder = line.rstrip().split(" ", 1)
+    left = int(number)
+    child = os.fork()
+    if child == 0:
+        os.dup2(2, 1)  # its own words are not answers
+        write_form(lambda: some(12, 6), "some", "tfrecord", Path(folder), 2)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
@@ -206,13 +215,22 @@ def test_killed_between_any_two_renames(tmp_path: Path) -> None:
     for seed in (1, 2):
         write_form(lambda: some(12, 6), "some", "tfrecord", tmp_path / f"straight{seed}", seed)
         made_of[seed] = contents(tmp_path / f"straight{seed}")
+    other = [sys.executable, "-c", KILLED]
+    with subprocess.Popen(other, env=ENVIRONMENT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        kill_between_renames(tmp_path, made_of, process)
+    assert process.returncode == 0
+
+
+def kill_between_renames(tmp_path: Path, made_of: dict[int, dict[str, bytes]], process: subprocess.Popen[str]) -> None:
+    assert process.stdin and process.stdout
     number = 0
     while True:
         for wanted in (1, 2):
             folder = tmp_path / f"{number}-{wanted}/tfrecord"
             write_form(lambda: some(12, 6), "some", "tfrecord", folder)
-            done = subprocess.run([sys.executable, "-c", KILLED, folder, str(number)], env=ENVIRONMENT, check=False)
-            assert done.returncode in (0, 9)
+            print(number, folder, file=process.stdin, flush=True)
+            code = int(process.stdout.readline())
+            assert code in (0, 9)
             if folder.exists():
                 assert contents(folder) in made_of.values()
             write_form(lambda: some(12, 6), "some", "tfrecord", folder, wanted)
@@ -220,7 +238,7 @@ def test_killed_between_any_two_renames(tmp_path: Path) -> None:
             # Snakemake's own deed before a job: the manifest is gone.
             (folder / "manifest.json").unlink()
             assert Manifest.read(folder).seed == wanted
-        if done.returncode == 0:
+        if code == 0:
             break
         number += 1
     assert number > 12

@@ -1,6 +1,7 @@
 """Progressive layer dropping (Zhang & He 2020, arXiv:2010.13369) for timm's vision transformers.
 
-DeepSpeed keeps the schedule and hands it to the model's forward pass; the dropping is the model's, and is done here.
+DeepSpeed only computes how much to drop (`theta`) and passes it to the model. timm's models drop nothing by it, so this
+file makes their blocks do so. `deepspeed.py` uses it.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from typing import Any
 
 
 def keep_probability(layer: int, layers: int, theta: float) -> float:
-    """That of a block, counted from 0: the first is never dropped; algorithm 1 of the paper."""
+    """The probability that block `layer` of `layers` is kept; algorithm 1 of the paper.
+
+    Blocks count from 0. The first is never dropped, later ones more and more often.
+    """
     return 1 - layer / layers * (1 - theta)
 
 
 def decisions(layers: int, theta: float, seed: int, step: int, part: int) -> list[bool]:
     """Which blocks are kept in one forward pass.
 
-    The draw depends on the run's seed, the step and the micro-batch only: every rank drops the same blocks, so that
-    none waits for another, and a run that goes on from a checkpoint drops those that it would have dropped.
+    The choice depends only on the run's seed, the step and the micro-batch `part`. So all ranks drop the same blocks,
+    and no rank waits for another. A run that goes on from a checkpoint drops what it would have dropped anyway.
     """
     import random
 
@@ -26,10 +30,11 @@ def decisions(layers: int, theta: float, seed: int, step: int, part: int) -> lis
 
 
 class LayerDropping:
-    """Drops blocks of a timm vision transformer; `draw` says which, for the next forward pass.
+    """Drops blocks of a timm vision transformer: those that `draw` chose for the next forward pass.
 
-    What the branches of a kept block add is divided by the probability that it is kept (algorithm 1 of the paper).
-    `kept` has a decision a block, of the last draw. Raises ValueError on a model without such blocks.
+    A block adds the outputs of two branches to its input. In a block that is kept, these outputs are divided by the
+    probability of keeping it (algorithm 1 of the paper). `kept` has one entry per block: the choice of the last `draw`.
+    Raises ValueError if the model has no such blocks.
     """
 
     def __init__(self, model: Any, seed: int) -> None:
@@ -43,17 +48,17 @@ class LayerDropping:
             self._wrap(i, block)
 
     def draw(self, theta: float, step: int, part: int) -> None:
-        """For a micro-batch of a step, at DeepSpeed's `theta`."""
+        """Choose the blocks for micro-batch `part` of a step, at DeepSpeed's `theta`."""
         layers = len(self.kept)
         self.kept = decisions(layers, theta, self.seed, step, part)
         self.scales = [1 / keep_probability(i, layers, theta) for i in range(layers)]
 
     def keep_all(self) -> None:
-        """For validation."""
+        """Drop nothing, as validation needs it."""
         self.kept, self.scales = [True] * len(self.kept), [1.0] * len(self.kept)
 
     def _wrap(self, i: int, block: Any) -> None:
-        """Put the switch around a block's forward, and the scale at the end of its two branches."""
+        """Let a dropped block return its input, and scale what the two branches of a kept one put out."""
         whole = block.forward
 
         def forward(x: Any, *args: Any, **kwargs: Any) -> Any:

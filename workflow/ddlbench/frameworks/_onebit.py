@@ -1,13 +1,15 @@
-"""DeepSpeed's optimizers that send one bit a number: their 'compressed' backend on CPUs, and their first step.
+"""What DeepSpeed's one-bit optimizers need beyond DeepSpeed: a way to run on CPUs, a first step, and their whole state.
 
-DeepSpeed packs bits with CuPy on NVIDIA GPUs and with a kernel of its own on Intel's; here NumPy does it on CPUs.
+These optimizers send one bit per number. DeepSpeed packs the bits with CuPy on NVIDIA GPUs and with its own kernel on
+Intel GPUs. On CPUs it has nothing, so here NumPy packs them. `deepspeed.py` uses this file.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# How DeepSpeed's configuration names them, the recipe's optimizer that they stand in for, and what freezes them.
+# By our name: the name in DeepSpeed's configuration, the recipe's optimizer that it replaces, and the setting that says
+# from which step on it compresses.
 OPTIMIZERS = {
     "1-bit-adam": ("OneBitAdam", "adamw", "freeze_step"),
     "1-bit-lamb": ("OneBitLamb", "lamb", "freeze_step"),
@@ -16,11 +18,11 @@ OPTIMIZERS = {
 
 
 class Packer:
-    """What DeepSpeed calls in place of its kernel; the last argument is the rank, which NumPy need not know."""
+    """Packs bits with NumPy. DeepSpeed calls it in place of its kernel; it also passes the rank, which is not used."""
 
     @staticmethod
     def packbits(numbers: Any, count: int, rank: int) -> Any:
-        """A bit a number, set where it is not negative: float [count] -> uint8 [count / 8]."""
+        """One bit per number, set where the number is not negative: float [count] -> uint8 [count / 8]."""
         import numpy as np
         import torch
 
@@ -28,7 +30,7 @@ class Packer:
 
     @staticmethod
     def unpackbits(packed: Any, count: int, rank: int) -> Any:
-        """1 and -1 from bits: uint8 [count] -> float32 [8 * count]."""
+        """1 for a bit that is set, -1 for others: uint8 [count] -> float32 [8 * count]."""
         import numpy as np
         import torch
 
@@ -36,14 +38,17 @@ class Packer:
 
 
 class Builder:
-    """In place of DeepSpeed's builder of its kernel."""
+    """Replaces the class with which DeepSpeed compiles its kernel: nothing is compiled."""
 
     def load(self, verbose: bool = True) -> type[Packer]:
         return Packer
 
 
 class _Comm:
-    """deepspeed.comm, where Gloo also gathers a scale without dimensions into buffers of one number."""
+    """deepspeed.comm with one change: `all_gather` gives what is sent the shape of the buffers that receive it.
+
+    DeepSpeed sends a scale without dimensions into buffers of one number, which Gloo refuses.
+    """
 
     def __getattr__(self, name: str) -> Any:
         import deepspeed.comm
@@ -57,7 +62,7 @@ class _Comm:
 
 
 def enable_on_cpu() -> None:
-    """Let DeepSpeed's 'compressed' backend run on CPU ranks; call it before DeepSpeed makes an optimizer."""
+    """Let DeepSpeed's 'compressed' backend run on CPUs. Call it before DeepSpeed makes an optimizer."""
     import deepspeed.ops.op_builder
 
     if not hasattr(deepspeed.ops.op_builder, "PackbitsBuilder"):
@@ -68,9 +73,9 @@ def enable_on_cpu() -> None:
 
 
 def take_first_step(optimizer: Any) -> None:
-    """DeepSpeed's one-bit optimizers only make their buffers in their first step and train nothing in it.
+    """Take the step in which DeepSpeed's one-bit optimizers only make their buffers and train nothing.
 
-    That step is taken here, with gradients of zero, so that no batch is lost and `freeze_step` counts training's steps.
+    It is taken with zero gradients, before training. So no batch is lost, and `freeze_step` counts steps of training.
     """
     import torch
 
@@ -87,10 +92,13 @@ FLAGS = ("initialize", "adam_freeze_key", "lamb_freeze_key", "freeze_key", "rein
 
 
 def state(optimizer: Any, reduces: bool) -> dict[str, Any]:
-    """All that the optimizer keeps, what it does not send included. `reduces`: the engine reduces gradients itself."""
+    """All that the optimizer keeps, the errors that it has not sent yet included.
+
+    `reduces` says whether the engine still averages gradients itself; it is kept with the state.
+    """
     return {
         "parameters": [dict(optimizer.state[p]) for group in optimizer.param_groups for p in group["params"]],
-        # 1-bit LAMB's momenta in one tensor, with a padding that errors have been sent in.
+        # 1-bit LAMB keeps its momenta in one tensor. Its padding is not zero: errors were sent in it.
         "flat": list(getattr(optimizer, "exp_avg_flat", [])),
         "errors": [list(getattr(optimizer, name, [])) for name in ("worker_errors", "server_errors")],
         "flags": {name: getattr(optimizer, name) for name in FLAGS if hasattr(optimizer, name)},
@@ -99,14 +107,14 @@ def state(optimizer: Any, reduces: bool) -> dict[str, Any]:
 
 
 def load(optimizer: Any, saved: dict[str, Any]) -> bool:
-    """Put `state` back; its `reduces`. DeepSpeed's own loading throws the errors away."""
+    """Put back what `state` returned, and return its `reduces`. DeepSpeed's own loading would discard the errors."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for p, values in zip(parameters, saved["parameters"], strict=True):
         mine = optimizer.state[p]
         for name in set(mine) - set(values):
             del mine[name]
         for name, value in values.items():
-            # In place: 1-bit LAMB keeps its momenta as views of one flat tensor.
+            # Copied in place, because 1-bit LAMB's momenta are views of one flat tensor.
             if hasattr(value, "copy_") and name in mine and mine[name].shape == value.shape:
                 mine[name].copy_(value)
             else:

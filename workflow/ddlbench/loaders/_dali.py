@@ -21,15 +21,15 @@ LABEL_OFFSET = {"tfrecord": tfrecord.LABEL_OFFSET, "raw": raw.LABEL_OFFSET}
 PACKAGE = "nvidia.dali"
 INSTALL = "make install"
 DISTRIBUTION = "nvidia-dali-cuda120"
-# Records are shuffled within a buffer of so many a reader, and shards are read in another order each epoch; what lies
-# in a shard was shuffled when it was written.
+# Each reader shuffles records within a buffer of this many. That is enough: pictures were shuffled over all shards when
+# they were written, and shards are read in another order in each epoch.
 SHUFFLE_BUFFER = 4096
-# Seeds of ranks lie beside each other, those of repeats this far apart: no two of them draw alike.
+# Each rank's seed is the run's seed times this, plus the rank: no rank of any repeat has the seed of another.
 MOST_RANKS = 1 << 20
-# Batches that DALI has decoded or is decoding while another is in use.
+# How many batches DALI decodes ahead of the one in use.
 AHEAD = 2
-# Of the GPU's decoder, as NVIDIA's own ImageNet training sets them, so that no picture of ImageNet makes it allocate
-# anew (docs.nvidia.com/deeplearning/dali, "ResNet50 training in PyTorch"): bytes and pixels.
+# Settings of the GPU's decoder [bytes, pixels], those of NVIDIA's own ImageNet training: no picture of ImageNet is so
+# large that the decoder has to allocate again (docs.nvidia.com/deeplearning/dali, "ResNet50 training in PyTorch").
 GPU_DECODER = {
     "device_memory_padding": 211_025_920,
     "host_memory_padding": 140_544_512,
@@ -40,13 +40,13 @@ GPU_DECODER = {
 
 
 class DaliLoader:
-    """One rank's share of a split. `dali_cpu.py` and `dali_gpu.py` say where it is decoded: `on_gpu`.
+    """One rank's share of a split. `on_gpu`, set by `dali_cpu.py` and `dali_gpu.py`, says where pictures are decoded.
 
-    DALI gives a stream that runs through the epochs: they are taken one after the other, each to its end. A loader
-    that is to begin anywhere but at the start of the stream needs the `state` of one that came to that point.
+    DALI's stream runs through all epochs in order. So epochs are taken one after the other, each to its end. To begin
+    anywhere else, a loader needs the `state` of a loader that came to that point.
 
-    By itself DALI would decode the next epoch's first batches in the meantime, for instance during validation, and a
-    short epoch would look faster than its pictures can be decoded. So decoding begins when the epoch is asked for.
+    Left to itself, DALI decodes the first batches of the next epoch ahead, for example during validation. A short epoch
+    would then look faster than its pictures can be decoded. So decoding begins when the epoch is asked for.
     """
 
     on_gpu: bool
