@@ -156,10 +156,20 @@ def test_all_frameworks_train_the_same(results, name):
 def test_a_horovod_without_mpi_says_so(monkeypatch):
     import horovod.torch as hvd
 
-    monkeypatch.setenv("HOROVOD_CONTROLLER", "mpi")
     monkeypatch.setattr(hvd, "mpi_built", lambda: False)
-    with pytest.raises(RuntimeError, match="built without MPI: have mpicc on the path"):
-        registry.member("frameworks", "horovod").start("cpu")
+    lacks = registry.member("frameworks", "horovod").lacks
+    assert "built without MPI: have mpicc on the path" in lacks("cpu", {"controller": "mpi"})
+    assert lacks("cpu", {"controller": "gloo"}) is None
+
+
+def test_a_horovod_without_nccl_is_refused_on_gpus(monkeypatch):
+    import horovod.torch as hvd
+
+    lacks = registry.member("frameworks", "horovod").lacks
+    monkeypatch.setattr(hvd, "nccl_built", lambda: 0)  # as it is built here
+    assert "built without NCCL, gradients would go through the host's memory" in lacks("cuda", {"controller": "gloo"})
+    monkeypatch.setattr(hvd, "nccl_built", lambda: 22907)
+    assert lacks("cuda", {"controller": "gloo"}) is None
 
 
 def adasum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

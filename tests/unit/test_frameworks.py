@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import jsonschema
@@ -50,6 +53,7 @@ DROPPING = {"progressive_layer_dropping": True}
 REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str, dict[str, Any]]] = [
     ("ddp", {"static_graph": True}, {"accumulation": 2}, "static_graph", {"accumulation": 1}),
     ("fsdp", {"channels_last": True}, {}, "channels_last", {"options": {}}),
+    ("horovod", {"channels_last": True}, {}, "channels_last", {"options": {}}),
     ("horovod", {"reduction": "adasum"}, {}, "reduction", {"options": ADASUM}),
     ("horovod", ADASUM, {"workers": 6}, "reduction", {"workers": 8}),
     ("horovod", ADASUM, {"clip_norm": 1.0}, "reduction", {"clip_norm": None}),
@@ -221,3 +225,34 @@ def test_fsdp_gathers_stages_block_by_block():
     stage = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU(), torch.nn.Linear(1, 1))
     model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), stage, torch.nn.Flatten())
     assert list(blocks(model)) == [model[0], stage[0], stage[2]]
+
+
+def test_one_bit_optimizers_need_cupy_on_gpus(monkeypatch):
+    lacks = registry.member("frameworks", "deepspeed").lacks
+    monkeypatch.setattr(registry, "importable", lambda package: package != "cupy")
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    reason = lacks("cuda", {"compression": "1-bit-adam"})
+    assert reason.startswith("option compression: 1-bit-adam: ") and "pip install cupy-cuda13x" in reason
+    assert lacks("cuda", {"compression": "none"}) is None
+    assert lacks("cpu", {"compression": "1-bit-adam"}) is None
+
+
+@pytest.mark.parametrize("adapter", ["ddp", "deepspeed", "fsdp"])
+def test_gpus_need_nccl(monkeypatch, adapter):
+    member = registry.member("frameworks", adapter)
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
+    assert "built without NCCL" in member.lacks("cuda", registry.option_defaults(adapter))
+    assert member.lacks("cpu", registry.option_defaults(adapter)) is None
+
+
+def test_deepspeed_takes_the_gpu_that_is_current(monkeypatch):
+    """Its engine takes the GPU with LOCAL_RANK's number: rank 3 of a node may see a single one, number 0."""
+    asked = []
+    stand_in: Any = ModuleType("deepspeed")
+    stand_in.init_distributed = lambda backend, verbose: asked.append((backend, os.environ["LOCAL_RANK"]))
+    monkeypatch.setitem(sys.modules, "deepspeed", stand_in)
+    monkeypatch.setitem(sys.modules, "deepspeed.ops", ModuleType("deepspeed.ops"))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    registry.member("frameworks", "deepspeed").start("cuda")
+    assert asked == [("nccl", "0")]

@@ -103,6 +103,19 @@ WRONG = {
         "Python package horovod is not installed (framework horovod needs it: make install "
         "(which runs envs/build-horovod.sh)) (on all nodes)",
     ),
+    "a framework that was built without what GPUs need": (
+        {"unable": ["this Horovod was built without NCCL"]},
+        range(8),
+        True,
+        "this Horovod was built without NCCL (on all nodes)",
+    ),
+    "threads in place of cores": (
+        {"cores": [*range(6)], "hardware_threads": 12},
+        [3],
+        False,
+        "config/machines/juwels-booster.yaml: cores_per_worker: 12 were promised, a rank may use 6 cores "
+        "(12 hardware threads); SLURM gives whole cores with slurm_flags: [--hint=nomultithread] (on node1)",
+    ),
     "a GPU that is missing": (
         {"gpus": ["NVIDIA A100-SXM4-40GB"] * 3, "gpu": None},
         [7],
@@ -387,3 +400,22 @@ def test_a_preflight_is_current_for_what_it_was_made_for(
     assert promise.is_current(make_plan(small, replace(JUWELS, images_per_s=())))
     assert not promise.is_current(make_plan(small, replace(JUWELS, cores_per_worker=6)))
     assert not promise.is_current(make_plan(small, replace(JUWELS, modules=())))
+
+
+def test_hardware_threads_of_one_core_are_one_core(tmp_path: Path) -> None:
+    """Four cores with two threads each, which Linux numbers 0 and 4, 1 and 5, ..."""
+    for thread in range(8):
+        topology = tmp_path / f"cpu{thread}/topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{thread % 4},{thread % 4 + 4}\n")
+    assert scout.cores([0, 4, 1, 5], tmp_path) == [0, 1]
+    assert scout.cores([4, 5, 6, 7], tmp_path) == [0, 1, 2, 3]
+    assert scout.cores([0, 1], tmp_path / "nowhere") == [0, 1]
+
+
+def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
+    study = load_study("frameworks")
+    of = promise.promised(make_plan(study, replace(load_machine("local"), workers_per_node=2)))
+    names = [name for name, _ in of["frameworks"]]
+    assert names.count("deepspeed") == 4 and names.count("ddp") == 2
+    assert json.loads(json.dumps(of)) == of  # else each look at it would ask for a new preflight

@@ -1,8 +1,13 @@
 """Who a rank is, by what its launcher set."""
 
+from types import SimpleNamespace
+
 import pytest
+from ddlbench import registry
 from ddlbench.frameworks import horovod
+from ddlbench.preflight import scout
 from ddlbench.rank import place
+from ddlbench.rank.measure import Meter
 
 SRUN = {
     "SLURM_PROCID": "5",
@@ -62,3 +67,49 @@ def test_another_world_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_launcher_is_said() -> None:
     with pytest.raises(place.WorldError, match="no launcher"):
         place.here(1)
+
+
+@pytest.mark.parametrize(("visible", "number"), [(1, 0), (4, 3), (8, 3)])
+def test_a_rank_takes_its_own_gpu_of_those_that_it_sees(
+    monkeypatch: pytest.MonkeyPatch, visible: int, number: int
+) -> None:
+    """Rank 3 of a node: psslurm shows it one GPU, SLURM all of them."""
+    taken: list[int] = []
+    monkeypatch.setattr("torch.cuda.device_count", lambda: visible)
+    monkeypatch.setattr("torch.cuda.set_device", taken.append)
+    place.take_device(3)
+    assert taken == [number]
+
+
+def test_a_rank_takes_no_other_ranks_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    with pytest.raises(place.WorldError, match=r"number 3 .* sees 3 \(CUDA_VISIBLE_DEVICES: 0,1,2\)"):
+        place.take_device(3)
+
+
+def test_the_preflight_looks_at_the_gpu_that_a_rank_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One GPU is shown to each of four ranks: all of them have one."""
+    properties = {0: SimpleNamespace(name="A100", total_memory=40 << 30, uuid="GPU-3")}
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda number: properties[number].name)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: properties[number])
+    assert scout.gpus(3)["gpu"]["uuid"] == "GPU-3"
+
+
+def test_a_meter_measures_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda *device: 7 if device == () else 0)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: SimpleNamespace(uuid=f"of-{number}"))
+    monkeypatch.setattr("ddlbench.rank.counters.device_energy_j", lambda uuid: asked.append(uuid) or 1.0)
+    meter = Meter("cuda", 3)
+    assert meter.device_bytes("max_memory_allocated") == 7
+    assert meter.device_energy_j() == 1.0
+    assert asked == ["GPU-of-0"]
+
+
+def test_only_one_place_chooses_a_gpu() -> None:
+    """All else asks what is current: a rank's number on its node is not its GPU's."""
+    choosing = [path.name for path in registry.PACKAGE.rglob("*.py") if "set_device(" in path.read_text()]
+    assert choosing == ["place.py"]

@@ -217,9 +217,14 @@ class RunSpec:
         """Those that schedules are made for."""
         return self.of_epochs or self.epochs
 
+    def all_options(self) -> dict[str, Any]:
+        """The adapter's options with their values in this run."""
+        given = {name: value for name, value in self.options if name != "framework"}
+        return {**registry.option_defaults(self.adapter), **given}
+
     def option(self, name: str) -> Any:
         """The value of one of the adapter's options. Raises KeyError on one that it does not have."""
-        return {**registry.option_defaults(self.adapter), **dict(self.options)}[name]
+        return self.all_options()[name]
 
     @property
     def nodes(self) -> int:

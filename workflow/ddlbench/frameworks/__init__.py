@@ -14,7 +14,7 @@ on login nodes that have none of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -105,6 +105,12 @@ class Framework(Protocol):
 
     def refuses(self, spec: RunSpec) -> str | None:
         """Why this run cannot be trained, naming the option and its allowed values; None if it can. Pure."""
+
+    def lacks(self, device: str, options: Mapping[str, Any]) -> str | None:
+        """What the installed framework cannot do that a run with these options needs, and how to mend it; else None.
+
+        Asked on a node that trains, by the preflight and by every rank before `start`.
+        """
 
     def environment(self, spec: RunSpec, machine: Machine) -> dict[str, str]:
         """Variables that every rank gets. Pure."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -154,6 +154,16 @@ def average(tensor: Tensor) -> Tensor:
 
     dist.all_reduce(tensor)
     return tensor / dist.get_world_size()
+
+
+def lacks(device: str, options: Mapping[str, Any]) -> str | None:
+    """NCCL, without which GPUs do not meet; None if it is there, or not needed."""
+    if device == "cuda":
+        import torch.distributed as dist
+
+        if not dist.is_nccl_available():
+            return "this PyTorch was built without NCCL, by which GPUs meet: install one for CUDA (docs/clusters.md)"
+    return None
 
 
 def close() -> None:

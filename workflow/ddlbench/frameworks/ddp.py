@@ -36,7 +36,7 @@ OPTIONS: Options = _common.OPTIONS | {
     },
 }
 
-local_launcher, average, close = _common.torchrun, _common.average, _common.close
+local_launcher, average, close, lacks = _common.torchrun, _common.average, _common.close, _common.lacks
 
 
 def refuses(spec: RunSpec) -> str | None:

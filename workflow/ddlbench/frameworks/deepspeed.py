@@ -6,11 +6,12 @@ less, layers are dropped (`_onebit.py`, `_layer_dropping.py`), and it writes tab
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlbench import registry
 from ddlbench.frameworks import _common, _deepspeed_options, _onebit
 from ddlbench.frameworks._common import Most, bytes_of, tensors_in
 
@@ -34,11 +35,24 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     return {"DS_ACCELERATOR": machine.device}
 
 
+def lacks(device: str, options: Mapping[str, Any]) -> str | None:
+    """NCCL, or CuPy where a one-bit optimizer needs it; None if nothing is missing."""
+    if device == "cuda" and options["compression"] != "none" and not registry.importable("cupy"):
+        need = "DeepSpeed packs bits on GPUs with CuPy, which is not installed"
+        return f"option compression: {options['compression']}: {need}: pip install cupy-cuda13x"
+    return _common.lacks(device, options)
+
+
 def start(device: str) -> None:
     """Join the process group: NCCL between GPUs, Gloo between CPU ranks."""
     import deepspeed
     import deepspeed.ops
 
+    if device == "cuda":
+        import torch
+
+        # DeepSpeed takes the GPU of this number, which is not the rank's where each rank sees one GPU only.
+        os.environ["LOCAL_RANK"] = str(torch.cuda.current_device())
     if device == "cpu":
         # DeepSpeed would compile a shared-memory collective for two minutes at its first start; Gloo reduces here.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -26,7 +26,7 @@ OPTIONS: Options = _common.OPTIONS | {
     },
 }
 
-local_launcher, average, close = _common.torchrun, _common.average, _common.close
+local_launcher, average, close, lacks = _common.torchrun, _common.average, _common.close, _common.lacks
 environment, start = ddp.environment, ddp.start
 
 

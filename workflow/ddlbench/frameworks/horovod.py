@@ -60,6 +60,8 @@ OPTIONS: Options = _common.OPTIONS | {
 
 def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None."""
+    if spec.option("channels_last"):  # "Tensor is required to be contiguous."
+        return "option channels_last: horovod sends contiguous gradients only; allowed: false"
     if spec.option("reduction") != "adasum":
         return None
     if spec.option("controller") != "mpi":  # Horovod 0.28 ends with "No Adasum operation enabled"
@@ -68,6 +70,21 @@ def refuses(spec: RunSpec) -> str | None:
         return f"option reduction: adasum needs 1, 2, 4, 8 ... workers, not {spec.workers}"
     if spec.recipe.precision == "fp16" or spec.recipe.clip_norm is not None:
         return "option reduction: precision fp16 and clip_norm need gradients averaged over ranks; allowed: average"
+    return None
+
+
+def lacks(device: str, options: Mapping[str, Any]) -> str | None:
+    """MPI or NCCL, which Horovod has or has not since it was built; None if the run needs neither."""
+    if options["controller"] != "mpi" and device != "cuda":
+        return None
+    import horovod.torch as hvd
+
+    if options["controller"] == "mpi" and not hvd.mpi_built():
+        return "this Horovod was built without MPI: have mpicc on the path, then envs/build-horovod.sh"
+    if device == "cuda" and not hvd.nccl_built():
+        # It would train all the same, and look like a slow Horovod.
+        host = "gradients would go through the host's memory"
+        return f"this Horovod was built without NCCL, {host}: build it with HOROVOD_GPU_OPERATIONS=NCCL"
     return None
 
 
@@ -91,16 +108,11 @@ def local_launcher(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
 
 
 def start(device: str) -> None:
-    """Meet the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host.
-
-    Raises RuntimeError where ranks are to meet by MPI and Horovod was built without it.
-    """
+    """Meet the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host."""
     import horovod.torch as hvd
 
-    if os.environ.get("HOROVOD_CONTROLLER") == "mpi":
-        if not hvd.mpi_built():
-            raise RuntimeError("this Horovod was built without MPI: have mpicc on the path, then envs/build-horovod.sh")
-    elif "HOROVOD_RANK" not in os.environ:  # horovodrun did not start us
+    # By MPI, ranks need no rendezvous; where horovodrun started us, it hosts one.
+    if os.environ.get("HOROVOD_CONTROLLER") != "mpi" and "HOROVOD_RANK" not in os.environ:
         os.environ.update(variables(os.environ))
         host_rendezvous()
     hvd.init()

@@ -20,8 +20,8 @@ PROGRAM = ("python", "-m", "ddlbench.rank")
 # Stands for the value of a variable that might be a secret. Command lines end up in records, logs and Snakemake's
 # memory, and any user of the machine can list them: `run/environment.py` puts the values into the ranks' environment.
 HIDDEN = "..."
-# A machine's own variables whose values are shown all the same: threads, memory and network, which explain a speed.
-SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "GLOO_", "NCCL_", "UCX_")
+# A machine's own variables whose values are shown all the same: threads, memory, network, GPUs, which explain a speed.
+SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "GLOO_", "NCCL_", "UCX_", "CUDA_")
 
 
 class Ranks(Protocol):
@@ -97,22 +97,39 @@ def resources(
         "runtime": minutes,
         "slurm_partition": partition.name,
         "slurm_account": account,
-        "slurm_extra": f"--ntasks-per-node={spec.workers_per_node} --signal=USR1@{WARNING_S}{_excluded(machine)}",
+        "slurm_extra": " ".join(
+            [
+                f"--ntasks-per-node={spec.workers_per_node}",
+                f"--signal=USR1@{WARNING_S}",
+                *machine.slurm_flags,
+                *_excluded(machine),
+            ]
+        ),
     }
 
 
 def node_resources(machine: Machine, account: str | None) -> dict[str, str | int | None]:
-    """What Snakemake asks for a job that is no run, such as `prepare`: one node, for as long as a queue gives it."""
+    """What Snakemake asks for a job that trains nothing, such as `prepare`: one node.
+
+    Where the machine's file says nothing of such jobs: without GPUs, for as long as a partition for runs gives it.
+    """
     partition = machine.partition(1)
     if machine.launcher == "local" or partition is None:
         return {}
-    excluded = {"slurm_extra": _excluded(machine).strip()} if machine.exclude_nodes else {}
-    return {"slurm_partition": partition.name, "slurm_account": account, "runtime": partition.max_minutes} | excluded
+    excluded = {"slurm_extra": " ".join(_excluded(machine))} if machine.exclude_nodes else {}
+    return {
+        "slurm_partition": machine.data_partition or partition.name,
+        "slurm_account": account,
+        "runtime": machine.data_minutes or partition.max_minutes,
+        # As for runs: else the plugin would ask for a task per GPU.
+        **({"gres": machine.data_gres, "tasks_per_gpu": 0} if machine.data_gres else {}),
+        **excluded,
+    }
 
 
-def _excluded(machine: Machine) -> str:
-    """sbatch's option that keeps a job off nodes; empty without any."""
-    return f" --exclude={','.join(machine.exclude_nodes)}" if machine.exclude_nodes else ""
+def _excluded(machine: Machine) -> list[str]:
+    """sbatch's option that keeps a job off nodes; none without any."""
+    return [f"--exclude={','.join(machine.exclude_nodes)}"] if machine.exclude_nodes else []
 
 
 def _count(number: int, noun: str) -> str:
@@ -132,6 +149,7 @@ def _launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[s
         f"--ntasks-per-node={spec.workers_per_node}",
         f"--cpus-per-task={machine.cores_per_worker}",
         "--kill-on-bad-exit=1",
+        *machine.slurm_flags,
     ]
     if machine.device == "cuda":
         argv.append(f"--gres=gpu:{spec.workers_per_node}")

@@ -59,6 +59,8 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> Iterable[
         yield True, wrong
     for package in facts["lacks"]:
         yield True, f"Python package {package} is not installed ({promised['packages'][package]})"
+    for what in facts.get("unable", ()):
+        yield True, what
     absent = list(_absent_interfaces(facts["interfaces"], promised["environment"]))
     if absent:
         there = ", ".join(facts["interfaces"])
@@ -73,6 +75,9 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> Iterable[
         yield from _of_gpu(facts, promised, file)
     if len(facts["cores"]) < promised["cores_per_worker"]:
         has = f"a rank may use {count(len(facts['cores']), 'core')}"
+        if facts.get("hardware_threads", 0) > len(facts["cores"]):
+            has += f" ({facts['hardware_threads']} hardware threads); SLURM gives whole cores with slurm_flags:"
+            has += " [--hint=nomultithread]"
         yield False, f"{file}: cores_per_worker: {promised['cores_per_worker']} were promised, {has}"
     if facts.get("error") or facts["doing"]:
         yield True, _explain(facts, promised)

@@ -57,6 +57,7 @@ def promised(plan: Plan) -> dict[str, Any]:
     """
     machine, of = plan.machine, trial(plan)
     specs = [job.spec for job in plan.runs.values()]
+    uses = {(spec.adapter, spec.options): spec.all_options() for spec in specs}
     rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
     members = [(room, name, registry.member(room, name)) for room in rooms for name in sorted(rooms[room])]
     return {
@@ -75,6 +76,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         **({"screened": True} if machine.preflight.nodes is not None else {}),
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
+        "frameworks": [[name, options] for (name, _), options in sorted(uses.items(), key=str)],
         "packages": {
             m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None
         },

@@ -11,13 +11,14 @@ import mmap
 import os
 import platform
 import random
+import re
 import shutil
 import signal
 import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -41,7 +42,7 @@ CHUNK = 4 << 20
 
 def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What a rank sees on its own, before it meets the others."""
-    cores = sorted(os.sched_getaffinity(0))
+    threads = os.sched_getaffinity(0)
     return {
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in promised["versions"]},
@@ -49,20 +50,43 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
         "modules": {
             name: os.environ.get(name, "") for name in (environment_modules.LOADED, environment_modules.OTHER_NAMES)
         },
-        "cores": cores,
+        "cores": cores(threads),
+        "hardware_threads": len(threads),
+        "unable": [text for text in _unable(promised) if text],
         "interfaces": [name for _, name in socket.if_nameindex()],
         "free_bytes": {"results": shutil.disk_usage(folder).free, **_free(Path(promised["data"]))},
     }
 
 
+def cores(threads: Iterable[int], cpus: Path = Path("/sys/devices/system/cpu")) -> list[int]:
+    """The cores that hardware threads belong to, each by the number of its first thread."""
+    firsts = set()
+    for thread in threads:
+        try:  # "0,48" or "0-1"
+            siblings = (cpus / f"cpu{thread}/topology/thread_siblings_list").read_text(encoding="ascii")
+            firsts.add(int(re.split("[,-]", siblings)[0]))
+        except (OSError, ValueError):
+            firsts.add(thread)
+    return sorted(firsts)
+
+
+def _unable(promised: dict[str, Any]) -> Iterator[str | None]:
+    """What frameworks, as they are installed here, cannot do for runs of the study."""
+    for name, options in promised["frameworks"]:
+        member = registry.member("frameworks", name)
+        if registry.importable(member.PACKAGE):  # else `lacks` says so
+            yield member.lacks(promised["device"], options)
+
+
 def gpus(local_rank: int) -> dict[str, Any]:
-    """The GPUs that this rank sees, and its own one: number `local_rank` of torch's count."""
+    """The GPUs that this rank sees, and its own one, if there is one for it (`place.device_number`)."""
     import torch
 
     count = torch.cuda.device_count()
     seen: dict[str, Any] = {"gpus": [torch.cuda.get_device_name(i) for i in range(count)], "gpu": None}
-    if local_rank < count:
-        of = torch.cuda.get_device_properties(local_rank)
+    number = place.device_number(local_rank, count)
+    if number is not None:
+        of = torch.cuda.get_device_properties(number)
         seen["gpu"] = {"name": of.name, "memory_bytes": of.total_memory, "uuid": str(of.uuid)}
     return seen | {"cuda": torch.version.cuda}
 
@@ -181,7 +205,6 @@ def _cached(file: int, length: int) -> float | None:
 
 def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]) -> None:
     """Fill in what ranks see together. `tell` writes down what is tried next, in case it hangs."""
-    import torch
     import torch.distributed as dist
 
     tell("meeting the other ranks by Gloo")
@@ -197,7 +220,7 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
     facts["clocks"] = clocks(who.rank, firsts)
     if all(cuda for _, cuda in seen):
         tell("an all-reduce by NCCL")
-        torch.cuda.set_device(who.local_rank)
+        place.take_device(who.local_rank)
         group = dist.new_group(backend="nccl", timeout=timedelta(seconds=MEET_S))
         facts["all_reduce"]["nccl"] = reduce("cuda", group)
     if "screen" in facts:

@@ -56,7 +56,7 @@ class Meter:
         if self._cuda:
             import torch
 
-            torch.cuda.reset_peak_memory_stats(self._local_rank)
+            torch.cuda.reset_peak_memory_stats()
         if self._local_rank == 0:
             with suppress(NotMeasuredError):  # `host_energy_j` says the reason
                 self._rapl = Rapl(self.sys)
@@ -105,7 +105,7 @@ class Meter:
             raise NotMeasuredError("the device is the CPU: its memory is in peak_resident_bytes")
         import torch
 
-        return int(getattr(torch.cuda, name)(self._local_rank))
+        return int(getattr(torch.cuda, name)())
 
     def device_energy_j(self) -> float:
         """The counter of this rank's GPU [J]. Raises NotMeasuredError."""
@@ -114,7 +114,7 @@ class Meter:
         import torch
 
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
-        return counters.device_energy_j(f"GPU-{torch.cuda.get_device_properties(self._local_rank).uuid}")
+        return counters.device_energy_j(f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}")
 
     def host_energy_j(self) -> float:
         """RAPL's counters of this node [J]. Raises NotMeasuredError."""

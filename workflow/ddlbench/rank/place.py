@@ -31,7 +31,7 @@ class Rank:
 
 
 class WorldError(RuntimeError):
-    """The launcher started another number of ranks than the run promised."""
+    """The launcher started another number of ranks than the run promised, or left one without a GPU."""
 
 
 def under_srun() -> bool:
@@ -81,6 +81,36 @@ def here(workers: int) -> Rank:
     if rank.world != workers:
         raise WorldError(f"rank {rank.rank} was promised {workers} workers and finds {rank.world}")
     return rank
+
+
+def device_number(local_rank: int, visible: int) -> int | None:
+    """The GPU of a rank among the `visible` ones, counted from 0; None if there is none for it.
+
+    Some launchers show all GPUs of a node to each rank, others each rank one of its own: JSC's psslurm does, unless
+    CUDA_VISIBLE_DEVICES is set by the user. Of several that are visible a rank takes its own, and never one that
+    another rank of the node takes.
+    """
+    if visible == 1:
+        return 0
+    return local_rank if local_rank < visible else None
+
+
+def take_device(local_rank: int) -> None:
+    """Make a rank's GPU the current one. This is the only place that chooses; all else asks what is current.
+
+    Raises WorldError if it sees no GPU of its own.
+    """
+    import torch
+
+    visible = torch.cuda.device_count()
+    number = device_number(local_rank, visible)
+    if number is None:
+        named = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        raise WorldError(
+            f"rank number {local_rank} of this node needs a GPU of its own and sees {visible} "
+            f"(CUDA_VISIBLE_DEVICES: {named})"
+        )
+    torch.cuda.set_device(number)
 
 
 def _first_host() -> str:

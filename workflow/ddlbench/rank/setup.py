@@ -83,14 +83,15 @@ class Setup:
 def set_up(assignment: Assignment) -> Setup:
     """Make a rank ready for training, from the newest checkpoint in the run's folder if there is one.
 
-    Raises WorldError if the launcher started another number of ranks than promised.
+    Raises WorldError if the launcher started another number of ranks than promised, or shows this one no GPU;
+    RuntimeError if the framework as it is installed cannot train this run.
     """
     spec, folder = assignment.spec, assignment.folder
     who = place.here(spec.workers)
     notes.introduce(folder, who.rank, who.local_rank)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if spec.device == "cuda":
-        torch.cuda.set_device(who.local_rank)
+        place.take_device(who.local_rank)
     device = torch.device(spec.device)
     start, state = _start(folder, who.rank)
     drop_steps(folder, who.rank, start.step)
@@ -111,6 +112,8 @@ def set_up(assignment: Assignment) -> Setup:
     ahead = {"train": loaders["train"].epoch(epoch, done), "val": loaders["val"].epoch(epoch)}
     notes.keep_beating(folder, who.rank)
     framework: Framework = registry.member("frameworks", spec.adapter)
+    if wrong := framework.lacks(spec.device, spec.all_options()):
+        raise RuntimeError(wrong)
     framework.start(spec.device)
     guard = Guard(framework.average, device, assignment.checkpoint_minutes, start.step)
     precision.set_precision(spec)

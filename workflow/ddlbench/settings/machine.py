@@ -114,6 +114,38 @@ class Machine:
             items={"pattern": NAMED},
         ),
     )
+    data_partition: str | None = field(
+        default=None,
+        metadata=key(
+            "SLURM partition for jobs that train nothing (prepare, verify), for example one without GPUs. null is one "
+            "of `partitions`.",
+            pattern=NAMED,
+        ),
+    )
+    data_minutes: int | None = field(
+        default=None,
+        metadata=key(
+            "Time limit of such a job [min]. Preparing goes on where it was ended. null is the partition's longest; a "
+            "shorter limit often starts earlier.",
+            minimum=1,
+        ),
+    )
+    data_gres: str | None = field(
+        default=None,
+        metadata=key(
+            "What such a job asks for as --gres, where a GPU partition refuses jobs that ask for no GPU. null asks for "
+            "none.",
+            pattern="^[a-zA-Z0-9_]+(:[a-zA-Z0-9_.]+)?(:[0-9]+)?$",
+        ),
+    )
+    slurm_flags: tuple[str, ...] = field(
+        default=(),
+        metadata=key(
+            "Further flags of sbatch and srun, for every job that trains. `--hint=nomultithread` gives ranks "
+            "whole cores where --cpus-per-task counts hardware threads.",
+            items={"pattern": "^--?[A-Za-z][^ ]*$"},
+        ),
+    )
     modules: tuple[str, ...] = field(
         default=(),
         metadata=key(
