@@ -4,7 +4,7 @@
 
 A made-up run has 300 steps: a warm-up (the first steps take three times as long, then less and less), noise in which
 steps that follow each other are alike, and rare stalls of any length. A run also has a level of its own. The studies
-differ in what else is wrong: `STUDIES`. Each is made `--trials` times with 2, 3, 5, 6 and 10 repeats of two sides.
+differ in what else is wrong: `STUDIES`. Each is made `--trials` times with 2, 3, 4, 5, 6 and 10 repeats of two sides.
 
     median       how often the 95 % interval over repeats holds the median of all runs there could be
     ratio        how often the 95 % interval of the ratio holds the true ratio, 1.05
@@ -12,9 +12,9 @@ differ in what else is wrong: `STUDIES`. Each is made `--trials` times with 2, 3
     told         how often the difference of 5 % is told
     bootstrap    the rival: how often the percentile bootstrap over runs and blocks of steps holds the true median
 
-It exits with 1 if an interval holds the truth in less than 93 % or more than 97 % of the studies, or if equal sides are
-called faster or slower in more than 5 %. The name is not statistics.py, because scripts beside it import Python's own
-`statistics`.
+It exits with 1 if an interval holds the truth in less than 93 % or more than 97 % of the studies (92 and 98.5 % where
+up to 4 repeats meet a slow node), or if equal sides are called faster or slower in more than 5 %. The name is not
+statistics.py, because scripts beside it import Python's own `statistics`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 Floats = NDArray[np.float64]
-STEPS, REPEATS, MOST = 300, (2, 3, 5, 6, 10), 10
+STEPS, REPEATS, MOST = 300, (2, 3, 4, 5, 6, 10), 10
 STEP_S, IMAGES = 0.1, 64.0
 HOLDS, FALSE = (0.93, 0.97), 0.05
+# With up to 4 repeats nobody knows whether one of them had the slow node: there an interval may also be too wide.
+SLOW_NODE_HOLDS = (0.92, 0.985)
 TRUE_RATIO = 1.05  # of the side that is ahead
 RESAMPLES = 400
 
@@ -144,7 +146,7 @@ class Row:
     @property
     def kept(self) -> bool:
         """Whether the limits are."""
-        low, high = HOLDS
+        low, high = SLOW_NODE_HOLDS if "slow node" in self.study.name and self.n <= 4 else HOLDS
         return low <= self.median <= high and low <= self.ratio <= high and self.false <= FALSE
 
 

@@ -37,6 +37,7 @@ def row(rate: float, top1: float = 0.5, **changes: object) -> dict[str, object]:
     spec = replace(SPEC, **{"global_batch": 64 * changes.get("workers", 4)} | changes)
     measures = {"throughput_images_per_s": rate, "epoch_s": 1200 / rate, "final_top1": top1}
     measures["full_train_s"] = 3 * 1200 / rate + 6  # 2 s each epoch are no training steps
+    measures |= {"step_p5_s": 0.001, "step_p95_s": 0.02}
     sizes = {"parameters_bytes": 100 * MIB, "gradients_bytes": 50 * MIB, "optimizer_bytes": 200 * MIB}
     measures |= sizes | {"peak_device_memory_bytes": None, "peak_resident_bytes": 1000 * MIB}
     return spec.columns() | {"status": "success"} | measures
@@ -71,10 +72,16 @@ def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:
 
 def lines(axes: Axes) -> dict[str, list[tuple[float, float]]]:
     """The points of each line of a panel by label."""
-    return {str(line.get_label()): [tuple(p) for p in line.get_xydata()] for line in axes.get_lines()}
+    drawn = {str(line.get_label()): [tuple(p) for p in line.get_xydata()] for line in axes.get_lines()}
+    return {label: points for label, points in drawn.items() if points and not label.startswith("_")}
 
 
 def legend(figure: Figure) -> list[str]:
+    return [text for text in said(figure) if not text.startswith("n = ")]
+
+
+def said(figure: Figure) -> list[str]:
+    """The whole legend: also of how many repeats points are, and what bars are."""
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 from ddlbench import registry
+from ddlbench.analysis.statistics import over_repeats
 from ddlbench.figures import _style
 from ddlbench.figures._tables import distinguishing, references
 
 from tests.unit.drawings import (
+    FIGURES,
     KERNELS,
     MIB,
     OPTIONS,
@@ -21,6 +24,7 @@ from tests.unit.drawings import (
     legend,
     lines,
     row,
+    said,
     tables,
 )
 
@@ -34,6 +38,7 @@ def test_throughput() -> None:
         "ideal": [(4, 100), (8, 200)],  # from the best base
     }
     assert legend(figure) == ["ddp, dali-cpu", "horovod, dali-cpu", "ideal"]
+    assert "n = 1: one run" in said(figure)
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("workers (CPU core)", "throughput [images/s]")
     assert figure.get_suptitle() == "How it scales"
     assert list(axes.get_xticks()) == [4, 8]
@@ -77,12 +82,24 @@ def test_published_numbers_of_what_is_not_shown_stay_away() -> None:
     assert references(OPTIONS, "efficiency", native).empty
 
 
-def test_repeats_are_a_mean_with_a_bar_from_lowest_to_highest() -> None:
-    shown = tables(row(100.0, workers=4), row(140.0, workers=8), row(160.0, workers=8, repeat=2))
-    (axes,) = draw("throughput", shown).axes
-    assert lines(axes)["ddp, dali-cpu"] == [(4, 100), (8, 150)]
-    (bars,) = [c for c in axes.collections if len(c.get_segments()) == 2]
-    assert [tuple(point) for point in bars.get_segments()[1]] == [(8, 140), (8, 160)]
+def test_repeats_are_a_median_with_its_interval() -> None:
+    rates = (140.0, 150.0, 145.0)
+    shown = tables(row(100.0, workers=4), *(row(x, workers=8, repeat=n) for n, x in enumerate(rates)))
+    shown["runs"] = shown["runs"].assign(step_p5_s=0.08, step_median_s=0.1, step_p95_s=0.2)
+    figure = draw("throughput", shown)
+    (axes,) = figure.axes
+    assert lines(axes)["ddp, dali-cpu"] == [(4, 100), (8, 145)]
+    interval, spread = ([tuple(p) for p in c.get_segments()[0]] for c in axes.collections)
+    expected = over_repeats(rates)
+    assert interval == [(8, pytest.approx(expected.low)), (8, pytest.approx(expected.high))]
+    assert spread == [(4, pytest.approx(50)), (4, pytest.approx(125))]
+    assert {"n = 3: 95 % interval", "n = 1: 5 % to 95 % of its steps"} <= set(said(figure))
+
+
+@pytest.mark.parametrize("plot", FIGURES)
+def test_captions_call_nothing_faster(plot: str) -> None:
+    """That takes a verdict (`analysis/statistics.py`), and a caption is written before there are runs."""
+    assert not re.search(r"\b(fast|slow)(er|est)\b", registry.docstring("figures", plot), re.I)
 
 
 def test_several_frameworks_and_loaders_have_a_panel_a_loader() -> None:
@@ -110,7 +127,11 @@ def test_variants_of_a_framework_look_different() -> None:
     shown = tables(*(row(9.0, framework=name, workers=w) for name in names for w in (4, 8)))
     for measure in ("efficiency", "accuracy-epochs"):
         axes = draw(measure, shown).axes[0]
-        looks = {(line.get_color(), line.get_fillstyle()) for line in axes.get_lines() if line.get_label() != "ideal"}
+        looks = {
+            (line.get_color(), line.get_fillstyle())
+            for line in axes.get_lines()
+            if line.get_label() in set(lines(axes)) - {"ideal"}
+        }
         assert len(looks) == len(names)
 
 
@@ -129,9 +150,10 @@ def test_step_times() -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("median step [ms]", "framework, workers (CPU core)")
     parts = {"data wait", "forward", "backward", "communication", "optimizer", "communication not measured"}
     assert set(legend(figure)) == parts
+    assert "n = 1: 5 % to 95 % of its steps" in said(figure)
 
 
-def test_step_times_average_repeats_and_have_a_panel_a_loader() -> None:
+def test_step_times_are_medians_of_repeats_and_have_a_panel_a_loader() -> None:
     shown = tables(*(row(9.0, loader=x, repeat=r) for x in ("native", "dali-cpu") for r in (1, 2)))
     shown["step_times"].loc[shown["runs"]["repeat"] == 2, "data_wait_s"] = 0.003
     figure = draw("step-times", shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pandas as pd
@@ -49,11 +50,33 @@ def test_weak_scaling_over_repeats() -> None:
     assert list(table["ref_workers"]) == [4, 4]
     base, row = table.iloc[0], table.iloc[1]
     assert (base["speed_up"], base["efficiency"]) == (1, 1)
-    assert row["throughput_images_per_s"] == 175
-    assert (row["throughput_min"], row["throughput_max"]) == (150, 200)
-    # T_4 = 12 s; T_8 = 8 s and 6 s, 7 s in the mean.
-    assert row[["speed_up_min", "speed_up", "speed_up_max"]].tolist() == pytest.approx([12 / 8, 12 / 7, 12 / 6])
-    assert row[["efficiency_min", "efficiency", "efficiency_max"]].tolist() == pytest.approx([0.75, 6 / 7, 1])
+    # Two repeats: the median is the geometric mean. T_4 = 12 s; T_8 = 8 s and 6 s, pair by pair.
+    assert row["throughput_images_per_s"] == pytest.approx(math.sqrt(150 * 200))
+    assert row["speed_up"] == pytest.approx(math.sqrt(12 / 8 * 12 / 6))
+    width = 12.7062 * math.log(8 / 6) / 2  # t of one degree of freedom; two logarithms differ by so much
+    assert row["speed_up_low"] == pytest.approx(row["speed_up"] * math.exp(-width), rel=1e-4)
+    assert row["speed_up_high"] == pytest.approx(row["speed_up"] * math.exp(width), rel=1e-4)
+    for end in ("", "_low", "_high"):
+        assert row[f"efficiency{end}"] == pytest.approx(row[f"speed_up{end}"] / 2)
+    assert base[["speed_up_low", "speed_up_high"]].isna().all()  # by itself
+
+
+def test_the_middle_of_repeats_is_no_mean() -> None:
+    rates = {1: (100.0, 100.0, 100.0), 2: (190.0, 195.0, 50.0)}
+    table = scaling(runs_table(*((sized(w, 64 * w, repeat=r), x) for w, xs in rates.items() for r, x in enumerate(xs))))
+    assert table["throughput_images_per_s"].tolist() == pytest.approx([100, 190])
+    assert table["speed_up"].tolist() == pytest.approx([1, 1.9])
+    assert table["repeats"].tolist() == [3, 3]
+
+
+def test_of_one_run_there_is_no_interval_but_the_spread_of_its_steps() -> None:
+    runs = runs_table(*((sized(w, 64 * w), 90.0 * w) for w in (1, 2)))
+    table = scaling(runs.assign(step_p5_s=0.08, step_median_s=0.1, step_p95_s=0.2))
+    assert table[["speed_up_low", "efficiency_high", "throughput_images_per_s_low"]].isna().all(axis=None)
+    assert table["spread_low"].tolist() == pytest.approx([0.5, 0.5])
+    assert table["spread_high"].tolist() == pytest.approx([1.25, 1.25])
+    several = pd.concat([runs, runs.assign(repeat=2)]).assign(step_p5_s=0.08, step_median_s=0.1, step_p95_s=0.2)
+    assert scaling(several)["spread_low"].isna().all()
 
 
 def test_equal_global_batches_are_strong_scaling() -> None:

@@ -72,7 +72,7 @@ checkpoint figure_data:
         ],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,
-        formulas=registry.source("analysis", "scaling"),
+        formulas=[registry.source("analysis", name) for name in ("scaling", "statistics")],
     output:
         layout.figure("{study}", "{figure}") + ".csv",
     log:

@@ -5,11 +5,13 @@ Source: Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w, sect
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from ddlbench.analysis.statistics import Interval, over_repeats, ratio
 from ddlbench.spec import RunSpec
 
 Number = TypeVar("Number", float, "pd.Series[float]")
@@ -43,6 +45,9 @@ def efficiency(s_g: Number, ref: Number, g: Number) -> Number:
 TIMES = {"steps": "epoch_s", "run": "full_train_s"}
 
 
+MEASURES = ("throughput_images_per_s", "speed_up", "efficiency")  # of `scaling`; each with `_low` and `_high`
+
+
 def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     """Series of runs over worker counts, one row per series and worker count; `runs` is the table of `collect`.
 
@@ -50,9 +55,11 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     same batch per worker (weak scaling, `global_batch` is null), or the same global batch (strong scaling,
     `batch_per_worker` is null) where this gives fewer series. A series' base is its smallest worker count.
 
-    Measures are means over `repeats` runs; `_min` and `_max` are the lowest and the highest repeat, compared with the
-    base's mean. Throughput is in images/s. Speed-up compares mean times: of the training steps of an epoch (`basis`
-    steps), or of the whole training with everything in it (`basis` run, as in the paper).
+    Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % interval (`statistics.py`), null for
+    one run. Throughput is in images/s. Speed-up compares times: of the training steps of an epoch (`basis` steps), or
+    of the whole training with everything in it (`basis` run, as in the paper). It is a ratio of pairs, repeat by
+    repeat, and 1 for the base. `spread_low` and `spread_high` are how much below and above its median rate 5 % of a
+    single run's steps are, as factors; null with several runs.
     """
     time = TIMES[basis]
     usable = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]  # null: not timed
@@ -68,24 +75,36 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     usable = usable.assign(
         batch_per_worker=batch["batch_per_worker"].where(weak), global_batch=batch["global_batch"].mask(weak)
     )
-    table = (
-        usable.groupby([*SERIES, "workers"], dropna=False)
-        .agg(
-            repeats=("run", "count"),
-            throughput_images_per_s=("throughput_images_per_s", "mean"),
-            throughput_min=("throughput_images_per_s", "min"),
-            throughput_max=("throughput_images_per_s", "max"),
-            t_mean=(time, "mean"),
-            t_min=(time, "min"),
-            t_max=(time, "max"),
-        )
-        .reset_index()
-    )
-    # groupby sorts by workers within a series, so a series' first row is its base.
-    base = table.groupby(list(SERIES), dropna=False)[["workers", "t_mean"]].transform("first")
-    for name, compared in (("", "t_mean"), ("_min", "t_max"), ("_max", "t_min")):
-        table[f"speed_up{name}"] = speed_up(base["t_mean"], table[compared])
-    for name in ("", "_min", "_max"):
-        table[f"efficiency{name}"] = efficiency(table[f"speed_up{name}"], base["workers"], table["workers"])
-    table["ref_workers"] = base["workers"]
-    return table.drop(columns=["t_mean", "t_min", "t_max"])
+    rows = [row for _, series in usable.groupby(list(SERIES), dropna=False) for row in _series(series, time)]
+    names = [*SERIES, "workers", "repeats", "ref_workers", "spread_low", "spread_high"]
+    names += [f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=names).astype({"batch_per_worker": "Int64", "global_batch": "Int64"})
+
+
+def _series(series: pd.DataFrame, time: str) -> Iterator[dict[str, Any]]:
+    """The rows of one series, by worker count."""
+    counts = [(int(str(workers)), runs) for workers, runs in series.groupby("workers")]
+    ref, base = counts[0]
+    base_s = dict(zip(base["repeat"], base[time], strict=True))
+    for workers, runs in counts:
+        row = {key: runs[key].iloc[0] for key in SERIES} | {"workers": workers, "ref_workers": ref}
+        row |= {"repeats": len(runs), **_spread(runs)}
+        row |= _named("throughput_images_per_s", over_repeats(runs["throughput_images_per_s"].tolist()))
+        pairs = Interval(1.0, None, None, len(runs))  # the base, compared with itself
+        if workers != ref:
+            pairs = ratio(base_s, dict(zip(runs["repeat"], runs[time], strict=True)))
+        row |= _named("speed_up", pairs)
+        yield row | _named("efficiency", pairs, efficiency(1.0, ref, workers))
+
+
+def _named(measure: str, interval: Interval, factor: float = 1.0) -> dict[str, float | None]:
+    ends = {"": interval.middle, "_low": interval.low, "_high": interval.high}
+    return {f"{measure}{end}": None if value is None else value * factor for end, value in ends.items()}
+
+
+def _spread(runs: pd.DataFrame) -> dict[str, float | None]:
+    spread = {"spread_low": "step_p95_s", "spread_high": "step_p5_s"}
+    if len(runs) > 1 or "step_median_s" not in runs:
+        return dict.fromkeys(spread)
+    middle, one = runs["step_median_s"].iloc[0], runs.iloc[0]
+    return {name: middle / one[column] if one[column] else None for name, column in spread.items()}

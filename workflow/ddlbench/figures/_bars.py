@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ddlbench.analysis.statistics import over_repeats
 from ddlbench.figures import Options, _style
 from ddlbench.figures._tables import distinguishing
 
@@ -25,8 +28,9 @@ def stacks(
     """A figure and its panels with their rows, one per bar; `bar` is the bar's place on the y axis.
 
     `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are
-    stacked, null ones left out. The columns of `others` that tell bars apart make panels. Repeats are averaged. Rows
-    with a true `published` are drawn paler.
+    stacked, null ones left out. The columns of `others` that tell bars apart make panels. Of repeats each part is the
+    median, `repeats` says of how many, and `low` and `high` are the 95 % interval of the whole bar. Rows with a true
+    `published` are drawn paler.
     """
     table = table.assign(published=table.get("published", False))
     if "global_batch" in table:
@@ -37,7 +41,10 @@ def stacks(
             others = ["batch_per_worker" if column == "global_batch" else column for column in others]
     keys = [*others, "workers", "published", "framework"]
     values = [column for column in table.select_dtypes("number") if column not in keys]
-    rows = table.groupby(keys, dropna=False)[values].mean().reset_index()
+    groups = table.groupby(keys, dropna=False)
+    rows = groups[values].median().assign(repeats=groups.size())
+    whole = [_interval(group[list(parts)].sum(axis=1)) for _, group in groups]
+    rows = rows.assign(low=[low for low, _ in whole], high=[high for _, high in whole]).reset_index()
     by = distinguishing(rows, ["framework", "workers", "published"], others)
     by += [column for column in ALWAYS if column not in by and column in others and rows[column].nunique() > 1]
     if "of_epochs" in rows:
@@ -58,6 +65,14 @@ def stacks(
         height = 1.5 + down * (0.5 + BAR * (deepest + 1.4))
         figure.set_size_inches(1.8 + 2.9 * across, max(3.4, height))
     return figure, panels
+
+
+def _interval(whole: pd.Series[float]) -> tuple[float, float]:
+    """The interval of the whole bar over repeats; NaN for one."""
+    if len(whole) < 2 or not (whole > 0).all():
+        return math.nan, math.nan
+    found = over_repeats(whole.tolist())
+    return (found.low, found.high) if found.low is not None and found.high is not None else (math.nan, math.nan)
 
 
 def _places(rows: pd.DataFrame) -> pd.DataFrame:
@@ -82,6 +97,21 @@ def _stack(axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str]) -> float:
     axes.set_yticks(rows["bar"], names)
     axes.grid(False, axis="y")
     return float(left.max())
+
+
+def whiskers(axes: Axes, rows: pd.DataFrame, low: str, high: str) -> None:
+    """Intervals at the ends of bars; of single runs, the spread of their steps (columns `low` and `high`), dotted."""
+    several, single = rows[rows["low"].notna()], rows[(rows["repeats"] == 1) & rows[low].notna()]
+    across = [0.0]
+    for group, left, right in ((several, "low", "high"), (single, low, high)):
+        if len(group):
+            line: Any = "-" if left == "low" else ":"
+            axes.hlines(group["bar"], group[left], group[right], colors="black", linestyles=line, linewidth=1.2)
+            across.append(float(group[right].max()))
+    for end in ("low", "high"):
+        axes.plot(several[end], several["bar"], marker="|", color="black", markersize=6, linestyle="none")
+    axes.set_xlim(right=max(axes.get_xlim()[1], 1.05 * max(across)))  # the axis is shared
+    _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if len(single) else "")
 
 
 def y_label(options: Options) -> str:

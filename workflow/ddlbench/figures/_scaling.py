@@ -14,10 +14,11 @@ from ddlbench.figures._tables import distinguishing, references
 OF = {"steps": "training steps", "run": "the whole training"}
 
 
-def data(tables: Tables, options: Options, measure: str, name: str) -> pd.DataFrame:
-    """Rows of `scaling` with one measure: `measure`, and `<name>_min` and `<name>_max` over repeats."""
+def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
+    """Rows of `scaling` with one measure: its median, `_low` and `_high`, and the spread of single runs' steps."""
     table = scaling(tables["runs"], options.basis)
-    return table[[*SERIES, "workers", "ref_workers", "repeats", measure, f"{name}_min", f"{name}_max"]]
+    ends = [measure, f"{measure}_low", f"{measure}_high"]
+    return table[[*SERIES, "workers", "ref_workers", "repeats", *ends, "spread_low", "spread_high"]]
 
 
 def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
@@ -48,15 +49,40 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Ax
     return _style.panels(table, by, options)
 
 
-def lines(axes: Axes, rows: pd.DataFrame, measure: str, name: str) -> None:
-    """The lines through the means of a measure, with bars from the lowest to the highest repeat.
+def lines(axes: Axes, rows: pd.DataFrame, measure: str) -> None:
+    """The lines through the medians of a measure, with their intervals, or the spread of steps where there is one run.
 
-    The columns are `measure`, `<name>_min` and `<name>_max`.
+    The columns are those of `data`.
     """
     for label, points in rows.groupby("line", sort=False):
         style = points["style"].iloc[0]
         axes.plot(points["workers"], points[measure], label=label, **style)
-        _style.bars(axes, points["workers"], points[measure], points[f"{name}_min"], points[f"{name}_max"], style)
+        x, middle = points["workers"], points[measure]
+        _style.bars(axes, x, middle, points[f"{measure}_low"], points[f"{measure}_high"], style)
+        _style.spread(axes, x, middle, middle * points["spread_low"], middle * points["spread_high"], style)
+    _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if rows["spread_low"].notna().any() else "")
+
+
+def relative(data: pd.DataFrame, measure: str, options: Options, y_label: str, log: bool) -> Figure:
+    """The picture of a measure that compares with a base: `speed_up`, whose ideal is a line, or `efficiency`, 1."""
+    figure, places = panels(data, options)
+    counts = sorted({count for _, rows in places for count in rows["workers"]})
+    for axes, rows in places:
+        lines(axes, rows, measure)
+        for ref in sorted(rows["ref_workers"].unique()):
+            beyond = [count for count in counts if count >= ref]
+            ideal = [count / ref if measure == "speed_up" else 1.0 for count in beyond]
+            axes.plot(beyond, ideal, label="ideal", **_style.IDEAL)
+    seen = published(places, measure.replace("_", "-"), options)
+    if log:
+        _style.log_y(figure)
+    else:
+        for axes in figure.axes:
+            axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
+    _style.count_axis(figure, seen | {*counts})
+    _style.labels(figure, _style.worker_label(options), f"{y_label}\n({OF[options.basis]})")
+    _style.legend(figure)
+    return figure
 
 
 def published(panels: list[tuple[Axes, pd.DataFrame]], quantity: str, options: Options) -> set[int]:

@@ -177,14 +177,45 @@ def whole_numbers(axis: Axis) -> None:
 def bars(
     axes: Axes,
     x: pd.Series[Any] | pd.Index[Any],
-    mean: pd.Series[Any],
+    middle: pd.Series[Any],
     low: pd.Series[Any],
     high: pd.Series[Any],
     style: dict[str, Any],
 ) -> None:
-    """A bar from the lowest to the highest repeat at each point, unless all are points of one run."""
-    if (high > low).any():
-        axes.errorbar(x, mean, (mean - low, high - mean), fmt="none", ecolor=style["color"], capsize=3)
+    """A bar with caps from `low` to `high` at each point that has them."""
+    known = low.notna() & high.notna()
+    if known.any():
+        ends = ((middle - low)[known].clip(lower=0.0), (high - middle)[known].clip(lower=0.0))
+        axes.errorbar(x[known], middle[known], ends, fmt="none", ecolor=style["color"], capsize=3)
+
+
+def spread(
+    axes: Axes,
+    x: pd.Series[Any],
+    middle: pd.Series[Any],
+    low: pd.Series[Any],
+    high: pd.Series[Any],
+    style: dict[str, Any],
+) -> None:
+    """A dotted bar without caps from `low` to `high` at each point of a single run: no interval, and it looks so."""
+    known = low.notna() & high.notna()
+    if known.any():
+        axes.vlines(x[known], low[known], high[known], colors=style["color"], linestyles=":", linewidth=1.2)
+
+
+INTERVAL, SPREAD = "95 % interval", "5 % to 95 % of its steps"
+
+
+def say_bars(axes: Axes, repeats: Iterable[int], bar: str = INTERVAL, single: str = "") -> None:
+    """Into the legend: of how many repeats the points are, and what bars are; `single`: of points of a single run."""
+    counts = sorted({int(n) for n in repeats})
+    several = [n for n in counts if n > 1]
+    if several:
+        n = " to ".join(map(str, sorted({several[0], several[-1]})))
+        axes.plot([], [], color="black", linewidth=1, marker="|", label=f"n = {n}: {bar}")
+    if counts[:1] == [1]:
+        look = ":" if single else "none"
+        axes.plot([], [], color="black", linewidth=1.2, linestyle=look, label=f"n = 1: {single or 'one run'}")
 
 
 def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
@@ -228,7 +259,7 @@ def legend(figure: Figure) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     for last in [label for label in found if label == "ideal" or ": " in label]:
-        found[last] = found.pop(last)  # ours first, then the ideal and what others published
+        found[last] = found.pop(last)  # ours first, then what bars are, the ideal and what others published
     if found:
         across = max(1, int(figure.get_figwidth() / (0.8 + 0.06 * max(map(len, found)))))  # inches, about
         figure.legend(

@@ -1,6 +1,6 @@
 """Top-1 accuracy on the validation images after the last epoch, in percent, over the global batch size (images per step
-over all workers, logarithmic), with one line for each learning-rate schedule. Bars reach from the worst to the best
-repeat; hollow black markers are published numbers with their schedules.
+over all workers, logarithmic), with one line for each learning-rate schedule. Points are medians over n repeats; bars
+reach from the worst to the best of them. Hollow black markers are published numbers with their schedules.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     sizes = set(data["global_batch"])
     for axes, rows in panels:
         for schedule, line in rows.groupby("schedule"):
-            points = line.groupby("global_batch")["top1_percent"].agg(["mean", "min", "max"])
+            points = line.groupby("global_batch")["top1_percent"].agg(["median", "min", "max", "count"])
             style = _style.schedule_style(str(schedule))
-            axes.plot(points.index, points["mean"], label=schedule, **style)
-            _style.bars(axes, points.index, points["mean"], points["min"], points["max"], style)
+            axes.plot(points.index, points["median"], label=schedule, **style)
+            several = points[points["count"] > 1]
+            _style.bars(axes, several.index, several["median"], several["min"], several["max"], style)
+        _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique(), "worst to best")
         published = references(options, "top1", rows[["model", "schedule"]])
         if not published.empty:
             _style.reference_points(axes, published, "global_batch")

@@ -1,5 +1,6 @@
 """Top-1 accuracy on the validation images in percent after each epoch of training, a line for each learning-rate
-schedule or, where there is one schedule, for each framework and loader. Bands reach from the worst to the best repeat.
+schedule or, where there is one schedule, for each framework and loader. Lines are medians over n repeats; bands reach
+from the worst to the best of them.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
                 style = _style.schedule_style(names[0])
             else:
                 style = _style.member_style(names[0], names[1], options.frameworks)
-            top1 = 100 * points.groupby("epoch")["top1"].agg(["mean", "min", "max"])
+            top1 = 100 * points.groupby("epoch")["top1"].agg(["median", "min", "max"])
             every = max(1, len(top1) // 10)
-            axes.plot(top1.index, top1["mean"], label=", ".join(names), markevery=every, **style)
+            axes.plot(top1.index, top1["median"], label=", ".join(names), markevery=every, **style)
             if points["run"].nunique() > 1:
                 axes.fill_between(top1.index, top1["min"], top1["max"], color=style["color"], alpha=0.2, linewidth=0)
+        _style.say_bars(axes, rows.groupby([*line, *by])["run"].nunique(), "worst to best")
         _style.whole_numbers(axes.xaxis)
     _style.labels(figure, "epoch", "top-1 accuracy [%]")
     _style.legend(figure)

@@ -1,6 +1,7 @@
 """Training throughput in images per second over the number of workers, both axes logarithmic. The dotted grey line is
-ideal scaling from the fastest run on the fewest workers: twice the workers, twice the images. Bars reach from the
-slowest to the fastest repeat; hollow black markers are published numbers.
+ideal scaling from the highest rate on the fewest workers: twice the workers, twice the images. Points are medians over
+n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no interval, and a dotted bar shows
+the spread of its steps. Hollow black markers are published numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per series of runs and worker count (`analysis/scaling.py`)."""
     from ddlbench.figures import _scaling
 
-    return _scaling.data(tables, options, "throughput_images_per_s", "throughput")
+    return _scaling.data(tables, options, "throughput_images_per_s")
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
@@ -32,7 +33,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure, panels = _scaling.panels(data, options)
     counts = sorted({count for _, rows in panels for count in rows["workers"]})
     for axes, rows in panels:
-        _scaling.lines(axes, rows, "throughput_images_per_s", "throughput")
+        _scaling.lines(axes, rows, "throughput_images_per_s")
         base = rows[rows["workers"] == rows["workers"].min()]["throughput_images_per_s"].max()
         if len(counts) > 1:
             ideal = [base * count / rows["workers"].min() for count in counts]
