@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from ddlbench import notes
+from ddlbench.run import srun
 
 POLL_S = 2.0  # time between two looks at the ranks; the launcher's end is noticed at once
 SILENT_S = 40.0  # a rank beats every notes.BEAT_S seconds; after so much silence it has stopped answering
@@ -39,6 +40,7 @@ class Seen:
     silent: dict[int, str] = field(default_factory=dict)  # rank -> how it stopped answering
     gone: list[int] = field(default_factory=list)  # ranks of this machine that died, in that order
     out_of_memory: bool = False  # the kernel killed a process of ours
+    said: str = ""  # what stands in the log since srun started; "" for other launchers
 
 
 def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> Seen:
@@ -47,6 +49,7 @@ def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = N
     It gets a process group of its own, so that nothing it started outlives it or us.
     """
     seen, killed_before = Seen(), _killed_for_memory()
+    log = srun.log_position() if _is_srun(argv) else None
     process = subprocess.Popen(
         argv, start_new_session=True, preexec_fn=_die_with_us, env=os.environ | (variables or {})
     )
@@ -94,6 +97,7 @@ def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = N
     if seen.silent and seen.code == 0:
         seen.code = 1
     seen.out_of_memory = _killed_for_memory() > killed_before
+    seen.said = srun.written_since(log)
     failures = notes.read(folder, "failure")
     seen.stopped = seen.code != 0 and (folder / notes.STOPPED_NOTE).exists() and not failures
     return seen
@@ -129,6 +133,9 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     own = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
     first = min(own, key=lambda rank: failures[rank]["time"], default=None)
     quiet = [rank for rank in seen.gone if rank not in failures]
+    if workers == 1 and ranks and not failures and seen.code:
+        quiet = [0]  # its launcher may end before we look again
+    ended, named = srun.end(seen.said, workers), None
     rank: int | None
     if seen.silent:
         rank, why = next(iter(seen.silent.items()))
@@ -136,6 +143,9 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     elif first is not None:
         rank, cause = first, failures[first]["cause"]
         message = f"rank {rank}: {cause}: {failures[first]['message']}"
+    elif ended and (seen.told is None or ended.cause in ("cancelled", "node failed")):
+        rank, cause, message = ended.rank, ended.cause, ended.message
+        message, named = message if rank is None else f"rank {rank} {message}", ended.host
     elif seen.told is not None:
         rank, cause, message = None, "ended by a signal", f"signal {signal.Signals(seen.told).name}"
     elif quiet or (failures and len(failures) < workers):
@@ -145,7 +155,7 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
         message = f"rank {rank} was killed {how}"
     else:
         rank, cause, message = None, "launcher failed", f"the launcher ended with exit code {seen.code}"
-    host = ranks.get(rank, {}).get("host") if rank is not None else None
+    host = (ranks.get(rank, {}).get("host") if rank is not None else None) or named
     return {"cause": cause, "rank": rank, "host": host, "message": message + (f" (on {host})" if host else "")}
 
 

@@ -1,0 +1,120 @@
+"""What srun and SLURM's daemons say of a step's end in the log that they write into: which task, where and how.
+
+On SLURM ranks are no children of their supervisor, and one that is killed leaves no note. srun names it:
+`srun: error: node1: task 0: Killed`. Tasks are ranks. `watch.py` asks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_BYTES = 1 << 20  # of the log's end: what SLURM says comes last
+
+
+@dataclass(frozen=True)
+class End:
+    """Why a step ended: `cause` in words that tables can count. Rank and host are None where no task is named."""
+
+    cause: str
+    message: str
+    rank: int | None = None
+    host: str | None = None
+
+
+def log_position() -> tuple[Path, int] | None:
+    """The file that this process and srun write their errors into, and its size now; None if it is no file."""
+    try:
+        at = os.fstat(2)
+        return (Path("/proc/self/fd/2").readlink(), at.st_size) if stat.S_ISREG(at.st_mode) else None
+    except OSError:
+        return None
+
+
+def written_since(position: tuple[Path, int] | None) -> str:
+    """What was written there since; "" where that cannot be known."""
+    if position is None:
+        return ""
+    path, start = position
+    try:
+        with path.open("rb") as file:
+            file.seek(max(start, file.seek(0, os.SEEK_END) - MOST_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+_DAEMON = r"^(?:slurmstepd|slurmd)(?:-(?P<host>\S+?))?: (?:error: )?"
+_TASK = re.compile(r"^srun: error: (?P<hosts>[^\s:]+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<how>.+?)\s*$", re.M)
+_MEMORY = re.compile(_DAEMON + r"(?P<what>.*(?:oom[-_]kill|Out Of Memory|exceeded .*memory limit).*?)\s*$", re.M)
+_CANCELLED = re.compile(
+    r"^(?:slurmstepd|slurmd)\S*: error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?P<why>.*?)\*\*\*",
+    re.M,
+)
+_EXECVE = re.compile(_DAEMON + r"execve\(\): (?P<what>.+?)\s*$", re.M)
+_NODE = re.compile(r"^srun: error: Node failure on (?P<host>\S+)", re.M)
+_LAUNCH = re.compile(
+    r"^srun: error: (?P<what>(?:Unable to |Application launch |Task launch |Invalid |Job |Requested ).+?)\s*$", re.M
+)
+# How tasks end that srun itself ends because another one ended badly (`--kill-on-bad-exit`).
+_ENDED_BY_SRUN = ("Terminated", "Killed")
+
+
+def end(text: str, workers: int) -> End | None:
+    """What ended the step of `workers` tasks whose srun wrote `text`, or None if that does not say.
+
+    SLURM's own reasons (a lost node, memory, a limit) come before what they did to tasks.
+    """
+    if node := _NODE.search(text):
+        return End("node failed", "the node failed", host=node["host"])
+    task = _first_task(text, workers)
+    rank, host = (task.rank, task.host) if task else (None, None)
+    if missing := _EXECVE.search(text):
+        return End("launcher failed", f"cannot be started: {missing['what']}", rank, host or missing["host"])
+    if memory := _MEMORY.search(text):
+        return End(
+            "out of memory",
+            f"was killed for memory: {memory['what']}" if task else memory["what"],
+            rank,
+            host or memory["host"],
+        )
+    cancelled = _CANCELLED.search(text)
+    if cancelled:
+        why = " ".join(cancelled["why"].split()).lower()
+        # srun cancels a step too when a task has ended badly, and names that task first.
+        if why or task is None or cancelled.start() < _TASK.search(text).start():  # type: ignore[union-attr]
+            return End("cancelled", " ".join(filter(None, ["SLURM cancelled the step", why])))
+    if task:
+        return task
+    launch = _LAUNCH.search(text)
+    return End("launcher failed", launch["what"]) if launch else None
+
+
+def _first_task(text: str, workers: int) -> End | None:
+    """The first task that ended badly on its own; else the first that srun names."""
+    lines = list(_TASK.finditer(text))
+    own = [line for line in lines if line["how"].split(" (")[0] not in _ENDED_BY_SRUN]
+    for line in own or lines:
+        numbers = expand(line["tasks"])
+        rank = numbers[0] if numbers and numbers[0] < workers else None
+        host = None if "[" in line["hosts"] or "," in line["hosts"] else line["hosts"]
+        how = line["how"][0].lower() + line["how"][1:]
+        if how == "out Of Memory":
+            return End("out of memory", "was killed for memory, by the system", rank, host)
+        if how.startswith("exited with"):
+            return End("exited", how, rank, host)
+        return End("killed", f"was killed ({line['how']})", rank, host)
+    return None
+
+
+def expand(numbers: str) -> list[int]:
+    """SLURM's list of numbers: `0-2,5` and `[0-2,5]` are 0, 1, 2 and 5."""
+    found: list[int] = []
+    for part in numbers.strip("[]").split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            found += range(int(first), int(last if last.isdigit() else first) + 1)
+    return found
