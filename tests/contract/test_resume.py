@@ -78,13 +78,21 @@ def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, r
 
 @pytest.mark.parametrize(("framework", "number"), [*on_two(signal.SIGUSR1), ("ddp", signal.SIGTERM)])
 def test_told_to_stop(tmp_path, data, run, framework, number):
-    """SIGUSR1 is SLURM's warning before the time limit, SIGTERM Snakemake's and a preempted job's."""
+    """SIGUSR1 is SLURM's warning before the time limit. SIGTERM is a pre-empted job's, to every process of the step:
+    to the loaders' workers too.
+    """
     undisturbed = run("demo", framework, 2)
     spec, folder = undisturbed.spec, tmp_path / undisturbed.spec.id
     process, marker = launches.start(spec, folder, data, environment=SLOWLY)
     wait_for(folder / ".partial" / "run.mllog", "epoch_start", process)
     time.sleep(0.5)
-    process.send_signal(number)
+    if number == signal.SIGTERM:
+        step = [pid for pid, command in launches.survivors(marker).items() if " -m " not in command]
+        assert len(step) > spec.workers
+        for pid in step:
+            os.kill(pid, number)
+    else:
+        process.send_signal(number)
     stopped = launches.finish(spec, folder, process, marker)
     assert stopped.code == notes.STOPPED, stopped.output
     assert launches.survivors(marker) == {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import socket
 import threading
 import time
@@ -25,6 +26,8 @@ from ddlbench.files import write_json
 BEAT_S = 5.0
 # sysexits.h: EX_TEMPFAIL, "try again". A run that stopped on request and left a checkpoint ends with it.
 STOPPED = 75
+# Ask a rank for a checkpoint and its end: Snakemake's and a pre-empted job's, and SLURM's warning before the limit.
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 # Takes up room in a run's folder while the run is made, so that on a full disk ranks can still say why they ended.
 # Room on the disk for a rank to say why it ended, and for the supervisor; a rank's may be taken by the other ranks.
 RESERVES, RESERVE_BYTES = (".reserve-ranks", ".reserve-supervisor"), 1 << 15

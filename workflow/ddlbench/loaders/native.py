@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.data.pictures import JPEG, as_rgb
+from ddlbench.loaders import _workers
 from ddlbench.loaders._share import MEAN, STD, Indices, Order, labelled_files, share, shuffled
 from ddlbench.spec import steps_per_epoch
 
@@ -63,6 +64,7 @@ class Loader:
             persistent_workers=True,
             generator=torch.Generator().manual_seed(spec.seed),  # leave torch's own generator to the model
             pin_memory=spec.device == "cuda",
+            worker_init_fn=_workers.listen_to_rank,
         )
         self.device = torch.device(spec.device)
         self.mean = torch.tensor(MEAN, device=self.device).view(1, 3, 1, 1) * 255
@@ -71,7 +73,9 @@ class Loader:
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
         self.batches.epoch, self.batches.first_step = epoch, first_step
-        return self._on_device(iter(self.loader))  # not lazily: worker processes start when this is called
+        with _workers.forked_deaf():
+            batches = iter(self.loader)  # not lazily: worker processes start when this is called
+        return self._on_device(batches)
 
     def state(self) -> None:
         """None: epoch and step decide every batch."""

@@ -14,7 +14,7 @@ from types import FrameType
 
 import torch
 
-from ddlbench.notes import LossError
+from ddlbench.notes import STOP_SIGNALS, LossError
 
 AGREE_S = 5.0
 
@@ -44,7 +44,7 @@ class Guard:
         self.stop = False  # all ranks have agreed to
         self.first = self.next = first  # ranks agree after step `next`, the same on all ranks
         self.agreed: tuple[float, int] | None = None  # when ranks agreed last [s], and how many steps were done
-        for number in (signal.SIGTERM, signal.SIGUSR1):
+        for number in STOP_SIGNALS:
             signal.signal(number, self._heard)
 
     def _heard(self, number: int, frame: FrameType | None) -> None:
