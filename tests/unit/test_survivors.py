@@ -25,11 +25,11 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [
-        f"1|RUNNING|{tmp_path}|rule_train_wildcards_a-r1",
-        f"2|PENDING|{tmp_path}|rule_train_wildcards_b-r1",
-        f"3|RUNNING|{tmp_path}|rule_train_wildcards_of-another-study",
-        "4|RUNNING|/elsewhere|rule_train_wildcards_a-r1",
-        f"5|RUNNING|{tmp_path}|(null)",
+        f"1|RUNNING|None|{tmp_path}|rule_train_wildcards_a-r1",
+        f"2|PENDING|Resources|{tmp_path}|rule_train_wildcards_b-r1",
+        f"3|RUNNING|None|{tmp_path}|rule_train_wildcards_of-another-study",
+        "4|RUNNING|None|/elsewhere|rule_train_wildcards_a-r1",
+        f"5|RUNNING|None|{tmp_path}|(null)",
     ]
     squeue(monkeypatch, tmp_path, "cat <<'END'\n" + "\n".join(lines) + "\nEND")
     found = survivors.slurm_jobs({"rule_train_wildcards_a-r1", "rule_train_wildcards_b-r1"}, tmp_path)
@@ -37,7 +37,7 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
 
 
 def test_they_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    line = f"7|RUNNING|{tmp_path}|rule_train_wildcards_a"
+    line = f"7|RUNNING|None|{tmp_path}|rule_train_wildcards_a"
     squeue(
         monkeypatch, tmp_path, f'cd {tmp_path}; [ "$(ls calls* | wc -l)" = 3 ] || {{ touch calls$$; echo "{line}"; }}'
     )
@@ -48,9 +48,19 @@ def test_they_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert "these jobs have ended" in said
 
 
+def test_a_held_job_is_called_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """It would be waited for in vain."""
+    line = f"7|PENDING|JobHeldUser|{tmp_path}|rule_train_wildcards_a"
+    squeue(monkeypatch, tmp_path, f'cd {tmp_path}; [ -e called ] || {{ touch called; echo "{line}"; }}')
+    survivors.wait({"rule_train_wildcards_a"}, tmp_path, every_s=0)
+    said = capsys.readouterr().err
+    assert "7 pending: rule_train_wildcards_a: it is held (JobHeldUser) and will not start" in said
+    assert "scontrol release 7" in said
+
+
 def test_the_users_settings_of_squeue_hide_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQUEUE_STATES would; and without --all, those in hidden partitions are left out."""
-    line = f"7|RUNNING|{tmp_path}|rule_train_wildcards_a"
+    line = f"7|RUNNING|None|{tmp_path}|rule_train_wildcards_a"
     squeue(monkeypatch, tmp_path, f'case " $* " in *" --all "*) [ -n "$SQUEUE_STATES" ] || echo "{line}";; esac')
     monkeypatch.setenv("SQUEUE_STATES", "PENDING")
     assert [job.id for job in survivors.slurm_jobs({"rule_train_wildcards_a"}, tmp_path)] == ["7"]
@@ -59,7 +69,7 @@ def test_the_users_settings_of_squeue_hide_no_job(tmp_path: Path, monkeypatch: p
 def test_a_folder_may_have_a_hostile_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "a|b c"
     folder.mkdir()
-    squeue(monkeypatch, tmp_path, f"echo '7|RUNNING|{folder}|rule_train_wildcards_a'")
+    squeue(monkeypatch, tmp_path, f"echo '7|RUNNING|None|{folder}|rule_train_wildcards_a'")
     assert [job.id for job in survivors.slurm_jobs({"rule_train_wildcards_a"}, folder)] == ["7"]
 
 

@@ -22,8 +22,7 @@ from ddlbench import layout
 from ddlbench.data import target
 from ddlbench.plan import bill, installed, reads, runs, stale
 from ddlbench.preflight import promise
-from ddlbench.run import survivors
-from ddlbench.run.cancelled import mend_plugin
+from ddlbench.run import plugin, requeued, survivors
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
@@ -111,8 +110,10 @@ class Training:
         self.new_preflights = [] if promise.is_current(self.plan) else [self.preflight]
         self._checked = False
         jobs, queue = self.plan.runs, given.machine.partitions
-        if queue:
-            mend_plugin()
+        if queue and workflow.is_main_process:
+            plugin.mend_plugin()
+        elif queue:
+            requeued.end_if_finished(workflow.dag_settings.target_jobs, jobs)
         self.input = _signed(lambda wildcards: self._when_ready(wildcards.run))
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
@@ -144,6 +145,8 @@ class Training:
             with complaints():
                 installed.check(self.plan, layout.RESULTS)
                 if self._starts_jobs():
+                    if self.given.machine.partitions:
+                        plugin.settle_accounting(self.workflow.executor_settings)
                     locks = Path(self.workflow.persistence.path, "locks")
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
         if self.new_preflights and self._starts_jobs():

@@ -38,6 +38,7 @@ def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = Non
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "kernel": platform.release(),
+        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
         "versions": versions,
         "commit": _git("rev-parse", "HEAD"),
         "preflight": preflight,

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ddlbench.files import write_json
-from ddlbench.run import hold
+from ddlbench.run import hold, slurm
 from ddlbench.settings.config import ConfigError
 
 MARKS = Path(".snakemake/ddlbench")  # one file for each Snakemake that is at work in this folder
@@ -32,11 +32,16 @@ BEAT_S, MISSED_BEATS = 30.0, 10
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A SLURM job of this folder. `comment` is the plugin's: rule and wildcards, so the run's id is in it."""
+    """A SLURM job of this folder, and why it waits. `comment` is the plugin's: rule and wildcards, so the run's id."""
 
     id: str
     state: str
+    reason: str
     comment: str
+
+    def __str__(self) -> str:
+        advice = slurm.advice(self.id, self.reason)
+        return f"{self.id} {self.state.lower()}: {self.comment}" + (f": it {advice}" if advice else "")
 
 
 def settle(locks: Path, outputs: Iterable[tuple[str, str]]) -> None:
@@ -102,7 +107,7 @@ def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:
 
 def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
     """Our SLURM jobs of this folder with one of these comments. Raises ConfigError if SLURM does not answer."""
-    asked = [f"--user={getpass.getuser()}", "--format=%i|%T|%Z|%k"]
+    asked = [f"--user={getpass.getuser()}", "--format=%i|%T|%r|%Z|%k"]
     try:
         answer = hold.squeue(asked, timeout_s=120)
         answer.check_returncode()
@@ -114,10 +119,10 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
         raise ConfigError("SLURM does not answer, try again later: squeue took more than two minutes") from None
     jobs = []
     for line in answer.stdout.splitlines():
-        job, state, rest = line.split("|", 2)
+        job, state, reason, rest = line.split("|", 3)
         where, _, comment = rest.rpartition("|")  # a folder's name may have the separator; a run's id has not
         if comment in comments and Path(where).resolve() == folder.resolve():
-            jobs.append(SlurmJob(job, state, comment))
+            jobs.append(SlurmJob(job, state, reason, comment))
     return jobs
 
 
@@ -130,7 +135,7 @@ def wait(comments: set[str], folder: Path | None = None, every_s: float = 15.0) 
             say(f"If you do not want to wait: scancel {' '.join(job.id for job in left)}")
         if left != told:
             for job in left:
-                say(f"  {job.id} {job.state.lower()}: {job.comment}")
+                say(f"  {job}")
             told = left
         time.sleep(every_s)
     if told:

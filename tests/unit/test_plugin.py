@@ -1,0 +1,181 @@
+"""What Snakemake's SLURM plugin is told of jobs that it would wait for in vain, and what it says of those that fail."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddlbench.run import plugin, slurm
+
+JOB = "JobId=7 JobName=x JobState=FAILED StartTime=2026-11-22T08:00:00 NodeList=node[1-2] BatchHost=node1"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """`command(name, script)`: that command of SLURM does this."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+    def make(name: str, script: str) -> None:
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    return make
+
+
+def test_a_state_is_its_first_word() -> None:
+    said = {"1": "CANCELLED by 0", "2": "CANCELLED", "3": "RUNNING", "4": "COMPLETED", "5": "OUT_OF_MEMORY"}
+    assert plugin.ended_states(said) == said | {"1": "CANCELLED"}
+
+
+@pytest.mark.parametrize(
+    ("script", "state"),
+    [
+        ("echo '7|BeginTime'", "PREEMPTED"),  # queued again, or about to be
+        ("true", "CANCELLED"),  # PreemptMode=CANCEL
+        ("echo 'Unable to contact slurm controller' >&2; exit 1", "PREEMPTED"),
+    ],
+)
+def test_a_preempted_job_has_ended_when_it_left_the_queue(command: Any, script: str, state: str) -> None:
+    command("squeue", script)
+    assert plugin.ended_states({"7": "PREEMPTED", "8": "RUNNING"}) == {"7": state, "8": "RUNNING"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("JobHeldUser", "is held (JobHeldUser) and will not start; to let it: scontrol release 7; else: scancel 7"),
+        ("JobHeldAdmin", "is held (JobHeldAdmin) and will not start; to let it: its administrator; else: scancel 7"),
+        ("launch failed requeued held", "is held (launch failed requeued held)"),
+        ("job requeued in held state", "is held (job requeued in held state)"),
+        ("BadConstraints", "will not start (BadConstraints): no node is what it asks for; to give it up: scancel 7"),
+        ("PartitionDown", "will not start (PartitionDown)"),
+        ("Priority", ""),
+        ("Resources", ""),
+        ("None", ""),
+    ],
+)
+def test_a_job_that_waits_for_a_person_is_named_once(command: Any, capsys: Any, reason: str, said: str) -> None:
+    command("squeue", f"echo '7|{reason}'")
+    told: set[str] = set()
+    for _ in range(2):
+        plugin.say_held(["7", "8"], told)
+    err = capsys.readouterr().err
+    assert err.startswith(f"SLURM job 7 {said}") if said else err == ""
+    assert err.count("SLURM job") == bool(said)
+
+
+@pytest.fixture
+def mended(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plugin with the mends, put back after the test."""
+    of = pytest.importorskip(plugin.PLUGIN)
+    for name in ("query_job_status", "is_query_tool_available", "validate_account", "get_account"):
+        monkeypatch.setattr(of, name, getattr(of, name))
+    for name in ("report_job_error", "report_job_submission"):
+        monkeypatch.setattr(of.Executor, name, lambda self, *args, **more: self.heard.append((args, more)))
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    monkeypatch.setenv("SACCT_FORMAT", "JobID")
+    return of
+
+
+def test_the_plugin_itself_sees_it(mended: Any) -> None:
+    ask = "printf '7|CANCELLED by 0\\n8|RUNNING\\n'"
+    logger = logging.getLogger()
+    before, _ = asyncio.run(mended.query_job_status(ask, logger))
+    assert before == {"7": "CANCELLED by 0", "8": "RUNNING"}  # if this fails, the plugin has been mended: remove ours
+    for _ in range(2):
+        plugin.mend_plugin()
+        after, _ = asyncio.run(mended.query_job_status(ask, logger))
+        assert after == {"7": "CANCELLED", "8": "RUNNING"}
+    assert asyncio.run(mended.query_job_status("false", logger)) == (None, None)
+    assert "SQUEUE_STATES" not in os.environ and "SACCT_FORMAT" not in os.environ
+
+
+def test_squeue_is_asked_for_hidden_jobs_and_may_forget_those_that_ended(mended: Any, command: Any) -> None:
+    plugin.mend_plugin()
+    executor = SimpleNamespace(heard=[])
+    for job in ("7", "8"):
+        mended.Executor.report_job_submission(executor, SimpleNamespace(external_jobid=job), register_job=False)
+    assert len(executor.heard) == 2
+    command("squeue", '[ "$1" = --all ] && echo "8|RUNNING"')
+    states, _ = asyncio.run(mended.query_job_status("squeue --name x", logging.getLogger()))
+    assert states == {"7": "UNKNOWN", "8": "RUNNING"}
+
+
+@pytest.mark.parametrize(
+    ("sacct", "why"),
+    [
+        ("echo 'Slurm accounting storage is disabled' >&2; exit 1", "sacct: Slurm accounting storage is disabled"),
+        (None, "sacct is not installed"),
+        ("echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1", None),
+        ("true", None),
+    ],
+)
+def test_a_site_without_accounting_is_seen_at_once(
+    mended: Any, command: Any, capsys: Any, monkeypatch: Any, sacct: str | None, why: str | None
+) -> None:
+    if sacct:
+        command("sacct", sacct)
+    else:
+        monkeypatch.setenv("PATH", os.environ["PATH"].split(":")[0])
+    settings = SimpleNamespace(status_command="sacct")
+    plugin.settle_accounting(settings)
+    said = capsys.readouterr().err
+    if why is None:
+        assert (settings.status_command, said) == ("sacct", "")
+        return
+    assert said == f"SLURM keeps no accounts here ({why}): squeue is asked for the states of jobs\n"
+    assert settings.status_command == "squeue"
+    assert mended.validate_account("mine", logging.getLogger()) == "mine"
+    assert not mended.is_query_tool_available("sacct")
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "/var/spool/slurmd/job00007/slurm_script: 4: /venv/bin/python: not found\n",
+            "slurm_script: 4: /venv/bin/python: not found; is this there on that node?",
+        ),
+        ("/bin/python: No module named snakemake\n", "on node1: /bin/python: No module named snakemake; is this there"),
+        (
+            "slurm_script: line 4: /v/python: No such file or directory\n",
+            "line 4: /v/python: No such file or directory",
+        ),
+        ("config/studies/demo.yaml: models: nothing\n", "It ended before its run began, on node1. Its log is"),
+    ],
+)
+def test_a_job_that_fails_before_its_run_began(mended: Any, command: Any, tmp_path: Path, log: str, said: str) -> None:
+    """Python is not there on its node: named are the node, what is missing and the log of this try."""
+    plugin.mend_plugin()
+    command("scontrol", f"echo '{JOB}'")
+    own, of_run = tmp_path / "7.log", tmp_path / "train.log"
+    own.write_text(log)
+    of_run.write_text("an earlier try\n")
+    os.utime(of_run, (1, 1))
+    executor = SimpleNamespace(heard=[])
+    job = SimpleNamespace(external_jobid="7", job=SimpleNamespace(log=[str(of_run)]))
+    failed = "SLURM-job '7' failed, SLURM status is: 'FAILED'."
+    mended.Executor.report_job_error(executor, job, msg=failed, aux_logs=[str(own)])
+    ((_, more),) = executor.heard
+    assert more["msg"].startswith(f"{failed} It ended before its run began, on node1")
+    assert said in more["msg"]
+    assert f"Its log is {own}." in more["msg"]
+    assert f"{of_run} is an earlier try's." in more["msg"]
+    os.utime(of_run)  # the run did begin: its own log says why it failed
+    mended.Executor.report_job_error(executor, job, msg=failed, aux_logs=[str(own)])
+    assert executor.heard[-1][1]["msg"] == failed
+
+
+def test_what_slurm_does_not_say_hides_no_failure(mended: Any, command: Any) -> None:
+    plugin.mend_plugin()
+    command("scontrol", "exit 1")
+    assert slurm.where("7") is None
+    executor = SimpleNamespace(heard=[])
+    mended.Executor.report_job_error(executor, SimpleNamespace(external_jobid="7", job=None), msg="failed")
+    assert executor.heard[-1][1]["msg"] == "failed"

@@ -1,0 +1,144 @@
+"""Mends for Snakemake's SLURM plugin 2.8.0, so that a study never waits without a word. `snakefile.py` applies them.
+
+    cancelled jobs    sacct says `CANCELLED by <uid>`; the plugin compares with `CANCELLED` and waits for ever. It takes
+                      every PREEMPTED job for one that is queued again, which is not so with `PreemptMode=CANCEL`.
+    held jobs         wait for a person; the plugin says nothing.
+    no accounting     the plugin asks sacct for ever, and checks accounts with sacctmgr: squeue is asked instead.
+    no beginning      of a job that failed before its run began it says "Reason: Unknown", and names the log of an
+                      earlier try first.
+
+A plugin with the mends would keep the first word of what sacct says, ask squeue whether a pre-empted job is still in
+the queue and why a job waits, ask squeue too when sacct says that accounting is disabled, and show the end of the job's
+own log.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ddlbench.run import slurm
+
+PLUGIN = "snakemake_executor_plugin_slurm"
+# sacct's and squeue's words for a job that is not started yet.
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+
+
+def mend_plugin() -> None:
+    """Make the plugin see and say what it overlooks, if it is installed. Nothing happens when it is called again."""
+    try:
+        plugin: Any = import_module(PLUGIN)
+    except ModuleNotFoundError:
+        return
+    query = plugin.query_job_status
+    if getattr(query, "mended", False):
+        return
+    _forget_settings()
+    told: set[str] = set()
+    submitted: set[str] = set()
+
+    async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
+        """The plugin's: (state by job id, seconds that it took), or (None, None) if SLURM does not answer."""
+        of_queue = command.startswith("squeue ")
+        states, seconds = await query(command.replace("squeue ", "squeue --all ", 1) if of_queue else command, logger)
+        if states is None:
+            return None, None
+        if of_queue:
+            # It ended and was forgotten: Snakemake takes it for done if its files are there, else for failed.
+            states = dict.fromkeys(submitted - states.keys(), "UNKNOWN") | states
+        states = ended_states(states)
+        say_held([job for job, state in states.items() if state in WAITING], told)
+        return states, seconds
+
+    query_job_status.mended = True  # type: ignore[attr-defined]
+    plugin.query_job_status = query_job_status
+    report, submit = plugin.Executor.report_job_error, plugin.Executor.report_job_submission
+
+    def report_job_error(self: Any, job_info: Any, msg: str | None = None, **more: Any) -> None:
+        with suppress(Exception):  # what is said of a failure must not hide it
+            own = [Path(log) for log in more.get("aux_logs") or [] if log]
+            logs = [Path(log) for log in job_info.job.log]
+            if why := never_began(job_info.external_jobid, own, logs):
+                msg = f"{msg} {why}" if msg else why
+        report(self, job_info, msg=msg, **more)
+
+    def report_job_submission(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
+        submitted.add(str(job_info.external_jobid))
+        submit(self, job_info, *more, **named)
+
+    plugin.Executor.report_job_error, plugin.Executor.report_job_submission = report_job_error, report_job_submission
+
+
+def ended_states(states: Mapping[str, str]) -> dict[str, str]:
+    """States by job id as the plugin knows them: `CANCELLED by 0`, and a pre-empted job that has left the queue, are
+    CANCELLED.
+    """
+    known = {job: state.split(" ", 1)[0] for job, state in states.items()}
+    preempted = [job for job, state in known.items() if state == "PREEMPTED"]
+    left = slurm.in_queue(preempted)
+    return known | ({} if left is None else dict.fromkeys(set(preempted) - left.keys(), "CANCELLED"))
+
+
+def say_held(pending: list[str], told: set[str]) -> None:
+    """Name each job that waits for a person, once: those in `told` were named before."""
+    for job, reason in (slurm.in_queue([job for job in pending if job not in told]) or {}).items():
+        if advice := slurm.advice(job, reason):
+            told.add(job)
+            print(f"SLURM job {job} {advice}", file=sys.stderr, flush=True)
+
+
+def settle_accounting(settings: Any) -> None:
+    """Where SLURM keeps no accounts: let the plugin ask squeue, and check no account. `settings` are the plugin's."""
+    why = slurm.no_accounting()
+    if why is None or not hasattr(settings, "status_command"):
+        return
+    print(f"SLURM keeps no accounts here ({why}): squeue is asked for the states of jobs", file=sys.stderr, flush=True)
+    settings.status_command = "squeue"
+    with suppress(ModuleNotFoundError):
+        plugin: Any = import_module(PLUGIN)
+        plugin.is_query_tool_available = lambda tool: tool == "squeue"  # else it falls back to sacct, or asks it why
+        plugin.validate_account = lambda account, logger: account
+        plugin.get_account = lambda logger: None
+
+
+def never_began(job: str, own: list[Path], logs: list[Path]) -> str:
+    """What to say of a job that failed before its run began; "" if its run did begin.
+
+    `own` are the job's logs, `logs` those of the rule; one of these that is older than the job is an earlier try's.
+    """
+    where = slurm.where(job)
+    if where is None or not logs or any(_changed(log) >= where.started_s - 2 for log in logs):
+        return ""
+    said = next(filter(None, (slurm.missing(_text(log)) for log in own)), None)
+    parts = [f"It ended before its run began, on {where.nodes}"]
+    parts[0] += f": {said}; is this there on that node?" if said else "."
+    if own:
+        parts.append(f"Its log is {own[0]}.")
+    parts += [f"{log} is an earlier try's." for log in logs if log.exists()]
+    return " ".join(parts)
+
+
+def _changed(log: Path) -> float:
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return float("-inf")
+
+
+def _text(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            return file.read(1 << 16).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _forget_settings() -> None:
+    """Users' settings of squeue and sacct (SQUEUE_STATES, SACCT_FORMAT, ...), which hide jobs from the plugin."""
+    for name in [name for name in os.environ if name.startswith(("SQUEUE_", "SACCT_"))]:
+        del os.environ[name]

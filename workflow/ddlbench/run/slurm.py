@@ -1,0 +1,108 @@
+"""What is asked of SLURM about jobs: who is in the queue and why, where a job ran, whether accounts are kept.
+
+`hold.squeue` asks for living jobs only. Nothing here raises if SLURM does not answer.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from datetime import datetime
+
+from ddlbench.run import hold
+
+# Reasons for which a job does not start until a person does something (`squeue --format=%r`).
+HOPELESS = {
+    "BadConstraints": "no node is what it asks for",
+    "DependencyNeverSatisfied": "the job that it waits for has failed",
+    "InvalidAccount": "its account is not valid any more",
+    "InvalidQOS": "its QOS is not valid any more",
+    "AccountNotAllowed": "its account may not use the partition",
+    "QOSNotAllowed": "its QOS may not use the partition",
+    "PartitionNodeLimit": "it asks for more nodes than the partition gives",
+    "PartitionTimeLimit": "it asks for more time than the partition gives",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+}
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a job ran, and since when [s since 1970]."""
+
+    nodes: str
+    started_s: float
+
+
+def in_queue(jobs: list[str]) -> dict[str, str] | None:
+    """The reason why it waits, by job of these that is in the queue; None if SLURM does not answer."""
+    if not jobs:
+        return {}
+    try:
+        # Of one job that SLURM has forgotten squeue would complain, of several it says nothing.
+        answer = hold.squeue([f"--jobs={','.join([*jobs, '0'])}", "--format=%i|%r"], timeout_s=60)
+        answer.check_returncode()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    pairs = (line.split("|", 1) for line in answer.stdout.splitlines() if "|" in line)
+    return {job: reason for job, reason in pairs if job in jobs}
+
+
+def advice(job: str, reason: str) -> str:
+    """What a job waits for and what to do, if it waits for a person; else ""."""
+    if "held" in reason.lower():
+        who = "its administrator" if reason == "JobHeldAdmin" else f"scontrol release {job}"
+        return f"is held ({reason}) and will not start; to let it: {who}; else: scancel {job}"
+    if reason in HOPELESS:
+        return f"will not start ({reason}): {HOPELESS[reason]}; to give it up: scancel {job}"
+    return ""
+
+
+def no_accounting() -> str | None:
+    """Why sacct cannot tell how jobs ended, where SLURM keeps no accounts; None where it does or may."""
+    try:
+        answer = _ask("sacct", "--noheader", "--allocations", "--starttime=now")
+    except FileNotFoundError:
+        return "sacct is not installed"
+    except (OSError, subprocess.SubprocessError):
+        return None
+    if answer.returncode and re.search(r"accounting storage (?:is disabled|plugin)", answer.stderr, re.I):
+        return f"sacct: {answer.stderr.strip().splitlines()[0]}"
+    return None
+
+
+def where(job: str) -> Where | None:
+    """Where a job ran, while SLURM remembers it; None if it does not, or if the job never started."""
+    told = dict(re.findall(r"\b(NodeList|BatchHost|StartTime)=(\S+)", _said("scontrol", "show", "job", job)))
+    try:
+        started = datetime.fromisoformat(told["StartTime"]).timestamp()
+    except (KeyError, ValueError):
+        return None
+    nodes = told.get("BatchHost") or told.get("NodeList", "(null)")
+    return None if nodes == "(null)" else Where(nodes, started)
+
+
+_MISSING = re.compile(
+    r"^.*(?:: not found|No such file or directory|No module named|command not found|Permission denied|"
+    r"Exec format error|not a directory|Transport endpoint is not connected|Stale file handle).*$",
+    re.M | re.I,
+)
+
+
+def missing(log: str) -> str | None:
+    """The first line of a job's log that says that a file or module is not there; None without one."""
+    found = _MISSING.search(log)
+    return found[0].strip()[:300] if found else None
+
+
+def _said(*command: str) -> str:
+    """What a SLURM command prints; "" if it fails or does not answer."""
+    try:
+        return _ask(*command).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)
