@@ -10,7 +10,9 @@
 #
 # Needs root and Debian's or Ubuntu's packages (conftest.py says which). Everything it writes is in
 # $DDLBENCH_SLURM_STATE (/var/tmp/ddlbench-slurm), daemons' configuration included, and its ports are its own: a SLURM
-# that this machine belongs to is not touched.
+# that this machine belongs to is not touched. Another site's cluster: DDLBENCH_SLURM_ACCOUNTING=none keeps no accounts,
+# DDLBENCH_SLURM_PROCTRACK=cgroup follows processes by control groups, DDLBENCH_SLURM_KILLWAIT=30 is SLURM's default;
+# each needs a `down` before.
 #
 # All nodes share the machine's processes, files and network. Each has a host name of its own (a UTS namespace), knows
 # the others' names (/etc/hosts in a mount namespace) and finds the configuration where nodes have it (/etc/slurm).
@@ -19,6 +21,7 @@ STATE=${DDLBENCH_SLURM_STATE:-/var/tmp/ddlbench-slurm}
 NODES=4 GPUS=4 CORES=16 MEMORY_MB=32000
 GROUPS_CPU=/sys/fs/cgroup/cpu
 ETC=$STATE/etc RUN=$STATE/run LOG=$STATE/log SQL="--user=root --socket=$STATE/mysql/socket"
+ACCOUNTING=${DDLBENCH_SLURM_ACCOUNTING:-slurmdbd} PROCTRACK=${DDLBENCH_SLURM_PROCTRACK:-linuxproc}
 export SLURM_CONF=$ETC/slurm.conf
 
 configure() {
@@ -45,21 +48,21 @@ SlurmdSpoolDir=$STATE/spool/%n
 StateSaveLocation=$STATE/controller
 SlurmctldLogFile=$LOG/slurmctld.log
 SlurmdLogFile=$LOG/%n.log
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/$PROCTRACK
 TaskPlugin=task/none
 # Memory is watched by asking each second, where cgroups cannot be had.
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=1
 JobAcctGatherParams=OverMemoryKill
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=127.0.0.1
+AccountingStorageType=accounting_storage/$ACCOUNTING
+$([ "$ACCOUNTING" = none ] || echo "AccountingStorageHost=127.0.0.1
 AccountingStoragePort=16819
 AccountingStoragePass=$STATE/munge/socket
 AccountingStorageTRES=gres/gpu
-AccountingStorageEnforce=associations,limits
+AccountingStorageEnforce=associations,limits")
 ReturnToService=2
 SlurmdTimeout=10
-KillWait=5
+KillWait=${DDLBENCH_SLURM_KILLWAIT:-5}
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0
 SelectType=select/cons_tres
@@ -90,6 +93,7 @@ END
 AutoDetect=off
 NodeName=node[1-$NODES] Name=gpu File=$STATE/gpus/[0-$((GPUS - 1))]
 END
+    printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n' >"$ETC/cgroup.conf"
     cat >"$ETC/slurmdbd.conf" <<END
 AuthType=auth/munge
 AuthInfo=socket=$STATE/munge/socket
@@ -224,9 +228,11 @@ up() {
     configure
     end_slow
     start_munge
-    start_database
-    start_slurmdbd
-    add_account
+    if [ "$ACCOUNTING" != none ]; then
+        start_database
+        start_slurmdbd
+        add_account
+    fi
     start_slurmctld
     for n in $(seq $NODES); do start_node "node$n"; done
     wait_for ready

@@ -61,9 +61,15 @@ class Cluster:
 
     environment: dict[str, str]
 
-    def __call__(self, *words: str) -> None:
+    def __call__(self, *words: str, **settings: str) -> None:
+        """`ACCOUNTING="none"` is cluster.sh's DDLBENCH_SLURM_ACCOUNTING."""
         done = subprocess.run(
-            [SCRIPT, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=180
+            [SCRIPT, *words],
+            env=os.environ | {f"DDLBENCH_SLURM_{name}": value for name, value in settings.items()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=180,
         )
         assert done.returncode == 0, done.stdout
 
@@ -116,6 +122,18 @@ def cluster(started: Cluster) -> Iterator[Cluster]:
     yield started
     started("up")
     started.empty()
+
+
+@pytest.fixture
+def another(cluster: Cluster) -> Iterator[Callable[..., None]]:
+    """`another(PROCTRACK="cgroup")`: the cluster as other sites have it, until the end of the test."""
+
+    def made(**settings: str) -> None:
+        cluster("down")
+        cluster("up", **settings)
+
+    yield made
+    cluster("down")
 
 
 @dataclass

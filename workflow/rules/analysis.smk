@@ -23,6 +23,7 @@ rule collect:
         layout.study_log("{study}", "collect"),
     params:
         runs=list(PLAN.runs),
+        settings=lambda wildcards: runs.digests(PLAN),
         peaks=dict(MACHINE.peak_tflops_per_worker),
     message:
         "collect {wildcards.study}: tables of all runs"

@@ -14,6 +14,7 @@ terminal = sys.stderr
 with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
     folders = [Path(layout.run(run)) for run in snakemake.params.runs]
-    refused = collect(folders, Path(snakemake.output[0]).parent, snakemake.params.peaks)
+    tables = Path(snakemake.output[0]).parent
+    refused = collect(folders, tables, snakemake.params.peaks, snakemake.params.settings)
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

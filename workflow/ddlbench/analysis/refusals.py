@@ -21,17 +21,18 @@ COLUMNS = (
 
 
 class RefusedError(ValueError):
-    """A record that cannot be true, or cannot be read; it is in no table but `refused`."""
+    """A record that cannot be true, or cannot be read; it is in no table but `refused`. `todo` is what to do about it,
+    where that is not the usual."""
 
-    def __init__(self, file: Path, what: str) -> None:
-        self.file, self.what = file, printable(what)[:MOST]
+    def __init__(self, file: Path, what: str, todo: str | None = None) -> None:
+        self.file, self.what, self.todo = file, printable(what)[:MOST], todo
         super().__init__(f"{file}: {self.what}")
 
 
 def row(folder: Path, error: RefusedError) -> dict[str, Any]:
     """The row of table `refused`; `folder` is the run's."""
-    todo = f"find out who changed it; to make the run again, move {folder} away and start the workflow"
-    return {"run": folder.name, "file": str(error.file), "what": error.what, "what_to_do": todo}
+    usual = f"find out who changed it; to make the run again, move {folder} away and start the workflow"
+    return {"run": folder.name, "file": str(error.file), "what": error.what, "what_to_do": error.todo or usual}
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:

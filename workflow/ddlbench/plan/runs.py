@@ -12,6 +12,7 @@ from itertools import product
 from math import prod
 
 from ddlbench import registry
+from ddlbench.analysis import planned
 from ddlbench.plan import fits, launch
 from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError, complain
@@ -163,6 +164,11 @@ def outputs(plan: Plan) -> list[tuple[str, str]]:
     """(rule, wildcards joined by _) of every job that takes long."""
     forms = {tuple(run.manifest.split("/")[-3:-1]) for run in plan.runs.values() if run.manifest}
     return [("train", run) for run in plan.runs] + [("prepare", "_".join(form)) for form in sorted(forms)]
+
+
+def digests(plan: Plan) -> dict[str, str]:
+    """Of each run's settings, by run: for `collect`, which refuses records of others."""
+    return {run: planned.digest(json.loads(job.spec.to_json())) for run, job in plan.runs.items()}
 
 
 def figure_runs(plan: Plan, name: str) -> list[str]:

@@ -1,0 +1,49 @@
+"""A record of other settings than the plan's is in no table but `refused`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+from ddlbench.analysis import planned
+from ddlbench.analysis.collect import collect
+from ddlbench.plan import runs
+from ddlbench.spec import RunSpec
+
+from tests.specs import plan
+from tests.unit.records import SPEC, edit_log, write_record
+
+
+def digest(spec: RunSpec) -> str:
+    return planned.digest(json.loads(spec.to_json()))
+
+
+def test_a_record_of_another_recipe_is_refused_and_the_others_are_collected(tmp_path: Path) -> None:
+    other = replace(SPEC, recipe=replace(SPEC.recipe, base_lr=SPEC.recipe.base_lr * 10), repeat=2)
+    folders = [write_record(tmp_path / "runs", SPEC), write_record(tmp_path / "runs", other)]
+    wanted = {SPEC.id: digest(SPEC), other.id: digest(replace(SPEC, repeat=2))}
+    assert SPEC.id != other.id and other.id == replace(SPEC, repeat=2).id  # its id does not tell
+    (refused,) = collect(folders, tmp_path / "tables", {}, wanted)
+    assert refused["run"] == other.id
+    assert refused["what"] == "is of other settings than this study's plan"
+    assert refused["what_to_do"].startswith("start the workflow again")
+    assert pd.read_parquet(tmp_path / "tables" / "runs.parquet")["run"].tolist() == [SPEC.id]
+    assert collect(folders, tmp_path / "all") == []  # nobody has planned anything
+
+
+def test_an_older_record_of_the_same_settings_is_collected(tmp_path: Path) -> None:
+    """1 and 1.0 are one number; keys that it does not know yet have their defaults."""
+    folder = write_record(tmp_path / "runs")
+    edit_log(folder, f'"base_lr": {SPEC.recipe.base_lr}', f'"base_lr": {SPEC.recipe.base_lr}0')
+    assert collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)}) == []
+    assert planned.digest({"recipe": {"a": 1, "b": True}, "c": [2]}) == planned.digest(
+        {"recipe": {"a": 1.0, "b": True}, "c": (2.0,)}
+    )
+    assert planned.digest({"b": True}) != planned.digest({"b": 1})
+
+
+def test_every_planned_run_has_a_digest_of_its_own() -> None:
+    of = plan("demo")
+    assert len(set(runs.digests(of).values())) == len(of.runs)

@@ -1,0 +1,46 @@
+"""Whether a record is of the settings that the plan has: figures must not mix recipes that have one name.
+
+Two versions of a recipe give a run the same id and folder. The planner says for each run a digest of its settings;
+`collect` compares it with the record's, and refuses a record of others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.record import MLLOG, events
+from ddlbench.spec import complete
+
+TODO = "start the workflow again: it makes this run again, with the settings of today"
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits of a RunSpec's settings (its JSON); 1 and 1.0 are one number."""
+    text = json.dumps(_plain(complete(settings)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check(folder: Path, wanted: str | None) -> None:
+    """Raises RefusedError if the record in a run's folder is of other settings than those of the digest `wanted`.
+
+    None is any. What else may be wrong with the record, `read.py` says.
+    """
+    if wanted is None:
+        return
+    with (folder / MLLOG).open(encoding="utf-8", errors="replace") as lines:
+        said = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
+    if isinstance(said, Mapping) and digest(said) != wanted:
+        raise RefusedError(folder / MLLOG, "is of other settings than this study's plan", TODO)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
