@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from tests.faults import pytest_terminal_summary  # noqa: F401  (the table of faults, after the SLURM tier)
+
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
 TIERS = ["unit", "contract", "workflow", "slurm", "gpu"]

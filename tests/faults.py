@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Fault(NamedTuple):
-    """A fault. `tests`: `folder/file.py::function`, under tests/."""
+    """A fault. `tests`: `tier/function`, in whatever file of that tier it is."""
 
     what: str
     expected: str
@@ -21,75 +21,261 @@ def _fault(what: str, expected: str, *tests: str) -> Fault:
     return Fault(what, expected, tests)
 
 
-FAILURE, RESUME = "contract/test_failure.py::", "contract/test_resume.py::"
-JOBS, RECOVERY, SILENCE = "slurm/test_faults.py::", "slurm/test_recovery.py::", "slurm/test_silence.py::"
-GLANCE, VERIFY, TRUST = "unit/test_glance.py::", "unit/test_verify.py::", "unit/test_trust.py::"
-FORMS, TARGET, PREFLIGHT = "unit/test_forms_faults.py::", "unit/test_target.py::", "workflow/test_preflight.py::"
-SURVIVORS, HELD, FAILED = "unit/test_survivors.py::", "unit/test_hold.py::", "unit/test_failed.py::"
+CONTRACT, SLURM, UNIT, WORKFLOW = "contract/", "slurm/", "unit/", "workflow/"
 
 FAULTS = (
     # Ranks.
-    _fault("a rank raises an error", "the run ends within a minute; rank, node and error are named", FAILURE + "test_a_rank_raises_while_others_wait"),
-    _fault("a rank is killed", "the run goes on from its checkpoint, to the last bit", RESUME + "test_a_rank_is_killed_at_a_random_step"),
-    _fault("a rank is killed on SLURM", "srun's own line gives rank and node", RECOVERY + "test_a_killed_rank_is_named_with_its_host", "unit/test_srun.py::test_what_srun_says_is_the_cause"),
-    _fault("a rank stops answering (SIGSTOP)", "the run ends within a minute; the rank is named", FAILURE + "test_a_rank_is_stopped"),
-    _fault("a rank crashes in compiled code", "the log shows where", FAILURE + "test_a_crash_in_compiled_code_leaves_where_it_was"),
-    _fault("a loss is not finite", "the step is named", FAILURE + "test_a_loss_is_no_number"),
-    _fault("a rank runs out of memory", "cause \"out of memory\"", FAILURE + "test_out_of_memory"),
-    _fault("a port is taken", "the port is named", FAILURE + "test_a_port_is_in_use"),
-    _fault("another number of ranks starts", "refused before training", FAILURE + "test_another_number_of_ranks_is_refused"),
-    _fault("the program is not there on a node", "\"cannot be started\", with the node", "unit/test_srun.py::test_what_srun_says_is_the_cause"),
-    _fault("the supervisor of a run is killed", "no process is left; the next try goes on", RESUME + "test_the_supervisor_is_killed"),
-    _fault("the run is interrupted (Ctrl-C)", "no process is left, no record", FAILURE + "test_a_run_is_interrupted"),
+    _fault(
+        "a rank raises an error",
+        "the run ends within a minute; rank, node and error are named",
+        CONTRACT + "test_a_rank_raises_while_others_wait",
+    ),
+    _fault(
+        "a rank is killed",
+        "the run goes on from its checkpoint, to the last bit",
+        CONTRACT + "test_a_rank_is_killed_at_a_random_step",
+    ),
+    _fault(
+        "a rank is killed on SLURM",
+        "srun's own line gives rank and node",
+        SLURM + "test_a_killed_rank_is_named_with_its_host",
+        UNIT + "test_what_srun_says_is_the_cause",
+    ),
+    _fault(
+        "a rank stops answering (SIGSTOP)",
+        "the run ends within a minute; the rank is named",
+        CONTRACT + "test_a_rank_is_stopped",
+    ),
+    _fault(
+        "a rank crashes in compiled code",
+        "the log shows where",
+        CONTRACT + "test_a_crash_in_compiled_code_leaves_where_it_was",
+    ),
+    _fault("a loss is not finite", "the step is named", CONTRACT + "test_a_loss_is_no_number"),
+    _fault("a rank runs out of memory", 'cause "out of memory"', CONTRACT + "test_out_of_memory"),
+    _fault("a port is taken", "the port is named", CONTRACT + "test_a_port_is_in_use"),
+    _fault(
+        "another number of ranks starts",
+        "refused before training",
+        CONTRACT + "test_another_number_of_ranks_is_refused",
+    ),
+    _fault(
+        "the program is not there on a node",
+        '"cannot be started", with the node',
+        UNIT + "test_what_srun_says_is_the_cause",
+    ),
+    _fault(
+        "the supervisor of a run is killed",
+        "no process is left; the next try goes on",
+        CONTRACT + "test_the_supervisor_is_killed",
+    ),
+    _fault("the run is interrupted (Ctrl-C)", "no process is left, no record", CONTRACT + "test_a_run_is_interrupted"),
     # Ends that SLURM brings.
-    _fault("SLURM warns before the time limit", "a checkpoint; the next attempt goes on, to the last bit", "slurm/test_resume.py::test_a_run_is_warned_and_goes_on"),
-    _fault("the time limit itself, many times", "the run ends well, to the last bit", "slurm/test_resume.py::test_the_time_limit_itself"),
-    _fault("SIGTERM to every process of a step", "a checkpoint, whatever the loader", RESUME + "test_told_to_stop", "unit/test_workers.py::test_a_signal_from_elsewhere_is_ignored_from_the_first_moment"),
-    _fault("scancel of a running job; its shell dies first", "a checkpoint; the next attempt goes on", RECOVERY + "test_a_cancelled_job_leaves_a_checkpoint"),
-    _fault("scancel of a job again and again", "tried again as often as the profile says, then reported", JOBS + "test_a_cancelled_job_is_tried_again_and_reported"),
-    _fault("a node dies", "SLURM queues the job again, and it is made once", JOBS + "test_a_node_dies_and_its_run_is_made_again"),
-    _fault("a job gives way (PreemptMode=REQUEUE)", "it waits in the queue, and is made once", JOBS + "test_a_run_gives_way_and_is_made_again"),
-    _fault("a job gives way (PreemptMode=CANCEL)", "it counts as cancelled", "unit/test_plugin.py::test_a_preempted_job_has_ended_when_it_left_the_queue"),
-    _fault("a finished job is queued again", "its record stays as it is", RECOVERY + "test_a_finished_job_that_is_queued_again_keeps_its_record", "unit/test_requeued.py::test_only_the_job_that_made_it_keeps_it"),
-    _fault("a job passes its memory limit", "said in the run's log", JOBS + "test_too_little_memory_is_said"),
-    _fault("a job fails", "tried again with more time; others go on", JOBS + "test_a_job_that_fails_is_tried_again_with_more_time_and_others_go_on"),
-    _fault("one job in ten fails, of many", "all records are there, each made once", "slurm/test_many.py::test_all_records_are_there_each_once"),
+    _fault(
+        "SLURM warns before the time limit",
+        "a checkpoint; the next attempt goes on, to the last bit",
+        SLURM + "test_a_run_is_warned_and_goes_on",
+    ),
+    _fault(
+        "the time limit itself, many times",
+        "the run ends well, to the last bit",
+        SLURM + "test_the_time_limit_itself",
+    ),
+    _fault(
+        "SIGTERM to every process of a step",
+        "a checkpoint, whatever the loader",
+        CONTRACT + "test_told_to_stop",
+        UNIT + "test_a_signal_from_elsewhere_is_ignored_from_the_first_moment",
+    ),
+    _fault(
+        "scancel of a running job; its shell dies first",
+        "a checkpoint; the next attempt goes on",
+        SLURM + "test_a_cancelled_job_leaves_a_checkpoint",
+    ),
+    _fault(
+        "scancel of a job again and again",
+        "tried again as often as the profile says, then reported",
+        SLURM + "test_a_cancelled_job_is_tried_again_and_reported",
+    ),
+    _fault(
+        "a node dies",
+        "SLURM queues the job again, and it is made once",
+        SLURM + "test_a_node_dies_and_its_run_is_made_again",
+    ),
+    _fault(
+        "a job gives way (PreemptMode=REQUEUE)",
+        "it waits in the queue, and is made once",
+        SLURM + "test_a_run_gives_way_and_is_made_again",
+    ),
+    _fault(
+        "a job gives way (PreemptMode=CANCEL)",
+        "it counts as cancelled",
+        UNIT + "test_a_preempted_job_has_ended_when_it_left_the_queue",
+    ),
+    _fault(
+        "a finished job is queued again",
+        "its record stays as it is",
+        SLURM + "test_a_finished_job_that_is_queued_again_keeps_its_record",
+        UNIT + "test_only_the_job_that_made_it_keeps_it",
+    ),
+    _fault("a job passes its memory limit", "said in the run's log", SLURM + "test_too_little_memory_is_said"),
+    _fault(
+        "a job fails",
+        "tried again with more time; others go on",
+        SLURM + "test_a_job_that_fails_is_tried_again_with_more_time_and_others_go_on",
+    ),
+    _fault(
+        "one job in ten fails, of many",
+        "all records are there, each made once",
+        SLURM + "test_all_records_are_there_each_once",
+    ),
     # SLURM itself.
-    _fault("unknown partition, too much time, too many nodes", "SLURM's message; other jobs go on", JOBS + "test_what_slurm_refuses_is_said_and_other_jobs_go_on"),
-    _fault("unknown account, more GPUs than a node has", "SLURM's message", JOBS + "test_what_slurm_refuses_of_a_whole_machine_is_said"),
-    _fault("controller and accounting go away", "waited for; nothing is made twice", JOBS + "test_controller_and_accounting_go_away_for_a_while"),
-    _fault("no accounting at all", "said before the first job; squeue is asked", SILENCE + "test_a_site_without_accounting", "unit/test_plugin.py::test_a_site_without_accounting_is_seen_at_once"),
-    _fault("a job is held", "called held, with the reason and what to type", SILENCE + "test_a_held_job_is_called_held", "unit/test_plugin.py::test_a_job_that_waits_for_a_person_is_named_once"),
-    _fault("Python is missing on a node", "node, missing file and the log of this try are named", SILENCE + "test_python_is_not_there_on_a_node", "unit/test_plugin.py::test_a_job_that_fails_before_its_run_began"),
-    _fault("SLURM does not answer at the start", "nothing is submitted", SURVIVORS + "test_nothing_is_submitted_while_slurm_does_not_answer"),
-    _fault("hidden partitions, SQUEUE_STATES", "no job is overlooked", SURVIVORS + "test_the_users_settings_of_squeue_hide_no_job"),
+    _fault(
+        "unknown partition, too much time, too many nodes",
+        "SLURM's message; other jobs go on",
+        SLURM + "test_what_slurm_refuses_is_said_and_other_jobs_go_on",
+    ),
+    _fault(
+        "unknown account, more GPUs than a node has",
+        "SLURM's message",
+        SLURM + "test_what_slurm_refuses_of_a_whole_machine_is_said",
+    ),
+    _fault(
+        "controller and accounting go away",
+        "waited for; nothing is made twice",
+        SLURM + "test_controller_and_accounting_go_away_for_a_while",
+    ),
+    _fault(
+        "no accounting at all",
+        "said before the first job; squeue is asked",
+        SLURM + "test_a_site_without_accounting",
+        UNIT + "test_a_site_without_accounting_is_seen_at_once",
+    ),
+    _fault(
+        "a job is held",
+        "called held, with the reason and what to type",
+        SLURM + "test_a_held_job_is_called_held",
+        UNIT + "test_a_job_that_waits_for_a_person_is_named_once",
+    ),
+    _fault(
+        "Python is missing on a node",
+        "node, missing file and the log of this try are named",
+        SLURM + "test_python_is_not_there_on_a_node",
+        UNIT + "test_a_job_that_fails_before_its_run_began",
+    ),
+    _fault(
+        "SLURM does not answer at the start",
+        "nothing is submitted",
+        UNIT + "test_nothing_is_submitted_while_slurm_does_not_answer",
+    ),
+    _fault(
+        "hidden partitions, SQUEUE_STATES",
+        "no job is overlooked",
+        UNIT + "test_the_users_settings_of_squeue_hide_no_job",
+    ),
     # Snakemake.
-    _fault("Ctrl-C at Snakemake", "jobs are cancelled; the next call goes on", JOBS + "test_control_c_cancels_and_the_next_call_goes_on"),
-    _fault("SIGTERM to Snakemake", "running jobs end, no more are submitted", JOBS + "test_sigterm_lets_running_jobs_finish_and_submits_no_more"),
-    _fault("kill -9 of Snakemake", "its jobs are waited for and count; nothing is made twice", JOBS + "test_killed_while_jobs_run_and_started_again"),
-    _fault("kill -9 of Snakemake, then another recipe", "all runs are made again, with and without `.snakemake`", RECOVERY + "test_runs_that_outlive_a_killed_snakemake_are_made_again_with_other_settings"),
-    _fault("a record of another recipe among those of today", "refused, in no table and no figure", "unit/test_planned.py::test_a_record_of_another_recipe_is_refused_and_the_others_are_collected"),
-    _fault("code is edited while jobs wait", "finished records stay as they are", RECOVERY + "test_code_that_is_edited_while_a_job_waits_harms_no_record"),
-    _fault("the recipe is edited while jobs wait", "recipes are not mixed; the next call makes all again", RECOVERY + "test_a_recipe_that_is_edited_while_a_job_waits_mixes_nothing"),
-    _fault("a lock of a dead Snakemake", "removed; that of a living one stays", SURVIVORS + "test_a_lock_goes_when_nobody_lives_who_holds_it"),
-    _fault("two jobs make one run, on two nodes", "the second names the first and ends", JOBS + "test_a_supervisor_sees_another_one_on_another_node"),
+    _fault(
+        "Ctrl-C at Snakemake",
+        "jobs are cancelled; the next call goes on",
+        SLURM + "test_control_c_cancels_and_the_next_call_goes_on",
+    ),
+    _fault(
+        "SIGTERM to Snakemake",
+        "running jobs end, no more are submitted",
+        SLURM + "test_sigterm_lets_running_jobs_finish_and_submits_no_more",
+    ),
+    _fault(
+        "kill -9 of Snakemake",
+        "its jobs are waited for and count; nothing is made twice",
+        SLURM + "test_killed_while_jobs_run_and_started_again",
+    ),
+    _fault(
+        "kill -9 of Snakemake, then another recipe",
+        "all runs are made again, with and without `.snakemake`",
+        SLURM + "test_runs_that_outlive_a_killed_snakemake_are_made_again_with_other_settings",
+    ),
+    _fault(
+        "a record of another recipe among those of today",
+        "refused, in no table and no figure",
+        UNIT + "test_a_record_of_another_recipe_is_refused_and_the_others_are_collected",
+    ),
+    _fault(
+        "code is edited while jobs wait",
+        "finished records stay as they are",
+        SLURM + "test_code_that_is_edited_while_a_job_waits_harms_no_record",
+    ),
+    _fault(
+        "the recipe is edited while jobs wait",
+        "recipes are not mixed; the next call makes all again",
+        SLURM + "test_a_recipe_that_is_edited_while_a_job_waits_mixes_nothing",
+    ),
+    _fault(
+        "a lock of a dead Snakemake",
+        "removed; that of a living one stays",
+        UNIT + "test_a_lock_goes_when_nobody_lives_who_holds_it",
+    ),
+    _fault(
+        "two jobs make one run, on two nodes",
+        "the second names the first and ends",
+        SLURM + "test_a_supervisor_sees_another_one_on_another_node",
+    ),
     # Disks and files.
-    _fault("the disk is full while a run logs", "cause \"disk full\"; other records stay whole", FAILURE + "test_the_disk_is_full"),
-    _fault("the disk is full when the reason is written", "the reason is printed; no older one stands for it", FAILED + "test_an_older_reason_never_stands_for_this_one"),
-    _fault("a run's folder cannot be moved", "the reason is printed", FAILED + "test_what_cannot_be_moved_hides_no_reason"),
-    _fault("the disk is full while data are prepared", "one line; the next call goes on", FORMS + "test_a_full_disk"),
-    _fault("`prepare` is killed at any moment", "it goes on, and the form is the same", FORMS + "test_killed_at_random_moments_it_goes_on"),
-    _fault("a process of `prepare` is killed", "said in one line", FORMS + "test_a_killed_process_is_told"),
-    _fault("data are replaced while a run reads them", "the old form stays", TARGET + "test_a_reader_that_comes_while_the_form_is_made_keeps_the_old_one"),
-    _fault("data are missing", "the manifest is named", FAILURE + "test_data_is_missing"),
-    _fault("data are damaged", "the run does not start; the file is named", GLANCE + "test_a_run_with_damaged_data_does_not_start"),
-    _fault("a byte of the data is flipped", "`verify` names the record", VERIFY + "test_a_flipped_byte"),
-    _fault("a record is of another run, or its bits are flipped", "refused, with the file", TRUST + "test_a_whole_record_of_another_run", TRUST + "test_flipped_bits"),
+    _fault(
+        "the disk is full while a run logs",
+        'cause "disk full"; other records stay whole',
+        CONTRACT + "test_the_disk_is_full",
+    ),
+    _fault(
+        "the disk is full when the reason is written",
+        "the reason is printed; no older one stands for it",
+        UNIT + "test_an_older_reason_never_stands_for_this_one",
+    ),
+    _fault(
+        "a run's folder cannot be moved", "the reason is printed", UNIT + "test_what_cannot_be_moved_hides_no_reason"
+    ),
+    _fault("the disk is full while data are prepared", "one line; the next call goes on", UNIT + "test_a_full_disk"),
+    _fault(
+        "`prepare` is killed at any moment",
+        "it goes on, and the form is the same",
+        UNIT + "test_killed_at_random_moments_it_goes_on",
+    ),
+    _fault("a process of `prepare` is killed", "said in one line", UNIT + "test_a_killed_process_is_told"),
+    _fault(
+        "data are replaced while a run reads them",
+        "the old form stays",
+        UNIT + "test_a_reader_that_comes_while_the_form_is_made_keeps_the_old_one",
+    ),
+    _fault("data are missing", "the manifest is named", CONTRACT + "test_data_is_missing"),
+    _fault(
+        "data are damaged",
+        "the run does not start; the file is named",
+        UNIT + "test_a_run_with_damaged_data_does_not_start",
+    ),
+    _fault("a byte of the data is flipped", "`verify` names the record", UNIT + "test_a_flipped_byte"),
+    _fault(
+        "a record is of another run, or its bits are flipped",
+        "refused, with the file",
+        UNIT + "test_a_whole_record_of_another_run",
+        UNIT + "test_flipped_bits",
+    ),
     # The machine.
-    _fault("an interface is not there", "the preflight stops before training", PREFLIGHT + "test_an_interface_that_is_not_there_keeps_training_from_starting"),
-    _fault("a module is not there, or no `module` at all", "the preflight stops before training", PREFLIGHT + "test_a_module_that_is_not_there_is_an_error", PREFLIGHT + "test_no_module_command_is_an_error"),
-    _fault("a variable is removed while jobs wait", "the job names file and variable", "unit/test_environment.py::test_a_variable_that_has_gone_is_named"),
-)  # fmt: skip
+    _fault(
+        "an interface is not there",
+        "the preflight stops before training",
+        WORKFLOW + "test_an_interface_that_is_not_there_keeps_training_from_starting",
+    ),
+    _fault(
+        "a module is not there, or no `module` at all",
+        "the preflight stops before training",
+        WORKFLOW + "test_a_module_that_is_not_there_is_an_error",
+        WORKFLOW + "test_no_module_command_is_an_error",
+    ),
+    _fault(
+        "a variable is removed while jobs wait",
+        "the job names file and variable",
+        UNIT + "test_a_variable_that_has_gone_is_named",
+    ),
+)
 
 
 def table() -> list[str]:
@@ -105,7 +291,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for outcome in ("passed", "failed", "error"):
         for report in terminalreporter.stats.get(outcome, []):
             if outcome != "passed" or report.when == "call":
-                test = report.nodeid.split("[")[0].removeprefix("tests/")
+                file, _, function = report.nodeid.split("[")[0].partition("::")
+                test = f"{file.removeprefix('tests/').split('/')[0]}/{function}"
                 crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
                 heard.setdefault(test, []).append((outcome, (crash.splitlines() or [outcome])[0][:100]))
     if not any(test.startswith("slurm/") for test in heard):

@@ -12,7 +12,6 @@ from ddlbench.analysis.collect import collect
 from ddlbench.plan import runs
 from ddlbench.spec import RunSpec
 
-from tests.specs import plan
 from tests.unit.records import SPEC, edit_log, write_record
 
 
@@ -44,6 +43,5 @@ def test_an_older_record_of_the_same_settings_is_collected(tmp_path: Path) -> No
     assert planned.digest({"b": True}) != planned.digest({"b": 1})
 
 
-def test_every_planned_run_has_a_digest_of_its_own() -> None:
-    of = plan("demo")
-    assert len(set(runs.digests(of).values())) == len(of.runs)
+def test_every_planned_run_has_a_digest_of_its_own(demo: runs.Plan) -> None:
+    assert len(set(runs.digests(demo).values())) == len(demo.runs)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import failures, kernels, refusals, summary, tables
+from ddlbench.analysis import failures, kernels, planned, refusals, summary, tables
 from ddlbench.analysis import measures as all_measures
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
@@ -17,12 +17,18 @@ from ddlbench.record import MLLOG
 LONG = ("epochs", "learning_rates")  # rows per epoch: written while records are read, as they may not fit in memory
 
 
-def collect(folders: Sequence[Path], folder: Path, peaks: Mapping[str, float] | None = None) -> Rows:
+def collect(
+    folders: Sequence[Path],
+    folder: Path,
+    peaks: Mapping[str, float] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Rows:
     """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of table `refused`.
 
-    `peaks` are the machine's `peak_tflops_per_worker`, by precision. A folder with a log is a record. One that cannot
-    be believed is in table `refused` and in no other, and keeps no other run from its tables. A folder without a log
-    that a failed run left something in is in table `failures`.
+    `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
+    each run (`planned.py`), without which a record of any settings is taken. A folder with a log is a record. One that
+    cannot be believed is in table `refused` and in no other, and keeps no other run from its tables. A folder without
+    a log that a failed run left something in is in table `failures`.
     """
     rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
     rows["failures"] = failures.failures(folders)
@@ -32,6 +38,7 @@ def collect(folders: Sequence[Path], folder: Path, peaks: Mapping[str, float] | 
             if not (run / MLLOG).exists():
                 continue
             try:
+                planned.check(run, (settings or {}).get(run.name))
                 of_run = summary.of(run)
             except refusals.RefusedError as error:
                 rows["refused"].append(refusals.row(run, error))
