@@ -6,28 +6,27 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ddlbench import layout
 from ddlbench.run import requeued
 from ddlbench.run.facts import facts
+from ddlbench.spec import RunSpec
 
 from tests.unit.records import SPEC, write_record
 
 LAUNCH = ["env"]
 
 
-def end(monkeypatch: pytest.MonkeyPatch, spec: Any = SPEC, rule: str = "train", **environment: str) -> bool:
+def end(monkeypatch: pytest.MonkeyPatch, spec: RunSpec = SPEC, **environment: str) -> bool:
     """Whether a job's Snakemake ends at once."""
     for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    target = SimpleNamespace(rulename=rule, wildcards_dict={"run": SPEC.id})
     try:
-        requeued.end_if_finished([target], {SPEC.id: SimpleNamespace(spec=spec)})
+        requeued.end_if_finished(SPEC.id, spec)
     except SystemExit as ended:
         assert ended.code == 0
         return True
@@ -47,7 +46,6 @@ def test_only_the_job_that_made_it_keeps_it(monkeypatch: pytest.MonkeyPatch, tmp
     assert not end(monkeypatch, SLURM_JOB_ID="7")  # not queued again
     assert not end(monkeypatch, SLURM_JOB_ID="7", SLURM_RESTART_COUNT="0")
     assert not end(monkeypatch)
-    assert not end(monkeypatch, rule="prepare", **again)
     assert not end(monkeypatch, replace(SPEC, recipe=replace(SPEC.recipe, base_lr=9.0)), **again)
     (folder / "steps.parquet").unlink()
     assert not end(monkeypatch, **again)

@@ -112,8 +112,6 @@ class Training:
         jobs, queue = self.plan.runs, given.machine.partitions
         if queue and workflow.is_main_process:
             plugin.mend_plugin()
-        elif queue:
-            requeued.end_if_finished(workflow.dag_settings.target_jobs, jobs)
         self.input = _signed(lambda wildcards: self._when_ready(wildcards.run))
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
@@ -149,6 +147,8 @@ class Training:
                         plugin.settle_accounting(self.workflow.executor_settings)
                     locks = Path(self.workflow.persistence.path, "locks")
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
+        if self.given.machine.partitions and not self.workflow.is_main_process:
+            requeued.end_if_finished(run, self.plan.runs[run].spec)
         if self.new_preflights and self._starts_jobs():
             self.checkpoints.preflight.get()
         # A record of other settings is made again, whatever Snakemake remembers of it.
