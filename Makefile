@@ -1,5 +1,6 @@
 # make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
-# Both install what they need first; PYTHON=/path/to/python3.11 says which Python, if `python3.11` is not on the path.
+# Both install what they need first; PYTHON=/path/to/python3.12 says which Python, if `python3.11` is not on the path.
+# make install GPU=1: for training on GPUs.
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,9 +32,9 @@ lint: $(VENV)/.installed
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/mypy
 
-install: $(VENV)/.installed
+install: $(VENV)/.installed$(if $(GPU),-gpu)
 
-$(VENV)/.installed: envs/requirements.txt envs/constraints.txt envs/install.sh envs/build-horovod.sh pyproject.toml
+$(VENV)/.installed $(VENV)/.installed-gpu: $(wildcard envs/*) pyproject.toml
 	@envs/install.sh
 
 # Readers of TFRecords that are not ours, in an environment of their own (1.6 GB): a tier of tests, and bench/data.py.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Build Horovod 0.28.1 from its source release against the torch of the given Python, and install it.
-# Usage: envs/build-horovod.sh .venv/bin/python      (environment: HOROVOD_GPU_OPERATIONS=NCCL on a GPU cluster.)
+# Usage: envs/build-horovod.sh .venv/bin/python      (for GPUs envs/build-horovod-nccl.sh, which calls this one)
 # With Gloo, and with MPI too where mpicc is on the path (controller mpi, Adasum); HOROVOD_WITHOUT_MPI=1 leaves it out.
 # About 5 minutes on 2 cores; the wheel is cached, keyed on Python, torch and options, in
 # ${XDG_CACHE_HOME:-~/.cache}/ddlbench.

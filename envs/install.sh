@@ -2,12 +2,17 @@
 # Make .venv and install everything ddlbench needs on one machine: envs/install.sh
 # `make` runs it when the requirements are newer than .venv. One line per step; what the steps say is in
 # .venv/install.log. About 5 minutes on 2 cores beside the downloads, most of it Horovod's build.
+# Environment: PYTHON=/path/to/python3.12   Python 3.11 or 3.12; python3.11 goes first.
+#              GPU=1                        for training on GPUs: Horovod with NCCL. No GPU or CUDA is needed here.
+#              DALI=cuda130                 with GPU=1: DALI built for CUDA 13, 1 GB smaller than the default, cuda120.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python3.11}
 venv=.venv
 log=$venv/install.log
-steps=6
+# What was installed for GPUs stays so when requirements change.
+gpu=${GPU:-$([ ! -e $venv/.installed-gpu ] || echo 1)}
+dali=${DALI:-$(cat $venv/.installed-gpu 2>/dev/null || true)}
+dali=${dali:-cuda120}
 count=0
 
 stop() {
@@ -53,38 +58,62 @@ step() {
     exit 1
 }
 
-"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
-    stop "ddlbench needs Python 3.11 ('$python' is not): install it, or say where it is: make demo PYTHON=/path/to/python3.11"
+[[ $gpu =~ ^1?$ ]] || stop "GPU=$gpu: allowed: 1, or nothing for an environment without GPUs"
+[[ $dali =~ ^cuda1[23]0$ ]] || stop "DALI=$dali: allowed: cuda120, cuda130"
+[ "$gpu" = 1 ] || [ "$dali" = cuda120 ] || stop "DALI=$dali: allowed with GPU=1 only; without it DALI is cuda120"
+[ "$dali" = cuda120 ] && other_dali=cuda130 || other_dali=cuda120
+steps=$((${gpu:-0} + 6))
+suits() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null; }
+python=${PYTHON:-$(suits python3.11 || ! suits python3.12 || echo python3.12)}
+python=${python:-python3.11}
+suits "$python" ||
+    stop "ddlbench needs Python 3.11 or 3.12 ('$python' is neither): install it, or say where it is: make demo PYTHON=/path/to/python3.11"
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 missing=()
 for tool in g++ make git; do
     command -v $tool >/dev/null || missing+=($tool)
 done
 [ ${#missing[@]} = 0 ] || stop "missing: ${missing[*]}. On Debian or Ubuntu: apt-get install ${missing[*]}"
 "$python" -c 'import sysconfig, pathlib, sys; sys.exit(not pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists())' ||
-    stop "Python's headers are missing (Horovod is compiled). On Debian or Ubuntu: apt-get install python3.11-dev"
+    stop "Python's headers are missing (Horovod is compiled). On Debian or Ubuntu: apt-get install python$version-dev"
 "$python" -c 'import ensurepip' 2>/dev/null ||
-    stop "Python's venv module is missing. On Debian or Ubuntu: apt-get install python3.11-venv"
+    stop "Python's venv module is missing. On Debian or Ubuntu: apt-get install python$version-venv"
 
 # Constraints hold for every step: without them pip would trade the chosen torch for another.
 export PIP_CONSTRAINT=$PWD/envs/constraints.txt
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 # A venv that was killed while it was made has a Python, but no pip.
 environment() { pip --version || "$python" -m venv $venv; }
-everything_else() {
-    pip install -q -r envs/requirements.txt && pip install -q --no-deps --no-build-isolation -e .
+torch_first() {
+    pip install -q torch numpy cmake ninja packaging psutil setuptools wheel || return 1
+    [ "$gpu" != 1 ] || "$venv/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is None)' || {
+        echo "ERROR: GPU=1, but the torch that pip gives here is a build without CUDA."
+        return 1
+    }
 }
+everything_else() {
+    pip install -q -r <(grep -v "^nvidia-dali-$other_dali" envs/requirements.txt) &&
+        pip install -q --no-deps --no-build-isolation -e .
+}
+# Both builds of DALI are the same Python package: the other one goes first.
+for_gpus() { pip uninstall -q -y "nvidia-dali-$other_dali" && pip install -q -r envs/gpu.txt -r "envs/dali-$dali.txt"; }
+horovod() { "envs/build-horovod${gpu:+-nccl}.sh" "$venv/bin/python"; }
 
 again="Mend that and run it again; what is installed already stays."
+torch_advice=$again
+[ "$gpu" != 1 ] || torch_advice="pip looks where \`pip config list\`, PIP_FIND_LINKS and PIP_EXTRA_INDEX_URL say; torch as published for Linux has CUDA. If $venv was made before for CPUs only: make clean, and again."
 mkdir -p $venv
 printf '%s: envs/install.sh\n' "$(date -u +%FT%TZ)" >"$log"
 step "a virtual environment in $venv" "Remove $venv and try again." environment
-step "torch, and what the next steps build with" "$again" \
-    pip install -q torch numpy cmake ninja packaging psutil setuptools wheel
+step "torch, and what the next steps build with" "$torch_advice" \
+    torch_first
 step "DeepSpeed, set up for the torch that is there" "Is g++ able to compile? apt-get install g++ make" \
     env DS_BUILD_OPS=0 "$venv/bin/python" -m pip --disable-pip-version-check install -q --no-build-isolation deepspeed
+[ "$gpu" != 1 ] || step "for GPUs: a compiler, and DALI for $dali (envs/gpu.txt, envs/dali-$dali.txt)" "$again" for_gpus
 step "everything else (envs/requirements.txt)" "$again" everything_else
-step "Horovod (about 5 minutes where it is built for the first time)" \
-    "Horovod is compiled. On Debian or Ubuntu: apt-get install g++ make python3.11-dev; for MPI also libopenmpi-dev openmpi-bin, or leave MPI out: HOROVOD_WITHOUT_MPI=1 make install" \
-    envs/build-horovod.sh "$venv/bin/python"
+step "Horovod${gpu:+ with NCCL} (about 5 minutes where it is built for the first time)" \
+    "Horovod is compiled. On Debian or Ubuntu: apt-get install g++ make python$version-dev; for MPI also libopenmpi-dev openmpi-bin, or leave MPI out: HOROVOD_WITHOUT_MPI=1 make install" \
+    horovod
 step "do all versions fit each other?" "$again" pip check
+[ "$gpu" != 1 ] || echo "$dali" >$venv/.installed-gpu
 touch $venv/.installed

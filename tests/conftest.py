@@ -18,7 +18,7 @@ from tests.faults import pytest_terminal_summary  # noqa: F401  (the table of fa
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
-TIERS = ["unit", "contract", "workflow", "slurm", "gpu"]
+TIERS = ["unit", "contract", "workflow", "slurm", "gpu", "cuda_build"]
 # Processes that tests start import this tree's package too, wherever ddlbench was installed from.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
 Once = Callable[[str, Callable[[Path], object]], Path]

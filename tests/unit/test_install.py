@@ -54,7 +54,7 @@ def test_a_missing_compiler_is_named_with_its_package(project: Path) -> None:
 def test_another_python_is_refused(project: Path) -> None:
     done = install(project, python="/bin/false")
     assert done.returncode == 1
-    assert "needs Python 3.11 ('/bin/false' is not)" in done.stderr
+    assert "needs Python 3.11 or 3.12 ('/bin/false' is neither)" in done.stderr
     assert not (project / ".venv").exists()
 
 

@@ -45,7 +45,7 @@ def ranks(promised: dict[str, Any]) -> Facts:
             "python": "3.11.7",
             "versions": dict.fromkeys(promised["versions"], "2.13.0"),
             "lacks": [],
-            "modules": {"LOADEDMODULES": "Stages/2025:GCC/13:OpenMPI/5:CUDA/12:cuDNN/9:MPI-settings/CUDA"},
+            "modules": {"LOADEDMODULES": "Stages/2025:GCC/13:OpenMPI/5:Python/3.12.3"},
             "cores": list(range(rank % 4 * 12, rank % 4 * 12 + 12)),
             "interfaces": ["lo", "eth0", "ib0"],
             "free_bytes": {"results": 10**12, "data": 10**13},
@@ -90,11 +90,11 @@ def test_a_machine_as_promised_has_no_problem(ranks: Facts, promised: dict[str, 
 # One thing is wrong: (what to set, in which ranks, is it an error, what is said).
 WRONG = {
     "a module that did not load": (
-        {"modules": {"LOADEDMODULES": "Stages/2025:GCC/13:OpenMPI/5:cuDNN/9:MPI-settings/CUDA"}},
+        {"modules": {"LOADEDMODULES": "Stages/2025:GCC/13:Python/3.12.3"}},
         [4, 5, 6, 7],
         True,
-        "config/machines/juwels-booster.yaml: modules: CUDA/12: not loaded in this job; "
-        "see what there is with: module spider CUDA/12 (on node2)",
+        "config/machines/juwels-booster.yaml: modules: OpenMPI: not loaded in this job; "
+        "see what there is with: module spider OpenMPI (on node2)",
     ),
     "a package that is not there": (
         {"lacks": ["horovod"]},

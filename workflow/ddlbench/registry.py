@@ -11,6 +11,7 @@ import os
 import re
 from functools import cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,17 @@ def importable(package: str) -> bool:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # a parent package is missing
         return False
+
+
+def installed(*distributions: str) -> str:
+    """The first of these packages that is installed; the first of all if none is."""
+    for name in distributions:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            continue
+        return name
+    return distributions[0]
 
 
 def docstring(room: str, name: str) -> str:

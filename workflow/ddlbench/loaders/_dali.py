@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlbench import registry
 from ddlbench.forms import raw, tfrecord
 from ddlbench.loaders._share import MEAN, STD, labelled_files
 from ddlbench.spec import steps_per_epoch
@@ -20,7 +21,8 @@ FAMILY = "dali"
 LABEL_OFFSET = {"tfrecord": tfrecord.LABEL_OFFSET, "raw": raw.LABEL_OFFSET}
 PACKAGE = "nvidia.dali"
 INSTALL = "make install"
-DISTRIBUTION = "nvidia-dali-cuda120"
+# Two builds of the same Python package; envs/install.sh says which one is taken.
+DISTRIBUTION = registry.installed("nvidia-dali-cuda120", "nvidia-dali-cuda130")
 # Each reader shuffles records within a buffer of this many. That is enough: pictures were shuffled over all shards when
 # they were written, and shards are read in another order in each epoch.
 SHUFFLE_BUFFER = 4096
