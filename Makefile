@@ -1,6 +1,6 @@
 # make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
 # Both install what they need first; PYTHON=/path/to/python3.12 says which Python, if `python3.11` is not on the path.
-# make install GPU=1: for training on GPUs.
+# make install GPU=1: for training on GPUs.   make gpu-check: what one GPU can tell in 20 minutes (DEVICE=cpu: without).
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +10,7 @@ PYTHON ?= python3.11
 # Tests at once: many wait for SLURM or for a rank that is silent, so one more than there are cores (nine at the most).
 AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 1 : 9)))
 
-.PHONY: demo test test-all lint install tensorflow clean
+.PHONY: demo test test-all lint install gpu-check tensorflow clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --profile profiles/local --config study=$(STUDY)
@@ -36,6 +36,12 @@ install: $(VENV)/.installed$(if $(GPU),-gpu)
 
 $(VENV)/.installed $(VENV)/.installed-gpu: $(wildcard envs/*) pyproject.toml
 	@envs/install.sh
+
+# It installs nothing: what it lacks, its first rows say. CHECK has further options, as `--parts syncs loaders`.
+DEVICE ?= cuda
+gpu-check:
+	@test -x $(BIN)/python || { echo "gpu-check installs nothing; first: make install GPU=1" >&2; exit 1; }
+	@PYTHONPATH=$(CURDIR)/workflow $(BIN)/python -m ddlbench.gpucheck --device $(DEVICE) $(CHECK)
 
 # Readers of TFRecords that are not ours, in an environment of their own (1.6 GB): a tier of tests, and bench/data.py.
 READERS := $(or $(DDLBENCH_READERS),$(HOME)/.cache/ddlbench/tensorflow-venv)

@@ -31,6 +31,7 @@ ROOMS = (
     "preflight",
     "snakefile",
     "figures",
+    "gpucheck",
 )
 PACKAGE = registry.PACKAGE
 

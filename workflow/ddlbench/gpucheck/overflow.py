@@ -1,0 +1,46 @@
+"""fp16 whose first step overflows: the step is left out, and training goes on as if it had not been."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ddlbench import registry
+from ddlbench.gpucheck import Row, judged
+from ddlbench.gpucheck._bench import losses, skipped
+
+if TYPE_CHECKING:
+    from ddlbench.gpucheck._bench import Bench
+
+LIMIT_S = 240
+TOLERANCE = 0.01  # relative: on GPUs, sums are not always made in one order
+STEPS = 6
+
+
+def check(bench: Bench) -> Iterator[Row]:
+    """One row per framework. The learning rate is constant and each step's batch the same, so that the second step
+    must repeat what the first would have been."""
+    recipe = {"warmup_epochs": 0, "base_lr": 0.1}
+    specs = {
+        name: bench.spec(name, "fp16", schedule="step", epochs=1, recipe=recipe)
+        for name in registry.members("frameworks")
+    }
+    yield from skipped(bench, specs)
+    for name, spec in specs.items():
+        if bench.lacks(spec):
+            continue
+        usual = bench.train(spec, "fp16")
+        record = bench.train(spec, "overflow", "overflow")
+        yield judge(name, losses(usual), losses(record), record.said("ddlbench_skipped_steps", 0))
+
+
+def judge(name: str, usual: Sequence[float], after: Sequence[float], skipped_steps: int) -> Row:
+    """`after` are the losses of the run that overflowed, `usual` those without."""
+    if skipped_steps < 1:
+        return Row(name, judged(False), "expected: one step left out; none was", skipped_steps, "steps left out")
+    pairs = list(zip(after[1 : STEPS + 1], usual[:STEPS], strict=False))
+    off = max((abs(a - b) / abs(b) if math.isfinite(a) else math.inf) for a, b in pairs)
+    good = off <= TOLERANCE and math.isfinite(off)
+    compared = f"losses of steps 2 to {STEPS + 1} against 1 to {STEPS} without overflow: at most {TOLERANCE:.0%} apart"
+    return Row(name, judged(good), compared, 100 * off, "% apart")

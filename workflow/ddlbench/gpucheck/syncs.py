@@ -1,0 +1,40 @@
+"""Whether a step makes the host wait for the device: then the GPU idles while the host prepares the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ddlbench import registry
+from ddlbench.gpucheck import Row, judged
+from ddlbench.gpucheck._bench import skipped
+
+if TYPE_CHECKING:
+    from ddlbench.gpucheck._bench import Bench
+    from ddlbench.spec import RunSpec
+
+LIMIT_S = 240
+
+
+def runs(bench: Bench) -> dict[str, RunSpec]:
+    """Each framework, and fp16 with its two ways to scale losses: torch's, and the one for DeepSpeed."""
+    specs = {name: bench.spec(name, epochs=1) for name in registry.members("frameworks")}
+    return specs | {f"{name}, fp16": bench.spec(name, "fp16", epochs=1) for name in ("ddp", "deepspeed")}
+
+
+def check(bench: Bench) -> Iterator[Row]:
+    """One row per run."""
+    from ddlbench.gpucheck._ranks import COUNTED, SYNCS
+
+    wanted = runs(bench)
+    yield from skipped(bench, wanted)
+    for what, spec in wanted.items():
+        if bench.lacks(spec):
+            continue
+        counts = bench.train(spec, "count", "count").said(SYNCS, {})
+        # What CUDA's watch notices has the other reads in it.
+        total = max(counts.get("noticed by CUDA's watch", 0), counts.get("value of a tensor read", 0))
+        total += counts.get("torch.cuda.synchronize", 0)
+        found = ", ".join(f"{kind} {number}x" for kind, number in counts.items() if number)
+        compared = "expected: 0" + (f"; in {COUNTED} steps: {found}" if found else "")
+        yield Row(what, judged(total == 0), compared, total / COUNTED, "waits/step")

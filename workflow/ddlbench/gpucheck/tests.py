@@ -1,0 +1,42 @@
+"""The tests of the tier `tests/gpu`: every framework with every loader learns on a GPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddlbench import registry
+from ddlbench.gpucheck import FAIL, PASS, SKIPPED, Row
+
+if TYPE_CHECKING:
+    from ddlbench.gpucheck._bench import Bench
+
+LIMIT_S = 420
+
+
+def check(bench: Bench) -> Iterator[Row]:
+    """One row: how pytest ended."""
+    folder = Path(__file__).parents[3] / "tests/gpu"
+    if not folder.is_dir() or not registry.importable("pytest"):
+        yield Row("tests/gpu", SKIPPED, f"no folder {folder}, or no pytest: run it from a clone, after make install")
+        return
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, env=bench.environment(), cwd=folder.parents[1])
+    (bench.folder / "tests.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+    yield judge(done.returncode, done.stdout)
+
+
+def judge(code: int, said: str) -> Row:
+    """pytest's exit code and output as a row."""
+    counts = {kind: int(number) for number, kind in re.findall(r"(\d+) (passed|failed|skipped|errors?)\b", said)}
+    summary = ", ".join(f"{number} {kind}" for kind, number in counts.items()) or f"pytest ended with {code}"
+    if code == 0 and not counts.get("passed"):
+        reasons = re.findall(r"^SKIPPED \[\d+\] [^:]+(?::\d+)?: (.+)$", said, re.M)
+        return Row("tests/gpu", SKIPPED, "; ".join(dict.fromkeys(reasons)) or summary)
+    return Row(
+        "tests/gpu", PASS if code == 0 else FAIL, f"{summary}; expected: none fails", counts.get("passed"), "tests"
+    )
