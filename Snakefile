@@ -15,6 +15,7 @@
 #       plan.smk      plan      hours, energy, price, disk; what is done, what is stale and why
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
 #                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}
+#                     nodes     the slow host, from all records of a machine
 #                     failures  what went wrong, at any time: snakemake --profile profiles/local failures
 #       report.smk    report    results/<study>/report.html
 import json
@@ -57,6 +58,7 @@ include: "workflow/rules/report.smk"
 localrules:
     all,
     failures,
+    nodes,
     figures,
     plan,
     tables,

@@ -1,4 +1,5 @@
-"""One node of four is slow: the preflight that screens all nodes names it, and jobs keep off it once it is excluded."""
+"""One node of four is slow. The preflight that screens all nodes names it, and jobs keep off it once it is excluded. Where
+nobody screened, the records name it."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from ddlbench.record import read_log
 
@@ -65,3 +67,19 @@ def test_the_screening_finds_it_and_jobs_keep_off_it(slowed: Project) -> None:
         assert all(rank["topology"].endswith(f".{rank['host']}") for rank in ranks)
         assert facts["topology_pattern"] == "switch.switch.node"
     assert hosts == {"node1", "node2", "node4"}
+
+
+def test_the_records_name_it(slowed: Project) -> None:
+    project = slowed
+    project.cluster("slow", SLOW, "24")  # two runs at once
+    project.machine("one", **ONE)
+    project.study("small", {"workers": [4], "batch_per_worker": [32]}, epochs=4, repeats=2)
+    assert project.snakemake("--jobs", "2", "--until", "train", machine="one") == 0, project.said
+    assert project.snakemake("--jobs", "2", "--until", "train", machine="one") == 0, project.said
+    assert len(project.runs()) == 2
+    assert project.snakemake("nodes", machine="one") == 0, project.said
+    table = pd.read_csv(project.folder / "results/machines/one/nodes.csv").set_index(["host", "part"])
+    found = table.loc[(SLOW, "compute")]
+    assert (found["verdict"], found["runs"]) == ("hardware", 2), project.said
+    assert list(table.index[table["verdict"] == "hardware"]) == [(SLOW, "compute")], project.said
+    print(table.to_string())

@@ -9,7 +9,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
         <study>/figures/        <figure>.csv (what it is drawn from), .png, .svg, .pdf
         <study>/report.html
         <study>/logs/
-        machines/<machine>/     preflight-<study>.json, kept/<sha256>.json
+        machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
         logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
 """
 
@@ -75,6 +75,11 @@ def study_log(study: str, job: str) -> str:
 def log(job: str) -> str:
     """What a job printed that belongs to no study, or to several."""
     return f"{RESULTS}/logs/{job}.log"
+
+
+def nodes(machine: str) -> str:
+    """What the records of a machine say of its hosts."""
+    return f"{RESULTS}/machines/{machine}/nodes.csv"
 
 
 def preflight(machine: str, study: str) -> str:

@@ -44,6 +44,18 @@ rule failures:
         "../scripts/failures.py"
 
 
+# Which host of the machine slows the others, by all records of it, of any study; and whether it is its hardware.
+rule nodes:
+    log:
+        layout.log(f"nodes-{MACHINE.name}"),
+    params:
+        machine=MACHINE.name,
+    message:
+        "nodes: each host of {MACHINE.name} beside the others"
+    script:
+        "../scripts/nodes.py"
+
+
 # Records that cannot be true do not stop the others' tables; but nobody should miss them.
 onsuccess:
     from ddlbench.analysis import refusals

@@ -1,0 +1,223 @@
+"""Each host beside the others, over all records of a machine: whose steps take longer, and what that says of the host.
+
+`snakemake nodes` calls this. Within an epoch of a run all ranks do the same steps, so a host whose ranks compute or
+wait for data longer than those of the other hosts is slower. A host that is slow in most of its epochs says hardware.
+Epochs in which now one host is slow and now another say loader or file system. `preflight/nodes.py` looks at nodes
+before training, in another way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import pandas as pd
+
+from ddlbench.analysis import refusals, times
+from ddlbench.analysis.read import Record, read
+from ddlbench.analysis.slow import SHARE, is_slow
+from ddlbench.analysis.statistics import Interval, over_repeats
+from ddlbench.columns import Column
+from ddlbench.files import aside
+from ddlbench.record import MLLOG, read_log
+
+COMPUTE = ["forward_s", "backward_s", "optimizer_s"]
+PARTS = {"compute": COMPUTE, "data_wait": ["data_wait_s"]}
+HARDWARE, WANDERS, LIKE, UNKNOWN = "hardware", "loader or file system", "as the others", "cannot tell"
+MOST = 0.5  # of its epochs in which slow hardware is slow
+WANDERING = 0.2  # of all epochs in which some other host is slow, at the least, for the loader to be blamed
+COLUMNS = (
+    Column("host", "str", "The computer."),
+    Column("part", "str", "compute: forward, backward, optimizer. data_wait: waiting for images."),
+    Column("verdict", "str", f"`{HARDWARE}`, `{WANDERS}`, `{LIKE}` or `{UNKNOWN}`."),
+    Column("runs", "int64", "Runs on this and other hosts that tell."),
+    Column("epochs", "int64", "Their epochs after warm-up."),
+    Column("slow_epochs", "int64", "Epochs in which the host was slow beside the others (`analysis/slow.py`)."),
+    Column("excess_s", "float64", "What a step takes longer than on the others: median over epochs.", "s"),
+    Column(
+        "ratio",
+        "float64",
+        "A step's time without communication over the others', if they differ in this part only.",
+    ),
+    Column("low", "float64", "Lower bound of the ratio's 95 % interval; null if there is one value only."),
+    Column("high", "float64", "Upper bound."),
+    Column("over", "str", "What the interval is over: runs, or epochs if there are fewer than three runs."),
+    Column("over_own_best", "float64", "The latest run's time over the host's own best, in runs of the same kind."),
+)
+
+
+class Beside(NamedTuple):
+    """One part of the steps of an epoch on one host, beside the other hosts; means over steps and the host's ranks."""
+
+    host: str
+    part: str
+    excess_s: float  # a step's, beyond the median of the other hosts [s]
+    time_s: float  # a step without communication, if all but this part took what it takes on the median host [s]
+    ratio: float  # of that time to the median of the other hosts'
+    slow: bool  # by analysis/slow.py
+
+
+class Spell(NamedTuple):
+    """One epoch of one run on one host, one part of its steps."""
+
+    run: str
+    kind: str  # the run without its repeat
+    began_s: float
+    epoch: int
+    of: Beside
+
+
+def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS) -> list[Beside]:
+    """Hosts beside each other. `seconds` has, by part of PARTS and by host, what a step took [s]; two hosts or more."""
+    hosts = list(seconds["compute"])
+    whole = median(sum(of[host] for of in seconds.values()) for host in hosts)
+    found = []
+    for part in parts:
+        own = seconds[part]
+        rest = max(whole - median(own.values()), 0.0)
+        took = {host: max(rest + own[host], 1e-9) for host in hosts}
+        for host in hosts:
+            others = [other for other in hosts if other != host]
+            excess_s = own[host] - median(own[other] for other in others)
+            slow = is_slow(1 / took[host], [1 / took[other] for other in others])
+            ratio = took[host] / median(took[other] for other in others)
+            found.append(Beside(host, part, excess_s, took[host], ratio, slow))
+    return found
+
+
+def spells(record: Record) -> Iterator[Spell]:
+    """What a record says of its hosts; nothing if all ranks ran on one, or if it was not timed."""
+    hosts = [rank.get("host") for rank in record.said("ddlbench_ranks", [])]
+    spec = record.spec
+    if not record.success or not record.timed or len(hosts) != spec.workers or len(set(hosts)) < 2:
+        return
+    steps = times.after_warm_up(record.steps, spec)
+    images = steps.groupby("step")["images"]
+    steps = steps[images.transform("min") == images.transform("max")]  # of an uneven last batch ranks get less work
+    if steps.empty:
+        return
+    # Where waiting for other ranks is not measured apart, it is in the passes: all ranks then compute equally long.
+    parts = [part for part in PARTS if part != "compute" or steps["communication_s"].notna().all()]
+    seconds = pd.DataFrame({part: steps[names].sum(axis=1) for part, names in PARTS.items()})
+    of_host = seconds.groupby([steps["epoch"], steps["rank"].map(dict(enumerate(hosts))).rename("host")]).mean()
+    kind, began_s = replace(spec, repeat=1).id, record.last["run_start"].time_s
+    for epoch, here in of_host.groupby(level="epoch"):
+        of_part = here.droplevel("epoch").to_dict()
+        for of in beside({part: of_part[part] for part in PARTS}, parts):
+            yield Spell(spec.id, kind, began_s, int(str(epoch)), of)
+
+
+def rows(all_spells: Iterable[Spell]) -> list[dict[str, object]]:
+    """One row (COLUMNS) per host and part; those that something is wrong with first."""
+    of_part: dict[str, list[Spell]] = defaultdict(list)
+    for spell in all_spells:
+        of_part[spell.of.part].append(spell)
+    found: list[dict[str, object]] = []
+    for part, some in of_part.items():
+        of_host: dict[str, list[Spell]] = defaultdict(list)
+        for spell in some:
+            of_host[spell.of.host].append(spell)
+        made = {host: _row(host, part, mine) for host, mine in of_host.items()}
+        hard = {host for host, row in made.items() if row["verdict"] == HARDWARE}
+        # Epochs with a slow host that is not known to be slow: does it change?
+        epochs = {(spell.run, spell.epoch) for spell in some}
+        other = [spell for spell in some if spell.of.slow and spell.of.host not in hard]
+        wanders = len({(spell.run, spell.epoch) for spell in other}) >= WANDERING * len(epochs)
+        if wanders and len({spell.of.host for spell in other}) > 1:
+            for host in {spell.of.host for spell in other}:
+                made[host]["verdict"] = WANDERS
+        found += made.values()
+    order = [HARDWARE, WANDERS, UNKNOWN, LIKE]
+    return sorted(found, key=lambda row: (order.index(str(row["verdict"])), str(row["host"]), str(row["part"])))
+
+
+def _row(host: str, part: str, mine: Sequence[Spell]) -> dict[str, object]:
+    of_run: dict[str, list[float]] = defaultdict(list)
+    for spell in mine:
+        of_run[spell.run].append(spell.of.ratio)
+    enough = len(of_run) > 2
+    interval = over_repeats([median(of) for of in of_run.values()] if enough else [spell.of.ratio for spell in mine])
+    slow = sum(spell.of.slow for spell in mine)
+    return {
+        "host": host,
+        "part": part,
+        "verdict": _verdict(interval, slow / len(mine)),
+        "runs": len(of_run),
+        "epochs": len(mine),
+        "slow_epochs": slow,
+        "excess_s": median(spell.of.excess_s for spell in mine),
+        "ratio": interval.middle,
+        "low": interval.low,
+        "high": interval.high,
+        "over": "runs" if enough else "epochs",
+        "over_own_best": _over_own_best(mine),
+    }
+
+
+def _verdict(interval: Interval, slow: float) -> str:
+    if interval.low is None or interval.high is None:
+        return UNKNOWN
+    if interval.low > 1 and interval.middle > 1 + SHARE and slow > MOST:
+        return HARDWARE
+    return UNKNOWN if interval.middle > 1 + SHARE else LIKE
+
+
+def _over_own_best(mine: Sequence[Spell]) -> float | None:
+    """The latest run's time over the shortest of the same kind, the median over kinds; None where no kind has two."""
+    of_kind: dict[str, dict[tuple[float, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for spell in mine:
+        of_kind[spell.kind][spell.began_s, spell.run].append(spell.of.time_s)
+    found = []
+    for of_run in of_kind.values():
+        took = [median(of_run[run]) for run in sorted(of_run)]
+        if len(took) > 1:
+            found.append(took[-1] / min(took))
+    return median(found) if found else None
+
+
+def records(machine: str, folder: Path) -> tuple[list[Spell], int, list[str]]:
+    """What the records in a folder of runs say of this machine's hosts; how many they were; lines about refused ones.
+
+    Only those whose log names two hosts are read whole.
+    """
+    found, count, refused = [], 0, []
+    for log in sorted(folder.glob(f"{machine}-*/{MLLOG}")):
+        last = {event.key: event.value for event in read_log(log)}
+        ranks = last.get("ddlbench_ranks")
+        named = {rank.get("host") for rank in ranks if isinstance(rank, dict)} if isinstance(ranks, list) else set()
+        if len(named) < 2 or (last.get("ddlbench_spec") or {}).get("machine") != machine:
+            continue
+        try:
+            of_run = list(spells(read(log.parent)))
+        except refusals.RefusedError as error:
+            refused.append(str(error))
+            continue
+        found += of_run
+        count += bool(of_run)
+    return found, count, refused
+
+
+def write(of: Sequence[dict[str, object]], path: Path) -> None:
+    """The rows as csv."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with aside(path) as hidden:
+        pd.DataFrame(of, columns=[column.name for column in COLUMNS]).to_csv(hidden, index=False)
+
+
+def lines(of: Sequence[dict[str, object]]) -> list[str]:
+    """For people: one line per host and part."""
+    wide = max((len(str(row["host"])) for row in of), default=0)
+    said = []
+    for row in of:
+        between = ""
+        if isinstance(row["low"], float) and isinstance(row["high"], float):
+            between = f" ({row['low'] - 1:+.1%} to {row['high'] - 1:+.1%} over {row['over']})"
+        said.append(
+            f"{row['host']!s:{wide}} {row['part']!s:9}  {row['ratio'] - 1:+7.1%}{between}, "  # type: ignore[operator]
+            f"slow in {row['slow_epochs']} of {row['epochs']} epochs of {row['runs']} runs: {row['verdict']}"
+        )
+    return said
