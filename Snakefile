@@ -16,6 +16,7 @@
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
 #                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}
 #                     nodes     the slow host, from all records of a machine
+#                     compare   a new software stage beside the old one: --config before=... after=...
 #                     failures  what went wrong, at any time: snakemake --profile profiles/local failures
 #       report.smk    report    results/<study>/report.html
 import json
@@ -59,6 +60,7 @@ localrules:
     all,
     failures,
     nodes,
+    compare,
     figures,
     plan,
     tables,

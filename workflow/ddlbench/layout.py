@@ -10,11 +10,13 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
         <study>/report.html
         <study>/logs/
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
+        compare/                <before>-<after>.csv
         logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from ddlbench.record import MLLOG, STEPS
@@ -80,6 +82,12 @@ def log(job: str) -> str:
 def nodes(machine: str) -> str:
     """What the records of a machine say of its hosts."""
     return f"{RESULTS}/machines/{machine}/nodes.csv"
+
+
+def comparison(before: str, after: str) -> str:
+    """One side of runs beside another, each a machine or a folder."""
+    names = [re.sub(r"[^A-Za-z0-9._-]+", "_", side).strip("_") for side in (before, after)]
+    return f"{RESULTS}/compare/{'-'.join(names)}.csv"
 
 
 def preflight(machine: str, study: str) -> str:

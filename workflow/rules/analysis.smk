@@ -56,6 +56,19 @@ rule nodes:
         "../scripts/nodes.py"
 
 
+# Whether a new software stage is faster, from runs that both sides have: --config before=... after=...
+rule compare:
+    log:
+        layout.log("compare"),
+    params:
+        before=config["before"],
+        after=config["after"],
+    message:
+        "compare: {params.after} beside {params.before}"
+    script:
+        "../scripts/compare.py"
+
+
 # Records that cannot be true do not stop the others' tables; but nobody should miss them.
 onsuccess:
     from ddlbench.analysis import refusals

@@ -1,0 +1,152 @@
+"""A new software stage beside the old one: planted changes are named with their part and host, and noise is not."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from ddlbench import layout
+from ddlbench.analysis import compare
+from ddlbench.analysis.compare import ALL, Run
+
+from tests.specs import run_spec
+from tests.unit.records import edit_log, replace_steps, write_record
+
+STEP = {"data_wait_s": 0.02, "compute_s": 0.2, "communication_transfer_s": 0.03, "communication_wait_s": 0.01}
+
+
+def runs(seed: int, repeats: int = 5, noise: float = 0.02, **factors: float) -> list[Run]:
+    """Runs on two hosts whose parts take STEP's seconds times `factors`, with noise; 100 steps an epoch."""
+    chance = random.Random(seed)
+    found = []
+    for repeat in range(1, repeats + 1):
+        parts = {name: s * factors.get(name, 1.0) * np.exp(chance.gauss(0, noise)) for name, s in STEP.items()}
+        whole = 100 * sum(parts.values()) * np.exp(chance.gauss(0, noise))
+        of_host = {
+            host: {name: parts[name] * np.exp(chance.gauss(0, noise)) for name in compare.OF_HOST}
+            for host in ("node1", "node2")
+        }
+        of_host["node2"]["compute_s"] *= factors.get("node2", 1.0)
+        found.append(Run("mnist", repeat, {"epoch_s": whole, **parts}, of_host, {"torch": "2.12", "python": "3.11"}))
+    return found
+
+
+def verdict(rows: list[compare.Row], quantity: str = "epoch_s", host: str = ALL) -> str:
+    (row,) = [row for row in rows if (row["quantity"], row["host"]) == (quantity, host)]
+    return str(row["verdict"])
+
+
+def test_a_faster_part_is_named() -> None:
+    rows = compare.rows(runs(1), runs(2, compute_s=0.7))
+    assert verdict(rows) == verdict(rows, "compute_s") == "faster"
+    assert verdict(rows, "data_wait_s") == "cannot tell"
+    said = compare.lines(rows)
+    assert said[0].startswith("mnist: faster, time of an epoch -2")
+    assert [line.split(":")[0].strip() for line in said[1:]] == [
+        "compute_s",
+        "compute_s on node1",
+        "compute_s on node2",
+    ]
+
+
+def test_slower_on_one_host_names_the_host() -> None:
+    rows = compare.rows(runs(1, noise=0.005), runs(2, noise=0.005, node2=1.3, communication_wait_s=6.0))
+    assert verdict(rows) == "slower"
+    assert (verdict(rows, "compute_s", "node1"), verdict(rows, "compute_s", "node2")) == ("cannot tell", "slower")
+    said = "\n".join(compare.lines(rows))
+    assert "communication_wait_s: +49.93 ms per step" in said
+    assert "compute_s on node2" in said
+    assert "compute_s on node1" not in said
+
+
+def test_one_pair_says_nothing_and_few_say_how_many_more() -> None:
+    rows = compare.rows(runs(1, 1), runs(2, 1, compute_s=0.5))
+    assert verdict(rows) == "cannot tell"
+    assert compare.lines(rows)[0].endswith("(1 pair)")
+    rows = compare.rows(runs(1, 3), runs(2, 3, compute_s=0.97))
+    assert "more pairs would probably tell" in compare.lines(rows)[0]
+
+
+def test_false_verdicts_over_made_up_studies() -> None:
+    """The same software on both sides, 200 times: at most 5 % are told apart."""
+    chance = random.Random(3)
+    told = 0
+    for seed in range(200):
+        repeats, noise = chance.choice([2, 3, 5, 8]), chance.choice([0.01, 0.05])
+        told += verdict(compare.rows(runs(seed, repeats, noise), runs(1000 + seed, repeats, noise))) != "cannot tell"
+    assert told <= 10 + 6, told  # 5 %, and two standard deviations of such a count
+
+
+def test_runs_of_several_kinds_are_judged_each_and_together() -> None:
+    def kinds(seed: int, **factors: float) -> list[Run]:
+        return [replace(one, cell=cell) for cell in ("a", "b") for one in runs(seed + ord(cell), 3, **factors)]
+
+    rows = compare.rows(kinds(1), kinds(5, compute_s=0.6))
+    assert {row["runs"] for row in rows} == {ALL, "a", "b"}
+    assert compare.lines(rows)[0].startswith("all: faster")
+    (of_all,) = [row for row in rows if (row["runs"], row["quantity"]) == (ALL, "epoch_s")]
+    assert of_all["pairs"] == 6
+
+
+def test_what_differs_is_listed() -> None:
+    before, after = runs(1), [replace(one, software={"torch": "2.13", "python": "3.11"}) for one in runs(2)]
+    assert compare.differences(before, after) == ["torch: 2.12 -> 2.13"]
+    moved = [replace(one, of_host={"node7": one.of_host["node1"]}) for one in after]
+    assert "hosts: node1, node2 -> node7" in compare.differences(before, moved)
+    assert {row["host"] for row in compare.rows(before, moved)} == {ALL}  # no host is on both sides
+
+
+def test_nothing_in_common() -> None:
+    other = [replace(one, cell="other") for one in runs(2)]
+    assert compare.rows(runs(1), other) == compare.lines([]) == []
+
+
+# Records
+
+
+def planted(folder: Path, machine: str, repeat: int, forward_s: float, torch: str) -> Path:
+    spec = run_spec(workers=2, global_batch=8, workers_per_node=1, machine=machine, epochs=4, repeat=repeat)
+    record = write_record(folder, spec, images=160)
+    steps = pd.read_parquet(record / "steps.parquet")
+    times = {"data_wait_s": 0.01, "backward_s": 0.2, "optimizer_s": 0.01, "communication_s": 0.02}
+    steps[list(times)] = list(times.values())
+    steps["forward_s"] = forward_s * (1 + 0.01 * repeat)
+    replace_steps(record, steps)
+    edit_log(record, '"torch": "2.0"', f'"torch": "{torch}"')
+    return record
+
+
+def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
+    for repeat in (1, 2, 3):
+        planted(tmp_path / "runs", "stage-2024", repeat, 0.1, "2.0")
+        planted(tmp_path / "runs", "stage-2025", repeat, 0.05, "2.1")
+    before, refused = compare.side("stage-2024", tmp_path)
+    after, _ = compare.side("stage-2025", tmp_path)
+    assert (len(before), len(after), refused) == (3, 3, [])
+    rows = compare.rows(before, after)
+    assert verdict(rows) == verdict(rows, "compute_s") == verdict(rows, "compute_s", "node7") == "faster"
+    (whole,) = [row for row in rows if row["quantity"] == "epoch_s"]
+    assert whole["ratio"] == pytest.approx(0.29 / 0.34, rel=0.01)
+    assert compare.differences(before, after) == ["torch: 2.0 -> 2.1"]
+    # The same two as folders.
+    (tmp_path / "new").mkdir()
+    for record in (tmp_path / "runs").glob("stage-2025-*"):
+        record.rename(tmp_path / "new" / record.name)
+    assert compare.rows(before, compare.side(str(tmp_path / "new"), tmp_path)[0]) == rows
+    path = tmp_path / layout.comparison("stage-2024", "/old/results/../runs")
+    assert path.name == "stage-2024-old_results_.._runs.csv"
+    compare.write(rows, path)
+    assert len(pd.read_csv(path)) == len(rows)
+
+
+def test_a_damaged_record_is_named_and_left_out(tmp_path: Path) -> None:
+    record = planted(tmp_path / "runs", "here", 1, 0.1, "2.0")
+    (record / "steps.parquet").write_bytes(b"no table")
+    found, refused = compare.side("here", tmp_path)
+    assert found == []
+    assert "steps.parquet" in refused[0]
+    assert compare.side("nowhere", tmp_path) == ([], [])

@@ -1,0 +1,201 @@
+"""A new software stage beside the old one: is it faster, which part of a step moved, and on which hosts.
+
+`snakemake compare` calls this. Both sides are records of the same runs: of two machine files that differ in their
+modules, or in two folders. Runs that differ in nothing but their machine's name are a pair, and verdicts are those of
+`statistics.ratio`. What differs between the sides is listed, because a verdict is about all of it together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+import pandas as pd
+
+from ddlbench.analysis import refusals, statistics, times
+from ddlbench.analysis.read import Record, read
+from ddlbench.columns import Column
+from ddlbench.files import aside, printable
+from ddlbench.record import MLLOG
+
+WHOLE = "epoch_s"
+# What an epoch is made of, in seconds per step, and what comes beside its steps.
+PARTS = ("data_wait_s", "compute_s", "communication_transfer_s", "communication_wait_s")
+BESIDE = ("epoch_start_s", "validation_s")
+OF_HOST = {"data_wait_s": ["data_wait_s"], "compute_s": ["forward_s", "backward_s", "optimizer_s"]}
+MOVED = 0.01  # of a step: what a part has to change by, to be named
+ALL = "all"
+COLUMNS = (
+    Column("runs", "str", f"The run without its machine and repeat; `{ALL}` is all of them together."),
+    Column("host", "str", f"The computer, if it is on both sides; `{ALL}` is the whole run."),
+    Column("quantity", "str", "`epoch_s`, or a part as docs/columns.md has it. Parts are seconds per step."),
+    Column("before_s", "float64", "Median before.", "s"),
+    Column("after_s", "float64", "Median after.", "s"),
+    Column("ratio", "float64", "After over before, the median over pairs."),
+    Column("low", "float64", "Lower bound of its 95 % interval; null for one pair."),
+    Column("high", "float64", "Upper bound."),
+    Column("pairs", "int64", "Pairs of runs."),
+    Column("verdict", "str", "`faster`, `slower` or `cannot tell`: of what came after."),
+    Column("more_pairs", "Int64", "So many more would probably tell; null if nobody can say."),
+)
+Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one record says: seconds by quantity, and by host and quantity; and the software it was made with."""
+
+    cell: str
+    repeat: int
+    seconds: Mapping[str, float]
+    of_host: Mapping[str, Mapping[str, float]]
+    software: Mapping[str, str]
+
+
+def run(record: Record) -> Run | None:
+    """None if it was not timed, did not end well, or its few steps are all warm-up."""
+    if not record.success or not record.timed:
+        return None
+    values = times.measures(record)
+    seconds = {
+        name: float(values[name])
+        for name in (WHOLE, *PARTS, *BESIDE)
+        if isinstance(values.get(name), int | float) and float(values[name]) > 0
+    }
+    if WHOLE not in seconds:
+        return None
+    steps = times.after_warm_up(record.steps, record.spec)
+    hosts = [str(rank.get("host")) for rank in record.said("ddlbench_ranks", [])]
+    of_host: dict[str, dict[str, float]] = {}
+    if len(hosts) == record.spec.workers:
+        by_host = steps.groupby(steps["rank"].map(dict(enumerate(hosts))))
+        for name, parts in OF_HOST.items():
+            for host, value in by_host[parts].mean().sum(axis=1).items():
+                of_host.setdefault(str(host), {})[name] = float(value)
+    cell = replace(record.spec, machine="any", repeat=1).id
+    return Run(cell.removeprefix("any-"), record.spec.repeat, seconds, of_host, _software(record))
+
+
+def _software(record: Record) -> dict[str, str]:
+    facts = record.said("ddlbench_facts", {})
+    said = dict(facts.get("versions") or {})
+    said |= {name: facts[name] for name in ("python", "kernel", "cpu", "commit") if name in facts}
+    return {name: printable(value) for name, value in said.items()}
+
+
+def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
+    """The runs of one side, and lines about records that are refused. `name` is a machine, or a folder of runs."""
+    folder = Path(name)
+    if folder.is_dir():
+        logs = sorted(folder.glob(f"*/{MLLOG}")) or sorted(folder.glob(f"runs/*/{MLLOG}"))
+    else:
+        logs = sorted(results.glob(f"runs/{name}-*/{MLLOG}"))
+    found, refused = [], []
+    for log in logs:
+        try:
+            record = read(log.parent)
+        except refusals.RefusedError as error:
+            refused.append(str(error))
+            continue
+        one = run(record) if folder.is_dir() or record.spec.machine == name else None
+        found += [one] if one else []
+    return found, refused
+
+
+def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
+    """COLUMNS: all pairs together, then each run's own, each as a whole, by part, and by host and part."""
+    sides = [{(one.cell, one.repeat): one for one in runs} for runs in (before, after)]
+    pairs = [(sides[0][key], sides[1][key]) for key in sorted(set(sides[0]) & set(sides[1]))]
+    cells: dict[str, list[tuple[Run, Run]]] = {ALL: pairs} if pairs else {}
+    for pair in pairs:
+        cells.setdefault(pair[0].cell, []).append(pair)
+    if len(cells) == 2:  # one run only: all is the same
+        del cells[ALL]
+    found: list[Row] = []
+    for cell, some in cells.items():
+        for name in (WHOLE, *PARTS, *BESIDE):
+            found += _row(cell, ALL, name, [(a.seconds.get(name), b.seconds.get(name)) for a, b in some])
+        hosts = sorted({host for a, b in some for host in set(a.of_host) & set(b.of_host)})
+        for host in hosts:
+            there = [(a.of_host[host], b.of_host[host]) for a, b in some if host in a.of_host and host in b.of_host]
+            for name in OF_HOST:
+                found += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
+    return found
+
+
+def _row(cell: str, host: str, name: str, values: Iterable[tuple[float | None, float | None]]) -> list[Row]:
+    """One row, or none where no pair has the quantity on both sides."""
+    told = [(old, new) for old, new in values if old and new]
+    if not told:
+        return []
+    old, new = dict(enumerate(pair[0] for pair in told)), dict(enumerate(pair[1] for pair in told))
+    ratio = statistics.ratio(new, old, more_is_better=False)
+    return [
+        {
+            "runs": cell,
+            "host": host,
+            "quantity": name,
+            "before_s": median(old.values()),
+            "after_s": median(new.values()),
+            "ratio": ratio.middle,
+            "low": ratio.low,
+            "high": ratio.high,
+            "pairs": len(told),
+            "verdict": ratio.verdict,
+            "more_pairs": ratio.more,
+        }
+    ]
+
+
+def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+    """What the sides were made with, where it is not the same; a line each. Hosts too: a faster one is no software."""
+    said = []
+    values: list[dict[str, set[str]]] = [defaultdict(set), defaultdict(set)]
+    for of, runs in zip(values, (before, after), strict=True):
+        for one in runs:
+            for name, value in one.software.items():
+                of[name].add(value)
+            of["hosts"] |= set(one.of_host)
+    for name in sorted(set(values[0]) | set(values[1])):
+        old, new = (", ".join(sorted(of.get(name, {"unknown"}))) for of in values)
+        if old != new:
+            said.append(f"{name}: {old} -> {new}")
+    return said
+
+
+def lines(of: Sequence[Row]) -> list[str]:
+    """For people: the verdict on each run, the parts that moved, and the hosts they moved on."""
+    said = []
+    steps: dict[tuple[object, object], float] = defaultdict(float)
+    for row in of:
+        if row["quantity"] in PARTS:
+            steps[row["runs"], row["host"]] += float(str(row["before_s"]))
+    for row in of:
+        if row["quantity"] == WHOLE:
+            more = f"; {row['more_pairs']} more pairs would probably tell" if row["more_pairs"] else ""
+            said.append(f"{row['runs']}: {row['verdict']}, time of an epoch {_change(row)}{more}")
+            continue
+        change_s = float(str(row["after_s"])) - float(str(row["before_s"]))
+        step_s = steps[row["runs"], row["host"]]
+        if row["quantity"] in PARTS and row["verdict"] != statistics.CANNOT_TELL and abs(change_s) > MOVED * step_s:
+            where = "" if row["host"] == ALL else f" on {row['host']}"
+            said.append(f"    {row['quantity']}{where}: {change_s * 1e3:+.2f} ms per step, {_change(row)}")
+    return said
+
+
+def _change(row: Row) -> str:
+    shown = f"{float(str(row['ratio'])) - 1:+.1%}"
+    if row["low"] is None:
+        return f"{shown} (1 pair)"
+    low, high = (float(str(row[name])) - 1 for name in ("low", "high"))
+    return f"{shown} ({low:+.1%} to {high:+.1%}, {row['pairs']} pairs)"
+
+
+def write(of: Sequence[Row], path: Path) -> None:
+    """The rows as csv."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with aside(path) as hidden:
+        pd.DataFrame(of, columns=[column.name for column in COLUMNS]).to_csv(hidden, index=False)
