@@ -81,5 +81,5 @@ def test_the_records_name_it(slowed: Project) -> None:
     table = pd.read_csv(project.folder / "results/machines/one/nodes.csv").set_index(["host", "part"])
     found = table.loc[(SLOW, "compute")]
     assert (found["verdict"], found["runs"]) == ("hardware", 2), project.said
-    assert list(table.index[table["verdict"] == "hardware"]) == [(SLOW, "compute")], project.said
-    print(table.to_string())
+    # Its loader is slow as well.
+    assert {host for host, _ in table.index[table["verdict"] == "hardware"]} == {SLOW}, project.said

@@ -76,7 +76,7 @@ def run(record: Record) -> Run | None:
             for host, value in by_host[parts].mean().sum(axis=1).items():
                 of_host.setdefault(str(host), {})[name] = float(value)
     cell = replace(record.spec, machine="any", repeat=1).id
-    return Run(cell.removeprefix("any-"), record.spec.repeat, seconds, of_host, _software(record))
+    return Run(cell.removeprefix("any-").removesuffix("-r1"), record.spec.repeat, seconds, of_host, _software(record))
 
 
 def _software(record: Record) -> dict[str, str]:
