@@ -38,6 +38,13 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "ddlbench_kernels_sha256": str,
     "tracked_stats": dict,
 }
+# Events whose value is a time [s].
+SECONDS_SAID = {
+    "ddlbench_clock_resolution_s",
+    "ddlbench_data_before_clock_s",
+    "ddlbench_elapsed_s",
+    "ddlbench_epoch_start_s",
+}
 OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbench_epoch_start_s"}
 
 
@@ -61,6 +68,9 @@ def check_log(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
     images = last["train_samples"].value if "train_samples" in last else None
     if not isinstance(images, int) or not 1 <= images < LARGEST:
         raise RefusedError(path, f"train_samples is {images}; allowed: a whole number above 0")
+    validated = last["eval_samples"].value if "eval_samples" in last else None
+    if validated is not None and (type(validated) is not int or not 0 <= validated < LARGEST):
+        raise RefusedError(path, f"eval_samples is {validated}; allowed: a whole number, at least 0")
     specs = {repr(event.value) for event in events if event.key == "ddlbench_spec"}
     if len(specs) > 1:
         raise RefusedError(path, "names more than one run in ddlbench_spec: logs of several runs are mixed")
@@ -113,13 +123,15 @@ def _check_words(path: Path, where: str, words: Any) -> None:
     """They are a mapping of names to texts, as far as tables read them."""
     if not isinstance(words, dict) or not isinstance(words.get("versions", {}), dict):
         raise RefusedError(path, f"{where}: {words!r} is of another kind than it can be")
-    numbers = ("cores", "preflight", "uncommitted_changes", "versions")
+    numbers = ("cores", "data_cached_share", "preflight", "uncommitted_changes", "versions")
     texts = {name: text for name, text in words.items() if name not in numbers} | words.get("versions", {})
     for name, text in texts.items():
         if text is not None and not isinstance(text, str):
             raise RefusedError(path, f"{where}: {name} is {text!r}; allowed: text")
     if not isinstance(words.get("uncommitted_changes"), bool | None):
         raise RefusedError(path, f"{where}: uncommitted_changes is neither true nor false")
+    if words.get("data_cached_share") is not None:
+        _fraction(path, f"{where}: data_cached_share", words["data_cached_share"])
 
 
 def _check_order(path: Path, events: Sequence[Event]) -> None:
@@ -166,7 +178,7 @@ def _check_values(path: Path, events: Sequence[Event]) -> None:
             _fraction(path, where, event.value)
         elif event.key == "tracked_stats":
             _check_stats(path, where, event.value)
-        elif event.key in ("ddlbench_elapsed_s", "ddlbench_epoch_start_s") and not _is_time(event.value):
+        elif event.key in SECONDS_SAID and not _is_time(event.value):
             raise RefusedError(path, f"{where} is {event.value}; allowed: finite seconds, at least 0")
         elif event.key in ("ddlbench_skipped_steps", "ddlbench_flops_per_image"):
             if event.value is not None and not (_is_time(event.value) and event.value == int(event.value)):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
+from time import get_clock_info, perf_counter
 from typing import Any
 
 from ddlbench.frameworks import Moment
@@ -18,6 +18,8 @@ class Clock:
     def __init__(self, device: str, base_s: float = 0.0) -> None:
         self.on_gpu = device == "cuda"
         self.base_s = base_s
+        # Of events, as the documentation of cudaEventElapsedTime gives it.
+        self.resolution_s = 0.5e-6 if self.on_gpu else get_clock_info("perf_counter").resolution
         self._free: list[Any] = []  # events that were read already: making one costs more than recording it
         self.start()
 

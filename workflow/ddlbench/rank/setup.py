@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -102,6 +103,7 @@ def set_up(assignment: Assignment) -> Setup:
         log.event("cache_clear", True)  # a run is processes of its own; the file cache is as it was left
         log.start("init_start")
         log.settings(spec, assignment.facts, images["train"], images["val"])
+    asked = time.monotonic()
     # Loaders first: they fork worker processes, which must not happen once a framework runs threads.
     member, kept = registry.member("loaders", spec.loader), state["loaders"] if state else {}
     loaders: dict[str, Loader] = {
@@ -158,6 +160,8 @@ def set_up(assignment: Assignment) -> Setup:
     )
     setup.meet()
     if state is None:
+        log.event("ddlbench_clock_resolution_s", clock.resolution_s)
+        log.event("ddlbench_data_before_clock_s", time.monotonic() - asked)
         log.start("run_start")
     clock.start()
     setup.meter.start()

@@ -70,7 +70,7 @@ def execute(
     argv, hidden = reveal(shown, spec.machine)
     saved = _prepare_folder(folder, partial, spec, data)
     when = when or Checkpoints()
-    Assignment(partial, spec, data, facts(spec, shown, cited), when.epochs, when.minutes).write()
+    Assignment(partial, spec, data, facts(spec, shown, cited, data), when.epochs, when.minutes).write()
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     if saved:

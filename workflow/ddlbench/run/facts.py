@@ -8,21 +8,31 @@ import platform
 import shlex
 import socket
 import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ddlbench import __version__, registry
+from ddlbench.data.manifest import NAME
 from ddlbench.files import sha256
 from ddlbench.notes import topology
+from ddlbench.run.cached import cached_share
 from ddlbench.spec import RunSpec
+
+NVIDIA = Path("/proc/driver/nvidia")  # what the driver says of itself and of its GPUs
 
 # Packages whose versions every record names; its framework and its loader add their own.
 PACKAGES = ("torch", "torchvision", "timm", "mlperf-logging")
 
 
-def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Where, with what and how the run was made. `preflight` is what `cite` says of the last one."""
+def facts(
+    spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = None, data: Path | None = None
+) -> dict[str, Any]:
+    """Where, with what and how the run was made, and from which data. `preflight` is what `cite` says of the last one;
+    `data` is the folder of the form that is read.
+    """
     versions: dict[str, str | None] = {"ddlbench": __version__}
     members = (registry.member("frameworks", spec.adapter), registry.member("loaders", spec.loader))
     for package in (*PACKAGES, *(member.DISTRIBUTION for member in members)):
@@ -39,6 +49,10 @@ def facts(spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = Non
         "python": platform.python_version(),
         "kernel": platform.release(),
         "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+        "gpu": _first(NVIDIA.glob("gpus/*/information"), "Model:"),
+        "driver": _first([NVIDIA / "version"], "NVRM version:"),
+        "data_sha256": _digest(data),
+        "data_cached_share": cached_share(data),
         "versions": versions,
         "commit": _git("rev-parse", "HEAD"),
         "preflight": preflight,
@@ -51,6 +65,24 @@ def cite(file: Path) -> dict[str, Any]:
     preflight = json.loads(file.read_text(encoding="utf-8"))
     warnings = [problem["text"] for problem in preflight["problems"]]
     return {"path": str(file), "sha256": sha256(file), "time": preflight["time"], "warnings": warnings}
+
+
+def _digest(data: Path | None) -> str | None:
+    """SHA-256 of the data's manifest, which holds the SHA-256 of each part of the data; None where nothing is read."""
+    try:
+        return sha256(data / NAME) if data else None
+    except OSError:
+        return None
+
+
+def _first(files: Iterable[Path], begins: str) -> str | None:
+    """What follows these words in the first of the files that has such a line; None without one."""
+    for file in sorted(files):
+        with suppress(OSError):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                if line.startswith(begins):
+                    return " ".join(line.removeprefix(begins).split())
+    return None
 
 
 def cpu() -> str:
