@@ -22,6 +22,7 @@ CONTRACTS = {
     "forms": "Form",
     "frameworks": "Framework",
     "loaders": "LoaderMember",
+    "audit": "Rule",
     "figures": "FigureMember",
 }
 MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]

@@ -26,6 +26,7 @@ ROOMS = (
     "frameworks",
     "rank",
     "analysis",
+    "audit",
     "plan",
     "run",
     "preflight",

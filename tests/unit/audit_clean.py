@@ -1,0 +1,178 @@
+"""Tables in which no rule of the audit has anything to find: a study of 48 runs, and a publication."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+from ddlbench import registry
+from ddlbench.analysis import measures
+from ddlbench.audit import Material
+from ddlbench.audit._audit import audit
+from ddlbench.audit._material import named, of_tables
+
+from tests.specs import run_spec
+
+Tables = dict[str, pd.DataFrame]
+Fault = Callable[[Tables], None]
+IMAGES, EPOCHS, BATCH = 6400, 3, 256
+RATES = {("ddp", "native"): 900.0, ("ddp", "synthetic"): 1000.0, ("horovod", "native"): 890.0}
+RATES[("horovod", "synthetic")] = 990.0
+
+
+def study() -> Tables:
+    """Two frameworks with two loaders on 1, 2 and 4 workers, four times each, one after the other in mixed order."""
+    runs: list[dict[str, Any]] = []
+    for repeat in (1, 2, 3, 4):
+        for workers in (1, 2, 4):
+            for (framework, loader), rate in RATES.items():
+                runs.append(run(framework, loader, workers, repeat, rate, len(runs)))
+    table = pd.DataFrame(runs)
+    epochs = pd.DataFrame([row for one in runs for row in epochs_of(one)])
+    null = [{"run": one["run"], "column": c, "reason": "no meter"} for one in runs for c in one if one[c] is None]
+    return {
+        "runs": table,
+        "epochs": epochs,
+        "not_measured": pd.DataFrame(null, columns=["run", "column", "reason"]),
+        "failures": pd.DataFrame(columns=["run", "cause"]),
+        "refused": pd.DataFrame(columns=["run", "file", "what", "what_to_do"]),
+        "kernels": shares(),
+        "convergence": pd.DataFrame({"global_batch": [64, 256, 4096], "mean_epochs_to_0.759": [30.0, 35.0, 40.0]}),
+    }
+
+
+def run(framework: str, loader: str, workers: int, repeat: int, rate: float, place: int) -> dict[str, Any]:
+    """A row of table runs, whose numbers fit one another; `place` moves its times a little."""
+    spec = run_spec(
+        machine="cluster",
+        framework=framework,
+        loader=loader,
+        workers=workers,
+        workers_per_node=1,
+        global_batch=BATCH,
+        epochs=EPOCHS,
+        repeat=repeat,
+        recipe="demo",
+    )
+    throughput = rate * workers**0.95 * (1 + place / 10_000)
+    steps = IMAGES // spec.global_batch
+    epoch_s = IMAGES / throughput
+    compute, wait = 0.8 * epoch_s / steps, 0.1 * epoch_s / steps
+    values: dict[str, Any] = dict.fromkeys((column.name for column in measures.COLUMNS), None)
+    values |= {
+        "throughput_images_per_s": throughput,
+        "epoch_s": epoch_s,
+        "validation_s": 0.5,
+        "train_s": 3.2 * epoch_s + 0.6,
+        "full_train_s": 3.2 * epoch_s + 0.6,
+        "data_wait_s": wait,
+        "compute_s": compute,
+        "communication_s": 0.05 * epoch_s / steps,
+        "final_top1": 0.9,
+        "best_top1": 0.91,
+        "final_top5": 0.99,
+        "best_top5": 0.99,
+        "final_loss": 0.2,
+        "mfu": 0.3,
+        "energy_j": 100.0,
+        "flops_per_image": 10**6,
+        "skipped_steps": 0,
+        "resumes": 0,
+        "steps": steps * EPOCHS,
+        "images_seen": IMAGES * EPOCHS,
+        "evaluations": EPOCHS,
+        "validation_images": 1000,
+        "validated_images": 1000,
+        "started_s": 1.7e9 + 100.0 * place,
+        "data_before_clock_s": 0.01,
+        "clock_resolution_s": 1e-9,
+        "data_cached_share": 1.0,
+    }
+    origin = {
+        "hosts": ",".join(f"node{n}" for n in range(workers)),
+        "framework_version": "2.0" if framework == "ddp" else "0.28",
+        "loader_version": "3.0",
+        "torch_version": "2.0",
+        "python_version": "3.11.7",
+        "cpu": "EPYC",
+        "gpu": "A100",
+        "driver": "570",
+        "kernel": "6.1",
+        "data_sha256": None if loader == "synthetic" else "d" * 64,
+        "commit": "c" * 40,
+        "uncommitted_changes": False,
+        "initial_weights_sha256": f"{repeat}" * 64,
+    }
+    about = {"status": "success", "images": IMAGES, "extrapolated": False}
+    return spec.columns() | about | origin | values
+
+
+def epochs_of(one: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A run's rows of table epochs."""
+    return [
+        {
+            "run": one["run"],
+            "epoch": epoch,
+            "lr": 0.1 / epoch,
+            "lr_end": 0.09 / epoch,
+            "loss": 1.0 / epoch,
+            "top1": 0.3 * epoch,
+            "train_s": one["epoch_s"],
+        }
+        for epoch in range(1, EPOCHS + 1)
+    ]
+
+
+def shares() -> pd.DataFrame:
+    """Ten rows of shares that add up to 100."""
+    parts = [(3.123 * n + 5, (7 * n) % 11 + 2.345 + n / 100) for n in range(1, 11)]
+    rows = [
+        {"run": f"profiled{n}", "model": "lenet", "framework": "ddp", "loader": "native", "workers": n}
+        | {"communication_percent": a, "input_percent": b, "computation_percent": 90 - a - b, "other_percent": 10.0}
+        for n, (a, b) in enumerate(parts)
+    ]
+    return pd.DataFrame(rows)
+
+
+def publication() -> pd.DataFrame:
+    """Numbers over GPUs as a careful paper gives them."""
+    rows = []
+    for workers, rate in ((4, 2400.0), (16, 9000.0), (64, 33_000.0)):
+        for quantity, value, unit in (
+            ("throughput", rate, "images/s"),
+            ("speed-up", rate / 2400, "1"),
+            ("efficiency", rate / 2400 * 4 / workers, "1"),
+            ("runtime", 115e6 / rate, "s"),
+        ):
+            rows.append({"model": "resnet50", "framework": "ddp", "loader": "dali", "workers": workers,
+                         "global_batch": 64 * workers, "schedule": "", "quantity": quantity, "relation": "approx",
+                         "value": value, "unit": unit, "source": "Careful et al.: Table 1", "ref_workers": 4,
+                         "base_images_per_s": 2400.0, "ceiling_images_per_s": 2600.0, "repeats": 5})  # fmt: skip
+    rows.append(rows[0] | {"quantity": "top1", "value": 76.1, "unit": "percent"})
+    return named(pd.DataFrame(rows))
+
+
+def changed(fault: Fault, tables: Tables) -> Tables:
+    """The tables with a fault planted."""
+    copy = {name: table.copy() for name, table in tables.items()}
+    fault(copy)
+    return copy
+
+
+def found(rule: str, tables: Tables) -> list[dict[str, str]]:
+    """Findings of one rule in a study's tables, or in `numbers` alone."""
+    needs = registry.member("audit", rule).NEEDS
+    if "runs" in tables and ("shares.table" in needs or any(need.startswith("numbers.") for need in needs)):
+        material = of_tables(tables)
+    else:  # `numbers` take time to make
+        material = Material(tables)
+    return audit(material, [rule])
+
+
+def one(tables: Tables, **values: Any) -> None:
+    """Give one run (the 6th: horovod, native, 2 workers, repeat 1) other values."""
+    for column, value in values.items():
+        if isinstance(value, float) and tables["runs"][column].dtype.kind == "i":
+            tables["runs"][column] = tables["runs"][column].astype("float64")
+        tables["runs"].loc[6, column] = value

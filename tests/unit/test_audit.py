@@ -1,0 +1,237 @@
+"""Every rule of the audit catches a planted fault, and is silent on clean tables.
+
+`audit_clean.py` has the clean tables, `audit_faults.py` a fault for each rule, by what the rules are about.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench import registry
+from ddlbench.audit import SEVERITIES, Material, _findings
+from ddlbench.audit import __main__ as command
+from ddlbench.audit._audit import audit, write
+from ddlbench.audit._material import of_study, of_tables, published
+from ddlbench.audit.document import page
+
+from tests.conftest import ROOT
+from tests.unit.audit_clean import Fault, changed, found, publication, study
+from tests.unit.audit_faults import COMPARED, COUNTED, NUMBERS, TIMES
+
+STUDY = study()
+PUBLICATION = {"numbers": publication()}
+WHOLE = dict(of_tables(STUDY).tables)
+FAULTS: dict[str, Fault] = {**COMPARED, **COUNTED, **TIMES, **NUMBERS}
+RULES = registry.members("audit")
+
+
+def test_every_rule_has_a_fault() -> None:
+    assert sorted(FAULTS) == sorted(RULES)
+    assert len(RULES) == len(COMPARED) + len(COUNTED) + len(TIMES) + len(NUMBERS) >= 30
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_silent_on_clean_tables_and_checks_them(rule: str) -> None:
+    tables = PUBLICATION if rule in NUMBERS else STUDY
+    rows = [row for row in found(rule, tables) if "synthetic" not in row["evidence"]]
+    assert [row for row in rows if row["severity"] != _findings.NOT_CHECKED] == []
+    # Loaders that read nothing have no digest of data; all else is checked in all rows.
+    assert [row["evidence"] for row in rows if row["rule"] != "same-data"] == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_catches_a_planted_fault(rule: str) -> None:
+    tables = PUBLICATION if rule in NUMBERS else STUDY
+    rows = [row for row in found(rule, changed(FAULTS[rule], tables)) if row["severity"] != _findings.NOT_CHECKED]
+    assert rows
+    for row in rows:
+        assert row["severity"] in SEVERITIES
+        assert row["runs"] and row["evidence"] and row["what_to_do"] and row["source"]
+        assert "{" not in row["evidence"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_documented(rule: str) -> None:
+    member = registry.member("audit", rule)
+    assert member.SEVERITY in SEVERITIES
+    assert len(registry.docstring("audit", rule)) > 40
+    assert not member.WHAT_TO_DO.endswith(".") and not member.SOURCE.endswith(".")
+
+
+def test_the_page_is_that_of_the_rules() -> None:
+    made = page()
+    assert (ROOT / "docs/audit.md").read_text(encoding="utf-8") == made
+    assert all(f"\n### {rule}\n" in made for rule in RULES)
+
+
+def test_a_finding_names_the_deviating_run_first() -> None:
+    (row,) = found("same-precision", changed(FAULTS["same-precision"], STUDY))
+    assert row["runs"].split("; ")[0] == STUDY["runs"].loc[6, "run"]
+    assert row["evidence"] == (
+        "number formats differ (cluster, mnist5k, lenet, demo, step, 3 epochs): bf16 in 1 run, fp32 in 47 runs"
+    )
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
+    for need in registry.member("audit", rule).NEEDS:
+        table, column = need.split(".")
+        tables = PUBLICATION if rule in NUMBERS else WHOLE
+        without = {**tables, table: tables[table].drop(columns=column)}
+        (row,) = audit(Material(without), [rule])
+        assert row["severity"] == _findings.NOT_CHECKED
+        assert row["evidence"] == f"column {column} of {table} is missing"
+        (row,) = audit(Material({name: t for name, t in tables.items() if name != table}), [rule])
+        assert row["evidence"] == f"table {table} is missing"
+
+
+def test_rows_without_a_value_are_counted_as_not_checked() -> None:
+    tables = changed(FAULTS["same-precision"], STUDY)
+    tables["runs"].loc[:2, "precision"] = None
+    skipped, finding = sorted(found("same-precision", tables), key=lambda row: row["severity"] != "not checked")
+    assert skipped["evidence"] == "column precision of runs has no value in 3 of 48 rows"
+    assert finding["severity"] == "error"
+
+
+def test_no_tables_at_all_are_no_clean_tables() -> None:
+    rows = audit(Material({}))
+    assert {row["severity"] for row in rows} == {_findings.NOT_CHECKED}
+    # missing-points asks for one of two tables, so it has none to need.
+    assert {row["rule"] for row in rows} == set(RULES) - {"missing-points"}
+
+
+# The faults of Aach et al. 2023, from its published numbers.
+
+
+def of_paper(*rows: dict[str, object]) -> list[dict[str, str]]:
+    given = pd.DataFrame(
+        [{"model": "resnet50", "relation": "approx", "source": "A: x", "unit": "1", **r} for r in rows]
+    )
+    return audit(Material({"numbers": given.assign(row=[f"row {n}" for n in range(len(rows))])}))
+
+
+def errors(rows: list[dict[str, str]], rule: str) -> list[str]:
+    return [row["evidence"] for row in rows if row["rule"] == rule and row["severity"] != _findings.NOT_CHECKED]
+
+
+def test_the_paper_an_efficiency_without_its_base() -> None:
+    rows = of_paper({"quantity": "efficiency", "workers": 1024, "value": 0.76})
+    assert errors(rows, "base-is-named") == ["efficiency 0.76 at 1024 workers names no base"]
+
+
+def test_the_paper_234_times_beside_an_efficiency_of_0_76() -> None:
+    rows = of_paper(
+        {"quantity": "speed-up", "workers": 1024, "value": 234.0, "ref_workers": 4},
+        {"quantity": "efficiency", "workers": 1024, "value": 0.76, "ref_workers": 4},
+    )
+    assert errors(rows, "efficiency-from-speed-up") == [
+        "speed-up 234 at 1024 workers, base 4, is efficiency 0.91; said is 0.76"
+    ]
+
+
+def test_the_paper_two_numbers_for_the_native_loader_at_512() -> None:
+    native = {"quantity": "efficiency", "workers": 512, "loader": "native", "framework": "any"}
+    rows = of_paper(
+        native | {"relation": "below", "value": 0.24, "source": "A: Efficiency section"},
+        native | {"value": 0.45, "source": "A: Conclusion"},
+    )
+    assert errors(rows, "contradicting-numbers") == ["efficiency is less than 0.24, and 0.45"]
+
+
+def test_the_paper_a_base_at_a_quarter_of_what_the_hardware_gives() -> None:
+    rows = of_paper(
+        {"quantity": "efficiency", "workers": 1024, "value": 0.76, "ref_workers": 4}
+        | {"base_images_per_s": 2467.0, "ceiling_images_per_s": 10_916.0}
+    )
+    assert errors(rows, "slow-base") == ["the base makes 2467 images/s, the ceiling 10916: a share of 0.23"]
+
+
+def test_the_paper_runtimes_that_contradict_efficiencies() -> None:
+    rows = audit(published([ROOT / "config/references/aach2023.csv"]))
+    assert "13 h on 4 and 200 s on 1024 workers are efficiency 0.91; said is 0.76" in errors(
+        rows, "efficiency-from-runtimes"
+    )
+    assert errors(rows, "base-is-named")
+    assert errors(rows, "published-accuracy-range") == errors(rows, "mixed-scaling") == []
+
+
+def test_the_paper_table_2() -> None:
+    rows = audit(published([ROOT / "config/references/aach2023-kernels.csv"]))
+    assert errors(rows, "repeated-cells") == ["io_percent 11.87 and cudnn_percent 24.45 stand in 2 rows"]
+    ratios = errors(rows, "multiple-columns")
+    assert [said.split(" in ")[0] for said in ratios] == [
+        "io_percent is 0.506 of cudnn_percent",
+        "io_percent is 0.679 of cudnn_percent",
+    ]
+    assert errors(rows, "shares-add-up") == []
+
+
+def test_the_paper_accuracy_of_the_last_batch(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("run,validated_images,validation_images\nx,64,50000\n")
+    rows = audit(published([tmp_path / "a.csv"]))
+    assert errors(rows, "whole-validation-set") == ["accuracy of 64 images; the validation split has 50000"]
+
+
+# What people call.
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str | int | None:
+    """What the command ends with."""
+    monkeypatch.setattr(sys, "argv", ["audit", *arguments])
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    return ended.value.code
+
+
+def test_the_command_ends_with_1_on_errors_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for fault, code in ((None, 0), (FAULTS["same-precision"], 1)):
+        tables = STUDY if fault is None else changed(fault, STUDY)
+        for name, table in tables.items():
+            table.to_parquet(tmp_path / f"{name}.parquet")
+        assert call(monkeypatch, str(tmp_path)) == code
+        said = capsys.readouterr().out
+        assert ("ERROR same-precision" in said) == bool(code)
+        assert said.startswith(f"audit: {code} error")
+        assert len(_findings.worst(_findings.read(tmp_path / "audit.csv"), "error")) == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere"], "no tables yet; make them with: snakemake tables: 'nowhere/runs.parquet'"),
+        (["--published", "nowhere.csv"], "No such file or directory: 'nowhere.csv'"),
+        (["--published", "README.md"], "README.md: is no csv file"),
+        (["--published", "config/machines/slurm.yaml"], "config/machines/slurm.yaml: "),
+        ([], 2),
+        (["results/a/tables", "--published", "a.csv"], 2),
+    ],
+)
+def test_the_command_says_in_one_line_what_it_lacks(
+    arguments: list[str], says: str | int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = call(monkeypatch, *arguments)
+    assert says == ended or (isinstance(ended, str) and str(says) in ended and "\n" not in ended)
+
+
+def test_findings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
+    rows = found("same-precision", changed(FAULTS["same-precision"], STUDY))
+    write(rows, tmp_path / "tables/audit.csv")
+    assert _findings.read(tmp_path / "tables/audit.csv") == rows
+    assert _findings.read(tmp_path / "none.csv") == []
+
+
+def test_only_some_runs_are_audited(tmp_path: Path) -> None:
+    tables = changed(FAULTS["same-precision"], STUDY)
+    for name, table in tables.items():
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    runs = tables["runs"]
+    for framework, findings in (("ddp", 0), ("horovod", 1)):  # the run with a fault is one of Horovod's
+        some = of_study(tmp_path, only=runs.loc[runs["framework"] == framework, "run"])
+        assert len(some.runs) == 24
+        assert len(audit(some, ["same-precision"])) == findings

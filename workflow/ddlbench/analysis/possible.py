@@ -1,0 +1,26 @@
+"""What a record or a table can say and be true: the same judgement for refused records and for the audit's rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.spec import steps_per_epoch
+
+LARGEST = 2**63  # whole numbers in tables have 64 bits
+
+
+def is_amount(value: Any) -> bool:
+    """Whether it is a finite number, at least 0: a time, a count, an amount."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+
+
+def is_fraction(value: Any) -> bool:
+    """Whether it is a number from 0 to 1."""
+    return is_amount(value) and value <= 1
+
+
+def steps(images: pd.Series[int], global_batch: pd.Series[int]) -> pd.Series[int]:
+    """Steps that an epoch of so many images has, row by row."""
+    return pd.Series([steps_per_epoch(i, b) for i, b in zip(images, global_batch, strict=True)], images.index, "int64")

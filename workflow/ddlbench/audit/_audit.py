@@ -1,0 +1,65 @@
+"""All rules asked: what they find, and what they could not check, as rows of a table (`_findings.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ddlbench import registry
+from ddlbench.audit import SEVERITIES, Material, Rule
+from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
+from ddlbench.columns import types
+from ddlbench.files import aside
+
+
+def audit(material: Material, rules: Iterable[str] | None = None) -> list[Row]:
+    """Rows of COLUMNS: what the rules (names; None: all) find, errors first. Equal tables give equal rows."""
+    rows: list[Row] = []
+    for name in registry.members("audit") if rules is None else rules:
+        rule: Rule = registry.member("audit", name)
+        about = {"rule": name, "what_to_do": rule.WHAT_TO_DO, "source": rule.SOURCE}
+        lacks, whole = missing(material, rule.NEEDS)
+        if lacks:
+            rows.append(about | {"severity": NOT_CHECKED, "runs": "", "evidence": lacks})
+        if whole is None:
+            continue
+        try:
+            found = list(rule.check(whole))
+        except (KeyError, TypeError, ValueError) as error:  # a column of another kind than the rule can read
+            rows.append(about | {"severity": NOT_CHECKED, "runs": "", "evidence": f"cannot read the tables: {error!r}"})
+            continue
+        said = about | {"severity": rule.SEVERITY}
+        rows += [said | {"runs": "; ".join(one.runs), "evidence": one.evidence} for one in found]
+    order = [*SEVERITIES, NOT_CHECKED]
+    return sorted(
+        ({c.name: row[c.name] for c in COLUMNS} for row in rows), key=lambda row: order.index(row["severity"])
+    )
+
+
+def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:
+    """What a rule lacks, in words, and what it can check: rows without a null in what it needs; None for nothing."""
+    kept = dict(material.tables)
+    lacks = []
+    for need in needs:
+        table, column = need.split(".")
+        if table not in material.tables:
+            return f"table {table} is missing", None
+        if column not in material[table]:
+            return f"column {column} of {table} is missing", None
+        null = kept[table][column].isna()
+        if len(null) and null.all():
+            return f"column {column} of {table} has no value", None
+        if null.any():
+            lacks.append(f"column {column} of {table} has no value in {null.sum()} of {len(null)} rows")
+            kept[table] = kept[table][~null]
+    return "; ".join(lacks), Material(kept)
+
+
+def write(rows: Sequence[Row], path: Path) -> None:
+    """The table as csv; it is whole, or not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame(rows, columns=[c.name for c in COLUMNS]).astype(types(COLUMNS))
+    with aside(path) as hidden:
+        frame.to_csv(hidden, index=False, lineterminator="\n")

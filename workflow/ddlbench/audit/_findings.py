@@ -1,0 +1,76 @@
+"""Findings as rows of a table and as text for people. It imports no pandas: Snakemake's process prints them, too."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ddlbench.audit import SEVERITIES
+from ddlbench.columns import Column
+
+NOT_CHECKED = "not checked"
+TABLE = "audit"
+COLUMNS = (
+    Column("rule", "str", "The rule: a file of `workflow/ddlbench/audit`; docs/audit.md explains it."),
+    Column("severity", "str", "`error`, `warning`, `note`, or `not checked` where the rule lacked a column."),
+    Column("runs", "str", "Ids of the runs that it is about, or rows of a published table; separated by `; `."),
+    Column("evidence", "str", "The two values that do not go together; of a rule not checked, what is missing."),
+    Column("what_to_do", "str", "How to get a fair comparison."),
+    Column("source", "str", "Who asks for this rule, or where the fault was seen."),
+)
+SHOWN, SHOWN_RUNS = 3, 3  # findings of a rule, and runs of a finding, that people read; the table has all
+Row = dict[str, str]
+
+
+def worst(rows: Iterable[Mapping[str, str]], severity: str) -> list[Mapping[str, str]]:
+    """The findings of this severity or a worse one."""
+    allowed = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    return [row for row in rows if row["severity"] in allowed]
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a table of findings; none without the file."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
+
+
+def summary(rows: Iterable[Mapping[str, Any]]) -> str:
+    """How many findings there are: `2 errors, 1 warning, 0 notes, 7 rules not checked`."""
+    severities = [row["severity"] for row in rows]
+    said = [f"{severities.count(s)} {s}{'s' * (severities.count(s) != 1)}" for s in SEVERITIES]
+    skipped = len({row["rule"] for row in rows if row["severity"] == NOT_CHECKED})
+    return ", ".join([*said, f"{skipped} rule{'s' * (skipped != 1)} not checked or not on all rows"])
+
+
+def lines(rows: Sequence[Mapping[str, str]], all_of_them: bool = True) -> list[str]:
+    """For people: findings by rule, then what was not checked. `all_of_them`: else only errors and warnings."""
+    said = [f"audit: {summary(rows)}"]
+    for severity in SEVERITIES if all_of_them else SEVERITIES[:2]:
+        found = [row for row in rows if row["severity"] == severity]
+        for rule in dict.fromkeys(row["rule"] for row in found):
+            said += _of_rule([row for row in found if row["rule"] == rule])
+    if all_of_them:
+        lacks: dict[str, list[str]] = {}
+        for row in rows:
+            if row["severity"] == NOT_CHECKED:
+                lacks.setdefault(row["evidence"], []).append(row["rule"])
+        said += [f"{NOT_CHECKED}, {evidence}: {', '.join(rules)}" for evidence, rules in lacks.items()]
+    return said
+
+
+def _of_rule(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    yield f"{rows[0]['severity'].upper()} {rows[0]['rule']}"
+    for row in rows[:SHOWN]:
+        yield f"    {row['evidence']}"
+        runs = row["runs"].split("; ") if row["runs"] else []
+        yield from (f"        {run}" for run in runs[:SHOWN_RUNS])
+        if len(runs) > SHOWN_RUNS:
+            yield f"        and {len(runs) - SHOWN_RUNS} more"
+    if len(rows) > SHOWN:
+        yield f"    and {len(rows) - SHOWN} more findings of this rule"
+    yield f"    what to do: {rows[0]['what_to_do']}"

@@ -1,0 +1,106 @@
+"""Tables to what is audited: those of a study as `collect` wrote them, or csv files of published numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from ddlbench.analysis.scaling import KEYS, scaling
+from ddlbench.audit import Material
+from ddlbench.audit._compare import words
+
+OWN = ("runs", "epochs", "not_measured", "failures", "refused", "kernels")
+# What `scaling` computes, and what published numbers call it.
+QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
+NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", "quantity")
+
+
+def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] | None = None) -> Material:
+    """The tables in a study's folder; `only` what is said of these runs (ids). Raises FileNotFoundError without `runs`.
+
+    `convergence` is a file of reference convergence points.
+    """
+    if not (folder / "runs.parquet").exists():
+        raise FileNotFoundError(2, "no tables yet; make them with: snakemake tables", str(folder / "runs.parquet"))
+    paths = {name: folder / f"{name}.parquet" for name in OWN}
+    tables = {name: pd.read_parquet(path) for name, path in paths.items() if path.exists()}
+    if only is not None:
+        kept = set(only)
+        tables = {name: table[table["run"].isin(kept)] for name, table in tables.items()}
+    return of_tables(tables, convergence)
+
+
+def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = None) -> Material:
+    """Tables of `collect` as an audit takes them."""
+    made = dict(tables)
+    if "status" in made["runs"]:
+        runs = made["runs"]
+        failed = runs[runs["status"] != "success"]
+        made["runs"] = runs[runs["status"] == "success"]
+        left = failed[["run"]].assign(cause="its record has no successful end")
+        made["failures"] = pd.concat([made["failures"], left]) if "failures" in made else left
+    made["numbers"] = numbers(made["runs"])
+    if not made.get("kernels", pd.DataFrame()).empty:
+        made["shares"] = made["kernels"].assign(table="kernels")
+    if convergence is not None:
+        made["convergence"] = pd.read_csv(convergence)
+    return Material(made)
+
+
+def numbers(runs: pd.DataFrame) -> pd.DataFrame:
+    """What figures draw of these runs over the number of workers, in the columns of published numbers."""
+    needed = {*KEYS, "status", "workers", "global_batch", "throughput_images_per_s", "epoch_s", "run"}
+    if not needed.issubset(runs.columns):
+        return pd.DataFrame()
+    table = scaling(runs)
+    base = table[table["workers"] == table["ref_workers"]]
+    keys = [*KEYS, "batch_per_worker", "global_batch"]
+    # A key may be null: merged by a number for each combination.
+    series = pd.concat([base[keys], table[keys]]).groupby(keys, dropna=False).ngroup()
+    rates = dict(zip(series.iloc[: len(base)], base["throughput_images_per_s"], strict=True))
+    table = table.assign(base_images_per_s=[rates[number] for number in series.iloc[len(base) :]])
+    table["series"] = series.iloc[len(base) :].to_numpy()
+    weak = table["global_batch"].isna()
+    whole = (table["batch_per_worker"] * table["workers"]).astype("Int64")
+    table["global_batch"] = table["global_batch"].astype("Int64").where(~weak, whole)
+    long = table.melt(
+        id_vars=[c for c in table if c not in QUANTITIES], value_vars=list(QUANTITIES), var_name="quantity"
+    )
+    long["quantity"] = long["quantity"].map(QUANTITIES)
+    return named(long.assign(relation="approx", source="these runs"))
+
+
+def published(paths: Iterable[Path]) -> Material:
+    """Files of published numbers: with a column `quantity` they become `numbers`, of shares `shares`, with a column
+    `run` the runs, or with `run` and `epoch` their epochs. Raises ValueError about any other, FileNotFoundError.
+    """
+    tables: dict[str, list[pd.DataFrame]] = {}
+    for path in paths:
+        try:
+            table = pd.read_csv(path)
+        except ValueError as error:  # pandas' errors about csv files are ValueErrors
+            raise ValueError(f"{path}: is no csv file: {' '.join(str(error).split())}") from None
+        table["row"] = [f"{path.name} line {number}" for number in range(2, len(table) + 2)]
+        table["table"] = table.get("table", path.stem)
+        if "run" in table:
+            tables.setdefault("epochs" if "epoch" in table else "runs", []).append(table)
+        elif "quantity" in table:
+            tables.setdefault("numbers", []).append(named(table))
+        elif any(str(column).endswith("_percent") for column in table):
+            tables.setdefault("shares", []).append(table)
+        else:
+            needed = "allowed: with a column quantity or run, or with columns ending in _percent; see docs/audit.md"
+            raise ValueError(f"{path}: has columns {', '.join(map(str, table.columns[:5]))}; {needed}")
+    return Material({name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()})
+
+
+def named(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with `row`: what each number is, in words, after the place where it stands."""
+    here = [column for column in NAMED if column in table]
+    said = [words(here, values) for values in table[here].itertuples(index=False, name=None)]
+    where = table["row"] + ": " if "row" in table else ""
+    if "source" in table:  # without the section: one source is held to what it says elsewhere
+        table = table.assign(source_of=table["source"].astype("str").str.split(": ").str[0])
+    return table.assign(row=where + pd.Series(said, index=table.index, dtype="str"))

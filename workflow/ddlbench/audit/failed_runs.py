@@ -1,0 +1,27 @@
+"""Runs that failed are counted, not hidden.
+
+Who shows the runs that came through shows the lucky ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ddlbench.audit import Finding, Material
+from ddlbench.audit._compare import ids
+
+SEVERITY = "warning"
+NEEDS = ("failures.run",)
+WHAT_TO_DO = "read why: snakemake failures; then start the workflow again"
+SOURCE = "MLCommons training_rules, Benchmark Results (non-converging runs)"
+
+
+def check(material: Material) -> Iterator[Finding]:
+    """One finding for all failed runs."""
+    failures = material["failures"]
+    if len(failures):
+        causes = Counter(failures["cause"].astype("str")) if "cause" in failures else Counter()
+        said = ", ".join(f"{count} times {cause}" for cause, count in causes.most_common())
+        done = len(material.runs) if "runs" in material.tables else 0
+        yield Finding(ids(failures), f"{len(failures)} runs failed, {done} ended well: {said}")

@@ -1,0 +1,29 @@
+"""Times are finite and at least 0, and a whole is not shorter than its parts: the training not shorter than its
+epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddlbench.analysis.measures import COLUMNS
+from ddlbench.analysis.possible import is_amount
+from ddlbench.audit import Finding, Material
+from ddlbench.audit._compare import each
+
+SEVERITY = "error"
+NEEDS = ("runs.train_s", "epochs.train_s")
+WHAT_TO_DO = "find out who set the clock; train the run again"
+SOURCE = "ddlbench/analysis/trust.py, which refuses records by the same judgement"
+ROUNDING = 0.01
+
+
+def check(material: Material) -> Iterator[Finding]:
+    """A finding for each impossible time."""
+    for column in [c.name for c in COLUMNS if c.unit == "s" and c.name in material.runs]:
+        given = material.runs[material.runs[column].notna()]
+        yield from each(given, ~given[column].map(is_amount).astype("bool"), f"{column} is {{{column}}}")
+    parts = material["epochs"].groupby("run")["train_s"].sum().rename("parts")
+    both = material.runs.join(parts, on="run")
+    yield from each(
+        both, both["parts"] > (1 + ROUNDING) * both["train_s"], "epochs take {parts} s, the training {train_s} s"
+    )
