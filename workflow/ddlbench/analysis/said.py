@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ddlbench import registry
 from ddlbench.analysis.read import Record
 from ddlbench.columns import UNKNOWN, Column, Values, Why
 
@@ -53,6 +52,6 @@ def measures(record: Record) -> Values:
     for name in ("data_before_clock_s", "clock_resolution_s"):
         values[name] = record.said(f"ddlbench_{name}")
     values["data_cached_share"] = record.said("ddlbench_facts", {}).get("data_cached_share")
-    if registry.member("loaders", record.spec.loader).FORMS == ():
+    if record.spec.reads is None:
         values["data_cached_share"] = Why(f"loader {record.spec.loader} reads nothing")
     return values
