@@ -32,7 +32,7 @@ def running(project: Project, count: int = 1) -> list[Path]:
         logs = project.folder.glob("results/runs/*/.partial/run.mllog")
         return [log for log in logs if "epoch_stop" in log.read_text()]
 
-    return until(lambda: (logs := training()) and len(logs) >= count and logs, 120)
+    return until(lambda: (logs := training()) and len(logs) >= count and logs, 300)
 
 
 def submitted(project: Project) -> Counter[str]:

@@ -48,7 +48,7 @@ def test_a_killed_rank_is_named_with_its_host(project: Project, cluster: Cluster
     (log,) = running(project)
     who = json.loads((log.parent / "rank-1.json").read_text())
     os.kill(who["pid"], signal.SIGKILL)
-    assert process.wait(timeout=120) != 0
+    assert process.wait(timeout=300) != 0
     (told,) = [json.loads(path.read_text()) for path in project.folder.glob("results/runs/*/failed/failure.json")]
     assert (told["cause"], told["rank"], told["host"]) == ("killed", 1, who["host"])
     assert f"rank 1 was killed (Killed) (on {who['host']})" in project.said
@@ -123,7 +123,7 @@ def test_code_that_is_edited_while_a_job_waits_harms_no_record(project: Project,
     """Jobs look at rerun triggers themselves: Snakemake's issue 3234."""
     project.study("small", {"workers": [1], "global_batch": [512], "repeats": 2})
     process = project.start("--jobs", "1", "--forcerun", "train")
-    until(lambda: project.runs(), 120)
+    until(lambda: project.runs(), 300)
     before = records(project)
     rule = project.folder / "workflow/rules/train.smk"
     rule.write_text(rule.read_text().replace('"python -m ddlbench.run ', '"true; python -m ddlbench.run '))
@@ -142,7 +142,7 @@ def test_a_recipe_that_is_edited_while_a_job_waits_mixes_nothing(project: Projec
     """The job makes what it finds; the plan that has another recipe does not collect it; the next call makes all."""
     project.study("small", {"workers": [1], "global_batch": [512], "repeats": 2})
     process = project.start("--jobs", "1")
-    until(lambda: project.runs(), 120)
+    until(lambda: project.runs(), 300)
     before = records(project)
     base_lr(project, 0.02)
     process.wait(timeout=300)

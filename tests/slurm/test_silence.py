@@ -21,17 +21,17 @@ def test_a_held_job_is_called_held(project: Project, cluster: Cluster):
     cluster.ask("scontrol", "update", "partitionname=booster", "state=DOWN")
     try:
         process = project.start()
-        (job,) = until(cluster.jobs, 90)
-        until(lambda: f"SLURM job {job} will not start (PartitionDown)" in project.said, 60)
+        (job,) = until(cluster.jobs, 200)
+        until(lambda: f"SLURM job {job} will not start (PartitionDown)" in project.said, 200)
         cluster.ask("scontrol", "uhold", job)
         cluster.ask("scontrol", "update", "partitionname=booster", "state=UP")
         process.kill()
         process.wait()
         process = project.start()
-        until(lambda: f"{job} pending: " in project.said and "it is held (JobHeldUser)" in project.said, 90)
+        until(lambda: f"{job} pending: " in project.said and "it is held (JobHeldUser)" in project.said, 200)
         assert f"scontrol release {job}" in project.said
         cluster.ask("scontrol", "release", job)
-        assert process.wait(timeout=200) == 0, project.said
+        assert process.wait(timeout=400) == 0, project.said
     finally:
         cluster.ask("scontrol", "update", "partitionname=booster", "state=UP")
 
@@ -77,7 +77,7 @@ def test_a_site_without_accounting(project: Project, cluster: Cluster, another):
     )
     project.study("small", {"workers": [1], "global_batch": [512], "frameworks": ["ddp", "faulty"]})
     process = project.start("--retries", "0")
-    until(lambda: "squeue is asked for the states of jobs" in project.said, 60)
-    assert process.wait(timeout=200) != 0
+    until(lambda: "squeue is asked for the states of jobs" in project.said, 200)
+    assert process.wait(timeout=400) != 0
     assert ["ddp" in run.name for run in project.runs()] == [True]
     assert "SLURM status is: 'FAILED'" in project.said
