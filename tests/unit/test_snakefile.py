@@ -63,6 +63,14 @@ def test_whoever_starts_no_jobs_waits_for_nothing(
     assert calls == ["installed"]
 
 
+def test_a_run_that_the_plan_has_not_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """As in a job, after the study was edited while it waited."""
+    of = training(monkeypatch, tmp_path, [], is_main_process=False)
+    with pytest.raises(SystemExit) as ended:
+        of.input(SimpleNamespace(run="gone-r1"))
+    assert str(ended.value) == "gone-r1: is no run of study demo on machine local, or not any more"
+
+
 def test_a_complaint_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     def complain(*_: Any) -> None:
         raise ConfigError("config/studies/demo.yaml: no such thing")

@@ -138,6 +138,9 @@ class Training:
         or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is what
         Snakemake calls a checkpoint: Snakemake asks again when it is there, and then it is forgotten.
         """
+        if run not in self.plan.runs:  # a study or a machine file may be edited while jobs wait
+            given = self.given
+            sys.exit(f"{run}: is no run of study {given.study.name} on machine {given.machine.name}, or not any more")
         if not self._checked:
             self._checked = True
             with complaints():
