@@ -30,6 +30,7 @@ from tests.specs import run_spec
 HERE = Path(__file__).resolve().parent
 OUTPUT = "output.log"
 FRAMEWORKS = registry.members("frameworks")
+TWO = ("deepspeed", "horovod")  # see on_two
 # Awkward on purpose: four steps of 64 leave one image, so that one of two ranks has none in the last step.
 IMAGES = {"train": 257, "val": 65}
 # The recipe in which nothing but the gradient moves the parameters.
@@ -77,8 +78,7 @@ def on_two(*values: Any) -> list[Any]:
     For tests of code that all frameworks share. One of the two is started by torchrun, one has a launcher of its own;
     what differs between frameworks, the states that they save, test_frameworks.py resumes for each.
     """
-    two = ("deepspeed", "horovod")
-    return [pytest.param(f, *values, marks=() if f in two else pytest.mark.slow) for f in FRAMEWORKS]
+    return [pytest.param(f, *values, marks=() if f in TWO else pytest.mark.slow) for f in FRAMEWORKS]
 
 
 def local_machine() -> Machine:

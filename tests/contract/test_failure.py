@@ -20,7 +20,7 @@ from ddlbench.plan import launch
 from ddlbench.rank import place
 
 from tests.contract import launches
-from tests.contract.launches import FRAMEWORKS, on_two
+from tests.contract.launches import FRAMEWORKS, TWO, on_two
 
 ENDS_WITHIN_S = 60
 # DataLoader's worker processes look for their parent every five seconds.
@@ -53,7 +53,7 @@ def assert_gone(marker: str) -> None:
     assert left == {}
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", on_two())
 def test_a_rank_raises_while_others_wait(tmp_path, data, framework):
     spec = launches.spec_of("plain", framework, 2)
     launches.need(spec)
@@ -89,12 +89,13 @@ def misdo(tmp_path, data, framework, misdeed: str, rank: int = 1) -> launches.Ou
     return launches.execute(spec, tmp_path / framework / spec.id, data, environment=told)
 
 
-def test_a_rank_is_stopped(tmp_path, data):
+@pytest.mark.parametrize("frameworks", [TWO, pytest.param(FRAMEWORKS, marks=pytest.mark.slow)], ids=["two", "all"])
+def test_a_rank_is_stopped(tmp_path, data, frameworks):
     """SIGSTOP: it holds its connections and says nothing. All frameworks at once: each run only waits."""
-    for framework in FRAMEWORKS:
+    for framework in frameworks:
         launches.need(launches.spec_of("plain", framework, 2))
     with ThreadPoolExecutor() as pool:
-        outcomes = list(pool.map(lambda framework: misdo(tmp_path, data, framework, "stop"), FRAMEWORKS))
+        outcomes = list(pool.map(lambda framework: misdo(tmp_path, data, framework, "stop"), frameworks))
     for outcome in outcomes:
         assert_gone(outcome.marker)
         assert outcome.code != 0
@@ -184,7 +185,7 @@ def test_data_is_missing(tmp_path):
     assert str(tmp_path / "nowhere" / "raw" / "manifest.json") in outcome.output
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", on_two())
 def test_another_number_of_ranks_is_refused(tmp_path, data, framework):
     spec = launches.spec_of("plain", framework, 2)
     launches.need(spec)

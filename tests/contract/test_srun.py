@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.contract import launches
-from tests.contract.launches import FRAMEWORKS
+from tests.contract.launches import on_two
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", on_two())  # by SLURM itself, daily for all of them: tests/slurm/test_ranks.py
 def test_ranks_of_srun_train_what_the_launchers_ranks_do(tmp_path, data, run, framework):
     """`bin/srun` starts two processes with SLURM's variables and nothing else."""
     theirs = run("plain", framework, 2)

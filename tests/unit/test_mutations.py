@@ -1,4 +1,4 @@
-"""Hundreds of random changes to the files under config/: each ends in a plan or in one line, within seconds.
+"""Many random changes to the files under config/: each ends in a plan or in one line, within seconds.
 
 The seed is fixed, so that a failure can be made again: DDLBENCH_SEED=<seed> chooses another.
 """
@@ -24,8 +24,10 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.study import load_study
 
+from tests.conftest import SLOW
+
 SEED = int(os.environ.get("DDLBENCH_SEED", "12"))
-CHANGES = 600
+CHANGES = 600 if SLOW else 150
 SECONDS = 5
 # Each study on a machine that it is made for; together they use every machine and every recipe.
 PAIRS = (
