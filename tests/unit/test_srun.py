@@ -27,12 +27,6 @@ ENDS = [
         f"slurmstepd: error: *** STEP 8.0 ON node1 {AT} ***\nsrun: error: node1: task 0: Terminated",
         ("killed", 1, "node2", "(Killed)"),
     ),
-    # The first one that ended on its own, not the first that is named.
-    (
-        "srun: error: node1: task 0: Killed\nsrun: launch/slurm: _step_signal: Terminating StepId=8.0\n"
-        "srun: error: node2: task 1: Exited with exit code 7",
-        ("exited", 1, "node2", "exit code 7"),
-    ),
     (
         "slurmstepd: error: Detected 1 oom_kill event in StepId=113.0. Some of the step tasks have been OOM Killed.\n"
         "srun: error: node3: task 5: Out Of Memory",
@@ -126,6 +120,18 @@ def test_a_ranks_own_reason_comes_first(tmp_path: Path) -> None:
     (tmp_path / "failure-1.json").write_text(json.dumps({"cause": "disk full", "message": "no space", "time": 1.0}))
     failure = diagnose(tmp_path, 2, Seen(code=1, said="srun: error: node1: task 1: Exited with exit code 1"))
     assert (failure["cause"], failure["rank"]) == ("disk full", 1)
+
+
+def test_a_rank_that_lost_another_one_is_not_blamed(tmp_path: Path) -> None:
+    """As it happened on two nodes with Gloo: whoever srun names first."""
+    (tmp_path / "failure-0.json").write_text(
+        json.dumps({"cause": "lost another rank", "message": "RuntimeError: Connection closed by peer", "time": 1.0})
+    )
+    lines = ["srun: error: node2: task 1: Killed", "srun: launch/slurm: _step_signal: Terminating StepId=128.0"]
+    lines += ["srun: error: node1: task 0: Exited with exit code 1", "srun: Force Terminated StepId=128.0"]
+    for text in (lines, lines[::-1]):
+        failure = diagnose(tmp_path, 2, Seen(code=137, said="\n".join(text)))
+        assert (failure["cause"], failure["rank"], failure["host"]) == ("killed", 1, "node2")
 
 
 def test_the_killed_rank_of_one_is_named_with_its_host(tmp_path: Path) -> None:

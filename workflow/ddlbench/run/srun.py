@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,18 +60,17 @@ _NODE = re.compile(r"^srun: error: Node failure on (?P<host>\S+)", re.M)
 _LAUNCH = re.compile(
     r"^srun: error: (?P<what>(?:Unable to |Application launch |Task launch |Invalid |Job |Requested ).+?)\s*$", re.M
 )
-# How tasks end that srun itself ends because another one ended badly (`--kill-on-bad-exit`).
-_ENDED_BY_SRUN = ("Terminated", "Killed")
 
 
-def end(text: str, workers: int) -> End | None:
+def end(text: str, workers: int, innocent: Collection[int] = ()) -> End | None:
     """What ended the step of `workers` tasks whose srun wrote `text`, or None if that does not say.
 
-    SLURM's own reasons (a lost node, memory, a limit) come before what they did to tasks.
+    SLURM's own reasons (a lost node, memory, a limit) come before what they did to tasks. `innocent` are ranks that
+    ended only because they had lost another one.
     """
     if node := _NODE.search(text):
         return End("node failed", "the node failed", host=node["host"])
-    task = _first_task(text, workers)
+    task = _first_task(text, workers, innocent)
     rank, host = (task.rank, task.host) if task else (None, None)
     if missing := _EXECVE.search(text):
         return End("launcher failed", f"cannot be started: {missing['what']}", rank, host or missing["host"])
@@ -93,13 +93,14 @@ def end(text: str, workers: int) -> End | None:
     return End("launcher failed", launch["what"]) if launch else None
 
 
-def _first_task(text: str, workers: int) -> End | None:
-    """The first task that ended badly on its own; else the first that srun names."""
-    lines = list(_TASK.finditer(text))
-    own = [line for line in lines if line["how"].split(" (")[0] not in _ENDED_BY_SRUN]
-    for line in own or lines:
+def _first_task(text: str, workers: int, innocent: Collection[int]) -> End | None:
+    """The first task that srun names: it ends the others after that one (`--kill-on-bad-exit`)."""
+    for line in _TASK.finditer(text):
         numbers = expand(line["tasks"])
-        rank = numbers[0] if numbers and numbers[0] < workers else None
+        blamed = [number for number in numbers if number not in innocent]
+        if numbers and not blamed:
+            continue
+        rank = blamed[0] if blamed and blamed[0] < workers else None
         host = None if "[" in line["hosts"] or "," in line["hosts"] else line["hosts"]
         how = line["how"][0].lower() + line["how"][1:]
         if how == "out Of Memory":

@@ -135,7 +135,7 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     quiet = [rank for rank in seen.gone if rank not in failures]
     if workers == 1 and ranks and not failures and seen.code:
         quiet = [0]  # its launcher may end before we look again
-    ended, named = srun.end(seen.said, workers), None
+    ended, named = srun.end(seen.said, workers, failures.keys() - own), None
     rank: int | None
     if seen.silent:
         rank, why = next(iter(seen.silent.items()))
