@@ -84,7 +84,7 @@ def write_record(
     for rank, log in enumerate(logs):
         rows = []
         for step in range(spec.epochs * steps):
-            parts = (SLOW if step < steps else FAST)[rank]
+            parts = (SLOW if step < steps else FAST)[rank % 2]
             rate, loss = 0.1 * (step + 1), 1.0 + step
             rows.append(StepRow(step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, 0.0))
         log.write_steps(rows)

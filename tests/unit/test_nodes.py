@@ -140,9 +140,25 @@ def test_records_name_the_slow_host(tmp_path: Path) -> None:
     assert [row["verdict"] for row in rows[1:]] == [LIKE] * 3
     (said, *_) = nodes.lines(rows)
     assert said.startswith("node8 compute")
-    assert said.endswith("epochs of 3 runs: hardware")
+    assert said.endswith("epochs of 3 runs, mostly by rank 0 there: hardware")
     nodes.write(rows, tmp_path / "machines/here/nodes.csv")
     assert next(iter(pd.read_csv(tmp_path / "machines/here/nodes.csv")["host"])) == "node8"
+
+
+def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
+    spec = run_spec(workers=8, global_batch=16, workers_per_node=4, machine="here", epochs=4)
+    ranks = [RANKS[0] | {"host": f"node{rank // 4}", "local_rank": rank % 4} for rank in range(8)]
+    record = write_record(tmp_path, spec, images=320, ranks=ranks)
+    steps = pd.read_parquet(record / "steps.parquet")
+    parts = ["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]
+    steps[parts] = [0.01, 0.1, 0.2, 0.02, 0.01]
+    steps.loc[steps["rank"] == 6, "backward_s"] *= 1.3
+    replace_steps(record, steps)
+    rows = nodes.rows(nodes.spells(read.read(record)))
+    assert (rows[0]["host"], rows[0]["part"], rows[0]["local_rank"]) == ("node1", "compute", 2)
+    assert rows[0]["verdict"] == HARDWARE
+    assert "rank 2 there" in nodes.lines(rows)[0]
+    assert rows[0]["ratio"] == pytest.approx((0.32 + 0.06) / 0.32)
 
 
 def test_where_waiting_is_not_measured_apart_compute_says_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import median, mode
 from typing import NamedTuple
 
 import pandas as pd
@@ -37,6 +37,7 @@ COLUMNS = (
     Column("runs", "int64", "Runs on this and other hosts that tell."),
     Column("epochs", "int64", "Their epochs after warm-up."),
     Column("slow_epochs", "int64", "Epochs in which the host was slow beside the others (`analysis/slow.py`)."),
+    Column("local_rank", "Int64", "The rank on the host that took longest in most epochs."),
     Column("excess_s", "float64", "What a step takes longer than on the others: median over epochs.", "s"),
     Column(
         "ratio",
@@ -51,7 +52,7 @@ COLUMNS = (
 
 
 class Beside(NamedTuple):
-    """One part of the steps of an epoch on one host, beside the other hosts; means over steps and the host's ranks."""
+    """One part of the steps of an epoch on one host, beside the other hosts: means over steps, of its slowest rank."""
 
     host: str
     part: str
@@ -69,6 +70,7 @@ class Spell(NamedTuple):
     began_s: float
     epoch: int
     of: Beside
+    local_rank: int | None = None  # the host's rank that took longest
 
 
 def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS) -> list[Beside]:
@@ -91,8 +93,8 @@ def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PA
 
 def spells(record: Record) -> Iterator[Spell]:
     """What a record says of its hosts; nothing if all ranks ran on one, or if it was not timed."""
-    hosts = [rank.get("host") for rank in record.said("ddlbench_ranks", [])]
-    spec = record.spec
+    ranks, spec = record.said("ddlbench_ranks", []), record.spec
+    hosts = [rank.get("host") for rank in ranks]
     if not record.success or not record.timed or len(hosts) != spec.workers or len(set(hosts)) < 2:
         return
     steps = times.after_warm_up(record.steps, spec)
@@ -103,12 +105,18 @@ def spells(record: Record) -> Iterator[Spell]:
     # Where waiting for other ranks is not measured apart, it is in the passes: all ranks then compute equally long.
     parts = [part for part in PARTS if part != "compute" or steps["communication_s"].notna().all()]
     seconds = pd.DataFrame({part: steps[names].sum(axis=1) for part, names in PARTS.items()})
-    of_host = seconds.groupby([steps["epoch"], steps["rank"].map(dict(enumerate(hosts))).rename("host")]).mean()
+    # A host is as slow as its slowest rank, for which all others wait: one bad device of four is not averaged away.
+    of_rank = seconds.groupby([steps["epoch"], steps["rank"]]).mean()
+    host_of = of_rank.index.get_level_values("rank").map(dict(enumerate(hosts)))
+    by_host = of_rank.groupby([of_rank.index.get_level_values("epoch"), host_of.rename("host")])
+    of_host, slowest = by_host.max(), {part: by_host[part].idxmax().to_dict() for part in PARTS}
     kind, began_s = replace(spec, repeat=1).id, record.last["run_start"].time_s
     for epoch, here in of_host.groupby(level="epoch"):
         of_part = here.droplevel("epoch").to_dict()
         for of in beside({part: of_part[part] for part in PARTS}, parts):
-            yield Spell(spec.id, kind, began_s, int(str(epoch)), of)
+            _, rank = slowest[of.part][epoch, of.host]
+            local = ranks[int(rank)].get("local_rank")
+            yield Spell(spec.id, kind, began_s, int(str(epoch)), of, local)
 
 
 def rows(all_spells: Iterable[Spell]) -> list[dict[str, object]]:
@@ -149,6 +157,7 @@ def _row(host: str, part: str, mine: Sequence[Spell]) -> dict[str, object]:
         "runs": len(of_run),
         "epochs": len(mine),
         "slow_epochs": slow,
+        "local_rank": mode(spell.local_rank for spell in mine),
         "excess_s": median(spell.of.excess_s for spell in mine),
         "ratio": interval.middle,
         "low": interval.low,
@@ -213,11 +222,13 @@ def lines(of: Sequence[dict[str, object]]) -> list[str]:
     wide = max((len(str(row["host"])) for row in of), default=0)
     said = []
     for row in of:
-        between = ""
+        between, device = "", ""
+        if row["verdict"] == HARDWARE and row["local_rank"] is not None:
+            device = f", mostly by rank {row['local_rank']} there"
         if isinstance(row["low"], float) and isinstance(row["high"], float):
             between = f" ({row['low'] - 1:+.1%} to {row['high'] - 1:+.1%} over {row['over']})"
         said.append(
             f"{row['host']!s:{wide}} {row['part']!s:9}  {row['ratio'] - 1:+7.1%}{between}, "  # type: ignore[operator]
-            f"slow in {row['slow_epochs']} of {row['epochs']} epochs of {row['runs']} runs: {row['verdict']}"
+            f"slow in {row['slow_epochs']} of {row['epochs']} epochs of {row['runs']} runs{device}: {row['verdict']}"
         )
     return said

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-WINDOWS, WINDOW_S = 8, 0.25  # longer than the periods in which a limit on CPU time is kept (0.1 s)
+WINDOWS, WINDOW_S = 10, 0.5  # longer than the periods in which a limit on CPU time is kept (0.1 s)
 SIZES = {"cpu": 1024, "cuda": 8192}  # of square matrices: enough work to fill the device
 COPIED = {"cpu": 128 << 20, "cuda": 1 << 30}  # bytes: more than caches hold
 
