@@ -58,7 +58,7 @@ def _screened(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], o
     screens = [facts["screen"] for facts in ranks if "screen" in facts]
     if not screens:
         return []
-    rows = nodes.rows(screens, _allocated())
+    rows = nodes.rows(screens, _allocated() if promised["launcher"] == "slurm" else ())
     write_text(nodes_path(output), nodes.table(rows))
     write_text(exclude_path(output), ",".join(nodes.failed(rows)) + "\n")
     print(*nodes.lines(rows), f"  one row per node: {nodes_path(output)}", sep="\n", flush=True)

@@ -63,7 +63,9 @@ def rows(screens: Sequence[Screen], allocated: Sequence[str] = ()) -> list[Row]:
         of_node[screen["node"]].append({**screen, "numbers": numbers})
     measured = any(screen["rates"] for screen in screens)
     found = []
-    for node in sorted({*of_node, *(allocated if of_node else ())}):
+    # Where ranks know their nodes by other names than SLURM does, nobody can tell which are missing.
+    known = set(allocated) if of_node and set(of_node) <= set(allocated) else set()
+    for node in sorted({*of_node, *known}):
         mine = of_node.get(node, [])
         found.append(_row(node, mine, [of for name, of in of_node.items() if name != node], measured))
     return sorted(found, key=lambda row: (row["verdict"] != FAIL, row["node"]))
