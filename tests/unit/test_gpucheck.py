@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,22 @@ SKIPS = "SKIPPED [20] tests/gpu/test_gpu.py:28: no GPU: torch.cuda.is_available(
 def test_how_pytest_ended_is_understood(code: int, said: str, verdict: str, compared: str) -> None:
     row = tests.judge(code, said)
     assert (row.verdict, row.compared) == (verdict, compared)
+
+
+def test_a_step_that_reads_a_value_is_counted() -> None:
+    torch = pytest.importorskip("torch")
+    from ddlbench.gpucheck._ranks import Waits
+
+    counts: Counter[str] = Counter()
+    ones = torch.ones(3)
+    with Waits(counts):
+        (2 * ones).sum()
+    assert not counts
+    with Waits(counts):
+        assert ones.sum().item() == 3
+        assert bool((ones > 0).all())
+    assert ones[0].item() == 1
+    assert counts == {"value of a tensor read": 2}
 
 
 # --- the whole

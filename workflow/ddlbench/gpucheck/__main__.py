@@ -45,7 +45,8 @@ def main() -> None:
         sys.exit(f"gpu-check: {problem}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("gpu-check: ended by SIGTERM"))  # then no part stays behind
     bench.folder.mkdir(parents=True, exist_ok=True)
-    print(f"gpu-check on {a.device}, in {folder}; {ready()}", flush=True)
+    needs = "models and sizes are small" if bench.tiny else "20 minutes, 2 GB of disk, no data, no network"
+    print(f"gpu-check on {a.device}, in {folder}: {needs}; nothing is installed", flush=True)
     rows: dict[str, list[Row]] = {}
     began = time.monotonic()
     for part in a.parts:
@@ -71,11 +72,6 @@ def cannot_start(bench: Bench) -> str | None:
     if bench.folder.exists() and any(bench.folder.iterdir()):
         return f"{bench.folder} is not empty; give --folder another one"
     return None
-
-
-def ready() -> str:
-    """What it needs, for somebody who waits."""
-    return "it needs one GPU, 20 minutes and 2 GB of disk, no data and no network, and installs nothing"
 
 
 def limit_s(bench: Bench, part: str) -> int:
