@@ -20,7 +20,8 @@ fi
 export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS="-j$(nproc)"
 
 tag=$("$python" -c 'import sys, platform, torch; print(f"cp{sys.version_info.major}{sys.version_info.minor}-torch{torch.__version__}-{platform.machine()}-glibc{platform.libc_ver()[1]}")')
-options="${HOROVOD_GPU_OPERATIONS:-cpu}-${HOROVOD_WITH_MPI:+mpi-}gloo"
+gpus=${HOROVOD_BUILD_CUDA_CC_LIST:-}
+options="${HOROVOD_GPU_OPERATIONS:-cpu}${gpus:+-cc${gpus//,/+}}-${HOROVOD_WITH_MPI:+mpi-}gloo"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/ddlbench/horovod-$version-$tag-$options"
 if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     work=$(mktemp -d)

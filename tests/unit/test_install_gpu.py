@@ -87,6 +87,56 @@ def test_a_torch_without_cuda_stops_it_before_anything_is_compiled(project: Path
     assert not (project / ".venv/.installed-gpu").exists()
 
 
+@pytest.fixture
+def nccl(tmp_path: Path) -> Path:
+    """A folder with the build scripts, a Python whose torch has CUDA 13, its wheels, and Horovod built for one kind of
+    GPU; pip writes down what it installs, and has no network."""
+    site, (tag, cuda) = tmp_path / "site", ("cp311", "13")
+    for folder in ("nvidia/nccl/lib", "nvidia/cu13/lib", "nvidia/cu13/bin"):
+        (site / folder).mkdir(parents=True)
+    executable(site / "nvidia/cu13/bin/nvcc", "#!/bin/bash\necho Cuda compilation tools, release 13.0, V13.0.88\n")
+    answers = f'case "$2" in *torch.version.cuda*) echo {cuda};; *purelib*) echo {site};; *platform*) echo {tag};; esac'
+    pip = f'case "$3" in install) echo "$@" >>{tmp_path}/installed;; *) echo no network >&2; exit 7;; esac'
+    executable(tmp_path / "python", f'#!/bin/bash\nif [ "$1" = -c ]; then {answers}; else {pip}; fi\n')
+    cached = tmp_path / "cache/ddlbench/horovod-0.28.1-cp311-NCCL-cc80+90-gloo"
+    cached.mkdir(parents=True)
+    (cached / "horovod-0.28.1.whl").touch()
+    return tmp_path
+
+
+def build(nccl: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    own = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(nccl / "cache"), "HOROVOD_WITHOUT_MPI": "1", **variables}
+    command = [str(ROOT / "envs/build-horovod-nccl.sh"), str(nccl / "python")]
+    return subprocess.run(command, env=own, capture_output=True, text=True)
+
+
+def test_a_build_is_kept_by_the_gpus_that_it_is_for(nccl: Path) -> None:
+    done = build(nccl)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "NCCL-cc80+90-gloo/horovod-0.28.1.whl" in (nccl / "installed").read_text()
+    other = build(nccl, HOROVOD_BUILD_CUDA_CC_LIST="70")
+    assert (other.returncode, other.stderr) == (7, "no network\n")
+    site = nccl / "site/nvidia"
+    assert (site / "nccl/lib/libnccl.so").readlink() == Path("libnccl.so.2")
+    assert (site / "cu13/lib/libcudart.so").readlink() == Path("libcudart.so.13")
+    assert (site / "cu13/lib64").readlink() == Path("lib")
+
+
+def test_a_toolkit_of_another_release_is_refused(nccl: Path) -> None:
+    executable(nccl / "cuda/bin/nvcc", "#!/bin/bash\necho Cuda compilation tools, release 12.6, V12.6.20\n")
+    done = build(nccl, CUDA_HOME=str(nccl / "cuda"))
+    assert done.returncode == 1
+    assert f"CUDA_HOME={nccl}/cuda has no nvcc of CUDA 13" in done.stderr
+    assert not (nccl / "installed").exists()
+
+
+def test_a_torch_without_cuda_is_refused(nccl: Path) -> None:
+    executable(nccl / "python", "#!/bin/bash\necho\n")
+    done = build(nccl)
+    assert done.returncode == 1
+    assert "this torch is a build without CUDA" in done.stderr
+
+
 def test_an_environment_for_gpus_is_asked_for_by_name(tmp_path: Path) -> None:
     """Make knows whether what is there was installed for GPUs."""
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
