@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ddlbench.spec import RunSpec
 from torch import nn
 
 from tests.contract.weights import whole
+from tests.host_waits import HostWaits
 from tests.specs import run_spec
 
 RANKS, BATCH, STEPS, SAVE_AT = 2, 8, 6, 3
@@ -42,6 +44,7 @@ RECIPES["adamw-accumulate-clip"] = RECIPES["adamw"] | {"accumulation": 2, "clip_
 RECIPES["bf16"] = RECIPES["sgd"] | {"precision": "bf16"}
 RECIPES["fp16"] = RECIPES["sgd"] | {"precision": "fp16"}
 RECIPES["fp16-accumulate-clip"] = RECIPES["fp16"] | {"accumulation": 2, "clip_norm": 0.1}
+RECIPES["fp16-adamw"] = RECIPES["adamw"] | {"precision": "fp16"}
 RECIPES["lamb"] = RECIPES["adamw"] | {"optimizer": "lamb", "base_lr": 3e-3}
 RECIPES["lars"] = RECIPES["sgd"] | {"optimizer": "lars", "base_lr": 1.0}
 FULL = ("sgd", "clip", "accumulate", "adamw", "adamw-accumulate-clip", "bf16")
@@ -49,7 +52,7 @@ LAYERED = ("lars", "lamb")
 FEW = ("sgd", "adamw-accumulate-clip")
 # Gradients of this model are far above 1: whoever clips them without being told to trains something else.
 LOUD = ("sgd", "adamw", "lars", "lamb")
-HALF = ("fp16", "fp16-accumulate-clip")
+HALF = ("fp16", "fp16-accumulate-clip", "fp16-adamw")
 
 
 @dataclass(frozen=True)
@@ -237,6 +240,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
         engine.load(torch.load(saved, weights_only=True))
     parts = spec.recipe.accumulation
     losses, waits, kept, calls = [], [], [], []
+    host_waits = HostWaits()
     counts = [0] * len(getattr(model, "blocks", []))
     for i in range(len(counts)):
         model.blocks[i].norm1.register_forward_hook(lambda *_, i=i: counts.__setitem__(i, counts[i] + 1))
@@ -254,19 +258,24 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
             engine.model.train()
         for group in engine.optimizer.param_groups:
             group["lr"] = spec.recipe.base_lr * (1 - step / 100)
-        total = 0.0
+        total = []
+        # A step like any other: what is prepared in the first one is there.
+        counting = host_waits if step == case.steps - 1 and not resumed else nullcontext()
         for part, (a, b) in enumerate(zip(x.chunk(parts), y.chunk(parts), strict=True)):
             counts[:] = [0] * len(counts)
-            loss = F.cross_entropy(engine(a), b, reduction="sum") / BATCH
+            with counting:
+                loss = F.cross_entropy(engine(a), b, reduction="sum") / BATCH
             calls.append(list(counts))
             if spec.recipe.precision == "fp16" and case.model != "spike" and (step, rank) == (OVERFLOW_AT, 1):
                 loss = loss * OVERFLOW
-            total += float(loss.detach())
-            engine.backward(loss, part == parts - 1)
+            total.append(float(loss.detach()))
+            with counting:
+                engine.backward(loss, part == parts - 1)
             if getattr(engine, "dropping", None):
                 kept.append(list(engine.dropping.kept))
-        engine.step()
-        losses.append(total)
+        with counting:
+            engine.step()
+        losses.append(sum(total))
         waits.append(engine.waits and [clock.seconds(list(pair)) for pair in engine.waits])
     weights = {name: value.detach().clone() for name, value in whole(engine.model).items()}
     again = [whole(engine.model) for _ in range(GATHERED)]
@@ -274,6 +283,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
         "gathered_alike": all(torch.equal(other[name], weights[name]) for other in again for name in weights),
         "losses": losses,
         "waits": waits,
+        "host_waits": dict(host_waits.count),
         "kept": kept,
         "block_calls": calls,
         "skipped": engine.skipped_steps,

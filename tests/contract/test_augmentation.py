@@ -124,10 +124,10 @@ def test_native_resizes_as_pillow_does(box):
     assert np.abs(ours.astype(int) - np.asarray(pillow)).max() <= 1
 
 
-def operators(folder, split, on_gpu):
+def operators(folder, split, on_gpu, device):
     """The graph of a DALI pipeline that is defined, not built: (operator, its arguments as text)."""
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=56)
-    spec = replace(launches.spec_of("plain", "ddp", 2), loader="dali-gpu", recipe=recipe)
+    spec = replace(launches.spec_of("plain", "ddp", 2), loader="dali-gpu", recipe=recipe, device=device)
     made = _dali.pipeline(folder / "tfrecord", split, spec, 1, on_gpu)
     made.serialize()  # defines the graph, which checks every argument's name and type
     graph = []
@@ -143,7 +143,7 @@ def test_gpu_pipeline_is_the_cpu_one_on_other_devices(photographs, split, monkey
     """As far as a machine without a GPU can tell: DALI builds it only where there is one."""
     pytest.importorskip("nvidia.dali")
     monkeypatch.setattr(_dali, "_device_index", lambda: None)
-    cpu, gpu = (operators(photographs, split, on_gpu) for on_gpu in (False, True))
+    cpu, gpu = (operators(photographs, split, device == "cuda", device) for device in ("cpu", "cuda"))
     decoders = [arguments for name, arguments in gpu if name.startswith("decoders")]
     assert len(decoders) == 1
     assert decoders[0]["device"] == "mixed"
@@ -155,3 +155,15 @@ def test_gpu_pipeline_is_the_cpu_one_on_other_devices(photographs, split, monkey
     assert gpu == cpu
     member = registry.member("loaders", "dali-gpu")
     assert (member.DEVICE, member.Loader.on_gpu) == ("cuda", True)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_pictures_decoded_on_the_cpu_are_normalised_on_the_gpu(photographs, split, monkeypatch):
+    """Bytes go to the GPU, a quarter of the floats; DALI copies them while the step before is computed."""
+    pytest.importorskip("nvidia.dali")
+    monkeypatch.setattr(_dali, "_device_index", lambda: None)
+    here, for_gpu = (operators(photographs, split, False, device) for device in ("cpu", "cuda"))
+    devices = {name: arguments["device"] for name, arguments in for_gpu}
+    assert (devices.pop("CropMirrorNormalize"), set(devices.values())) == ("gpu", {"cpu"})
+    assert for_gpu[-1][0] == "CropMirrorNormalize"
+    assert [name for name, _ in here] == [name for name, _ in for_gpu]

@@ -25,7 +25,7 @@ def test_the_same_training(tmp_path, data, run, option):
     assert outcome.losses() == pytest.approx(plain.losses(), rel=1e-5)
 
 
-def test_a_profiled_run_has_kernels_and_a_timeline_of_each_rank(tmp_path, data):
+def test_a_profiled_run_has_kernels_and_a_timeline_of_rank_0(tmp_path, data):
     """Two ranks by torchrun; `bin/nsys` stands in for Nsight Systems, which needs a GPU's machine."""
     spec = replace(launches.spec_of("plain", "ddp", 2), profiled=True, timed=False)
     outcome = launches.execute(spec, tmp_path / spec.id, data, program=("python", "-m", "ddlbench.rank"))
@@ -33,4 +33,4 @@ def test_a_profiled_run_has_kernels_and_a_timeline_of_each_rank(tmp_path, data):
     kernels = pd.read_parquet(outcome.folder / "kernels.parquet")
     assert kernels["name"].str.contains("conv", case=False).any()
     assert (kernels["self_s"] >= 0).all()
-    assert len(list(outcome.folder.glob("nsys-*.nsys-rep"))) == 2
+    assert len(list(outcome.folder.glob("nsys-*.nsys-rep"))) == 1

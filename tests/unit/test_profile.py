@@ -46,10 +46,11 @@ def test_nobody_else_profiles(tmp_path: Path) -> None:
 
 
 def test_nsys_goes_before_ranks_of_profiled_runs(tmp_path: Path) -> None:
-    prefix = profiler.nsys_prefix(PROFILED, "/opt/bin/nsys", Path("results/x"))
+    prefix = profiler.nsys_prefix(PROFILED, "/opt/bin/nsys", Path("results/x"), 0)
     assert prefix == (
         "/opt/bin/nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--force-overwrite=true",
         "--output=results/x/nsys-%h-%p",
     )  # fmt: skip
-    assert profiler.nsys_prefix(SPEC, "/opt/bin/nsys", tmp_path) == ()
-    assert profiler.nsys_prefix(PROFILED, None, tmp_path) == ()
+    assert profiler.nsys_prefix(SPEC, "/opt/bin/nsys", tmp_path, 0) == ()
+    assert profiler.nsys_prefix(PROFILED, None, tmp_path, 0) == ()
+    assert profiler.nsys_prefix(PROFILED, "/opt/bin/nsys", tmp_path, 1) == ()

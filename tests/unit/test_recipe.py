@@ -8,9 +8,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from ddlbench.plan.runs import make_plan
+from ddlbench.rank import precision
 from ddlbench.rank.precision import autocast
 from ddlbench.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
 from ddlbench.settings.config import CONFIG, ConfigError
@@ -318,6 +320,16 @@ def test_autocast(precision: str, dtype: str | None) -> None:
     with autocast(spec):
         assert layer(torch.ones(1, 2)).dtype == y.dtype
     assert layer(torch.ones(1, 2)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_cudnn_times_its_algorithms_if_the_variant_says_so(monkeypatch: pytest.MonkeyPatch, on: bool) -> None:
+    switches: Any = MagicMock()  # those of this process stay as they are
+    monkeypatch.setattr(precision, "torch", switches)
+    spec = replace(run(), options=(("cudnn_benchmark", True), ("framework", "ddp")) if on else ())
+    precision.set_precision(spec)
+    assert switches.backends.cudnn.benchmark is on
+    assert ("cudnn_benchmark" in spec.to_json()) is on  # recorded, and runs without it keep their settings
 
 
 SWITCHES = """

@@ -1,8 +1,10 @@
 """Where a training step's time goes, in milliseconds: waiting for data, forward and backward pass, waiting for
-gradients (communication), and the optimizer. Each part is its median over the steps and workers after warm-up, and of
-that the median over n repeats. Lines at the end of a bar are the 95 % interval of the whole. Of a single run (n = 1)
-there is none: a dotted line reaches from its 5 % shortest to its 5 % longest steps. Where communication was not
-measured (a question mark) it is within the others.
+gradients (communication), and the optimizer. On GPUs these are times of the stream that computes. Communication is what
+it waits for: with ddp what the backward pass did not hide, with horovod its synchronize(), with deepspeed (stages 0 to
+2) the whole reduction, of which nothing is hidden; so compare whole steps between frameworks. Each part is its median
+over the steps and workers after warm-up, and of that the median over n repeats. Lines at the end of a bar are the 95 %
+interval of the whole. Of a single run (n = 1) there is none: a dotted line reaches from its 5 % shortest to its 5 %
+longest steps. Where communication was not measured (a question mark) it is within the others.
 """
 
 from __future__ import annotations

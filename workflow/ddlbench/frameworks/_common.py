@@ -27,6 +27,12 @@ OPTIONS: Options = {
         "type": "boolean",
         "default": False,
     },
+    "cudnn_benchmark": {
+        "description": "Let cuDNN time its algorithms for each new shape of a convolution and take the fastest. "
+        "Pictures have one size here, so that only first steps and last, smaller batches take longer. GPUs only.",
+        "type": "boolean",
+        "default": False,
+    },
 }
 
 
@@ -38,7 +44,6 @@ class Engine:
     """
 
     waits: list[tuple[Moment, Moment]] | None = None
-    skipped_steps = 0
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, spec: RunSpec, clock: Clock) -> None:
         import torch
@@ -47,6 +52,7 @@ class Engine:
         self.clip_norm = spec.recipe.clip_norm
         # GradScaler passes everything through where it is not enabled.
         self.scaler = torch.amp.GradScaler(spec.device, enabled=spec.recipe.precision == "fp16")
+        self.skipped = Skipped(self.scaler)
         self.most = Most()
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -67,12 +73,14 @@ class Engine:
             self.scaler.unscale_(self.optimizer)
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
         self.update()
-        before = self.scaler.get_scale()
         self.scaler.update()
-        if self.scaler.get_scale() < before:
-            self.skipped_steps += 1
         self.optimizer.zero_grad()
         self.most.over = True
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps left out because a gradient overflowed; on a GPU this waits for it."""
+        return self.skipped.steps
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         """The backward pass, and what goes with it for the reduction."""
@@ -99,7 +107,7 @@ class Engine:
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
-        self.skipped_steps = state["skipped_steps"]
+        self.skipped.before = state["skipped_steps"]
 
     def state_bytes(self) -> dict[str, int]:
         """Bytes that this rank holds, by what they are for (`frameworks.Engine`)."""
@@ -116,6 +124,32 @@ class Engine:
     def buffer_bytes(self) -> int:
         """Bytes of the buffers that gradients are sent from."""
         return 0
+
+
+class Skipped:
+    """Counts the steps that a loss scaler leaves out: those after which it lowers its scale.
+
+    `before` are those of the processes that a run goes on from. It counts on the scaler's device, because `get_scale`
+    would make the host wait for the GPU in every step.
+    """
+
+    def __init__(self, scaler: Any) -> None:
+        self.scaler, self.before = scaler, 0
+        self._counted: Tensor | None = None
+        if scaler.is_enabled():
+            self._update = scaler.update
+            scaler.update = self._counting_update  # DeepSpeed's engine calls it, too
+
+    @property
+    def steps(self) -> int:
+        return self.before + (0 if self._counted is None else int(self._counted))
+
+    def _counting_update(self, new_scale: Any = None) -> None:
+        scale = self.scaler._get_scale_async()  # changed in place
+        old = scale.clone()
+        self._update(new_scale)
+        lower = (scale < old).long()
+        self._counted = lower if self._counted is None else self._counted + lower
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

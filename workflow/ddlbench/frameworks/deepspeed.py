@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench import registry
 from ddlbench.frameworks import _common, _deepspeed_options, _onebit
-from ddlbench.frameworks._common import Most, bytes_of, tensors_in
+from ddlbench.frameworks._common import Most, Skipped, bytes_of, tensors_in
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -146,7 +146,7 @@ class Engine:
         import torch
 
         self.scaler = torch.amp.GradScaler(self.spec.device, enabled=self.spec.recipe.precision == "fp16")
-        self._skipped = 0
+        self.skipped = Skipped(self.scaler)  # with ZeRO, DeepSpeed counts itself
         if not self.scaler.is_enabled():
             return
         if self.stage == 0:
@@ -161,7 +161,7 @@ class Engine:
 
     @property
     def skipped_steps(self) -> int:
-        return self._skipped + int(self.engine.skipped_steps)
+        return self.skipped.steps + int(self.engine.skipped_steps)
 
     def _drop_layers(self, _model: Any, args: Any, kwargs: Any) -> Any:
         """DeepSpeed hands the model its schedule's theta as an argument, which no model of timm's knows."""
@@ -189,10 +189,7 @@ class Engine:
 
     def step(self) -> None:
         self.most.look(self._gradients())
-        scale = self.scaler.get_scale()
         self.engine.step()
-        if self.stage == 0 and self.scaler.get_scale() < scale:
-            self._skipped += 1
         self._part = 0
         self.most.over = True
 
@@ -216,7 +213,11 @@ class Engine:
         """All that this rank changes by training, tensors uncopied: save it before the next step."""
         engine = self.engine
         counters = {name: getattr(engine, name) for name in COUNTERS}
-        state: dict[str, Any] = {"counters": counters, "skipped": self._skipped, "scaler": self.scaler.state_dict()}
+        state: dict[str, Any] = {
+            "counters": counters,
+            "skipped": self.skipped.steps,
+            "scaler": self.scaler.state_dict(),
+        }
         if self.stage == 3:
             state["model"] = dict(self.model.named_buffers())
         else:
@@ -238,7 +239,7 @@ class Engine:
         with torch.no_grad():
             for name, value in state["counters"].items():
                 setattr(self.engine, name, value)
-            self._skipped = state["skipped"]
+            self.skipped.before = state["skipped"]
             self.scaler.load_state_dict(state["scaler"])
             if self.stage == 3:
                 for name, buffer in self.model.named_buffers():

@@ -101,7 +101,7 @@ class Engine(_common.Engine):
         optimizer = {k: {n: _like(parameters[k], v) for n, v in values.items()} for k, values in saved.items()}
         self.optimizer.load_state_dict({**state["optimizer"], "state": optimizer})
         self.scaler.load_state_dict(state["scaler"])
-        self.skipped_steps = state["skipped_steps"]
+        self.skipped.before = state["skipped_steps"]
 
 
 def _local(state: Any) -> Any:

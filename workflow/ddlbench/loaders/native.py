@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.data.pictures import JPEG, as_rgb
 from ddlbench.loaders import _workers
 from ddlbench.loaders._share import MEAN, STD, Indices, Order, labelled_files, share, shuffled
+from ddlbench.loaders._stream import copied
 from ddlbench.spec import steps_per_epoch
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Loader:
             worker_init_fn=_workers.listen_to_rank,
         )
         self.device = torch.device(spec.device)
+        self.stream = torch.cuda.Stream() if spec.device == "cuda" else None
         self.mean = torch.tensor(MEAN, device=self.device).view(1, 3, 1, 1) * 255
         self.std = torch.tensor(STD, device=self.device).view(1, 3, 1, 1) * 255
 
@@ -87,10 +89,9 @@ class Loader:
             if number == 0:
                 self.batches.draw_ahead()
             labels = torch.from_numpy(numbers)
-            if self.device.type == "cuda":
-                labels = labels.pin_memory()  # else the copy would wait for the GPU; the loader pins tensors only
-            pixels = pixels.to(self.device, non_blocking=True)
-            labels = labels.to(self.device, non_blocking=True)
+            if self.stream is not None:
+                # The loader pins tensors only; from other memory the copy would wait for the GPU.
+                pixels, labels = copied([pixels, labels.pin_memory()], self.device, self.stream)
             # float() first: on CPUs arithmetic between types takes twice as long.
             yield pixels.float().sub_(self.mean).div_(self.std), labels
 

@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ddlbench.rank", description=__doc__)
     parser.add_argument("folder", type=Path, help="where ddlbench.run left assignment.json; the record goes there too")
     folder: Path = parser.parse_args().folder
-    nsys = profiler.nsys_prefix(Assignment.read(folder).spec, shutil.which("nsys"), folder)
+    nsys = profiler.nsys_prefix(Assignment.read(folder).spec, shutil.which("nsys"), folder, place.number())
     if nsys and UNDER_NSYS not in os.environ:
         os.environ[UNDER_NSYS] = "1"
         os.execv(nsys[0], [*nsys, sys.executable, "-m", "ddlbench.rank", str(folder)])

@@ -13,7 +13,8 @@ from ddlbench.spec import RunSpec
 
 
 def set_precision(spec: RunSpec) -> None:
-    """How this process multiplies fp32 matrices on GPUs: in TensorFloat-32 if the recipe says tf32, else exactly.
+    """How this process multiplies fp32 matrices on GPUs: in TensorFloat-32 if the recipe says tf32, else exactly. And
+    whether cuDNN times its algorithms before it takes one (option `cudnn_benchmark`).
 
     PyTorch's own default is neither: exact products, but convolutions in TensorFloat-32. Both of its switches are set
     (torch 2.13), because reading one where only the other was set is an error, and torch.compile reads the old one.
@@ -24,6 +25,7 @@ def set_precision(spec: RunSpec) -> None:
     backends: Any = torch.backends  # its types lack these switches
     for switch in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
         switch.fp32_precision = "tf32" if tf32 else "ieee"
+    backends.cudnn.benchmark = spec.option("cudnn_benchmark")
 
 
 def autocast(spec: RunSpec) -> Any:

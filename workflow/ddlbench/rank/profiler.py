@@ -42,15 +42,16 @@ def start(spec: RunSpec, rank: int, folder: Path, steps: int, done: int = 0) -> 
     return profiler.step
 
 
-def nsys_prefix(spec: RunSpec, executable: str | None, folder: Path) -> tuple[str, ...]:
-    """What goes before each rank's command so that Nsight Systems writes one timeline per rank into `folder`. Pure.
+def nsys_prefix(spec: RunSpec, executable: str | None, folder: Path, rank: int) -> tuple[str, ...]:
+    """What goes before a rank's command so that Nsight Systems writes its timeline into `folder`. Pure.
 
-    Empty if the run is not profiled, or if there is no `nsys` (`executable` is None). Nsight traces NVTX, with which
+    Empty if the run is not profiled, or if there is no `nsys` (`executable` is None), or for ranks other than 0: traces
+    of 1024 ranks slow the run down and fill a disk. Nsight traces NVTX, with which
     NCCL and DALI mark their work, and what ranks wait for in the operating system. It does not trace CUDA, which is in
     `kernels.parquet`: CUPTI has room for one profiler (CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED), so that under
     `--trace=cuda` PyTorch's would see no kernels.
     """
-    if not spec.profiled or executable is None:
+    if not spec.profiled or executable is None or rank != 0:
         return ()
     report = folder / "nsys-%h-%p"  # Nsight's own names for host and process
     return (executable, "profile", "--trace=nvtx,osrt", "--sample=none", "--force-overwrite=true", f"--output={report}")

@@ -136,7 +136,7 @@ class _Normalise(torch.autograd.Function):
         over = [i for i in range(x.ndim) if i != 1]
         variance, mean = (t.double() for t in torch.var_mean(x.to(_float(x)), over, correction=0))
         count: Any = weight * x.numel() / x.shape[1]
-        sums = torch.cat([mean * count, (variance + mean * mean) * count, mean.new_tensor([count])])
+        sums = torch.cat([mean * count, (variance + mean * mean) * count, mean.new_full((1,), count)])
         total, squares, count = all_reduce(sums).split([len(mean), len(mean), 1])
         # The count is 0 in a step that no rank has images for. Any finite answer will do then.
         mean = total / count.clamp(min=1)

@@ -1,0 +1,110 @@
+"""No step makes the host wait for its GPU: nothing is read from the device, nothing copied to it.
+
+Counted on a CPU, of the loop and the engine that frameworks share; `tests/contract` counts every framework's engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from ddlbench.frameworks import _common
+from ddlbench.rank import optimizers, precision, sync_norm
+from ddlbench.rank.clock import Clock
+from ddlbench.rank.train import Training
+from ddlbench.rank.validation import count_correct
+from ddlbench.settings.study import load_recipe
+from torch import nn
+
+from tests.host_waits import HostWaits
+from tests.specs import run_spec
+
+IMAGES, STEPS = 4, 3
+
+
+class Alone(_common.Engine):
+    """An engine of one rank."""
+
+    def reduced_backward(self, loss: torch.Tensor, last: bool) -> None:
+        loss.backward()
+
+
+def training(**recipe: Any) -> Training:
+    """A loop over a small model with batch norm; keywords are the recipe's."""
+    of = replace(load_recipe("demo").at(IMAGES), image_size=8, **recipe)
+    spec = run_spec(recipe=of, workers=1, global_batch=IMAGES)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
+    share = sync_norm.convert(model, lambda t: t * 1) if of.sync_batch_norm else sync_norm.Share()
+    precision.prepare(model, spec)
+    optimizer = optimizers.build(of, model)
+    if of.optimizer == "sgd":
+        optimizer = optimizers.Sgd(model.parameters(), lr=0.1, momentum=of.momentum, fused=True)  # as it is on GPUs
+    setup: Any = SimpleNamespace(
+        spec=spec,
+        device=torch.device("cpu"),
+        images={"train": IMAGES * STEPS},
+        steps=STEPS,
+        start=SimpleNamespace(losses=[]),
+        engine=Alone(model, optimizer, spec, Clock("cpu")),
+        share=share,
+        clock=Clock("cpu"),
+        profiled_step=lambda: None,
+    )
+    return Training(setup)
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(IMAGES, 3, 8, 8), torch.arange(IMAGES)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"optimizer": "sgd"},
+        {"optimizer": "adamw", "clip_norm": 1.0},
+        {"optimizer": "lars"},
+        {"optimizer": "lamb"},
+        {"sync_batch_norm": True},
+        {"precision": "bf16", "accumulation": 2},
+        {"precision": "fp16"},
+        {"precision": "fp16", "optimizer": "adamw", "clip_norm": 1.0, "accumulation": 2, "sync_batch_norm": True},
+    ],
+    ids=str,
+)
+def test_no_step_waits(recipe: dict[str, Any]) -> None:
+    loop = training(**recipe)
+    loop.step(0, 0, batch())
+    given = batch()
+    with HostWaits() as waits:
+        loop.step(0, 1, given)
+    # LAMB of timm counts its steps on the host, where reading the count waits for nobody.
+    assert waits.count == ({"aten._local_scalar_dense": 1} if recipe.get("optimizer") == "lamb" else {})
+    assert float(loop.taken[1].loss) > 0
+
+
+def test_no_batch_of_a_validation_waits() -> None:
+    loop = training()
+    with HostWaits() as waits:
+        counts = count_correct(loop.setup.engine, iter([batch(), batch()]), loop.parts.spare)
+    assert waits.count == {}
+    assert counts.dtype == torch.float64 and counts[2] == 2 * IMAGES
+
+
+def test_steps_left_out_are_counted_all_the_same() -> None:
+    """An overflow in the first step, and one later; those before a restart count too."""
+    loop = training(precision="fp16")
+    engine = loop.setup.engine
+    for number, factor in enumerate([float("inf"), 1.0, float("inf"), 1.0]):
+        engine.backward(engine(batch()[0]).mean() * 1e-3 * factor, True)
+        engine.step()
+        assert engine.skipped_steps == (1, 1, 2, 2)[number]
+    assert all(torch.isfinite(p).all() for p in engine.model.parameters())
+    again = training(precision="fp16").setup.engine
+    again.load(engine.state())
+    assert again.skipped_steps == 2
+    again.backward(again(batch()[0]).sum() * float("inf"), True)
+    again.step()
+    assert again.skipped_steps == 3
