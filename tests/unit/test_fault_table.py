@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 
+import pytest
+from ddlbench import registry
+
 from tests.conftest import ROOT
 from tests.faults import FAULTS, table
 
@@ -23,3 +26,32 @@ def test_the_page_shows_it() -> None:
     """`python -m tests.faults` prints it."""
     page = (ROOT / "docs" / "clusters.md").read_text()
     assert "\n".join(table()) in page
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "is held (",
+        "will not start (",
+        "It ended before its run began, on ",
+        "is an earlier try's",
+        "SLURM keeps no accounts here (",
+        "squeue is asked for the states of jobs",
+        "is of other settings than this study's plan",
+        "this job had made it before it was queued again",
+        "is no run of study ",
+        "was killed (",
+        "was killed for memory",
+        "cannot be started: ",
+        "SLURM cancelled the step",
+        "the node failed",
+        "failure.json could not be written",
+    ],
+)
+def test_the_page_says_what_a_message_means(message: str) -> None:
+    """Each is a piece of the code and of a line in the page's tables, as long as it is one."""
+    code = "".join(path.read_text() for path in registry.PACKAGE.rglob("*.py"))
+    code = code.replace("{failed / FAILURE}", "failure.json")
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    assert message in code
+    assert any(message in line for line in page.splitlines() if line.startswith("|"))
