@@ -46,6 +46,15 @@ def test_a_preempted_job_has_ended_when_it_left_the_queue(command: Any, script: 
     assert plugin.ended_states({"7": "PREEMPTED", "8": "RUNNING"}) == {"7": state, "8": "RUNNING"}
 
 
+def test_a_job_whose_processes_still_run_has_not_ended(command: Any) -> None:
+    """Its ranks write their checkpoint: the next job would find the run held."""
+    command("squeue", 'case "$*" in *--states=COMPLETING*) echo 7;; esac')
+    said = {"7": "CANCELLED by 0", "8": "CANCELLED by 0", "9": "FAILED"}
+    assert plugin.ended_states(said) == {"7": "COMPLETING", "8": "CANCELLED", "9": "FAILED"}
+    command("squeue", "exit 1")
+    assert plugin.ended_states(said) == {"7": "CANCELLED", "8": "CANCELLED", "9": "FAILED"}
+
+
 @pytest.mark.parametrize(
     ("reason", "said"),
     [

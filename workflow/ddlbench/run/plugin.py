@@ -1,7 +1,8 @@
 """Mends for Snakemake's SLURM plugin 2.8.0, so that a study never waits without a word. `snakefile.py` applies them.
 
     cancelled jobs    sacct says `CANCELLED by <uid>`; the plugin compares with `CANCELLED` and waits for ever. It takes
-                      every PREEMPTED job for one that is queued again, which is not so with `PreemptMode=CANCEL`.
+                      every PREEMPTED job for one that is queued again, which is not so with `PreemptMode=CANCEL`. Where
+                      it sees that a job was ended, it submits the next while the first one's processes may still run.
     held jobs         wait for a person; the plugin says nothing.
     no accounting     the plugin asks sacct for ever, and checks accounts with sacctmgr: squeue is asked instead.
     no beginning      of a job that failed before its run began it says "Reason: Unknown", and names the log of an
@@ -25,7 +26,8 @@ from typing import Any
 from ddlbench.run import slurm
 
 PLUGIN = "snakemake_executor_plugin_slurm"
-# sacct's and squeue's words for a job that is not started yet.
+# sacct's and squeue's words for a job that SLURM ended, and for one that is not started yet.
+CUT_SHORT = ("CANCELLED", "TIMEOUT", "DEADLINE")
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 
 
@@ -76,9 +78,11 @@ def mend_plugin() -> None:
 
 def ended_states(states: Mapping[str, str]) -> dict[str, str]:
     """States by job id as the plugin knows them: `CANCELLED by 0`, and a pre-empted job that has left the queue, are
-    CANCELLED.
+    CANCELLED. A job of which processes still run is COMPLETING.
     """
     known = {job: state.split(" ", 1)[0] for job, state in states.items()}
+    # Ranks of a cancelled job may still write their checkpoint: another job must not make the run yet.
+    known |= dict.fromkeys(slurm.completing([job for job, state in known.items() if state in CUT_SHORT]), "COMPLETING")
     preempted = [job for job, state in known.items() if state == "PREEMPTED"]
     left = slurm.in_queue(preempted)
     return known | ({} if left is None else dict.fromkeys(set(preempted) - left.keys(), "CANCELLED"))

@@ -49,6 +49,18 @@ def in_queue(jobs: list[str]) -> dict[str, str] | None:
     return {job: reason for job, reason in pairs if job in jobs}
 
 
+def completing(jobs: list[str]) -> set[str]:
+    """Those of the jobs of which processes still run or nodes still tidy up; none if SLURM does not answer."""
+    if not jobs:
+        return set()
+    try:
+        answer = hold.squeue([f"--jobs={','.join([*jobs, '0'])}", "--states=COMPLETING", "--format=%i"], timeout_s=60)
+        answer.check_returncode()
+    except (OSError, subprocess.SubprocessError):
+        return set()
+    return set(jobs) & set(answer.stdout.split())
+
+
 def advice(job: str, reason: str) -> str:
     """What a job waits for and what to do, if it waits for a person; else ""."""
     if "held" in reason.lower():
