@@ -93,11 +93,12 @@ def test_a_host_against_its_own_best() -> None:
 
 
 def test_sound_hosts_are_hardly_ever_accused() -> None:
-    """200 made-up studies of 2 to 16 hosts whose epochs scatter by 2 % and more: at most 5 % accuse anybody."""
+    """200 made-up studies of 2 to 16 hosts whose epochs scatter by 1 to 4 %: at most 5 % accuse anybody."""
     chance = random.Random(5)
     accused = 0
     for seed in range(200):
-        spells = study(chance.choice([2, 3, 4, 8, 16]), chance.randint(1, 4), chance.randint(2, 6), seed, noise=0.02)
+        noise = chance.choice([0.01, 0.02, 0.04])  # of compute; data wait scatters five times as much
+        spells = study(chance.choice([2, 3, 4, 8, 16]), chance.randint(1, 4), chance.randint(2, 6), seed, noise=noise)
         accused += any(verdict in (HARDWARE, WANDERS) for verdict in verdicts(spells).values())
     assert accused <= 10, accused
 

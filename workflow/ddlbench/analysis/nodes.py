@@ -8,6 +8,7 @@ before training, in another way.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ import pandas as pd
 
 from ddlbench.analysis import refusals, times
 from ddlbench.analysis.read import Record, read
-from ddlbench.analysis.slow import SHARE, is_slow
+from ddlbench.analysis.slow import DEVIATIONS, SHARE, deviation, is_slow
 from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.columns import Column
 from ddlbench.files import aside
@@ -133,7 +134,9 @@ def rows(all_spells: Iterable[Spell]) -> list[dict[str, object]]:
         hard = {host for host, row in made.items() if row["verdict"] == HARDWARE}
         # Epochs with a slow host that is not known to be slow: does it change?
         epochs = {(spell.run, spell.epoch) for spell in some}
-        other = [spell for spell in some if spell.of.slow and spell.of.host not in hard]
+        sound = [spell for spell in some if spell.of.host not in hard]
+        usual = deviation([math.log(spell.of.ratio) for spell in sound]) if sound else 0.0
+        other = [spell for spell in sound if spell.of.slow and math.log(spell.of.ratio) > DEVIATIONS * usual]
         wanders = len({(spell.run, spell.epoch) for spell in other}) >= WANDERING * len(epochs)
         if wanders and len({spell.of.host for spell in other}) > 1:
             for host in {spell.of.host for spell in other}:
@@ -153,7 +156,7 @@ def _row(host: str, part: str, mine: Sequence[Spell]) -> dict[str, object]:
     return {
         "host": host,
         "part": part,
-        "verdict": _verdict(interval, slow / len(mine)),
+        "verdict": _verdict(interval, sum(spell.of.ratio > 1 + SHARE for spell in mine) / len(mine)),
         "runs": len(of_run),
         "epochs": len(mine),
         "slow_epochs": slow,
