@@ -137,7 +137,9 @@ def test_published_rates_have_their_sources() -> None:
 )
 def test_after_an_overflow_losses_go_on(after: list[float], skipped: int, verdict: str) -> None:
     usual = [3.0, 2.5, 2.0, 1.5, 1.2, 1.0, 0.9]
-    assert overflow.judge("ddp", usual, after, skipped).verdict == verdict
+    row = overflow.judge("ddp", usual, after, skipped)
+    assert row.verdict == verdict
+    json.dumps(row.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(300, PASS), (439, PASS), (441, FAIL), (79, FAIL), (3e5, FAIL)])

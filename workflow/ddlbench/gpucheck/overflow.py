@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from ddlbench.gpucheck._bench import Bench
 
 LIMIT_S = 240
-TOLERANCE = 0.01  # relative: on GPUs, sums are not always made in one order
+TOLERANCE = 0.02  # relative: on GPUs, sums are not always made in one order
 STEPS = 6
 
 
 def check(bench: Bench) -> Iterator[Row]:
     """One row per framework. The learning rate is constant and each step's batch the same, so that the second step
     must repeat what the first would have been."""
-    recipe = {"warmup_epochs": 0, "base_lr": 0.1}
+    recipe = {"warmup_epochs": 0, "base_lr": 0.02}
     specs = {
         name: bench.spec(name, "fp16", schedule="step", epochs=1, recipe=recipe)
         for name in registry.members("frameworks")
     }
     yield from skipped(bench, specs)
+    usual = losses(bench.train(specs["ddp"], "fp16"))  # of every framework: they train the same
     for name, spec in specs.items():
         if bench.lacks(spec):
             continue
-        usual = bench.train(spec, "fp16")
         record = bench.train(spec, "overflow", "overflow")
-        yield judge(name, losses(usual), losses(record), record.said("ddlbench_skipped_steps", 0))
+        yield judge(name, usual, losses(record), record.said("ddlbench_skipped_steps", 0))
 
 
 def judge(name: str, usual: Sequence[float], after: Sequence[float], skipped_steps: int) -> Row:
@@ -41,6 +41,7 @@ def judge(name: str, usual: Sequence[float], after: Sequence[float], skipped_ste
         return Row(name, judged(False), "expected: one step left out; none was", skipped_steps, "steps left out")
     pairs = list(zip(after[1 : STEPS + 1], usual[:STEPS], strict=False))
     off = max((abs(a - b) / abs(b) if math.isfinite(a) else math.inf) for a, b in pairs)
-    good = off <= TOLERANCE and math.isfinite(off)
-    compared = f"losses of steps 2 to {STEPS + 1} against 1 to {STEPS} without overflow: at most {TOLERANCE:.0%} apart"
-    return Row(name, judged(good), compared, 100 * off, "% apart")
+    compared = f"losses of steps 2 to {STEPS + 1} against ddp's of 1 to {STEPS} without: at most {TOLERANCE:.0%} apart"
+    if not math.isfinite(off):
+        return Row(name, judged(False), f"{compared}; a loss is not finite")
+    return Row(name, judged(off <= TOLERANCE), compared, 100 * off, "% apart")

@@ -42,7 +42,8 @@ def stopped_after_an_epoch(bench: Bench, command: list[str]) -> tuple[int, str]:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=bench.environment()
     )
-    killer = threading.Timer(LIMIT_S / 2, process.kill)  # it never says so: then the row shows exit code -9
+    patience_s = LIMIT_S * (2 if bench.tiny else 0.5)
+    killer = threading.Timer(patience_s, process.kill)  # it never says so: then the row shows exit code -9
     killer.start()
     said = ""
     assert process.stdout is not None

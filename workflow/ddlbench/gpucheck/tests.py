@@ -15,7 +15,7 @@ from ddlbench.gpucheck import FAIL, PASS, SKIPPED, Row
 if TYPE_CHECKING:
     from ddlbench.gpucheck._bench import Bench
 
-LIMIT_S = 420
+LIMIT_S = 600
 
 
 def check(bench: Bench) -> Iterator[Row]:
