@@ -179,6 +179,20 @@ def test_records_that_tell_nothing(tmp_path: Path) -> None:
     assert "steps.parquet" in refused[0]
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("ddlbench_ranks", '[{"host": ["a"]}, {"host": {}}]'), ("ddlbench_ranks", "7"), ("ddlbench_spec", '["here"]')],
+)
+def test_a_log_that_makes_no_sense_is_refused_and_stops_nothing(tmp_path: Path, key: str, value: str) -> None:
+    planted(tmp_path)
+    log = planted(tmp_path, 2) / "run.mllog"
+    line = f':::MLLOG {{"key": "{key}", "value": {value}, "time_ms": 1, "metadata": null}}'
+    log.write_text(log.read_text() + line + "\n:::MLLOG {}\n")
+    _, runs, refused = nodes.records("here", tmp_path)
+    assert (runs, len(refused)) == (1, 1)
+    assert "run.mllog" in refused[0]
+
+
 def test_ranks_of_one_host_are_no_comparison(tmp_path: Path) -> None:
     spec = run_spec(workers=2, global_batch=8, epochs=3)
     record = write_record(tmp_path, spec, ranks=[rank | {"host": "node7"} for rank in RANKS])

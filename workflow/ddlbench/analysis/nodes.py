@@ -198,19 +198,26 @@ def records(machine: str, folder: Path) -> tuple[list[Spell], int, list[str]]:
     """
     found, count, refused = [], 0, []
     for log in sorted(folder.glob(f"{machine}-*/{MLLOG}")):
-        last = {event.key: event.value for event in read_log(log)}
-        ranks = last.get("ddlbench_ranks")
-        named = {rank.get("host") for rank in ranks if isinstance(rank, dict)} if isinstance(ranks, list) else set()
-        if len(named) < 2 or (last.get("ddlbench_spec") or {}).get("machine") != machine:
+        if not _tells(log):
             continue
         try:
-            of_run = list(spells(read(log.parent)))
+            record = read(log.parent)
         except refusals.RefusedError as error:
             refused.append(str(error))
             continue
+        of_run = list(spells(record)) if record.spec.machine == machine else []
         found += of_run
         count += bool(of_run)
     return found, count, refused
+
+
+def _tells(log: Path) -> bool:
+    """Whether a log names two hosts, or makes no sense: then `read` says what is wrong with it."""
+    try:
+        last = {event.key: event.value for event in read_log(log)}
+        return len({rank["host"] for rank in last.get("ddlbench_ranks", ())}) > 1
+    except Exception:
+        return True
 
 
 def write(of: Sequence[dict[str, object]], path: Path) -> None:
