@@ -61,7 +61,7 @@ def test_times_add_up(outcome):
         assert (parts.drop(columns="data_wait_s") > 0).all(axis=None)
         took, total = rows["end_s"].diff().to_numpy()[1:], parts.sum(axis=1).to_numpy()[1:]
         same_epoch = rows["epoch"].diff().to_numpy()[1:] == 0
-        np.testing.assert_allclose(took[same_epoch], total[same_epoch], atol=1e-6)
+        np.testing.assert_allclose(took[same_epoch], total[same_epoch], atol=2e-5)  # of some 30 s, in float32
         assert (took[~same_epoch] > total[~same_epoch]).all()
     starts = [e.time_s for e in outcome.log if e.key == "run_start"]
     stops = [e.time_s for e in outcome.log if e.key == "run_stop"]

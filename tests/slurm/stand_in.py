@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from ddlbench.rank import place
-from ddlbench.record import RankLog, StepRow
+from ddlbench.record import RankLog, StepRow, packed
 from ddlbench.spec import RunSpec
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     log.settings(spec, told["facts"], 4000, 1000)
     (folder / f"rank-{rank}.json").write_text(json.dumps({"host": "", "pid": 0}))
     log.stop("run_stop", status="success")
-    log.write_steps([StepRow(0, 0, rank, 1, 0.1, 1.0, 0.0, 0.1, 0.1, None, 0.1, 0.3)])
+    log.write_steps(packed([StepRow(0, 0, rank, 1, 0.1, 1.0, 0.0, 0.1, 0.1, None, 0.1, 0.3)]))
     with (folder.parent / "made").open("a") as made:
         made.write(f"{rank}\n")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from ddlbench.analysis.collect import collect
 from ddlbench.files import sha256
-from ddlbench.record import MLLOG, STEPS, RankLog, StepRow, join_steps
+from ddlbench.record import MLLOG, STEPS, RankLog, StepRow, join_steps, packed
 from ddlbench.spec import RunSpec
 
 from tests.specs import run_spec
@@ -87,7 +87,7 @@ def write_record(
             parts = (SLOW if step < steps else FAST)[rank % 2]
             rate, loss = 0.1 * (step + 1), 1.0 + step
             rows.append(StepRow(step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, 0.0))
-        log.write_steps(rows)
+        log.write_steps(packed(rows))
     join_steps(folder, spec.workers)
     logs[0].event("ddlbench_steps_sha256", sha256(folder / STEPS))
     return folder

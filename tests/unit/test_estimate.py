@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from ddlbench import registry
 from ddlbench.data.prepare import prepare
@@ -24,7 +22,7 @@ from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
 from ddlbench.plan.measured import Measured, read_measured, read_published
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
-from ddlbench.record import MLLOG, STEP_COLUMNS, STEPS
+from ddlbench.record import MLLOG, STEP_COLUMNS, STEPS, step_type, write_table
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
@@ -376,8 +374,10 @@ def test_a_row_of_steps_takes_what_was_said(tmp_path: Path) -> None:
     rng, rows = np.random.default_rng(1), 400_000
     whole = {"epoch": np.repeat(np.arange(10), rows // 10), "step": np.arange(rows) // 4, "rank": np.arange(rows) % 4}
     whole |= {"images": np.full(rows, 64), "lr": np.repeat(rng.random(rows // 4), 4)}
-    columns = {name: whole.get(name, rng.random(rows)).astype(kind) for name, kind in STEP_COLUMNS.items()}
-    pq.write_table(pa.table(columns), tmp_path / "steps.parquet")
+    table = np.zeros(rows, dtype=step_type())
+    for name in STEP_COLUMNS:
+        table[name] = whole.get(name, rng.random(rows))
+    write_table(table, tmp_path / "steps.parquet")
     assert (tmp_path / "steps.parquet").stat().st_size / rows == pytest.approx(bill.STEP_BYTES, rel=0.1)
 
 

@@ -17,6 +17,7 @@ ROOMS = (
     "record",
     "layout",
     "notes",
+    "beats",
     "settings",
     "data",
     "datasets",

@@ -11,8 +11,8 @@ import torch
 from ddlbench.rank.clock import Clock
 from ddlbench.rank.parts import Parts
 from ddlbench.rank.setup import weights_sha256
-from ddlbench.rank.steps import Step, rows
-from ddlbench.record import STEP_COLUMNS, STEPS, RankLog, StepRow, join_steps
+from ddlbench.rank.steps import Step, gathered, rows
+from ddlbench.record import MLLOG, ROWS, STEP_COLUMNS, STEPS, RankLog, StepRow, join_steps, packed
 from torch import nn
 
 from tests.specs import run_spec
@@ -50,18 +50,70 @@ def test_rows_of_two_steps() -> None:
 def test_a_rows_fields_are_the_columns(tmp_path: Path) -> None:
     table = [StepRow(0, n, 0, 8, 0.5, 1.0, 0.1, 0.2, 0.3, None if n else 0.25, 0.4, 1.0) for n in range(3)]
     log = RankLog(tmp_path, 0)
-    log.write_steps(table[:2])
-    log.write_steps(table[2:])
-    assert {path.name for path in tmp_path.glob("steps-*")} == {
-        "steps-0-000000000.parquet",
-        "steps-0-000000002.parquet",
-    }
+    log.write_steps(packed(table[:2]))
+    log.write_steps(packed(table[2:]))
     join_steps(tmp_path, 1)
     steps = pd.read_parquet(tmp_path / STEPS)
     assert {name: str(kind) for name, kind in steps.dtypes.items()} == STEP_COLUMNS
     assert tuple(STEP_COLUMNS) == StepRow._fields
     assert steps["step"].tolist() == [0, 1, 2]
     assert steps["communication_s"].isna().tolist() == [False, True, True]
+
+
+def table_of(rank: int, steps: range) -> list[StepRow]:
+    """Rows with values that use all their digits."""
+    third = 1 / (3 + rank)
+    return [StepRow(n // 4, n, rank, 65_536 + n, third * n, *[third + n] * 4, None, third, 1e4 * third) for n in steps]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 7, 1000])
+def test_rank_0_has_the_rows_of_all_ranks_to_the_last_bit(workers: int) -> None:
+    asked = sorted({0, workers // 2, workers - 1})
+    given = [table_of(rank, range(5)) for rank in asked]
+    sums: list[torch.Tensor] = []
+    for rank, table in zip(asked, given, strict=True):  # what each of them gives to the others
+        gathered(table, rank, workers, lambda t: sums.append(t) or t, torch.device("cpu"))  # type: ignore[func-returns-value]
+    mean = sum(sums[1:], sums[0]) / workers
+    every = gathered(given[0], 0, workers, lambda _: mean, torch.device("cpu"))
+    for rank, table in zip(asked, given, strict=True):
+        assert every[rank * 5 : rank * 5 + 5].tobytes() == packed(table).tobytes()
+
+
+def test_a_run_that_goes_on_has_each_row_once(tmp_path: Path) -> None:
+    """Killed at any byte after a checkpoint: what came after it is made again, nothing is lost and nothing twice."""
+    log = RankLog(tmp_path, 0)
+    log.event("first")
+    log.write_steps(packed(table_of(0, range(3))))
+    kept = log.bytes_written()
+    assert kept == {name: (tmp_path / name).stat().st_size for name in (MLLOG, ROWS)}
+    log.event("second")
+    log.write_steps(packed(table_of(0, range(3, 6))))
+    whole = (tmp_path / ROWS).read_bytes()
+    for cut in (kept[ROWS], kept[ROWS] + 7, len(whole) - 1, len(whole)):
+        (tmp_path / ROWS).write_bytes(whole[:cut])
+        again = RankLog(tmp_path, 0, kept)
+        again.write_steps(packed(table_of(0, range(3, 6))))
+        assert (tmp_path / ROWS).read_bytes() == whole
+        assert (tmp_path / MLLOG).read_text().count('"second"') == 0
+        join_steps(tmp_path, 1)
+        assert pd.read_parquet(tmp_path / STEPS)["step"].tolist() == list(range(6))
+    (tmp_path / ROWS).write_bytes(whole[: kept[ROWS] - 1])
+    with pytest.raises(OSError, match="is shorter than its checkpoint says"):
+        RankLog(tmp_path, 0, kept)
+    assert RankLog(tmp_path, 1, kept).bytes_written() == {}
+
+
+def test_rows_that_are_not_all_there(tmp_path: Path) -> None:
+    log = RankLog(tmp_path, 0)
+    with pytest.raises(OSError, match=ROWS):
+        join_steps(tmp_path, 2)
+    log.write_steps(packed(table_of(0, range(3))))
+    with pytest.raises(FileNotFoundError, match="no steps of rank 1"):
+        join_steps(tmp_path, 2)
+    with (tmp_path / ROWS).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(OSError, match="ends within a row"):
+        join_steps(tmp_path, 1)
 
 
 @pytest.mark.parametrize(("images", "expected"), [(5, [1, 2, 2]), (2, [1, 1, 1]), (1, [1, 1, 1]), (0, [1, 1, 1])])

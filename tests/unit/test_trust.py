@@ -17,7 +17,7 @@ from ddlbench.analysis.collect import collect, columns_of, rows_of
 from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.tables import TABLES, frame
-from ddlbench.record import KERNELS, MLLOG, STEPS, events
+from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, StepRow, events, packed
 from ddlbench.run.__main__ import _complete_record
 
 from tests.unit.records import RANKS, SPEC, edit_log, replace_steps, write_record
@@ -231,9 +231,11 @@ def test_a_run_leaves_the_digests_of_its_files(tmp_path: Path) -> None:
     steps = pd.read_parquet(record / STEPS)
     for rank, left in enumerate(RANKS):
         (partial / f"rank-{rank}.json").write_text(json.dumps(left))
-        steps[steps["rank"] == rank].to_parquet(partial / f"steps-{rank}-000000000.parquet", index=False)
     kernels = pd.DataFrame({"name": ["gloo:all_reduce"], "on": ["cpu"], "self_s": [1.0], "annotation": [False]})
     kernels.to_parquet(partial / KERNELS)
+    log = RankLog(partial, 0)
+    for _, of_rank in steps.groupby("rank"):
+        log.write_steps(packed([StepRow(*row) for row in of_rank.itertuples(index=False)]))
     assert _complete_record(profiled, partial) == 0
     assert collect([partial], tmp_path / "tables") == []
     for name in (STEPS, KERNELS):

@@ -1,7 +1,7 @@
-"""What ranks leave for the supervisor in their run's folder: who they are, a beat, why they failed, that they stopped.
+"""What ranks leave for the supervisor in their run's folder: who they are, why they failed, that they stopped.
 
 Ranks write (`rank/`, `preflight/scout.py`); `run/watch.py` reads. Every note is a small JSON file with the
-rank's number in its name, written aside and then renamed.
+rank's number in its name, written aside and then renamed. How ranks show that they still live is in `beats.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import socket
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ import psutil
 
 from ddlbench.files import write_json
 
-BEAT_S = 5.0
 # sysexits.h: EX_TEMPFAIL, "try again". A run that stopped on request and left a checkpoint ends with it.
 STOPPED = 75
 # Ask a rank for a checkpoint and its end: Snakemake's and a pre-empted job's, and SLURM's warning before the limit.
@@ -66,24 +64,6 @@ def topology() -> dict[str, str]:
     """
     names = {"topology": "SLURM_TOPOLOGY_ADDR", "topology_pattern": "SLURM_TOPOLOGY_ADDR_PATTERN"}
     return {key: os.environ[name] for key, name in names.items() if os.environ.get(name)}
-
-
-def keep_beating(folder: Path, rank: int) -> None:
-    """A thread that writes a new number every few seconds, which `watch.py` reads; and that ends this process when its
-    launcher is gone: nobody would keep its record.
-    """
-    parent = os.getppid()
-
-    def beat() -> None:
-        count = 0
-        while os.getppid() == parent:
-            count += 1
-            with suppress(OSError):  # the disk is full: what matters will say so
-                (folder / f"beat-{rank}").write_text(str(count), encoding="utf-8")
-            time.sleep(BEAT_S)
-        os._exit(1)
-
-    threading.Thread(target=beat, daemon=True).start()
 
 
 def reserve(folder: Path) -> None:
@@ -131,7 +111,8 @@ def _says_disk_full(error: BaseException) -> bool:
 def read(folder: Path, kind: str) -> dict[int, dict[str, Any]]:
     """What ranks left under `<kind>-<rank>.json`, by rank."""
     by_rank = {}
-    for path in folder.glob(f"{kind}-*.json"):
-        with suppress(FileNotFoundError):
-            by_rank[int(path.stem.split("-")[1])] = json.loads(path.read_text(encoding="utf-8"))
+    with suppress(OSError):
+        for path in folder.glob(f"{kind}-*.json"):
+            with suppress(OSError, ValueError):  # gone meanwhile; or ESTALE and EIO, which may pass
+                by_rank[int(path.stem.split("-")[1])] = json.loads(path.read_text(encoding="utf-8"))
     return by_rank

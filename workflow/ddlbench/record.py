@@ -1,23 +1,31 @@
 """The record of a run: `run.mllog` (MLPerf log lines) and `steps.parquet` (one row per step and rank).
 
-Ranks write through `RankLog`; `ddlbench.run` joins what they wrote; `analysis/collect.py` reads it. `read_log` also
-reads the logs that MLCommons publishes.
+Rank 0 writes through `RankLog`, for all ranks (`rank/steps.py` gathers their rows); `ddlbench.run` makes the table of
+what it wrote; `analysis/collect.py` reads it. `read_log` also reads the logs that MLCommons publishes.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 from ddlbench.spec import RunSpec
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    Rows = np.ndarray[Any, np.dtype[np.void]]
+
 MLLOG = "run.mllog"
 STEPS = "steps.parquet"
+ROWS = "steps.rows"  # while the run is made: rows as they come, one after the other, of `step_type`
+NULLABLE = {"communication_s"}  # where the framework cannot measure it
 KERNELS = "kernels.parquet"  # of profiled runs: rank/profiler.py says what is in it
 
 
@@ -44,25 +52,48 @@ class StepRow(NamedTuple):
         return sum(part or 0.0 for part in parts)
 
 
-STEP_COLUMNS = {name: "int32" if kind is int else "float64" for name, kind in get_type_hints(StepRow).items()}
+# Times and losses are measured to fewer digits than float32 has. Records of earlier versions have float64.
+STEP_COLUMNS = {
+    name: "int32" if kind is int else "float64" if name == "lr" else "float32"
+    for name, kind in get_type_hints(StepRow).items()
+}
+
+
+def step_type() -> np.dtype[np.void]:
+    """A StepRow in bytes."""
+    import numpy as np
+
+    return np.dtype([(name, np.dtype(kind).newbyteorder("<")) for name, kind in STEP_COLUMNS.items()])
+
+
+def packed(rows: Sequence[StepRow]) -> Rows:
+    """Rows as an array; NaN for None."""
+    import numpy as np
+
+    nan = float("nan")
+    return np.array([tuple(nan if value is None else value for value in row) for row in rows], dtype=step_type())
 
 
 @dataclass
 class RankLog:
-    """What one rank writes into the run's folder; only rank 0 writes the MLPerf log.
+    """What one rank writes into the run's folder: only rank 0 writes anything.
 
-    A log that goes on from a checkpoint keeps the first `keep_bytes` of what is there.
+    A log that goes on from a checkpoint keeps the first bytes of what is there, as many as `keep` says of each file.
+    Raises OSError if a file has fewer.
     """
 
     folder: Path
     rank: int
-    keep_bytes: int | None = None
+    keep: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         from mlperf_logging.mllog.mllog import MLLogger
 
-        if self.rank == 0 and self.keep_bytes is not None:
-            os.truncate(self.folder / MLLOG, self.keep_bytes)
+        for name, size in (self.keep or {}).items() if self.rank == 0 else ():
+            path = self.folder / name
+            if path.stat().st_size < size:
+                raise OSError(errno.EIO, f"is shorter than its checkpoint says ({size} bytes)", str(path))
+            os.truncate(path, size)  # what came after the checkpoint is made again
         logger = logging.Logger("ddlbench.mllog")
         if self.rank == 0:
             logger.addHandler(logging.FileHandler(self.folder / MLLOG))
@@ -103,46 +134,49 @@ class RankLog:
         self.event("ddlbench_spec", json.loads(spec.to_json()))
         self.event("ddlbench_facts", facts)
 
-    def bytes_written(self) -> int:
-        """The size of the MLPerf log so far; 0 on ranks that write none."""
-        return (self.folder / MLLOG).stat().st_size if self.rank == 0 else 0
+    def bytes_written(self) -> dict[str, int]:
+        """The size of each file so far, once it is on the disk: what `keep` wants. Empty on ranks that write none."""
+        sizes = {}
+        for name in (MLLOG, ROWS) if self.rank == 0 else ():
+            with (self.folder / name).open("ab") as file:
+                os.fsync(file.fileno())
+                sizes[name] = file.tell()
+        return sizes
 
-    def write_steps(self, rows: Sequence[StepRow]) -> None:
-        """Steps that follow each other, as a file of their own: `steps-<rank>-<first step>.parquet`."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        schema = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in STEP_COLUMNS.items()])
-        columns = zip(zip(*rows, strict=True), schema, strict=True)
-        table = pa.table([pa.array(values, type=column.type) for values, column in columns], schema=schema)
-        pq.write_table(table, self.folder / f"steps-{self.rank}-{rows[0].step:09d}.parquet")
-
-
-def drop_steps(folder: Path, rank: int, from_step: int) -> None:
-    """Forget what a rank wrote of this step and later ones: it is made again from a checkpoint at this step."""
-    for part in _parts(folder, rank):
-        if int(part.stem.split("-")[2]) >= from_step:
-            part.unlink()
+    def write_steps(self, rows: Rows) -> None:
+        """Rows of any ranks, behind those that are there."""
+        with (self.folder / ROWS).open("ab") as file:
+            file.write(rows.tobytes())
 
 
 def join_steps(folder: Path, workers: int) -> None:
-    """All ranks' steps into one `steps.parquet`. Raises FileNotFoundError naming a rank that left none."""
+    """`steps.parquet` of all rows that the run left, sorted by step and rank. Raises OSError if a rank left none."""
+    import numpy as np
+
+    path = folder / ROWS
+    if path.stat().st_size % step_type().itemsize:
+        raise OSError(errno.EIO, "ends within a row", str(path))
+    rows = np.fromfile(path, dtype=step_type())
+    missing = np.flatnonzero(np.bincount(rows["rank"], minlength=workers) == 0)
+    if len(missing):
+        raise FileNotFoundError(errno.ENOENT, f"no steps of rank {missing[0]}", str(path))
+    write_table(rows[np.lexsort((rows["rank"], rows["step"]))], folder / STEPS)
+
+
+def write_table(rows: Rows, path: Path) -> None:
+    """Rows as Parquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parts = []
-    for rank in range(workers):
-        of_rank = _parts(folder, rank)
-        if not of_rank:
-            raise FileNotFoundError(2, "no steps", str(folder / f"steps-{rank}-*.parquet"))
-        parts += of_rank
-    pq.write_table(pa.concat_tables([pq.read_table(p) for p in parts]), folder / STEPS)
-    for part in parts:
-        part.unlink()
-
-
-def _parts(folder: Path, rank: int) -> list[Path]:
-    return sorted(folder.glob(f"steps-{rank}-*.parquet"))
+    floats = [name for name, kind in STEP_COLUMNS.items() if kind == "float32"]
+    pq.write_table(
+        pa.table({name: pa.array(rows[name].copy(), from_pandas=name in NULLABLE) for name in STEP_COLUMNS}),
+        path,
+        compression="zstd",
+        use_dictionary=[name for name in STEP_COLUMNS if name not in floats],
+        # What is measured hardly repeats: its first bytes, laid side by side, are what compresses.
+        column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+    )
 
 
 @dataclass(frozen=True)

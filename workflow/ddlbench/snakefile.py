@@ -129,6 +129,8 @@ class Training:
         """Options of `ddlbench.run` that do not change what is trained."""
         checkpoints = self.given.config["checkpoint"].items()
         options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
+        machine = self.given.machine
+        options += [f"--silent-s={machine.silent_s:g}", f"--grace-s={machine.grace_s:g}"]
         return shlex.join([f"--preflight={self.preflight}", *options])
 
     def _when_ready(self, run: str) -> str | list[str]:

@@ -16,12 +16,11 @@ import pandas as pd
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.resources import OF_RANKS
 from ddlbench.files import sha256
-from ddlbench.record import STEP_COLUMNS, Event
+from ddlbench.record import NULLABLE, STEP_COLUMNS, Event
 from ddlbench.spec import Recipe, RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
 SECONDS = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "end_s")
-NULLABLE = {"communication_s"}
 LARGEST = 2**63  # whole numbers in tables have 64 bits
 ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero
 # Events of training; none of them may follow the end of the run.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ddlbench import beats
 from ddlbench.frameworks import _common
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ PACKAGE = "horovod"
 DISTRIBUTION = "horovod"
 INSTALL = "make install (which runs envs/build-horovod.sh)"
 NOT_MEASURED: dict[str, str] = {}
-# How long a rank waits for another [s]. Horovod's own 30 is shorter than the time after which `watch.py` calls a rank
-# silent: the rank that waited would end first, and the silent one, ended for it, would look killed.
+# How long a rank waits for another, at least [s]. Horovod's own 30 is shorter than the time after which the supervisor
+# calls a rank silent: the rank that waited would end first, and the silent one, ended for it, would look killed.
 PATIENCE_S = 120
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {
@@ -91,12 +92,13 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
+    patience_s = max(PATIENCE_S, round(2 * beats.noticed_s(machine.silent_s, spec.nodes)))
     return {
         "HOROVOD_CONTROLLER": spec.option("controller"),
         "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
         "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
         "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(PATIENCE_S),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(patience_s),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 

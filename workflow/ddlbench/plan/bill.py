@@ -25,10 +25,10 @@ from ddlbench.settings.machine import Machine
 from ddlbench.spec import RunSpec
 
 # steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
-STEP_BYTES = 67
+STEP_BYTES = 29
 LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
 RANK_BYTES = 600
-FILES = 4  # of a record: the folder, run.mllog, steps.parquet, train.log
+FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, train.log
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from ddlbench import notes
+from ddlbench import beats, notes
 from ddlbench.rank import place, profiler
 from ddlbench.rank.assignment import Assignment
 from ddlbench.rank.guard import Stopped
@@ -45,6 +45,7 @@ def run_rank(folder: Path, training: type[Training] = Training) -> None:
         setup = set_up(Assignment.read(folder))
         training(setup).run()
         setup.framework.close()
+        beats.end(folder, rank)
         return
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
@@ -53,6 +54,7 @@ def run_rank(folder: Path, training: type[Training] = Training) -> None:
         traceback.print_exc()
         notes.report(folder, rank, error)
         code = 1
+    beats.end(folder, rank)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # not sys.exit: a framework's own threads would wait for ranks that are gone

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import registry
+from ddlbench import beats, registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.files import write_json
 from ddlbench.spec import RunSpec
@@ -25,6 +25,7 @@ class Assignment:
     facts: dict[str, Any]  # where and with what the run is made, for the log
     checkpoint_epochs: int | None
     checkpoint_minutes: float | None
+    silent_s: float = beats.SILENT_S  # after which a rank has stopped answering
 
     @classmethod
     def read(cls, folder: Path) -> Assignment:
@@ -37,6 +38,7 @@ class Assignment:
             facts=told["facts"],
             checkpoint_epochs=told["checkpoint_epochs"],
             checkpoint_minutes=told["checkpoint_minutes"],
+            silent_s=told["silent_s"],
         )
 
     def write(self) -> None:
@@ -47,6 +49,7 @@ class Assignment:
             "facts": self.facts,
             "checkpoint_epochs": self.checkpoint_epochs,
             "checkpoint_minutes": self.checkpoint_minutes,
+            "silent_s": self.silent_s,
         }
         write_json(self.folder / FILE, told)
 

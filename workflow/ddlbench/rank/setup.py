@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ddlbench import notes, registry
+from ddlbench import beats, notes, registry
 from ddlbench.frameworks import Engine, Framework
 from ddlbench.loaders import Batch, Loader
 from ddlbench.rank import checkpoint, models, optimizers, place, precision, profiler, sync_norm
@@ -24,7 +24,7 @@ from ddlbench.rank.assignment import Assignment
 from ddlbench.rank.clock import Clock
 from ddlbench.rank.guard import Guard
 from ddlbench.rank.measure import Meter
-from ddlbench.record import RankLog, drop_steps
+from ddlbench.record import RankLog
 from ddlbench.spec import RunSpec, steps_per_epoch
 
 
@@ -34,7 +34,7 @@ class Start:
 
     step: int = 0  # counted over the whole run
     elapsed_s: float = 0.0
-    log_bytes: int | None = None
+    written: dict[str, int] | None = None  # `RankLog.bytes_written` then
     losses: list[float] = field(default_factory=list)  # of the epoch's steps before
     used: list[dict[str, Any]] = field(default_factory=list)  # `Meter.read` of each process that trained before
 
@@ -95,8 +95,7 @@ def set_up(assignment: Assignment) -> Setup:
         place.take_device(who.local_rank)
     device = torch.device(spec.device)
     start, state = _start(folder, who.rank)
-    drop_steps(folder, who.rank, start.step)
-    log = RankLog(folder, who.rank, start.log_bytes)
+    log = RankLog(folder, who.rank, start.written)
     images, classes = assignment.sizes()
     steps = steps_per_epoch(images["train"], spec.global_batch)
     if state is None:
@@ -112,7 +111,7 @@ def set_up(assignment: Assignment) -> Setup:
     }
     epoch, done = divmod(start.step, steps)
     ahead = {"train": loaders["train"].epoch(epoch, done), "val": loaders["val"].epoch(epoch)}
-    notes.keep_beating(folder, who.rank)
+    beats.keep_beating(folder, who.rank, who.local_rank, spec.nodes, assignment.silent_s)
     framework: Framework = registry.member("frameworks", spec.adapter)
     if wrong := framework.lacks(spec.device, spec.all_options()):
         raise RuntimeError(wrong)
@@ -174,7 +173,7 @@ def _start(folder: Path, rank: int) -> tuple[Start, dict[str, Any] | None]:
     if newest is None:
         return Start(), None
     at, state = checkpoint.summary(newest), checkpoint.load(newest, rank)
-    return Start(at["step"], at["elapsed_s"], at["log_bytes"], state["losses"], state["used"]), state
+    return Start(at["step"], at["elapsed_s"], at["written"], state["losses"], state["used"]), state
 
 
 def weights_sha256(model: torch.nn.Module) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from ddlbench.frameworks import Moment
 from ddlbench.rank.clock import Clock
-from ddlbench.record import StepRow
+from ddlbench.record import StepRow, packed, step_type
+
+if TYPE_CHECKING:
+    from ddlbench.record import Rows
 
 Span = tuple[float, float]  # begin and end [s]
 
@@ -75,6 +80,25 @@ def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[
         table.append(row)
         before = end
     return table
+
+
+def gathered(
+    mine: Sequence[StepRow],
+    rank: int,
+    workers: int,
+    average: Callable[[torch.Tensor], torch.Tensor],
+    device: torch.device,
+) -> Rows:
+    """The rows of all ranks, one rank after the other, to the last bit. Each gives as many; all call it at once.
+
+    So a run of any number of ranks writes one file. `average` is all that a framework is asked for: each rank adds its
+    rows to the others' zeros, two bytes in a float32, which stay whole numbers below 65 536 through sum and division.
+    """
+    bytes_ = torch.from_numpy(packed(mine).view(np.uint16).astype(np.float32))
+    every = torch.zeros(workers, len(bytes_))
+    every[rank] = bytes_
+    summed = (average(every.to(device)).cpu().double() * workers).round()
+    return summed.numpy().astype(np.uint16).reshape(-1).view(step_type())
 
 
 def _without(spans: list[Span], waits: list[Span]) -> float:

@@ -20,7 +20,7 @@ from ddlbench.rank.guard import Stopped
 from ddlbench.rank.measure import merge
 from ddlbench.rank.parts import Parts
 from ddlbench.rank.setup import Setup
-from ddlbench.rank.steps import Step, rows
+from ddlbench.rank.steps import Step, gathered, rows
 from ddlbench.rank.validation import count_correct, share_batch_norm
 from ddlbench.schedule import learning_rate
 
@@ -127,12 +127,14 @@ class Training:
         return self.setup.guard.agree(self.setup.rank, losses, self.taken[0].step if self.taken else 0)
 
     def write_rows(self, began: Moment) -> None:
-        """Rows for the steps taken since `began`."""
+        """Rows for the steps taken since `began`. All ranks call it at once: rank 0 writes for all of them."""
         s = self.setup
         table = rows(self.taken, began, s.clock, s.rank)
         if table[0].step % s.steps == 0:
             s.log.event("ddlbench_epoch_start_s", table[0].data_wait_s, epoch_num=table[0].epoch + 1)
-        s.log.write_steps(table)
+        every = gathered(table, s.rank, s.spec.workers, s.framework.average, s.device)
+        if s.rank == 0:
+            s.log.write_steps(every)
         self.losses += [row.loss for row in table]
         self.taken.clear()
 
@@ -146,7 +148,7 @@ class Training:
             "losses": list(self.losses),
             "used": [*s.start.used, s.meter.read()],
         }
-        about = {"elapsed_s": s.clock.now_s(), "log_bytes": s.log.bytes_written()}
+        about = {"elapsed_s": s.clock.now_s(), "written": s.log.bytes_written()}
         checkpoint.save(s.assignment.folder, step, s.rank, part, about, s.meet)
         if s.guard.stop:
             (s.assignment.folder / notes.STOPPED_NOTE).touch()

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import layout, notes
+from ddlbench import beats, layout, notes
 from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance
 from ddlbench.files import sha256, write_json
@@ -52,6 +52,14 @@ class Checkpoints:
     minutes: float | None = None
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long ranks may be silent, and how long they may take to stop when they are told to [s]."""
+
+    silent_s: float = beats.SILENT_S
+    grace_s: float = beats.GRACE_S
+
+
 def execute(
     spec: RunSpec,
     folder: Path,
@@ -59,6 +67,7 @@ def execute(
     command: list[str],
     when: Checkpoints | None = None,
     cited: dict[str, Any] | None = None,
+    patience: Patience | None = None,
 ) -> int:
     """Run `command` to its end and put the record in place; `cited` is the preflight, for the record.
 
@@ -69,8 +78,9 @@ def execute(
     shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.machine)
     saved = _prepare_folder(folder, partial, spec, data)
-    when = when or Checkpoints()
-    Assignment(partial, spec, data, facts(spec, shown, cited, data), when.epochs, when.minutes).write()
+    when, patience = when or Checkpoints(), patience or Patience()
+    told = facts(spec, shown, cited, data)
+    Assignment(partial, spec, data, told, when.epochs, when.minutes, patience.silent_s).write()
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     if saved:
@@ -78,7 +88,11 @@ def execute(
     os.environ["DDLBENCH_FOLDER"] = str(partial)
     with reading(data, spec.id):
         damaged = glance(data)
-        seen = Seen(code=1) if damaged else watch(argv, partial, hidden)
+        if damaged:
+            seen = Seen(code=1)
+        else:
+            silent_s, grace_s = patience.silent_s, patience.grace_s
+            seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
     for name in notes.RESERVES:
         (partial / name).unlink(missing_ok=True)
     code = seen.code or _complete_record(spec, partial)
@@ -169,6 +183,8 @@ def main() -> None:
     parser.add_argument("--manifest", type=Path, nargs="?", help="of the form that is read; none for synthetic data")
     parser.add_argument("--checkpoint-epochs", type=int, help="write a checkpoint every so many epochs")
     parser.add_argument("--checkpoint-minutes", type=float, help="write a checkpoint every so many minutes")
+    parser.add_argument("--silent-s", type=float, default=beats.SILENT_S, help="silence that ends a run [s]")
+    parser.add_argument("--grace-s", type=float, default=beats.GRACE_S, help="time for a last checkpoint [s]")
     parser.add_argument("--preflight", type=Path, help="what the machine was found to be, which the record cites")
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
@@ -185,7 +201,7 @@ def main() -> None:
     when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
     try:
         with held(a.folder):
-            code = execute(spec, a.folder, data, a.command, when, cited)
+            code = execute(spec, a.folder, data, a.command, when, cited, Patience(a.silent_s, a.grace_s))
     except (HeldError, ConfigError) as error:
         sys.exit(str(error))
     sys.exit(code)

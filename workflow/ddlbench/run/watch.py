@@ -1,7 +1,7 @@
 """Watch the ranks of a run from outside: which died, stopped answering or were told to stop; and say why.
 
-Ranks leave notes in the run's folder (`notes.py`): who they are, a beat, how they failed. Whatever happens, no process
-of the run lives longer than the run.
+Ranks leave notes in the run's folder (`notes.py`): who they are, how they failed; `listen.py` reads them, and the beats
+of their nodes. Whatever happens, no process of the run lives longer than the run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,9 @@ from typing import Any
 
 import psutil
 
-from ddlbench import notes
+from ddlbench import beats, notes
 from ddlbench.run import srun
-
-POLL_S = 2.0  # time between two looks at the ranks; the launcher's end is noticed at once
-SILENT_S = 40.0  # a rank beats every notes.BEAT_S seconds; after so much silence it has stopped answering
-GRACE_S = 60.0  # how long ranks may take to write a checkpoint after they were told to stop
+from ddlbench.run.listen import Ears, Probe
 
 
 @dataclass
@@ -43,10 +40,20 @@ class Seen:
     said: str = ""  # what stands in the log since srun started; "" for other launchers
 
 
-def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> Seen:
+def watch(
+    argv: list[str],
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    *,
+    nodes: int = 1,
+    silent_s: float = beats.SILENT_S,
+    grace_s: float = beats.GRACE_S,
+) -> Seen:
     """Run the launcher to its end, with these variables in its environment, and watch the ranks that it starts.
 
-    It gets a process group of its own, so that nothing it started outlives it or us.
+    `silent_s` is the silence after which a rank has stopped answering, `grace_s` the time that ranks get for a
+    checkpoint when they are told to stop. The launcher gets a process group of its own, so that nothing it started
+    outlives it or us.
     """
     seen, killed_before = Seen(), _killed_for_memory()
     log = srun.log_position() if _is_srun(argv) else None
@@ -74,15 +81,20 @@ def watch(argv: list[str], folder: Path, variables: Mapping[str, str] | None = N
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, tell)
-    beats: dict[int, tuple[str, float]] = {}
+    poll_s = beats.poll_s(nodes)
+    probe = Probe(folder, poll_s)
+    probe.start()
+    ears = Ears(folder, probe, silent_s, nodes)
     while process.poll() is None:
         with suppress(psutil.NoSuchProcess):
             family |= {child.pid: child for child in ours.children(recursive=True)}
-        _look(folder, family, beats, seen)
-        if seen.silent or time.monotonic() - told_at > GRACE_S:
+        ears.listen()
+        _look(ears, family, seen)
+        if seen.silent or time.monotonic() - told_at > grace_s:
             break
-        select.select([ended], [], [], POLL_S)
+        select.select([ended], [], [], poll_s)
     os.close(ended)
+    probe.ended.set()
     if process.poll() is None and _is_srun(argv):
         process.terminate()  # then srun ends the ranks on other nodes
         with suppress(subprocess.TimeoutExpired):
@@ -159,29 +171,22 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     return {"cause": cause, "rank": rank, "host": host, "message": message + (f" (on {host})" if host else "")}
 
 
-def _look(folder: Path, family: dict[int, psutil.Process], beats: dict[int, tuple[str, float]], seen: Seen) -> None:
+def _look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:
     """Note which ranks have died, and which stopped answering."""
-    for rank, who in notes.read(folder, "rank").items():
-        status = None
-        if who["pid"] in family:  # else it is on another node
-            try:
-                status = family[who["pid"]].status()
-            except psutil.NoSuchProcess:
-                status = psutil.STATUS_DEAD
-            if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE):
-                if rank not in seen.gone:
-                    seen.gone.append(rank)
-                continue
+    for rank, who in ears.ranks.items():
+        if who["pid"] not in family:  # it is on another node
+            continue
         try:
-            beat = (folder / f"beat-{rank}").read_text(encoding="utf-8")
-        except FileNotFoundError:
-            continue  # it is still starting, which its framework's own patience limits
-        now = time.monotonic()
-        if beats.get(rank, ("", now))[0] != beat:
-            beats[rank] = beat, now
-        elif now - beats.setdefault(rank, (beat, now))[1] > SILENT_S:
-            stopped = ", its process is stopped (SIGSTOP)" if status == psutil.STATUS_STOPPED else ""
-            seen.silent[rank] = f"did not answer for {SILENT_S:.0f} s{stopped}"
+            status = family[who["pid"]].status()
+        except psutil.NoSuchProcess:
+            status = psutil.STATUS_DEAD
+        if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE):
+            if rank not in seen.gone:
+                seen.gone.append(rank)
+            ears.silent.pop(rank, None)
+        elif rank in ears.silent and status == psutil.STATUS_STOPPED and "SIGSTOP" not in ears.silent[rank]:
+            ears.silent[rank] += ", its process is stopped (SIGSTOP)"
+    seen.silent |= ears.silent
 
 
 def _die_with_us() -> None:

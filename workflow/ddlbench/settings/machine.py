@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddlbench import registry
+from ddlbench import beats, registry
 from ddlbench.settings.config import CONFIG, NAMED, ConfigError, check, complain, expand, one_of
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.reading import read_yaml
@@ -160,6 +160,18 @@ class Machine:
             propertyNames={"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
             additionalProperties={"type": ["string", "integer"]},
         ),
+    )
+    silent_s: float = field(
+        default=beats.SILENT_S,
+        metadata=key(
+            "Silence after which a rank has stopped answering and its run is ended [s]; on many nodes a little more. "
+            "Time in which the file system of `results/` takes no writes does not count.",
+            minimum=4 * beats.BEAT_S,
+        ),
+    )
+    grace_s: float = field(
+        default=beats.GRACE_S,
+        metadata=key("Time that ranks get to write a checkpoint when they are told to stop [s].", minimum=1),
     )
     host_suffix: str = field(
         default="",

@@ -1,0 +1,244 @@
+"""Who has fallen silent: among the ranks of a node, and among nodes; and that a stalled file system silences nobody."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ddlbench import beats, notes
+from ddlbench.files import write_json
+from ddlbench.run import listen
+from ddlbench.run.listen import Ears, Probe
+from ddlbench.run.watch import diagnose, watch
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 16, 64, 256, 1024, 10_000])
+def test_all_nodes_together_write_and_read_little(nodes: int) -> None:
+    """Opens and writes by nodes, opens and reads by the supervisor [1/s]; up to 256 nodes at most 50."""
+    beat_s, poll_s = beats.node_beat_s(nodes), beats.poll_s(nodes)
+    read_s = poll_s * -(-0.9 * beat_s // poll_s)
+    assert 2 * nodes / beat_s + 2 * nodes / read_s < max(50, nodes / 10)
+    assert beats.node_silent_s(beats.SILENT_S, nodes) > beat_s + read_s + beats.BEAT_S
+    assert beats.noticed_s(beats.SILENT_S, nodes) < (60 if nodes == 1 else 150 if nodes <= 256 else 300)
+
+
+def test_a_rank_that_is_silent_is_named_after_it_was_heard(tmp_path: Path) -> None:
+    heard = beats.Heard(40)
+    for rank in (0, 1, 2):
+        beats.write_beat(tmp_path / f"{rank}-77", 1)
+    (tmp_path / "something").touch()
+    for now in range(0, 200, 5):
+        beats.write_beat(tmp_path / "0-77", now)
+        if now < 50:
+            beats.write_beat(tmp_path / "1-77", now)
+        found = heard.silent(tmp_path, now)  # rank 2 never said a word: it may belong to an earlier try
+        assert found == ([(1, 77, 40)] if now > 45 + 40 else []), now
+
+
+def test_who_was_held_up_has_not_listened(tmp_path: Path) -> None:
+    heard = beats.Heard(40)
+    for now in (0, 5, 10):
+        beats.write_beat(tmp_path / "1-77", now)
+        assert heard.silent(tmp_path, now) == []
+    assert heard.silent(tmp_path, 1000) == []
+    assert heard.silent(tmp_path, 1005) == []
+
+
+def test_a_beat_takes_the_room_of_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "beat"
+    sizes = set()
+    for count in (1, 10, 10**9):
+        beats.write_beat(path, count)
+        sizes.add(path.stat().st_size)
+        assert int(beats.read_beat(path)) == count
+    assert len(sizes) == 1
+
+
+@pytest.fixture
+def ears(tmp_path: Path) -> Ears:
+    for rank, local_rank in enumerate((0, 1, 0, 1)):
+        write_json(tmp_path / f"rank-{rank}.json", {"pid": rank, "host": f"node{rank // 2}", "local_rank": local_rank})
+    ears = Ears(tmp_path, Probe(tmp_path, 1), 40, 1)  # the probe's clock is set by hand
+    ears.beat_s = 0  # every look reads
+    return ears
+
+
+def test_a_silent_node_is_named_by_its_first_rank(ears: Ears) -> None:
+    for second in range(100):
+        ears.probe.good_s = second
+        beats.write_beat(ears.folder / "beat-0", second)
+        beats.write_beat(ears.folder / "beat-2", min(second, 30))
+        ears.listen()
+        assert ears.silent == ({2: "did not answer for 40 s"} if second > 70 else {}), second
+
+
+def test_silence_counts_only_while_the_file_system_takes_writes(ears: Ears) -> None:
+    beats.write_beat(ears.folder / "beat-0", 1)
+    for _ in range(100):
+        ears.listen()  # the probe's clock stands
+    assert ears.silent == {}
+
+
+def test_a_silent_rank_is_named_by_its_node(ears: Ears) -> None:
+    write_json(ears.folder / "silent-3.json", {"why": "did not answer for 40 s, its process is stopped (SIGSTOP)"})
+    ears.listen()
+    assert ears.silent == {3: "did not answer for 40 s, its process is stopped (SIGSTOP)"}
+
+
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])
+def test_errors_that_may_pass_end_no_supervisor(ears: Ears, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as broken:
+        for module, name in ((listen.os, "listdir"), (listen.os, "open"), (Path, "read_text"), (Path, "glob")):
+            broken.setattr(module, name, fails)
+        ears.listen()
+        assert notes.read(ears.folder, "rank") == {}
+        assert not ears.probe._write()
+    ears.listen()
+    assert len(ears.ranks) == 4
+
+
+def test_each_note_is_read_once(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    text = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, **said: read.append(path) or text(path, **said))  # type: ignore[func-returns-value]
+    for _ in range(5):
+        ears.listen()
+    assert len(read) == 4
+
+
+def test_the_probes_clock_stands_while_a_write_hangs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Writes hang as on a frozen file system; a full one works."""
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    class Frozen(Probe):
+        def _write(self) -> bool:
+            if hangs.is_set():
+                goes_on.wait()
+            return True
+
+    probe = Frozen(tmp_path, 0.02)
+    probe.start()
+    until(lambda: probe.good_s > 0.05)
+    hangs.set()
+    until(lambda: probe.began is not None and time.monotonic() - probe.began > 0.3)
+    stood = probe.good_s
+    assert probe.began is not None
+    probe.began -= listen.LATE_S
+    probe.tell()
+    assert "does not answer" in capfd.readouterr().err
+    time.sleep(0.2)
+    assert probe.good_s == stood
+    hangs.clear()
+    goes_on.set()
+    until(lambda: probe.good_s > stood + 0.05)
+    assert probe.good_s < stood + 0.5
+    probe.ended.set()
+
+
+@pytest.mark.parametrize(("code", "works"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EROFS, False)])
+def test_a_full_file_system_is_one_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, works: bool
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(listen.os, "open", fails)
+    assert Probe(tmp_path, 1)._write() is works
+
+
+RANK = """
+import os, sys, time
+from pathlib import Path
+from ddlbench import beats, notes
+beats.BEAT_S = 0.05
+folder, rank, nodes = Path(sys.argv[1]), int(sys.argv[2]), 1
+notes.introduce(folder, rank, rank)
+beats.keep_beating(folder, rank, rank, nodes, 0.5)
+time.sleep(30)
+"""
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(beats, "BEAT_S", 0.05)
+    monkeypatch.setattr(beats, "POLL_S", 0.1)
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+@pytest.mark.usefixtures("quick")
+def test_a_stopped_rank_is_named_with_its_host(tmp_path: Path, stopped: int) -> None:
+    """Two real processes of one node; the first is the one that beats for both."""
+    start = f"{sys.executable} {tmp_path}/rank.py {tmp_path}"
+    (tmp_path / "rank.py").write_text(RANK)
+    stop = f"until test -e {tmp_path}/beat-0 -a -e {tmp_path}/rank-1.json; do sleep 0.1; done; sleep 0.5"
+    command = f"{start} 0 & a=$!; {start} 1 & b=$!; {stop}; kill -STOP ${'ab'[stopped]}; wait"
+    seen = watch(["bash", "-c", command], tmp_path, silent_s=0.5)
+    assert list(seen.silent) == [stopped]
+    told = diagnose(tmp_path, 2, seen)
+    assert (told["cause"], told["rank"]) == ("stopped answering", stopped)
+    assert told["host"] == os.uname().nodename
+    assert "SIGSTOP" in told["message"]
+
+
+FROZEN_S = 56
+
+
+@pytest.mark.slow
+def test_a_frozen_file_system_silences_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """ext4 on a loop device, and fsfreeze: whoever writes there stands. Then one rank is really stopped."""
+    image, disk = tmp_path / "image", tmp_path / "disk"
+    disk.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 32 << 20)
+    made = [["mkfs.ext4", "-q", "-F", image], ["mount", "-o", "loop", image, disk]]
+    if any(subprocess.run(command).returncode for command in made):
+        pytest.skip("cannot mount a file system from a file here")
+    try:
+        (tmp_path / "rank.py").write_text(
+            RANK.replace("beats.BEAT_S = 0.05\n", "").replace(", 0.5)", ")").replace("30", "300")
+        )
+        start = f"{sys.executable} {tmp_path}/rank.py {disk}"
+        freeze = (
+            f"sleep 10; fsfreeze -f {disk}; sleep {FROZEN_S}; fsfreeze -u {disk}; touch {tmp_path}/thawed; sleep 20"
+        )
+        command = f"{start} 0 & {start} 1 & b=$!; {freeze}; kill -STOP $b; touch {tmp_path}/stopped; wait"
+        began = time.monotonic()
+        seen = watch(["bash", "-c", command], disk)
+        assert time.monotonic() - began > 10 + FROZEN_S + 20  # nobody was called silent before
+        assert list(seen.silent) == [1]
+        assert time.time() - (tmp_path / "stopped").stat().st_mtime < 60
+        said = capfd.readouterr().err
+        assert said.count("does not answer") == said.count("answers again") == 1
+    finally:
+        subprocess.run(["fsfreeze", "-u", disk], capture_output=True)
+        subprocess.run(["umount", disk])
+
+
+def test_a_node_keeps_nothing_of_a_run_that_ended(tmp_path: Path) -> None:
+    here = beats.node_folder(tmp_path)
+    assert here is not None
+    beats.write_beat(here / f"0-{os.getpid()}", 1)
+    beats.end(tmp_path, 0)
+    assert not here.exists()
+
+
+def until(true: object, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -1,0 +1,170 @@
+"""How ranks show that they live: each to its node, in memory; one rank of each node to the supervisor, in a file.
+
+A rank writes a number every few seconds into a folder that the ranks of its node share (`/dev/shm`). The node's first
+rank (local rank 0) reads these, names a rank that falls silent in a note (`silent-<rank>.json`), and writes
+`beat-<its rank>` into the run's folder. `run/watch.py` reads both. So the shared file system sees one small write per
+node, and not one per rank; and a rank that waits for the file system is not taken for one that has stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ddlbench.files import write_json
+
+BEAT_S = 5.0  # a rank beats as often, and its node's first rank looks
+MOST_BEAT_S = 60.0
+NODES_PER_S = 10  # of so many nodes one beats each second, so that a large run writes no more than a middling one
+POLL_S, MANY_POLL_S = 2.0, 10.0  # between two looks of the supervisor: with one node, with more
+SILENT_S = 40.0  # after so much silence a rank has stopped answering; a machine file may say another
+GRACE_S = 60.0  # how long ranks may take to write a checkpoint after they were told to stop; likewise
+SILENT = "silent"  # the note that names a silent rank
+
+
+def node_beat_s(nodes: int) -> float:
+    """Time between two beats of one node [s]: BEAT_S on few nodes, else so that all together make NODES_PER_S."""
+    return min(MOST_BEAT_S, max(BEAT_S, nodes / NODES_PER_S))
+
+
+def poll_s(nodes: int) -> float:
+    """Time between two looks of the supervisor [s]."""
+    return POLL_S if nodes == 1 else MANY_POLL_S
+
+
+def node_silent_s(silent_s: float, nodes: int) -> float:
+    """Silence of a node's first rank after which it has stopped answering [s]: at least two beats more than usual."""
+    return silent_s + 2 * (node_beat_s(nodes) - BEAT_S)
+
+
+def noticed_s(silent_s: float, nodes: int) -> float:
+    """The longest that any rank can be silent until the supervisor knows [s]."""
+    return node_silent_s(silent_s, nodes) + 2 * node_beat_s(nodes) + poll_s(nodes)
+
+
+def node_folder(folder: Path) -> Path | None:
+    """Where the ranks of this node that make the record in `folder` beat: in memory if there is any; None if nowhere.
+
+    Raises nothing: without it, only each node's first rank is watched.
+    """
+    name = f"ddlbench-{os.getuid()}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+    for base in (Path("/dev/shm"), Path(tempfile.gettempdir())):
+        with suppress(OSError):
+            (base / name).mkdir(mode=0o700, exist_ok=True)
+            if (base / name).stat().st_uid == os.getuid():  # another user may have made one of this name
+                return base / name
+    return None
+
+
+def write_beat(path: Path, count: int) -> None:
+    """Put a number over the one before. It takes the same room, so a full disk does not matter; no reader sees none."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.write(file, f"{count:12d}\n".encode())
+    finally:
+        os.close(file)
+
+
+def read_beat(path: Path) -> bytes:
+    """What `write_beat` left; in three system calls, because a supervisor reads many."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, 64)
+    finally:
+        os.close(file)
+
+
+def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s: float = SILENT_S) -> None:
+    """Threads that beat until this process ends. They end it when its launcher is gone: who would keep its record?"""
+    parent, here = os.getppid(), node_folder(folder)
+
+    def beat() -> None:
+        count = 0
+        while os.getppid() == parent:
+            count += 1
+            if here is not None:
+                with suppress(OSError):
+                    write_beat(here / f"{rank}-{os.getpid()}", count)
+            time.sleep(BEAT_S)
+        os._exit(1)
+
+    threading.Thread(target=beat, daemon=True).start()
+    if local_rank == 0:
+        for left in here.iterdir() if here else ():  # by an earlier try
+            with suppress(OSError, ValueError):
+                if not psutil.pid_exists(int(left.name.split("-")[1])):
+                    left.unlink()
+        threading.Thread(target=_lead, args=(folder, here, rank, nodes, silent_s), daemon=True).start()
+
+
+def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: float) -> None:
+    """What a node's first rank does: beat for the node, and name those of its ranks that have fallen silent."""
+    count, heard, last = 0, Heard(silent_s), -MOST_BEAT_S
+    while True:
+        now = time.monotonic()
+        if now - last >= node_beat_s(nodes):
+            count, last = count + 1, now
+            with suppress(OSError):  # the disk is full: what matters will say so
+                write_beat(folder / f"beat-{rank}", count)
+        for other, process, seconds in heard.silent(here, now):
+            if other != rank:
+                status = _status(process)
+                if status is not None:  # one that has died is the launcher's to notice
+                    stopped = ", its process is stopped (SIGSTOP)" if status == psutil.STATUS_STOPPED else ""
+                    with suppress(OSError):
+                        write_json(
+                            folder / f"{SILENT}-{other}.json", {"why": f"did not answer for {seconds:.0f} s{stopped}"}
+                        )
+        time.sleep(BEAT_S)
+
+
+class Heard:
+    """The beats of a node's ranks, as one of them sees them."""
+
+    def __init__(self, silent_s: float) -> None:
+        self.silent_s = silent_s
+        self.last: dict[str, tuple[bytes, float | None]] = {}  # by file: its number, and when that was new
+        self.looked: float | None = None
+        self.clock = 0.0  # time in which this rank could look [s]
+
+    def silent(self, here: Path | None, now: float) -> list[tuple[int, int, float]]:
+        """Rank, process and limit of those whose number is as it was `silent_s` ago. Seen once is not yet heard."""
+        # A rank that was itself held up, by a stalled file system or a SIGSTOP, has not listened meanwhile.
+        self.clock += min(now - self.looked, 2 * BEAT_S) if self.looked is not None else 0.0
+        self.looked = now
+        found = []
+        for path in here.iterdir() if here else ():
+            with suppress(OSError, ValueError):
+                number, rank, process = read_beat(path), *map(int, path.name.split("-"))
+                before, at = self.last.get(path.name, (number, None))
+                if number != before:
+                    at = self.clock
+                self.last[path.name] = number, at
+                if at is not None and self.clock - at > self.silent_s:
+                    found.append((rank, process, self.silent_s))
+        return found
+
+
+def _status(process: int) -> str | None:
+    """psutil's word for a process; None if it has ended."""
+    try:
+        status = psutil.Process(process).status()
+    except psutil.Error:
+        return None
+    return None if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE) else status
+
+
+def end(folder: Path, rank: int) -> None:
+    """Leave nothing in this node's memory."""
+    here = node_folder(folder)
+    with suppress(OSError):
+        if here is not None:
+            (here / f"{rank}-{os.getpid()}").unlink(missing_ok=True)
+            here.rmdir()  # the last one can
