@@ -23,7 +23,9 @@ def leave(folder: Path, spec: object = SPEC, data: Path | None = DATA) -> None:
     Assignment(folder, spec, data, {"host": "here"}, None, 30.0).write()  # type: ignore[arg-type]
     (folder / "failure-1.json").write_text("{}")
     (folder / checkpoint.FOLDER / "000000007").mkdir(parents=True)
-    (folder / checkpoint.FOLDER / "000000007" / checkpoint.SUMMARY).write_text('{"step": 7}')
+    (folder / checkpoint.FOLDER / "000000007" / checkpoint.SUMMARY).write_text(
+        f'{{"format": {checkpoint.FORMAT}, "step": 7}}'
+    )
 
 
 def test_ranks_read_what_the_supervisor_wrote(tmp_path: Path) -> None:

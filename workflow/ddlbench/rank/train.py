@@ -149,7 +149,7 @@ class Training:
             "used": [*s.start.used, s.meter.read()],
         }
         about = {"elapsed_s": s.clock.now_s(), "written": s.log.bytes_written()}
-        checkpoint.save(s.assignment.folder, step, s.rank, part, about, s.meet)
+        checkpoint.save(s.assignment.folder, step, s.rank, part, about, s.meet, s.of_first)
         if s.guard.stop:
             (s.assignment.folder / notes.STOPPED_NOTE).touch()
             raise Stopped(f"stopped on request after {step} steps; its checkpoint is written")
