@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 from ddlbench import registry
+from ddlbench.analysis.losses import PARTS
 from ddlbench.figures import FigureMember, Options, Tables, _tables
 from ddlbench.settings.config import CONFIG
 from matplotlib.axes import Axes
@@ -28,6 +29,7 @@ KERNELS = pd.read_csv(CONFIG / "references/aach2023-kernels.csv")
 FIGURES = registry.members("figures")
 
 MIB = 2**20
+OTHER_LOSSES = [name for name in PARTS if name not in ("transfer_s", "compute_s", "together_s")]
 
 NOTHING = dict.fromkeys(("parameters_bytes", "gradients_bytes", "optimizer_bytes"))
 
@@ -55,7 +57,11 @@ def tables(*rows: dict[str, object]) -> Tables:
     shares = {"communication_percent": 20.0, "input_percent": 10.0, "computation_percent": 65.0, "other_percent": 5.0}
     kernels = runs[["run", "model", "framework", "loader", "workers"]].assign(**shares)
     rates = table[["run", "lr"]].assign(epoch=table["epoch"] - 1.0)
-    return {"runs": runs, "epochs": table, "learning_rates": rates, "step_times": times, "kernels": kernels}
+    spent = [{"run": r["run"], "images": 3600, "total_s": r["full_train_s"], "transfer_s": 1.0} for r in rows]
+    losses = pd.DataFrame(spent).assign(compute_s=lambda t: t["total_s"] - 1, **dict.fromkeys(OTHER_LOSSES, 0.0))
+    losses["together_s"] = float("nan")
+    more = {"losses": losses}
+    return more | {"runs": runs, "epochs": table, "learning_rates": rates, "step_times": times, "kernels": kernels}
 
 
 def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:

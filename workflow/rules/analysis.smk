@@ -14,6 +14,7 @@ rule collect:
         multiext(layout.table("{study}", "runs"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "epochs"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "step_times"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "losses"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "kernels"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "not_measured"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "failures"), ".parquet", ".csv"),
@@ -98,7 +99,7 @@ checkpoint figure_data:
         ],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,
-        formulas=[registry.source("analysis", name) for name in ("scaling", "statistics")],
+        formulas=[registry.source("analysis", name) for name in ("losses", "scaling", "statistics")],
     output:
         layout.figure("{study}", "{figure}") + ".csv",
     log:

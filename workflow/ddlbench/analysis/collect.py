@@ -60,7 +60,7 @@ def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:
     values = {column.name: values[column.name] for column in all_measures.COLUMNS}
     rows = {"not_measured": _not_measured(run["run"], values)}
     rows["runs"] = [run | {name: None if isinstance(value, Why) else value for name, value in values.items()}]
-    for name in ("step_times", "kernels"):
+    for name in ("step_times", "losses", "kernels"):
         rows[name] = [of_run[name]] if of_run[name] else []
     if of_run["no_kernels"]:
         percents = [column.name for column in kernels.COLUMNS if column.unit == "%"]

@@ -63,22 +63,26 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     """
     time = TIMES[basis]
     usable = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]  # null: not timed
-    usable = usable[usable[time].notna()]
-    batch = pd.DataFrame(
-        {
-            "batch_per_worker": (usable["global_batch"] // usable["workers"]).astype("Int64"),
-            "global_batch": usable["global_batch"].astype("Int64"),
-        }
-    )
-    sizes = batch.groupby([usable[key] for key in KEYS], dropna=False).transform("nunique")
-    weak = sizes["batch_per_worker"] <= sizes["global_batch"]
-    usable = usable.assign(
-        batch_per_worker=batch["batch_per_worker"].where(weak), global_batch=batch["global_batch"].mask(weak)
-    )
+    usable = in_series(usable[usable[time].notna()])
     rows = [row for _, series in usable.groupby(list(SERIES), dropna=False) for row in _series(series, time)]
     names = [*SERIES, "workers", "repeats", "ref_workers", "spread_low", "spread_high"]
     names += [f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]
     return pd.DataFrame(rows, columns=names).astype({"batch_per_worker": "Int64", "global_batch": "Int64"})
+
+
+def in_series(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with `batch_per_worker` and `global_batch` as `scaling` says: SERIES then tells their series."""
+    batch = pd.DataFrame(
+        {
+            "batch_per_worker": (runs["global_batch"] // runs["workers"]).astype("Int64"),
+            "global_batch": runs["global_batch"].astype("Int64"),
+        }
+    )
+    sizes = batch.groupby([runs[key] for key in KEYS], dropna=False).transform("nunique")
+    weak = sizes["batch_per_worker"] <= sizes["global_batch"]
+    return runs.assign(
+        batch_per_worker=batch["batch_per_worker"].where(weak), global_batch=batch["global_batch"].mask(weak)
+    )
 
 
 def _series(series: pd.DataFrame, time: str) -> Iterator[dict[str, Any]]:

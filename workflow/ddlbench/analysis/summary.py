@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench import registry
-from ddlbench.analysis import accuracy, kernels, measures, origin, times
+from ddlbench.analysis import accuracy, kernels, losses, measures, origin, times
 from ddlbench.analysis.read import Record, read
 from ddlbench.columns import Why
 from ddlbench.files import sha256, write_text
@@ -38,12 +38,13 @@ def make(record: Record) -> Summary:
 
     `run`: columns of table `runs` that are no measures. `values`: its measures, by name; `why`: the reasons of those
     that are null. `epochs`, `learning_rates`: columns of these tables without the run, lists by name. `step_times`,
-    `kernels`: the run's row, or None. `no_kernels`: why a profiled run has none, or None.
+    `losses`, `kernels`: the run's row, or None. `no_kernels`: why a profiled run has none, or None.
     """
     spec = record.spec
     row = spec.columns() | {"status": "success" if record.success else "failed"} | origin.values(record)
     row |= {"images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
-    summary: Summary = {"run": row, "step_times": None, "kernels": None, "no_kernels": None}
+    summary: Summary = {"run": row, "step_times": None, "losses": None, "kernels": None}
+    summary["no_kernels"] = None
     summary |= {"epochs": {}, "learning_rates": {}}
     epochs = accuracy.epochs(record) if record.success else pd.DataFrame()
     if record.success:
@@ -51,6 +52,7 @@ def make(record: Record) -> Summary:
         summary["learning_rates"] = _lists(accuracy.learning_rates(record))
         if record.timed:
             summary["step_times"] = times.medians(record)
+            summary["losses"] = losses.parts(record)
         if spec.profiled:
             shares = kernels.row(record)
             summary["no_kernels" if isinstance(shares, Why) else "kernels"] = shares

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench import spec
-from ddlbench.analysis import accuracy, failures, kernels, measures, origin, refusals, times
+from ddlbench.analysis import accuracy, failures, kernels, losses, measures, origin, refusals, times
 from ddlbench.columns import PROFILER, SHARING, Column, types
 from ddlbench.files import aside
 
@@ -53,6 +53,11 @@ TABLES = {
         csv=False,
     ),
     "step_times": Table("One row per timed run: the median of each part of a step, after warm-up.", times.MEDIANS),
+    "losses": Table(
+        "One row per timed run: where the time of the training went, as the worker in the middle of each step spent "
+        "it (`analysis/losses.py`). The parts add up to `total_s`.",
+        losses.COLUMNS,
+    ),
     "kernels": Table("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
     "not_measured": Table("One row per measure that is null, in `runs` or in `kernels`.", NOT_MEASURED),
     "failures": Table("One row per failed run that left no record.", failures.COLUMNS),

@@ -15,7 +15,15 @@ from ddlbench.figures import Options, _style
 from ddlbench.figures._tables import distinguishing
 
 # Colour and hatch of a part by its place; neighbours differ in grey print too.
-FILLS = (("#ddaa33", ""), ("#004488", ""), ("#88ccee", "////"), ("#bb5566", ""), ("white", "....."), ("0.75", ""))
+FILLS: tuple[tuple[str, str], ...] = (
+    ("#ddaa33", ""),
+    ("#004488", ""),
+    ("#88ccee", "////"),
+    ("#bb5566", ""),
+    ("white", "....."),
+    ("0.75", ""),
+)
+FILLS += (("#117733", "\\\\\\\\"), ("#66ccee", ""), ("#222222", ""), ("#999933", "xxxx"))
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
 MARK = " (extrapolated)"
 ALWAYS = ("model", "loader")  # where there are several, bars of one panel are of one
@@ -60,10 +68,11 @@ def stacks(
         for axes, _ in panels:
             axes.set_ylim(deepest + 0.7, -0.7)
         # Panels share the x axis: one limit, once all bars are known.
-        panels[0][0].set_xlim(0, 1.08 * max(ends) or 1)
+        panels[0][0].set_xlim(1.08 * min(left for left, _ in ends), 1.08 * max(right for _, right in ends) or 1)
         down, across = _style.grid(len(panels))
+        legend = 0.17 * max(0, len(parts) - 4)  # its rows
         height = 1.5 + down * (0.5 + BAR * (deepest + 1.4))
-        figure.set_size_inches(1.8 + 2.9 * across, max(3.4, height))
+        figure.set_size_inches(1.8 + 2.9 * across, max(3.4, height) + legend)
     return figure, panels
 
 
@@ -82,21 +91,22 @@ def _places(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(bar=[float(place) for place in range(len(rows))] + GAP * count)
 
 
-def _stack(axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str]) -> float:
-    """Draws the bars and gives the longest one's end."""
-    left = pd.Series(0.0, index=rows.index)
+def _stack(axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str]) -> tuple[float, float]:
+    """Draws the bars and gives how far they reach, to the left and to the right."""
+    right, left = pd.Series(0.0, index=rows.index), pd.Series(0.0, index=rows.index)  # what is below 0 goes left
     for (column, label), (colour, hatch) in zip(parts.items(), FILLS, strict=False):
         width = rows[column].fillna(0.0).astype("float64")
+        begins = right.where(width >= 0, left)
         bars = axes.barh(
-            rows["bar"], width, left=left, label=label, color=colour, hatch=hatch, edgecolor="black", linewidth=0.5
+            rows["bar"], width, left=begins, label=label, color=colour, hatch=hatch, edgecolor="black", linewidth=0.5
         )
         for bar, pale in zip(bars, rows["published"], strict=True):
             bar.set_alpha(0.45 if pale else 1.0)
-        left = left + width
+        right, left = right + width.clip(lower=0.0), left + width.clip(upper=0.0)
     names = [f"{framework}, {workers}" for framework, workers in zip(rows["framework"], rows["workers"], strict=True)]
     axes.set_yticks(rows["bar"], names)
     axes.grid(False, axis="y")
-    return float(left.max())
+    return float(left.min()), float(right.max())
 
 
 def whiskers(axes: Axes, rows: pd.DataFrame, low: str, high: str) -> None:

@@ -1,0 +1,124 @@
+"""Where a run's time went, and from two runs: where the efficiency went. Accounting of what was recorded, no model.
+
+A training's time is told as the worker in the middle of each step spent it (of two, the less busy one; busy is what is
+neither transfer nor waiting). So what one slow rank costs is waiting, and what costs all of them is in its own part.
+`parts` gives the seconds of one run, `waterfall` what each part took away from efficiency.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ddlbench.analysis.read import Record
+from ddlbench.analysis.scaling import SERIES, in_series
+from ddlbench.columns import Column
+from ddlbench.record import train_s
+
+PARTS = {
+    "input_s": "Waiting for images, but not at the start of an epoch",
+    "waiting_s": "Waiting for the slowest rank: what the worker in the middle waits for gradients, beyond `transfer_s`",
+    "transfer_s": "Transfer: the least that any rank waits for gradients, as the last one waits for nobody",
+    "compute_s": "Forward pass, backward pass and optimizer",
+    "together_s": "`waiting_s`, `transfer_s` and `compute_s` in one, where the framework cannot tell them apart",
+    "epochs_s": "Start and end of epochs: until the first batch is there, and from the last step to the validation",
+    "validation_s": "Validation",
+    "checkpoint_s": "Checkpoints, and agreeing about them",
+    "unexplained_s": "What is left of `total_s`",
+}
+SPLIT = ("waiting_s", "transfer_s", "compute_s")  # null where there is `together_s`
+COLUMNS = (
+    Column("run", "str", "The run, a timed one."),
+    Column("images", "int64", "Images that were trained on, over all epochs and ranks.", "images"),
+    Column("total_s", "float64", "The whole training as it was made, warm-up included (`train_s`).", "s"),
+    *(Column(name, "float64", f"{means}.", "s") for name, means in PARTS.items()),
+)
+
+
+def parts(record: Record) -> dict[str, Any]:
+    """A timed run's row of table `losses` (COLUMNS): its parts add up to `total_s`, each as one worker spent it [s]."""
+    steps, spec = record.steps, record.spec
+    busy = steps["forward_s"] + steps["backward_s"] + steps["optimizer_s"]
+    split = bool(steps["communication_s"].notna().all())
+    table = steps.assign(busy=busy + (steps["data_wait_s"] if split else 0.0))
+    table["order"] = steps["data_wait_s"] if not split else table["busy"]
+    # Of each step the row of the worker in the middle.
+    table = table.sort_values(["step", "order", "rank"], kind="stable")
+    place = table.groupby("step").cumcount()
+    middle = table[place == (spec.workers - 1) // 2].set_index("step")
+    starts = middle.index.to_numpy() % (len(middle) // spec.epochs) == 0
+    waited = middle["data_wait_s"].to_numpy()
+    row: dict[str, Any] = {"run": spec.id, "images": int(steps["images"].sum()), "total_s": train_s(record.last)}
+    row |= dict.fromkeys(PARTS) | {"input_s": float(waited[~starts].sum())}
+    compute = float(busy.loc[table.index[place == (spec.workers - 1) // 2]].sum())
+    if split:
+        transfer = float(steps.groupby("step")["communication_s"].min().sum())
+        row |= {"compute_s": compute, "transfer_s": transfer}
+        row["waiting_s"] = float(middle["communication_s"].sum()) - transfer
+    else:
+        row["together_s"] = compute
+    row |= _between(record, float(waited[starts].sum()))
+    row["unexplained_s"] = row["total_s"] - sum(row[name] or 0.0 for name in PARTS if name != "unexplained_s")
+    return row
+
+
+def _between(record: Record, waited_s: float) -> dict[str, float]:
+    """What lies between steps, on rank 0; `waited_s`: what the first steps of epochs waited for their batch."""
+    one = record.steps[record.steps["rank"] == 0]
+    took = one[["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]].sum(axis=1).to_numpy()
+    ends, epochs = one["end_s"].to_numpy(), one["epoch"].to_numpy()
+    gaps = np.clip(np.append(ends[1:] - took[1:], train_s(record.last)) - ends, 0.0, None)
+    last = np.append(epochs[1:] != epochs[:-1], True)  # of its epoch
+    at = {
+        (event.key, event.metadata["epoch_num"]): event.time_s
+        for event in record.events
+        if "epoch_num" in event.metadata
+    }
+    checkpoints, validations, ended = float(gaps[~last].sum()), 0.0, 0.0
+    for number, gap in enumerate(gaps[last].tolist(), start=1):
+        validated = at["eval_stop", number] - at["eval_start", number]
+        # From a validation to the next epoch there is nothing but a checkpoint. A stop in between is no part of it.
+        left = max(0.0, gap - validated)
+        saved = at.get(("epoch_start", number + 1), at["eval_stop", number]) - at["eval_stop", number]
+        saved = min(max(0.0, saved), left)
+        validations, checkpoints, ended = validations + min(validated, gap), checkpoints + saved, ended + left - saved
+    first = max(0.0, float(ends[0] - took[0]))  # until the loader is asked for the first epoch
+    return {"epochs_s": waited_s + ended + first, "validation_s": validations, "checkpoint_s": checkpoints}
+
+
+def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
+    """From 1 to the efficiency: one row per series of runs and worker count beyond its base, columns as below.
+
+    `efficiency` is that of the whole training as it was made, from total times over total images of all repeats. Each
+    part of PARTS says what it took away: worker-seconds per image beyond the base's, as a share of all worker-seconds
+    per image. `efficiency` and the parts add up to 1. A part below 0 got better than at the base.
+
+    Where a run of a comparison cannot split its parts, both sides count as `together_s`.
+    """
+    table = in_series(runs[(runs["status"] == "success")]).merge(losses.drop(columns="images"), on="run")
+    images = losses.set_index("run")["images"]
+    table = table.assign(trained=table["run"].map(images))
+    rows = []
+    for _, series in table.groupby(list(SERIES), dropna=False):
+        counts = [(int(str(workers)), group) for workers, group in series.groupby("workers")]
+        ref, base = counts[0]
+        for workers, group in counts[1:]:
+            whole = not (base["together_s"].notna().any() or group["together_s"].notna().any())
+            before, now = (_per_image(side, n, whole) for side, n in ((base, ref), (group, workers)))
+            row = {key: group[key].iloc[0] for key in SERIES} | {"workers": workers, "ref_workers": ref}
+            row |= {"repeats": len(group), "efficiency": before["total_s"] / now["total_s"]}
+            row |= {name: (now[name] - before[name]) / now["total_s"] for name in PARTS}
+            rows.append(row)
+    names = [*SERIES, "workers", "ref_workers", "repeats", "efficiency", *PARTS]
+    return pd.DataFrame(rows, columns=names).astype({"batch_per_worker": "Int64", "global_batch": "Int64"})
+
+
+def _per_image(runs: pd.DataFrame, workers: int, split: bool) -> dict[str, float]:
+    """Worker-seconds per image of each part, over all repeats."""
+    seconds = {name: float(runs[name].fillna(0.0).sum()) for name in ("total_s", *PARTS)}
+    if not split:
+        seconds["together_s"] += sum(seconds.pop(name) for name in SPLIT)
+        seconds |= dict.fromkeys(SPLIT, 0.0)
+    return {name: value * workers / float(runs["trained"].sum()) for name, value in seconds.items()}
