@@ -14,6 +14,7 @@
 #       train.smk     train     results/runs/<run id>/{run.mllog,steps.parquet}    shared by all studies
 #       plan.smk      plan      hours, energy, price, disk; what is done, what is stale and why
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
+#                     verdicts  results/<study>/tables/verdicts.csv    what sources claim, by these runs: on request
 #                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}
 #                     nodes     the slow host, from all records of a machine
 #                     compare   a new software stage beside the old one: --config before=... after=...
@@ -65,6 +66,7 @@ localrules:
     plan,
     tables,
     collect,
+    verdicts,
     figure_data,
     figure,
     data_table,

@@ -66,9 +66,9 @@ def test_efficiency_with_published_numbers() -> None:
     assert {y for _, y in drawn["ideal"]} == {1}
     # Of ResNet50 with DALI on the CPU: DDP's own, and what holds for any framework; nothing of DALI on the GPU.
     assert drawn["Aach et al. 2023: about"] == [(1024, 0.76)]
-    assert sorted(drawn["Aach et al. 2023: more than"]) == [(256, 0.85), (1024, 0.65)]
+    assert sorted(drawn["Aach et al. 2023: more than"]) == [(256, 0.85), (1024, 0.65), (1024, 0.75)]
     assert {line.get_label(): line.get_marker() for line in axes.get_lines()}["Aach et al. 2023: more than"] == "^"
-    assert [text.get_text() for text in axes.texts if text.get_text()] == ["ddp"]
+    assert not [text.get_text() for text in axes.texts if text.get_text()]  # they hold for any framework
     assert list(axes.get_xticks()) == [4, 8, 256, 1024]
     assert axes.get_ylim()[0] == 0
 
@@ -78,7 +78,7 @@ def test_published_numbers_of_what_is_not_shown_stay_away() -> None:
     native = pd.DataFrame([row(1.0, loader="native", framework="horovod")])
     options = replace(OPTIONS, reference=REFERENCE)
     assert references(options, "efficiency", lenet).empty
-    assert set(references(options, "efficiency", native.drop(columns="schedule"))["value"]) == {0.5, 0.24}
+    assert set(references(options, "efficiency", native.drop(columns="schedule"))["value"]) == {0.5, 0.24, 0.45}
     assert references(OPTIONS, "efficiency", native).empty
 
 

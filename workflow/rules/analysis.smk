@@ -32,6 +32,23 @@ rule collect:
         "../scripts/collect.py"
 
 
+# What the claims of sources come to by these runs.
+rule verdicts:
+    input:
+        claims="config/references/claims.csv",
+        runs=layout.table(STUDY.name, "runs") + ".parquet",
+        kernels=layout.table(STUDY.name, "kernels") + ".parquet",
+        code=[registry.source("analysis", name) for name in ("claims", "scaling", "statistics")],
+    output:
+        layout.table(STUDY.name, "verdicts") + ".csv",
+    log:
+        layout.study_log(STUDY.name, "verdicts"),
+    message:
+        "verdicts of {STUDY.name} on what sources claim"
+    script:
+        "../scripts/verdicts.py"
+
+
 # Runs that failed keep collect from running: this asks what they left, whatever else is done or not.
 rule failures:
     log:

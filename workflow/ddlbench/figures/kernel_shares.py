@@ -1,7 +1,8 @@
 """What profiled runs spent their kernel time on, in percent: communication (all-reduce), input (loading, decoding,
 copies to the device), computation (convolutions, matrix products, everything between them) and other kernels. Kernels
 that run at the same time all count, so communication behind computation is in it. Without a GPU the shares are of the
-operators' CPU time. Paler bars are published shares; of their rest nothing was published.
+operators' CPU time. Paler bars are published shares, those in doubt marked; of their rest nothing was
+published.
 """
 
 from __future__ import annotations
@@ -64,4 +65,6 @@ def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFra
     pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
     found = pairs.merge(reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"])
     found["framework"] = found["source"].str.split(",").str[0]
+    if "doubt" in found:
+        found["framework"] += found.pop("doubt").notna().map({True: " (in doubt)", False: ""})
     return found.assign(published=True).drop(columns=["theirs", "source"])

@@ -253,7 +253,8 @@ def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], 
         raise ConfigError(f"{path}: {key}.{setting}: plot {own['plot']} has no such setting; leave it out")
     reference = own.get("reference")
     if reference is not None:
-        _is_one_of(names_in(config / "references", ".csv"), reference, path, f"{key}.reference")
+        names = [name for name in names_in(config / "references", ".csv") if name != "claims"]  # of no figure
+        _is_one_of(names, reference, path, f"{key}.reference")
         offered = published(config / "references" / f"{reference}.csv")
         if offered.isdisjoint(plot.PUBLISHED):
             wanted = f"it can draw {', '.join(plot.PUBLISHED)}" if plot.PUBLISHED else "it draws no published numbers"

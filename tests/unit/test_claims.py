@@ -1,0 +1,123 @@
+"""Claims of sources, judged by runs made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench.analysis import claims
+from ddlbench.analysis.claims import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
+from ddlbench.settings.config import CONFIG
+
+from tests.unit.drawings import row
+
+FILE = CONFIG / "references/claims.csv"
+HEAD = "id,source,place,claim,quantity,left,right,relation,value,why\n"
+SPREAD = (0.995, 1.0, 1.005)
+
+
+def judged(tmp_path: Path, line: str, *runs: dict[str, object]) -> dict[str, object]:
+    (tmp_path / "claims.csv").write_text(HEAD + f"c,s,p,words,{line}\n")
+    table = pd.DataFrame([{"network_sent_bytes": None, **run} for run in runs])
+    shares = {"communication_percent": 20.0, "computation_percent": 60.0}
+    said = claims.verdicts(claims.read(tmp_path / "claims.csv"), table, table[["run"]].assign(**shares))
+    (only,) = said.to_dict("records")
+    return only
+
+
+def repeats(rate: float, spread: tuple[float, ...] = SPREAD, **changes: object) -> list[dict[str, object]]:
+    return [row(rate * by, repeat=n, **changes) for n, by in enumerate(spread, start=1)]
+
+
+SCALING = [*repeats(100.0, workers=4), *repeats(190.0, workers=8)]
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("throughput,workers=8,,above,150,", SUPPORTED),
+        ("throughput,workers=8,,above,250,", CONTRADICTED),
+        ("throughput,workers=8,,above,190,", UNDECIDED),
+        ("throughput,workers=8,,below,250,", SUPPORTED),
+        ("throughput,workers=8,,below,150,", CONTRADICTED),
+        ("throughput,workers=8,,about,185,", SUPPORTED),
+        ("throughput,workers=8,,about,100,", CONTRADICTED),
+        ("throughput,workers=8,,about,172,", UNDECIDED),  # its interval crosses 172 + 10 %
+        ("throughput,workers=8,workers=4,ordering,,", SUPPORTED),
+        ("throughput,workers=4,workers=8,ordering,,", CONTRADICTED),
+        ("throughput,workers=8,workers=4,factor,1.9,", SUPPORTED),
+        ("throughput,workers=8,workers=4,factor,5,", CONTRADICTED),
+        ("efficiency,workers=8,,above,0.8,", SUPPORTED),
+        ("speed-up,workers=8,,below,1.2,", CONTRADICTED),
+        ("variation,workers=8,,below,0.05,", SUPPORTED),
+        ("variation,workers=8,,below,0.001,", CONTRADICTED),
+        ("throughput,workers=16,,above,1,", NOT_TESTABLE),
+        ("throughput,workers=8,loader=native,ordering,,", NOT_TESTABLE),
+        (",,,,,only in words", NOT_TESTABLE),
+    ],
+)
+def test_verdicts(tmp_path: Path, line: str, verdict: str) -> None:
+    said = judged(tmp_path, line, *SCALING)
+    assert said["verdict"] == verdict
+    if verdict == NOT_TESTABLE:
+        assert said["why"] and not said["runs"]
+        return
+    assert said["n"] == 3 and str(said["runs"]).count(" ") in (2, 5)
+    assert said["hardware"] == "here (cuda)"
+    assert (said["low"] or 0) <= (said["measured"] or 0) <= (said["high"] or 0)
+    assert verdict == UNDECIDED or pd.isna(said["more_repeats"])
+
+
+def test_one_run_decides_nothing(tmp_path: Path) -> None:
+    said = judged(tmp_path, "throughput,workers=8,,above,150,", row(190.0, workers=8))
+    assert (said["verdict"], said["n"]) == (UNDECIDED, 1)
+    assert "one run" in str(said["why"])
+
+
+def test_all_cells_of_a_claim_must_agree(tmp_path: Path) -> None:
+    slow = repeats(100.0, workers=8, framework="horovod")
+    said = judged(tmp_path, "throughput,workers=8,,above,150,", *SCALING, *slow)
+    assert said["verdict"] == CONTRADICTED
+    assert "2 comparisons" in str(said["why"])
+    up_to = [*repeats(100.0), *repeats(810.0, framework="horovod"), *repeats(50.0, model="vit"),
+             *repeats(55.0, model="vit", framework="horovod")]  # fmt: skip
+    line = "throughput,framework=horovod,framework=ddp,factor-up-to,8,"
+    assert judged(tmp_path, line, *up_to)["verdict"] == SUPPORTED
+
+
+def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
+    ours = repeats(100.0, loader="dali-cpu", form="tfrecord")
+    line = "throughput,loader=dali-cpu,loader=native,ordering,,"
+    assert judged(tmp_path, line, *ours, *repeats(80.0, loader="native", form="raw"))["verdict"] == SUPPORTED
+    other = repeats(80.0, loader="native", form="raw", model="vit")
+    assert judged(tmp_path, line, *ours, *other)["verdict"] == NOT_TESTABLE
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("speed,workers=8,,above,1,", "quantity is speed; allowed: efficiency"),
+        ("throughput,workers=8,,over,1,", "relation is over; allowed: above"),
+        ("throughput,workers=8,,above,,", "an ordering has no value"),
+        ("throughput,workers=8,workers=4,ordering,3,", "an ordering has no value"),
+        ("throughput,workers=8,,ordering,,", "compare with a right side"),
+        ("throughput,gpus=8,,above,1,", "gpus=8; allowed: columns of runs"),
+        (",,,,,", "neither a quantity nor a reason"),
+    ],
+)
+def test_a_claim_that_is_none_is_named(tmp_path: Path, line: str, says: str) -> None:
+    with pytest.raises(ValueError, match=f"claims.csv:2.*{says}"):
+        judged(tmp_path, line, *SCALING)
+
+
+def test_our_claims() -> None:
+    ours = claims.read(FILE)
+    assert {one.source for one in ours} == {
+        "aach2023", "comparison2022", "deepspeed-article", "liang2022", "liang2023",
+    }  # fmt: skip
+    assert len(ours) > 80
+    empty = pd.DataFrame([{**row(1.0), "network_sent_bytes": None}])
+    said = claims.verdicts(ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"]))
+    assert len(said) == len(ours)
+    assert said["why"].str.len().gt(0).all()  # each says why one run is not enough

@@ -1,0 +1,288 @@
+"""What sources claim, and what our runs say to it: `config/references/claims.csv` to table `verdicts`.
+
+A claim is a quantity of one side (its `left`), compared with a value or with another side (`right`: what differs from
+the left one). Sides are settings of runs, `model=resnet50;workers=4|8`. `statistics.py` decides; runs are never asked
+for more than they can say. A claim without a quantity says in `why` why it cannot be tested.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from ddlbench import spec
+from ddlbench.analysis.scaling import SERIES, TIMES, in_series
+from ddlbench.analysis.statistics import FASTER, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
+from ddlbench.files import aside
+
+SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
+NOT_TESTABLE = "not testable here"
+ABOUT = 0.1  # "about" is within 10 %
+RELATIONS = ("above", "below", "about", "factor", "factor-up-to", "ordering")
+# Columns of runs by the quantity of a claim; its value is in the unit in brackets.
+QUANTITIES = {
+    "efficiency": "efficiency",  # [1], of the whole training
+    "speed-up": "speed_up",  # [1], of the whole training
+    "throughput": "throughput_images_per_s",
+    "runtime": "full_train_s",  # [s]
+    "variation": "full_train_s",  # standard deviation over mean of repeats [1]
+    "top1": "top1_percent",
+    "memory": "peak_bytes",
+    "network": "network_sent_bytes",
+    "communication-share": "communication_percent",
+    "computation-share": "computation_percent",
+}
+# Settings that tell no two sides apart: what repeats share, and what follows from other settings.
+FREE = {"run", "repeat", "seed", "timed", "profiled", "nodes", "workers_per_node", "options", "loader_threads"}
+BATCHES = {"workers", "global_batch", "batch_per_worker"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row of the file; `value` is None where two sides are put in order."""
+
+    id: str
+    source: str
+    place: str
+    claim: str
+    quantity: str
+    left: dict[str, list[str]]
+    right: dict[str, list[str]]
+    relation: str
+    value: float | None
+    why: str
+
+
+@dataclass
+class Said:
+    """What runs say to a claim in one of the cells that it is about."""
+
+    verdict: str
+    measured: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    more: int | None = None
+    runs: list[str] = field(default_factory=list)
+    machines: set[str] = field(default_factory=set)
+
+
+COLUMNS = (
+    *("id", "source", "place", "claim", "verdict", "why", "published", "measured", "low", "high", "n"),
+    *("more_repeats", "hardware", "runs"),
+)
+
+
+def read(path: Path) -> list[Claim]:
+    """The claims of a file. Raises ValueError, which names file, line and what is allowed, for one that is none."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = csv.DictReader(lines)
+        names = [one.name for one in fields(Claim)]
+        if list(rows.fieldnames or ()) != names:
+            raise ValueError(f"{path}: has the columns {rows.fieldnames}; allowed: {', '.join(names)}")
+        claims = [_claim(f"{path}:{number}", row) for number, row in enumerate(rows, start=2)]
+    twice = {one.id for one in claims if sum(other.id == one.id for other in claims) > 1}
+    if twice:
+        raise ValueError(f"{path}: id {sorted(twice)[0]} is there twice")
+    return claims
+
+
+def _claim(where: str, row: Mapping[str, str]) -> Claim:
+    if any(value is None for value in row.values()):
+        raise ValueError(f"{where}: has too few fields")
+    value = float(row["value"]) if row["value"] else None
+    sides = {side: _side(f"{where}: {side}", row[side]) for side in ("left", "right")}
+    if not row["quantity"]:
+        if not row["why"]:
+            raise ValueError(f"{where}: has neither a quantity nor a reason in `why`")
+    elif row["quantity"] not in QUANTITIES:
+        raise ValueError(f"{where}: quantity is {row['quantity']}; allowed: {', '.join(QUANTITIES)}")
+    elif row["relation"] not in RELATIONS:
+        raise ValueError(f"{where}: relation is {row['relation']}; allowed: {', '.join(RELATIONS)}")
+    elif (row["relation"] == "ordering") != (value is None):
+        raise ValueError(f"{where}: an ordering has no value, all other relations have one")
+    elif (row["relation"] in ("ordering", "factor", "factor-up-to")) != bool(sides["right"]):
+        raise ValueError(f"{where}: ordering and factor compare with a right side, the others do not")
+    return Claim(**{**row, **sides, "value": value})  # type: ignore[arg-type]
+
+
+def _side(where: str, text: str) -> dict[str, list[str]]:
+    pairs = [part.partition("=") for part in text.split(";") if part]
+    for name, _, values in pairs:
+        if name not in spec.COLUMNS or not values:
+            raise ValueError(f"{where}: {name}={values}; allowed: columns of runs, as model=resnet50;workers=4|8")
+    return {name: values.split("|") for name, _, values in pairs}
+
+
+def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
+    """One row per claim (COLUMNS), from tables `runs` and `kernels` of `collect`."""
+    known = _quantities(runs, kernels)
+    return pd.DataFrame([_row(claim, known) for claim in claims], columns=list(COLUMNS))
+
+
+def write(path: Path, runs: Path, kernels: Path, out: Path) -> None:
+    """Table `verdicts` as csv, from the file of claims and two tables (parquet)."""
+    table = verdicts(read(path), pd.read_parquet(runs), pd.read_parquet(kernels))
+    with aside(out) as hidden:
+        table.to_csv(hidden, index=False)
+
+
+def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Successful runs with all columns that QUANTITIES names; speed-up and efficiency against their series' base."""
+    table = runs[runs["status"] == "success"].merge(
+        kernels[["run", "communication_percent", "computation_percent"]], on="run", how="left"
+    )
+    device, host = table["peak_device_memory_bytes"], table["peak_resident_bytes"]
+    table = table.assign(top1_percent=100 * table["final_top1"], peak_bytes=device.fillna(host))
+    table = table.assign(speed_up=math.nan, efficiency=math.nan)
+    timed = in_series(table[table[TIMES["run"]].notna()])
+    for _, series in timed.groupby(list(SERIES), dropna=False):
+        ref = series["workers"].min()
+        base = series[series["workers"] == ref]
+        by_repeat = series["repeat"].map(dict(zip(base["repeat"], base[TIMES["run"]], strict=True)))
+        speed = by_repeat.fillna(base[TIMES["run"]].median()) / series[TIMES["run"]]
+        beyond = series.index[series["workers"] > ref]  # a base compared with itself says nothing
+        table.loc[beyond, "speed_up"] = speed[beyond]
+        table.loc[beyond, "efficiency"] = speed[beyond] * ref / series.loc[beyond, "workers"]
+    return table
+
+
+def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(COLUMNS) | {name: getattr(claim, name) for name in COLUMNS[:4]}
+    row |= {"verdict": NOT_TESTABLE, "why": claim.why, "published": claim.value}
+    if not claim.quantity:
+        return row
+    column = QUANTITIES[claim.quantity]
+    left = _select(runs[runs[column].notna()], claim.left)
+    right = _select(runs[runs[column].notna()], claim.left | claim.right) if claim.right else None
+    if left.empty or (right is not None and right.empty):
+        missing = claim.left if left.empty else claim.left | claim.right
+        return row | {"why": f"no run with {claim.quantity} of {_words(missing)}"}
+    cells = list(_cells(claim, column, left, right))
+    if not cells:
+        return row | {"why": "no two runs differ in nothing but what the claim compares"}
+    # All cells must agree: one that contradicts the claim contradicts it, one that cannot tell leaves it open.
+    order = [CONTRADICTED, UNDECIDED, SUPPORTED]
+    if claim.relation == "factor-up-to":
+        order.reverse()  # one cell that reaches the factor is enough
+    worst = min(cells, key=lambda cell: order.index(cell.verdict))
+    asked = worst.n < 2
+    why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
+    why = "; ".join(filter(None, [why, "one run says nothing of the next" * (asked and worst.verdict == UNDECIDED)]))
+    row |= {"verdict": worst.verdict, "why": why, "measured": worst.measured, "low": worst.low, "high": worst.high}
+    row |= {"n": worst.n, "more_repeats": worst.more if worst.verdict == UNDECIDED else None}
+    row["runs"] = " ".join(sorted({run for cell in cells for run in cell.runs}))
+    return row | {"hardware": ", ".join(sorted(set().union(*(cell.machines for cell in cells))))}
+
+
+def _select(runs: pd.DataFrame, side: Mapping[str, Iterable[str]]) -> pd.DataFrame:
+    for name, values in side.items():
+        runs = runs[runs[name].astype(str).isin(list(values))]
+    return runs
+
+
+def _words(side: Mapping[str, Iterable[str]]) -> str:
+    return ", ".join(f"{name} {' or '.join(values)}" for name, values in side.items())
+
+
+def _cells(claim: Claim, column: str, left: pd.DataFrame, right: pd.DataFrame | None) -> Iterable[Said]:
+    """What each group of runs that differ only in their repeat says, or each two such groups."""
+    settings = [name for name in spec.COLUMNS if name not in FREE]
+    # What the claim compares may differ, and what follows from it: batch and workers grow together, forms are loaders'.
+    compared = set(claim.right) | ({"form"} if "loader" in claim.right else set())
+    if compared & BATCHES:
+        compared |= BATCHES
+    shared = [name for name in settings if name not in compared]
+    for _, ours in left.groupby(settings, dropna=False):
+        if right is None:
+            yield _against(claim, ours, column)
+            continue
+        same = ours[shared].iloc[0]
+        fits = right[shared].eq(same) | (right[shared].isna() & same.isna())
+        for _, theirs in right[fits.all(axis=1)].groupby(settings, dropna=False):
+            yield _between(claim, ours, theirs, column)
+
+
+def _said(ours: Sequence[pd.DataFrame], verdict: str, found: Any) -> Said:
+    runs = [run for side in ours for run in side["run"]]
+    machines = {f"{m} ({d})" for side in ours for m, d in zip(side["machine"], side["device"], strict=True)}
+    return Said(verdict, found.middle, found.low, found.high, found.n, getattr(found, "more", None), runs, machines)
+
+
+def _against(claim: Claim, runs: pd.DataFrame, column: str) -> Said:
+    """One side against the published value."""
+    assert claim.value is not None  # `read` saw to that
+    values = runs[column].astype(float).tolist()
+    if claim.quantity == "variation":
+        return _variation(claim.value, runs, values)
+    by_repeat = dict(zip(runs["repeat"].tolist(), values, strict=True))
+    found = over_repeats(values)
+    if claim.relation == "about":
+        verdict = _near(found.low, found.high, claim.value)
+        more = (
+            None
+            if verdict != UNDECIDED or found.n < 2
+            else ratio(by_repeat, dict.fromkeys(by_repeat, claim.value)).more
+        )
+        return _said([runs], verdict, Ratio(found.middle, found.low, found.high, found.n, more=more))
+    apart = ratio(by_repeat, dict.fromkeys(by_repeat, claim.value))
+    above = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(apart.verdict, UNDECIDED)
+    verdict = (
+        above if claim.relation == "above" else {SUPPORTED: CONTRADICTED, CONTRADICTED: SUPPORTED}.get(above, above)
+    )
+    return _said([runs], verdict, Ratio(found.middle, found.low, found.high, found.n, more=apart.more))
+
+
+def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> Said:
+    """The left side over the right one."""
+    sides = [
+        dict(zip(side["repeat"].tolist(), side[column].astype(float).tolist(), strict=True)) for side in (ours, theirs)
+    ]
+    apart = ratio(sides[0], sides[1])
+    if claim.relation == "ordering":
+        verdict = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(apart.verdict, UNDECIDED)
+    elif claim.relation == "factor-up-to":
+        assert claim.value is not None
+        reached = apart.low is not None and apart.low >= claim.value * (1 - ABOUT)
+        missed = apart.high is not None and apart.high < claim.value * (1 - ABOUT)
+        verdict = SUPPORTED if reached else CONTRADICTED if missed else UNDECIDED
+    else:
+        assert claim.value is not None
+        verdict = _near(apart.low, apart.high, claim.value)
+    return _said([ours, theirs], verdict, apart)
+
+
+def _near(low: float | None, high: float | None, value: float) -> str:
+    """Whether an interval is within 10 % of a value, or outside of that, or neither."""
+    least, most = value * (1 - ABOUT), value * (1 + ABOUT)
+    if low is None or high is None:
+        return UNDECIDED
+    if least <= low and high <= most:
+        return SUPPORTED
+    return CONTRADICTED if high < least or low > most else UNDECIDED
+
+
+def _variation(limit: float, runs: pd.DataFrame, values: list[float]) -> Said:
+    """Standard deviation over mean of repeats, with the interval of a standard deviation of normal values."""
+    n = len(values)
+    if n < 2:
+        return _said([runs], UNDECIDED, Ratio(math.nan, None, None, n))
+    spread = float(np.std(values, ddof=1) / np.mean(values))
+    ends = {
+        level: [
+            spread * math.sqrt((n - 1) / float(stats.chi2.ppf(p, n - 1))) for p in (0.5 + level / 2, 0.5 - level / 2)
+        ]
+        for level in (LEVEL, VERDICT_LEVEL)
+    }
+    low, high = ends[VERDICT_LEVEL]
+    verdict = SUPPORTED if high < limit else CONTRADICTED if low > limit else UNDECIDED
+    low, high = ends[LEVEL]
+    return _said([runs], verdict, Ratio(spread, low, high, n))
