@@ -19,6 +19,7 @@
 #                     nodes     the slow host, from all records of a machine
 #                     compare   a new software stage beside the old one: --config before=... after=...
 #                     failures  what went wrong, at any time: snakemake --profile profiles/local failures
+#       predict.smk   predict   more workers than were measured: snakemake --profile profiles/local predict
 #       report.smk    report    results/<study>/report.html
 import json
 import os
@@ -53,6 +54,7 @@ include: "workflow/rules/preflight.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/analysis.smk"
+include: "workflow/rules/predict.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -70,6 +72,7 @@ localrules:
     figure_data,
     figure,
     data_table,
+    predict,
     report,
 
 

@@ -24,6 +24,7 @@ CONTRACTS = {
     "loaders": "LoaderMember",
     "audit": "Rule",
     "figures": "FigureMember",
+    "prediction": "Model",
 }
 MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]
 

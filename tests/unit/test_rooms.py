@@ -28,6 +28,7 @@ ROOMS = (
     "rank",
     "analysis",
     "audit",
+    "prediction",
     "plan",
     "run",
     "preflight",

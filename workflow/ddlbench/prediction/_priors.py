@@ -48,7 +48,7 @@ class Published:
 def read() -> Priors:
     """Of the file that `fit` made."""
     values = json.loads(FITTED.read_text(encoding="utf-8"))["priors"]
-    return Priors(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    return Priors(**{**values, "slope": tuple(values["slope"]), "slope_sd": tuple(values["slope_sd"])})
 
 
 def published(path: Path = SERIES, unknown_batch: float = 128.0) -> list[Published]:

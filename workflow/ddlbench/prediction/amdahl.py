@@ -16,7 +16,8 @@ SOURCE = "Amdahl 1967, AFIPS, doi:10.1145/1465482.1465560"
 
 
 def _curve_of(workers: Floats, parameters: Floats) -> Floats:
-    return 1 / (parameters[0] + (1 - parameters[0]) / workers)
+    rate: Floats = 1 / (parameters[0] + (1 - parameters[0]) / workers)
+    return rate
 
 
 def predict(

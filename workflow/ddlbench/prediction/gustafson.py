@@ -16,7 +16,8 @@ SOURCE = "Gustafson 1988, CACM 31(5), doi:10.1145/42411.42415"
 
 
 def _curve_of(workers: Floats, parameters: Floats) -> Floats:
-    return workers + parameters[0] * (1 - workers)
+    rate: Floats = workers + parameters[0] * (1 - workers)
+    return rate
 
 
 def predict(

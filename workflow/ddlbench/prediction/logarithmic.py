@@ -18,7 +18,8 @@ SOURCE = "the form that straight efficiency plots over doublings suggest"
 def _curve_of(workers: Floats, parameters: Floats) -> Floats:
     import numpy as np
 
-    return workers * np.maximum(1 - parameters[0] * np.log2(workers), 0.01)
+    rate: Floats = workers * np.maximum(1 - parameters[0] * np.log2(workers), 0.01)
+    return rate
 
 
 def predict(

@@ -23,5 +23,5 @@ def _curve_of(workers: Floats, parameters: Floats) -> Floats:
 def predict(
     measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float], priors: Priors
 ) -> Prediction:
-    _curve.need(measured, LEAST_POINTS, "power_law")
+    _curve.need(measured, LEAST_POINTS, "power-law")
     return _curve.fit(_curve_of, [(0.9,)], (0.0, 1.5), measured, workers)

@@ -72,7 +72,7 @@ def predict(
 
 
 def posterior(measured: Measured, asked: Floats, batch: Floats, priors: Priors) -> tuple[Floats, Floats, float]:
-    """(mean of ln x at `asked`, its scale matrix, degrees of freedom) of Student's t, a measurement's noise included."""
+    """(mean of ln x at `asked`, its scale matrix, degrees of freedom) of Student's t, a run's noise included."""
     import numpy as np
 
     known = np.array(measured.workers, float)
@@ -96,10 +96,10 @@ def posterior(measured: Measured, asked: Floats, batch: Floats, priors: Priors) 
 def next_run(
     measured: Measured, target: int, batch: float, candidates: dict[int, float], priors: Priors
 ) -> tuple[int, float] | None:
-    """Which count to measure next for the rate at `target`: (workers, how much narrower the interval gets per GPU hour).
+    """Which count to measure next for the rate at `target`: (workers, how much narrower the interval gets per hour).
 
-    `candidates` are worker counts with the GPU hours of a run. The gain is the part of the interval's width (of ln x)
-    that one more point takes away, if it lies where the curve expects it. None if no candidate helps.
+    `candidates` are worker counts with the GPU hours of a run each. The gain is the part of the interval's width (of
+    ln x) that one more point takes away, if it lies where the curve expects it. None if no candidate helps.
     """
     import numpy as np
 

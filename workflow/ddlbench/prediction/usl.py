@@ -17,7 +17,8 @@ SOURCE = "Gunther 2007, Guerrilla Capacity Planning, doi:10.1007/978-3-540-31010
 
 def _curve_of(workers: Floats, parameters: Floats) -> Floats:
     contention, crosstalk = parameters
-    return workers / (1 + contention * (workers - 1) + crosstalk * workers * (workers - 1))
+    rate: Floats = workers / (1 + contention * (workers - 1) + crosstalk * workers * (workers - 1))
+    return rate
 
 
 def predict(

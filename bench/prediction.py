@@ -1,0 +1,110 @@
+#!/usr/bin/env python
+"""How good predictions are at worker counts that were not measured: the default model beside its rivals.
+
+`python bench/prediction.py` prints the tables of docs/prediction.md. It exits with 1 if the default's intervals hold
+the truth in less than 90 % of the cases, or if a rival has a smaller median error at 8 times the largest known count.
+
+Published series: priors and the widening of intervals are fitted without the source that is predicted. Simulated
+clusters: step times drawn from a truth that no model knows (compute with stragglers, a ring all-reduce over two kinds
+of links, a loader with a ceiling); 1 to 8 nodes are known, 64 are predicted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+from ddlbench import registry
+from ddlbench.prediction import DEFAULT, Measured, _priors, _score
+from ddlbench.prediction._priors import Published
+from ddlbench.prediction._score import Try
+
+HOLD = 0.90
+
+
+def simulated(count: int, seed: int) -> list[Published]:
+    """Clusters with known truth: rates of 1, 2, 4, 8 and 64 nodes of 4 workers, with 1 % noise on what is measured."""
+    random = np.random.default_rng(seed)
+    series = []
+    for number in range(count):
+        compute_s, batch, node = random.uniform(0.05, 0.3), int(random.choice([32, 64, 128, 256])), 4
+        spread = random.uniform(0.002, 0.03)
+        link = random.uniform(1e9, 20e9)  # bytes/s of a node's link
+        size, latency = random.uniform(5e7, 5e8), random.uniform(5e-6, 5e-5)
+        overlap = random.uniform(0.3, 0.95)
+        ceiling = random.uniform(1.05, 3) * batch / compute_s  # images/s that a worker's loader can give
+        workers, rates = (4, 8, 16, 32, 256), []
+        for at in workers:
+            nodes = at // node
+            slowest = compute_s * (1 + spread * np.sqrt(2 * np.log(at)))
+            ring = 2 * (nodes - 1) / nodes * size / link + 2 * (nodes - 1) * latency if nodes > 1 else 0.0
+            step_s = slowest + max(0.0, ring - overlap * compute_s) + 0.05 * ring
+            rates.append(min(batch / step_s, ceiling) * at)
+        noisy = [rate * float(random.normal(1, 0.01)) for rate in rates[:-1]]
+        measured = Measured(workers, (*noisy, rates[-1]), (float(batch),) * len(workers), node)
+        series.append(Published("simulated", str(number), measured))
+    return series
+
+
+def published(models: Sequence[str]) -> list[Try]:
+    series = _priors.published()
+    left = list(_score.left_out(series))
+    made = []
+    for out, (some, priors) in enumerate(left):
+        low, high = _score.calibrate([*left[:out], *left[out + 1 :]])
+        made += list(_score.tries(some, replace(priors, widen_low=low, widen_high=high), models))
+    return made
+
+
+def table(made: Sequence[Try], models: Sequence[str], doublings: Sequence[int]) -> list[str]:
+    """Median and ninth decile of errors, and the share of intervals that hold, by model and distance; in Markdown."""
+    head = " | ".join(f"{2**d}x: median, p90, held" for d in doublings)
+    lines = [f"| model | {head} |", "|---" * (len(doublings) + 1) + "|"]
+    for model in models:
+        cells = []
+        for distance in doublings:
+            here = [one for one in made if one.model == model and abs(one.doublings - distance) < 0.01]
+            errors, held = sorted(one.error for one in here), [one.held for one in here if one.held is not None]
+            if not errors:
+                cells.append("-")
+                continue
+            hold = f"{sum(held) / len(held):.0%}" if held else "-"
+            cells.append(f"{median(errors):.1%}, {errors[int(0.9 * (len(errors) - 1))]:.0%}, {hold} (n={len(errors)})")
+        lines.append(f"| {model} | {' | '.join(cells)} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--simulated", type=int, default=200, help="number of simulated clusters")
+    given = parser.parse_args()
+    models = [DEFAULT, *(name for name in registry.members("prediction") if name != DEFAULT)]
+    made = published(models)
+    for group in ("from beyond a node", "within a node"):
+        print(f"\nPublished series, {group}:\n")
+        print(*table([one for one in made if one.group == group], models, (1, 2, 3)), sep="\n")
+    truth = [one for one in _score.tries(simulated(given.simulated, 1), _priors.read(), models) if one.points == 4]
+    print(f"\n{given.simulated} simulated clusters, 64 nodes from 1, 2, 4 and 8:\n")
+    print(*table(truth, models, (3,)), sep="\n")
+    ours = [one for one in made if one.model == DEFAULT and one.group == "from beyond a node"]
+    far = {
+        model: median(
+            one.error
+            for one in made
+            if one.model == model and one.group == "from beyond a node" and abs(one.doublings - 3) < 0.01
+        )
+        for model in models
+    }
+    hold = sum(bool(one.held) for one in ours) / len(ours)
+    print(f"\nintervals of {DEFAULT} hold the truth in {hold:.1%} of {len(ours)} cases (at least {HOLD:.0%})")
+    best = min(far, key=lambda model: far[model])
+    print(f"smallest median error at 8x: {best}, {far[best]:.1%}; {DEFAULT} {far[DEFAULT]:.1%}")
+    sys.exit(int(hold < HOLD or best != DEFAULT))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Rates at worker counts that nobody ran: the models, what the default learnt, and the table of a study."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from ddlbench import registry
+from ddlbench.prediction import Measured, TooLittleError, _priors, _score, _table, regression
+
+from tests.unit.test_scaling import runs_table, sized
+
+PRIORS = _priors.read()
+RIVALS = [name for name in registry.members("prediction") if name != "regression"]
+
+
+def series(rates: dict[int, float], batch: float = 64.0, node: int = 4) -> Measured:
+    """Rates of all workers by number of workers."""
+    return Measured(tuple(rates), tuple(rates.values()), (batch,) * len(rates), node)
+
+
+def ideal(*workers: int, one: float = 100.0) -> Measured:
+    return series({n: one * n for n in workers})
+
+
+@pytest.mark.parametrize(
+    ("model", "truth"),
+    [
+        ("ideal", lambda n: n),
+        ("amdahl", lambda n: 1 / (0.02 + 0.98 / n)),
+        ("gustafson", lambda n: n + 0.1 * (1 - n)),
+        ("power-law", lambda n: n**0.9),
+        ("logarithmic", lambda n: n * (1 - 0.03 * math.log2(n))),
+        ("usl", lambda n: n / (1 + 0.02 * (n - 1) + 1e-4 * n * (n - 1))),
+        ("ernest", lambda n: n / (1 + 0.05 * math.log2(n) + 0.001 * n)),
+        ("pollux", lambda n: n / (1 + (0 if n == 1 else 0.2 + 0.001 * (n - 2)))),
+    ],
+)
+def test_a_model_finds_its_own_truth(model: str, truth: object) -> None:
+    """Each rival predicts its own form from points of it: a broken rival would be beaten too easily."""
+    known = (1, 2, 4, 8, 16, 32)
+    at = [64, 128]
+    measured = series({n: 100 * truth(n) for n in known}, node=1 if model == "pollux" else 4)
+    made = registry.member("prediction", model).predict(measured, at, [64.0, 64.0], PRIORS)
+    assert made.images_per_s == pytest.approx([100 * truth(n) for n in at], rel=0.02)
+
+
+@pytest.mark.parametrize("model", RIVALS)
+def test_too_few_points_are_refused(model: str) -> None:
+    member = registry.member("prediction", model)
+    if member.LEAST_POINTS > 1:
+        with pytest.raises(TooLittleError, match=f"{model} needs {member.LEAST_POINTS} measured worker counts"):
+            member.predict(ideal(4), [8], [64.0], PRIORS)
+
+
+class TestRegression:
+    def test_it_goes_through_what_was_measured(self) -> None:
+        measured = series({4: 400, 8: 780, 16: 1400, 32: 2600})
+        made = regression.predict(measured, measured.workers, measured.batch_per_worker, PRIORS)
+        assert made.images_per_s == pytest.approx(measured.images_per_s, rel=0.05)
+
+    def test_its_interval_widens_with_distance_and_narrows_with_points(self) -> None:
+        def width(measured: Measured, at: int) -> float:
+            made = regression.predict(measured, [at], [64.0], PRIORS)
+            assert made.low is not None and made.high is not None
+            assert made.low[0] < made.images_per_s[0] < made.high[0]
+            return math.log(made.high[0] / made.low[0])
+
+        few, many = ideal(4, 8), ideal(4, 8, 16, 32)
+        widths = [width(many, 32 * 2**k) for k in range(1, 6)]
+        assert widths == sorted(widths)
+        assert width(few, 256) > 1.5 * width(many, 256)
+
+    def test_it_learns_the_slope_of_the_series(self) -> None:
+        def left(loss: float) -> float:
+            measured = series({n: 100 * n * (1 - loss) ** math.log2(n / 4) for n in (4, 8, 16, 32)})
+            return float(regression.predict(measured, [64], [64.0], PRIORS).images_per_s[0])
+
+        assert left(0.0) > left(0.05) > left(0.1)
+        # Between the series' own slope and what other series had.
+        assert 6400 * 0.9**4 < left(0.1) < 6400 * 0.9**3
+
+    def test_from_one_node_nothing_beyond_is_predicted(self) -> None:
+        with pytest.raises(TooLittleError, match=r"lie within one node of 4 workers.*measure 8 workers"):
+            regression.predict(ideal(1, 2, 4), [8], [64.0], PRIORS)
+        regression.predict(ideal(1, 2), [4], [64.0], PRIORS)
+        regression.predict(series({1: 100.0, 2: 198.0}, node=1), [4], [64.0], PRIORS)
+
+    def test_a_smaller_batch_is_slower(self) -> None:
+        """c0 x0 images fit into the fixed time of a step, so that half the batch costs up to twice their share."""
+        one = regression.predict(ideal(4, 8, one=2000.0), [16], [64.0], PRIORS)
+        half = regression.predict(ideal(4, 8, one=2000.0), [16], [32.0], PRIORS)
+        assert 0.7 < half.images_per_s[0] / one.images_per_s[0] < 0.95
+
+    def test_units_do_not_matter(self) -> None:
+        """A machine a thousand times as fast, with batches a thousand times as large, scales alike."""
+        small, large = ideal(4, 8), Measured((4, 8), (400e3, 800e3), (64e3, 64e3), 4)
+        first = regression.predict(small, [32], [64.0], PRIORS)
+        second = regression.predict(large, [32], [64e3], PRIORS)
+        assert second.images_per_s == pytest.approx(1000 * first.images_per_s, rel=1e-6)
+
+    def test_closed_form_agrees_with_sampling(self) -> None:
+        """The posterior mean, against weighted samples of slopes and walks from the prior (the noise left as it is)."""
+        priors = replace(PRIORS, freedom=1e6, walk=1e-9, noise=1e-4)
+        measured = series({4: 400.0, 8: 770.0, 16: 1480.0})
+        random = np.random.default_rng(0)
+        slopes = random.normal(priors.slope, priors.slope_sd, (400_000, 4))
+        rows = regression.drift(np.array([4.0, 8, 16, 64]), np.full(4, 64.0), 4, 100.0, 64.0)
+        curves = slopes @ rows.T
+        rates = np.log(np.array(measured.images_per_s) / np.array(measured.workers))
+        free = (rates - curves[:, :3]).mean(1)
+        errors = rates - curves[:, :3] - free[:, None]
+        weights = np.exp(-0.5 * (errors**2).sum(1) / priors.noise)
+        expected = (weights * (free + curves[:, 3])).sum() / weights.sum()
+        mean = regression.posterior(measured, np.array([64.0]), np.array([64.0]), priors)[0][0]
+        assert mean == pytest.approx(expected, abs=2e-3)
+
+    def test_the_next_run_is_beyond_what_is_measured(self) -> None:
+        better = regression.next_run(ideal(4, 8), 256, 64.0, {16: 1.0, 64: 1.0, 128: 1.0}, PRIORS)
+        assert better is not None and better[0] == 128  # the same price: the one nearest to the target
+        dear = regression.next_run(ideal(4, 8), 256, 64.0, {16: 1.0, 128: 1000.0}, PRIORS)
+        assert dear is not None and dear[0] == 16
+        assert regression.next_run(ideal(4, 8), 256, 64.0, {4: 1.0, 8: 1.0}, PRIORS) is None
+
+
+def test_priors_are_those_of_the_series() -> None:
+    """Fitted from the file that lies beside them: near the kept ones no others make the series more likely."""
+    every = _priors.published()
+    assert json.loads(_priors.FITTED.read_text())["series"] == len(every)
+    again = _priors.fit(every, PRIORS)
+    assert again.slope == pytest.approx(PRIORS.slope, abs=0.003)
+    assert again.freedom == pytest.approx(PRIORS.freedom, rel=0.3)
+
+
+def test_intervals_hold_on_published_series() -> None:
+    """With the priors as they are kept; bench/prediction.py does it with each source left out."""
+    made = list(_score.tries(_priors.published(), PRIORS, ["regression"]))
+    assert len(made) > 300
+    assert sum(bool(one.held) for one in made) / len(made) > 0.93
+
+
+@pytest.mark.parametrize(
+    ("workers", "rates", "batches", "says"),
+    [
+        ((), (), (), "at least one point"),
+        ((4, 4), (1.0, 1.0), (1.0, 1.0), "workers must grow"),
+        ((8, 4), (1.0, 1.0), (1.0, 1.0), "workers must grow"),
+        ((0,), (1.0,), (1.0,), "workers must grow"),
+        ((1,), (0.0,), (1.0,), "must be positive"),
+        ((1,), (math.nan,), (1.0,), "must be positive"),
+        ((1,), (math.inf,), (1.0,), "must be positive"),
+        ((1, 2), (1.0, 2.0), (1.0,), "a rate and a batch for each"),
+    ],
+)
+def test_what_is_no_series(workers: tuple, rates: tuple, batches: tuple, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Measured(workers, rates, batches, 4)
+
+
+class TestTable:
+    """Of a study's runs."""
+
+    def runs(self, rates: dict[int, float]) -> pd.DataFrame:
+        table = runs_table(*((sized(n, 64 * n), rate) for n, rate in rates.items()))
+        return table.assign(of_epochs=90, energy_j=3600.0 * table["workers"], train_s=36.0)
+
+    def test_three_doublings_and_what_the_study_plans(self) -> None:
+        assert _table.asked((4, 8), [4, 24, 32, 65]) == [16, 24, 32, 64]
+
+    def test_numbers(self) -> None:
+        (row,) = _table.rows(self.runs({4: 400.0, 8: 800.0}), 4, price_per_hour=2.0, workers=[16])
+        assert row["images_per_s"] == pytest.approx(1600, rel=0.05)
+        assert row["low"] < row["images_per_s"] < row["high"]
+        assert row["efficiency"] == pytest.approx(row["images_per_s"] / 1600)
+        assert row["train_h"] == pytest.approx(1200 * 90 / row["images_per_s"] / 3600)
+        assert row["train_h_low"] < row["train_h"] < row["train_h_high"]
+        assert row["price"] == pytest.approx(row["worker_hours"] * 2)
+        assert row["energy_kwh"] == pytest.approx(100 * 16 * row["train_h"] / 1000)  # 100 W a worker
+        assert "16 workers (measured: 4 8)" in _table.lines([row])[1]
+
+    def test_one_node_says_what_to_measure(self) -> None:
+        (row,) = _table.rows(self.runs({1: 100.0, 4: 390.0}), 4, workers=[16])
+        assert row["images_per_s"] is None
+        assert "measure 8 workers" in _table.lines([row])[1]
+
+    def test_a_node_is_the_machines_not_the_runs(self) -> None:
+        """Runs of 1 and 2 workers on a machine with 4 a node lie within a node."""
+        (row,) = _table.rows(self.runs({1: 100.0, 2: 196.0}), 4, workers=[4])
+        assert row["why_not"] is None
+
+    def test_nothing_to_predict(self) -> None:
+        failed = self.runs({4: 400.0}).assign(status="failed")
+        assert _table.rows(failed, 4) == []
+        assert "no timed run" in _table.lines([])[0]
