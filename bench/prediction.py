@@ -73,7 +73,8 @@ def table(made: Sequence[Try], models: Sequence[str], doublings: Sequence[int]) 
                 cells.append("-")
                 continue
             hold = f"{sum(held) / len(held):.0%}" if held else "-"
-            cells.append(f"{median(errors):.1%}, {errors[round(0.9 * (len(errors) - 1))]:.0%}, {hold} (n={len(errors)})")
+            ninth = errors[round(0.9 * (len(errors) - 1))]
+            cells.append(f"{median(errors):.1%}, {ninth:.0%}, {hold} (n={len(errors)})")
         lines.append(f"| {model} | {' | '.join(cells)} |")
     return lines
 

@@ -101,7 +101,8 @@ def _try(one: Published, known: Measured, at: int, model: str, priors: Priors) -
 def calibrate(left: Sequence[tuple[list[Published], Priors]], hold: float = 0.98) -> tuple[float, float]:
     """(widen_low, widen_high) per doubling: the least with which intervals hold a share `hold` of `left_out`'s tries.
 
-    `hold` is above 95 % because the next source is never quite like the known ones: bench/prediction.py shows what holds.
+    `hold` is above 95 % because the next source is never quite like the known ones; bench/prediction.py shows what
+    holds on a source that the calibration has not seen.
 
     Upwards at most half of the misses are allowed; downwards the rest. The sides differ: see `regression`.
     """
