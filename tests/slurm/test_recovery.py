@@ -78,27 +78,26 @@ def test_runs_that_outlive_a_killed_snakemake_are_made_again_with_other_settings
     project: Project, cluster: Cluster, remembers: bool
 ):
     """All of them, not those alone that Snakemake remembers; also if it remembers nothing."""
-    project.study("small", {"workers": [1], "global_batch": [512], "repeats": 3}, epochs=8)
-    process = project.start("--jobs", "2")
-    running(project, 2)
+    project.study("small", {"workers": [1], "global_batch": [512], "repeats": 2}, epochs=5)
+    process = project.start("tables", "--jobs", "1")
+    running(project)
     process.kill()
     process.wait()
-    assert project.snakemake() == 0, project.said
-    assert "waiting for 2 SLURM jobs" in project.said
+    assert project.snakemake("tables") == 0, project.said
+    assert "waiting for 1 SLURM jobs" in project.said
     assert rates(project) == {0.002}
     first = records(project)
     if not remembers:
         shutil.rmtree(project.folder / ".snakemake")
     base_lr(project, 0.02)
-    assert project.snakemake("-n") == 0, project.said
-    assert re.search(r"^train +3$", project.said, re.MULTILINE), project.said
-    assert project.snakemake() == 0, project.said
+    assert project.snakemake("tables", "-n") == 0, project.said
+    assert re.search(r"^train +2$", project.said, re.MULTILINE), project.said
+    assert project.snakemake("tables") == 0, project.said
     second = records(project)
     assert rates(project) == {0.02}
-    assert all(second[run] != first[run] for run in first) and len(second) == len(first) == 3
-    assert len(pd.read_parquet(project.folder / "results/small/tables/runs.parquet")) == 3
-    assert project.snakemake() == 0, project.said
-    assert records(project) == second  # nothing is made for nothing
+    assert second.keys() == first.keys() and all(second[run] != first[run] for run in first)
+    tables = pd.read_parquet(project.folder / "results/small/tables/runs.parquet")
+    assert sorted(tables["run"]) == sorted(first)
 
 
 @pytest.mark.slow
