@@ -15,12 +15,13 @@ def rates(device: str, busy: Callable[[], Any] = lambda: None) -> tuple[dict[str
     """Rates of WINDOWS windows: `matmul_flops_per_s` and `memory_bytes_per_s`, and what `busy` said meanwhile.
 
     `busy` is called while matrix products are at work on a GPU, after the first windows. On GPUs the products are in
-    bf16, on CPUs in fp32, by as many threads as the rank has in training. A copy counts as read and written.
+    bf16 (before Ampere in fp16), on CPUs in fp32, by as many threads as the rank has in training. A copy counts as
+    read and written.
     """
     import torch
 
     size, copied = SIZES[device], COPIED[device]
-    kind = torch.bfloat16 if device == "cuda" else torch.float32
+    kind = torch.float32 if device == "cpu" else _half()
     a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
     out = torch.empty_like(a)
     product = _windows(device, lambda: torch.mm(a, b, out=out))
@@ -32,6 +33,13 @@ def rates(device: str, busy: Callable[[], Any] = lambda: None) -> tuple[dict[str
         "matmul_flops_per_s": [2.0 * size**3 * rate for rate in product],
         "memory_bytes_per_s": [2.0 * copied * rate for rate in copy],
     }, said
+
+
+def _half() -> Any:
+    """What the tensor cores of this GPU multiply."""
+    import torch
+
+    return torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16
 
 
 def _windows(device: str, work: Callable[[], Any]) -> list[float]:

@@ -226,6 +226,8 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
     if "screen" in facts:
         dist.barrier()  # nobody computes while another one measures
         tell("putting load on its device")
+        if usable:
+            place.take_device(who.local_rank)
         screen.strain(facts["screen"], promised["device"], facts)
         tell("waiting for the others' load")
         dist.barrier()
