@@ -9,8 +9,9 @@
 #   cluster.sh env           what a shell needs to talk to it: eval "$(tests/slurm/cluster.sh env)"
 #
 # Needs root and Debian's or Ubuntu's packages (conftest.py says which). Everything it writes is in
-# $DDLBENCH_SLURM_STATE (/var/tmp/ddlbench-slurm), daemons' configuration included, and its ports are its own: a SLURM
-# that this machine belongs to is not touched. Another site's cluster: DDLBENCH_SLURM_ACCOUNTING=none keeps no accounts,
+# $DDLBENCH_SLURM_STATE (/var/tmp/ddlbench-slurm), daemons' configuration included, and its ports are its own, from
+# $DDLBENCH_SLURM_PORT (16816) on: a SLURM that this machine belongs to is not touched, nor is another such cluster with
+# another folder and other ports. Another site's cluster: DDLBENCH_SLURM_ACCOUNTING=none keeps no accounts,
 # DDLBENCH_SLURM_PROCTRACK=cgroup follows processes by control groups, DDLBENCH_SLURM_KILLWAIT=30 is SLURM's default;
 # each needs a `down` before.
 #
@@ -18,6 +19,7 @@
 # the others' names (/etc/hosts in a mount namespace) and finds the configuration where nodes have it (/etc/slurm).
 set -euo pipefail
 STATE=${DDLBENCH_SLURM_STATE:-/var/tmp/ddlbench-slurm}
+PORT=${DDLBENCH_SLURM_PORT:-16816} # the first of ten
 NODES=4 GPUS=4 CORES=16 MEMORY_MB=32000
 GROUPS_CPU=/sys/fs/cgroup/cpu
 ETC=$STATE/etc RUN=$STATE/run LOG=$STATE/log SQL="--user=root --socket=$STATE/mysql/socket"
@@ -36,7 +38,7 @@ configure() {
     cat >"$ETC/slurm.conf" <<END
 ClusterName=ddlbench
 SlurmctldHost=$here(127.0.0.1)
-SlurmctldPort=16817
+SlurmctldPort=$((PORT + 1))
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -56,7 +58,7 @@ JobAcctGatherFrequency=1
 JobAcctGatherParams=OverMemoryKill
 AccountingStorageType=accounting_storage/$ACCOUNTING
 $([ "$ACCOUNTING" = none ] || echo "AccountingStorageHost=127.0.0.1
-AccountingStoragePort=16819
+AccountingStoragePort=$((PORT + 3))
 AccountingStoragePass=$STATE/munge/socket
 AccountingStorageTRES=gres/gpu
 AccountingStorageEnforce=associations,limits")
@@ -77,7 +79,7 @@ MpiDefault=none
 GresTypes=gpu
 SlurmdParameters=config_overrides
 $(for n in $(seq $NODES); do
-        echo "NodeName=node$n NodeAddr=127.0.0.1 Port=$((16820 + n)) CPUs=$CORES RealMemory=$MEMORY_MB Gres=gpu:$GPUS"
+        echo "NodeName=node$n NodeAddr=127.0.0.1 Port=$((PORT + 4 + n)) CPUs=$CORES RealMemory=$MEMORY_MB Gres=gpu:$GPUS"
     done)
 # JUWELS Booster's names; scavenge gives way to all others.
 PartitionName=booster Nodes=ALL Default=YES MaxTime=24:00:00 DefaultTime=00:10:00 PriorityTier=10 PreemptMode=OFF
@@ -99,11 +101,11 @@ AuthType=auth/munge
 AuthInfo=socket=$STATE/munge/socket
 DbdHost=$here
 DbdAddr=127.0.0.1
-DbdPort=16819
+DbdPort=$((PORT + 3))
 SlurmUser=root
 StorageType=accounting_storage/mysql
 StorageHost=127.0.0.1
-StoragePort=16816
+StoragePort=$PORT
 StorageUser=slurm
 StoragePass=slurm
 LogFile=$LOG/slurmdbd.log
@@ -117,7 +119,7 @@ datadir=$STATE/mysql
 socket=$STATE/mysql/socket
 pid-file=$RUN/mariadbd.pid
 log-error=$STATE/mysql/log
-port=16816
+port=$PORT
 bind-address=127.0.0.1
 innodb_lock_wait_timeout=900
 END

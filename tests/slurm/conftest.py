@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ import yaml
 from tests.conftest import copy_or_link, copy_project
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
+HASTY = Path(__file__).with_name("hasty.py")
 PACKAGES = ("slurm-wlm", "slurmdbd", "slurm-wlm-mysql-plugin", "munge", "mariadb-server")
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "unshare")
 ACCOUNT = "project"  # that cluster.sh makes
@@ -84,6 +86,12 @@ class Cluster:
         states = states or ("PENDING", "RUNNING", "COMPLETING")
         return self.ask("squeue", "-h", "-o", "%i", "-t", ",".join(states)).split()
 
+    def running(self, part: str) -> str | None:
+        """Id of the running job of the run with this in its name, None if there is none."""
+        lines = self.ask("squeue", "-h", "-t", "RUNNING", "-o", "%i %k").splitlines()
+        (job,) = [line.split()[0] for line in lines if part in line] or [None]
+        return job
+
     def empty(self) -> None:
         """Cancel everything, and wait until it has gone."""
         for job in self.jobs():
@@ -110,10 +118,12 @@ def started() -> Iterator[Cluster]:
         )
     said = subprocess.run([SCRIPT, "env"], capture_output=True, text=True, check=True).stdout
     cluster = Cluster(dict(re.findall(r"export (\w+)=(\S+)", said)))
-    cluster("up")
-    yield cluster
-    cluster.empty()
-    cluster("down")
+    try:
+        cluster("up")
+        yield cluster
+        cluster.empty()
+    finally:
+        cluster("down")
 
 
 @pytest.fixture
@@ -157,9 +167,9 @@ class Project:
         self.write("studies", name, **(STUDY | {"runs": {"digits": block or default}} | changes))
 
     def start(self, *arguments: str, machine: str = "fat", study: str = "small", account: str = ACCOUNT) -> Any:
-        """Snakemake as users call it; its output goes to out.log."""
+        """Snakemake as users call it, but for its patience (`hasty.py`); its output goes to out.log."""
         config = [f"study={study}", f"machine={machine}", f"account={account}"]
-        command = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", *HASTE, *arguments]
+        command = [sys.executable, HASTY, "--profile", "profiles/slurm", *HASTE, *arguments]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | self.cluster.environment
         with (self.folder / "out.log").open("w") as out:
             process = subprocess.Popen(
@@ -188,6 +198,29 @@ class Project:
         return sorted(path.parent for path in self.folder.glob("results/runs/*/run.mllog"))
 
 
+def training(project: Project, part: str = "") -> list[Path]:
+    """Logs of runs with `part` in their names that train now: one epoch is over."""
+    logs = project.folder.glob(f"results/runs/*{part}*/.partial/run.mllog")
+    return [log for log in logs if "epoch_stop" in log.read_text()]
+
+
+def running(project: Project, count: int = 1) -> list[Path]:
+    """Logs of runs that train, once there are so many."""
+
+    def enough() -> list[Path]:
+        assert project.started[-1].poll() is None, project.said
+        logs = training(project)
+        return logs if len(logs) >= count else []
+
+    return until(enough, 300)
+
+
+def submitted(project: Project) -> Counter[str]:
+    """How often Snakemake submitted each rule's jobs, over all its calls in this project."""
+    logs = [path.read_text() for path in project.folder.glob(".snakemake/log/*.log")]
+    return Counter(re.findall(r"SLURM jobid \d+ \(log: \S*/rule_\w+/([\w.-]+)/", "".join(logs)))
+
+
 def until(true: Callable[[], Any], seconds: float, every_s: float = 0.3) -> Any:
     """Wait for something to be true, and return it."""
     give_up = time.monotonic() + seconds
@@ -198,25 +231,38 @@ def until(true: Callable[[], Any], seconds: float, every_s: float = 0.3) -> Any:
 
 
 @pytest.fixture(scope="session")
-def digits(started: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """mnist5k as raw files, prepared by a job on the cluster."""
+def prepared(started: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project in which jobs on the cluster made mnist5k as raw files, and the preflight of study `small` on `fat`."""
     project = Project(copy_project(tmp_path_factory.mktemp("prepared") / "project"), started)
     project.machine("fat")
     project.study("small")
-    code = project.snakemake("--until", "prepare")
-    assert code == 0, project.said
-    return project.folder / "results/data"
+    assert project.snakemake("preflight") == 0, project.said
+    return project.folder
 
 
-@pytest.fixture
-def project(cluster: Cluster, digits: Path, tmp_path: Path) -> Iterator[Project]:
-    """A fresh project with machines `fat` and `thin` and study `small`, and with data."""
-    project = Project(copy_project(tmp_path / "project"), cluster)
-    shutil.copytree(digits, project.folder / "results/data", copy_function=copy_or_link)
+def make_project(folder: Path, cluster: Cluster, prepared: Path) -> Project:
+    """A fresh project with machines `fat` and `thin` and study `small`, and with data.
+
+    A study that expects no more of `fat` than one worker of DDP needs no preflight of its own.
+    """
+    project = Project(copy_project(folder), cluster)
+    for made in ("data", "machines"):
+        shutil.copytree(prepared / "results" / made, folder / "results" / made, copy_function=copy_or_link)
     project.machine("fat")
     project.machine("thin", workers_per_node=1)
     project.study("small")
-    yield project
+    return project
+
+
+def stop(project: Project) -> None:
+    """Kill what a test that failed has left."""
     for process in project.started:
         process.kill()
         process.wait()
+
+
+@pytest.fixture
+def project(cluster: Cluster, prepared: Path, tmp_path: Path) -> Iterator[Project]:
+    project = make_project(tmp_path / "project", cluster, prepared)
+    yield project
+    stop(project)
