@@ -30,7 +30,7 @@ from tests.specs import run_spec
 HERE = Path(__file__).resolve().parent
 OUTPUT = "output.log"
 FRAMEWORKS = registry.members("frameworks")
-TWO = ("deepspeed", "horovod")  # see on_two
+TWO = ("ddp", "horovod")  # see on_two; these start fastest
 # Awkward on purpose: four steps of 64 leave one image, so that one of two ranks has none in the last step.
 IMAGES = {"train": 257, "val": 65}
 # The recipe in which nothing but the gradient moves the parameters.
@@ -72,13 +72,13 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def on_two(*values: Any) -> list[Any]:
-    """Parameters (framework, *values) of a test: two frameworks, and the others as slow tests.
+def on_two(*values: Any, daily: tuple[str, ...] = TWO) -> list[Any]:
+    """Parameters (framework, *values) of a test: those of `daily`, and the other frameworks as slow tests.
 
     For tests of code that all frameworks share. One of the two is started by torchrun, one has a launcher of its own;
     what differs between frameworks, the states that they save, test_frameworks.py resumes for each.
     """
-    return [pytest.param(f, *values, marks=() if f in TWO else pytest.mark.slow) for f in FRAMEWORKS]
+    return [pytest.param(f, *values, marks=() if f in daily else pytest.mark.slow) for f in FRAMEWORKS]
 
 
 def local_machine() -> Machine:

@@ -39,8 +39,8 @@ def wait_for(path, text: str, process) -> None:
         time.sleep(0.05)
 
 
-# The case batch-norm reads with DALI, whose place in the data is its own; once is enough.
-@pytest.mark.parametrize(("framework", "case"), [*on_two("demo"), ("ddp", "batch-norm")])
+# The case batch-norm reads with DALI, whose place in the data is its own; once is enough. It is torchrun's daily test.
+@pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=("horovod",)), ("ddp", "batch-norm")])
 def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case):
     undisturbed = run(case, framework, 2)
     spec = undisturbed.spec
@@ -76,7 +76,9 @@ def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, r
     assert_as_undisturbed(again, undisturbed)
 
 
-@pytest.mark.parametrize(("framework", "number"), [*on_two(signal.SIGUSR1), ("ddp", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("framework", "number"), [*on_two(signal.SIGUSR1, daily=("horovod",)), ("ddp", signal.SIGTERM)]
+)
 def test_told_to_stop(tmp_path, data, run, framework, number):
     """SIGUSR1 is SLURM's warning before the time limit. SIGTERM is a pre-empted job's, to every process of the step:
     to the loaders' workers too.
