@@ -31,7 +31,8 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
         calls.append("preflight")
         raise Waits
 
-    workflow = SimpleNamespace(persistence=SimpleNamespace(path=""), **(STARTS_JOBS | state))
+    dag = SimpleNamespace(forcefiles=set())
+    workflow = SimpleNamespace(persistence=SimpleNamespace(path=""), dag=dag, **(STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
     return snakefile.Training(workflow, checkpoints, snakefile.read({"study": "demo", "machine": "local"}))
 
@@ -48,6 +49,7 @@ def test_training_waits_for_what_comes_first(monkeypatch: pytest.MonkeyPatch, tm
         with pytest.raises(Waits):
             of.input(wildcards(of))
     assert calls == ["installed", "settle", "preflight", "preflight"]
+    assert of.workflow.dag.forcefiles == {of.preflight}  # made again, whatever Snakemake remembers of it
     of.new_preflights = []
     assert of.input(wildcards(of)) == of.plan.runs[wildcards(of).run].manifest
     assert len(calls) == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -67,6 +68,12 @@ def test_only_new_runs_wait_for_a_new_one(finished: Path) -> None:
     new.unlink()
     edit(finished / "config/recipes/mini.yaml", base_lr=0.02)
     assert planned(finished)["train"] == 3
+
+
+def test_one_of_something_else_is_made_again_when_snakemake_remembers_nothing(finished: Path) -> None:
+    shutil.rmtree(finished / ".snakemake")
+    edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "lo"})
+    assert planned(finished) == {"preflight": 1}
 
 
 def test_it_is_made_again_when_asked(finished: Path) -> None:

@@ -154,6 +154,9 @@ class Training:
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
         if self.given.machine.partitions and not self.workflow.is_main_process:
             requeued.end_if_finished(run, self.plan.runs[run].spec)
+        if self.new_preflights and self.workflow.is_main_process:
+            # A preflight of something else is made again, whatever Snakemake remembers of it.
+            self.workflow.dag.forcefiles.add(self.preflight)
         if self.new_preflights and self._starts_jobs():
             self.checkpoints.preflight.get()
         # A record of other settings is made again, whatever Snakemake remembers of it.
