@@ -52,9 +52,10 @@ def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
     """How many of the first steps are warm-up, and whether the rest is steady; `step_s`: step times of a run [s].
 
     MSER-5: cut d so that the standard error of what is left, sqrt(sum (x - mean)^2) / (n - d), is smallest, for d up to
-    half of the steps, over means of 5 steps (below 50 steps: single ones). The optimum at the last d allowed means that
-    the run did not become steady. Steps that are far out (see `stalls`) count as if they were at that limit: else one
-    stall would look like the end of a warm-up. The first step is always cut: it allocates, connects, chooses kernels.
+    half of the steps, over means of 5 steps (below 50 steps: single ones). The optimum in the last tenth of those
+    allowed means that the run did not become steady. Steps that are far out (see `stalls`) count as if they were at
+    that limit: else one stall would look like the end of a warm-up. The first step is always cut: it allocates,
+    connects, chooses kernels.
 
     Source: White 1997, Simulation 69:323; MSER-5 and its limits: Franklin & White 2008, Winter Simulation Conference.
     """
@@ -73,7 +74,7 @@ def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
     errors = np.maximum(squares - sums**2 / left, 0.0)[:allowed] / left[:allowed] ** 2
     best = int(np.argmax(errors <= errors.min() + 1e-9 * errors[0]))  # the first of equals, whatever rounding says
     cut = best * size + (len(x) - count * size if best else 0)
-    return max(1, cut), best < allowed - 1 or bool(errors[best] == errors[0])
+    return max(1, cut), best < 0.9 * (allowed - 1) or best == 0
 
 
 def stalls(step_s: ArrayLike) -> int:
