@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from ddlbench.analysis import planned
 from ddlbench.analysis.collect import collect
-from ddlbench.plan import runs
+from ddlbench.plan import runs, stale
+from ddlbench.record import MLLOG
 from ddlbench.spec import RunSpec
 
 from tests.unit.records import SPEC, edit_log, write_record
@@ -45,3 +47,16 @@ def test_an_older_record_of_the_same_settings_is_collected(tmp_path: Path) -> No
 
 def test_every_planned_run_has_a_digest_of_its_own(demo: runs.Plan) -> None:
     assert len(set(runs.digests(demo).values())) == len(demo.runs)
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 100_000, '{"recipe": 7}', "null", "0}\n:::MLLOG {", '{"recipe": {"base_lr": 1e999}}']
+)
+def test_whatever_stands_in_a_log_is_refused_and_ends_nothing(tmp_path: Path, value: str) -> None:
+    folder = tmp_path / SPEC.id
+    folder.mkdir()
+    line = f':::MLLOG {{"key": "ddlbench_spec", "time_ms": 1, "metadata": {{}}, "value": {value}}}\n'
+    (folder / MLLOG).write_text(line)
+    (refused,) = collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)})
+    assert refused["run"] == SPEC.id
+    assert stale.is_of_other_settings(folder / MLLOG, SPEC) in (True, False)  # and ends no Snakemake

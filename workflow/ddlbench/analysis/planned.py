@@ -32,9 +32,13 @@ def check(folder: Path, wanted: str | None) -> None:
     """
     if wanted is None:
         return
-    with (folder / MLLOG).open(encoding="utf-8", errors="replace") as lines:
-        said = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
-    if isinstance(said, Mapping) and digest(said) != wanted:
+    try:
+        with (folder / MLLOG).open(encoding="utf-8", errors="replace") as lines:
+            said = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
+        other = isinstance(said, Mapping) and digest(said) != wanted
+    except Exception:  # whatever stands there, `read.py` refuses it and says why
+        return
+    if other:
         raise RefusedError(folder / MLLOG, "is of other settings than this study's plan", TODO)
 
 

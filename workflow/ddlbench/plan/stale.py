@@ -82,7 +82,7 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
     try:
         with log.open(encoding="utf-8", errors="replace") as lines:
             said = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
-    except FileNotFoundError:
+    except Exception:  # no log, or one in which anything may stand: `collect` refuses it and says why
         return False
     return not isinstance(said, Mapping) or bool(changes(complete(said), complete(json.loads(spec.to_json()))))
 

@@ -98,8 +98,8 @@ def say_held(pending: list[str], told: set[str]) -> None:
 
 def settle_accounting(settings: Any) -> None:
     """Where SLURM keeps no accounts: let the plugin ask squeue, and check no account. `settings` are the plugin's."""
-    why = slurm.no_accounting()
-    if why is None or not hasattr(settings, "status_command"):
+    why = slurm.no_accounting() if hasattr(settings, "status_command") else None  # else another executor's
+    if why is None:
         return
     print(f"SLURM keeps no accounts here ({why}): squeue is asked for the states of jobs", file=sys.stderr, flush=True)
     settings.status_command = "squeue"
