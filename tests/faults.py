@@ -177,7 +177,7 @@ FAULTS = (
     _fault(
         "Ctrl-C at Snakemake",
         "jobs are cancelled; the next call goes on",
-        SLURM + "test_control_c_cancels_and_the_next_call_goes_on",
+        SLURM + "test_control_c_then_killed_and_started_again",
     ),
     _fault(
         "SIGTERM to Snakemake",
@@ -187,7 +187,7 @@ FAULTS = (
     _fault(
         "kill -9 of Snakemake",
         "its jobs are waited for and count; nothing is made twice",
-        SLURM + "test_killed_while_jobs_run_and_started_again",
+        SLURM + "test_control_c_then_killed_and_started_again",
     ),
     _fault(
         "kill -9 of Snakemake, then another recipe",
