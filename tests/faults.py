@@ -260,6 +260,12 @@ FAULTS = (
     ),
     # The machine.
     _fault(
+        "a node is slow",
+        "the screening names it; jobs keep off excluded nodes",
+        SLURM + "test_the_screening_finds_it",
+        SLURM + "test_jobs_keep_off_excluded_nodes",
+    ),
+    _fault(
         "an interface is not there",
         "the preflight stops before training",
         WORKFLOW + "test_an_interface_that_is_not_there_keeps_training_from_starting",
