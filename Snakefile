@@ -20,6 +20,7 @@
 #                     compare   a new software stage beside the old one: --config before=... after=...
 #                     failures  what went wrong, at any time: snakemake --profile profiles/local failures
 #       predict.smk   predict   more workers than were measured: snakemake --profile profiles/local predict
+#       audit.smk     audit     what makes comparisons unfair: tables/audit.csv; exit code 1 on errors
 #       report.smk    report    results/<study>/report.html
 import json
 import os
@@ -53,6 +54,7 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/preflight.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/plan.smk"
+include: "workflow/rules/audit.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/predict.smk"
 include: "workflow/rules/report.smk"
@@ -61,6 +63,8 @@ include: "workflow/rules/report.smk"
 # Seconds each: no queue for them.
 localrules:
     all,
+    audit,
+    audit_table,
     failures,
     nodes,
     compare,
@@ -81,6 +85,7 @@ rule all:
     input:
         [layout.run_log(run) for run in PLAN.runs],
         f"{TABLES}/runs.parquet",
+        f"{TABLES}/audit.csv",
         FIGURES,
         layout.report(STUDY.name),
         TRAINING.new_preflights,

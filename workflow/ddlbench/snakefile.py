@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import shlex
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import yaml
 
 from ddlbench import layout
+from ddlbench.audit import _findings
 from ddlbench.data import target
 from ddlbench.plan import bill, installed, reads, runs, stale
 from ddlbench.preflight import promise
@@ -30,6 +33,9 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.study import Study, load_study
 
+# MLPerf's reference convergence points, which the audit reads beside a study's tables.
+CONVERGENCE = os.path.relpath(settings.CONFIG / "references" / "mlperf-rcp-resnet50.csv")
+STARTED = time.time()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -71,6 +77,15 @@ def read(config: Mapping[str, Any]) -> Settings:
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
     return Settings(checked, study, machine, images, plan)
+
+
+def audited(tables: Path) -> list[str]:
+    """What this call's audit found, for people: errors and warnings; nothing if the audit was made before."""
+    table = tables / "audit.csv"
+    if not table.exists() or table.stat().st_mtime < STARTED:
+        return []
+    last = f"all findings, and what was not checked: {table}; docs/audit.md explains the rules"
+    return ["", *_findings.lines(_findings.read(table), all_of_them=False), last]
 
 
 @contextmanager

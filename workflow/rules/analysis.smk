@@ -92,6 +92,7 @@ onsuccess:
     from ddlbench.analysis import refusals
 
     print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
+    print(*snakefile.audited(Path(TABLES)), sep="\n", file=sys.stderr)
 
 
 onerror:
@@ -117,8 +118,11 @@ checkpoint figure_data:
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,
         formulas=[registry.source("analysis", name) for name in ("losses", "scaling", "statistics")],
+        # Of a study that marks figures which rest on a broken comparison: what tells them.
+        audited=[*AUDITED, *AUDIT_CODE] if STUDY.fail_on else [],
     output:
         layout.figure("{study}", "{figure}") + ".csv",
+        [layout.figure("{study}", "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
     log:
         layout.study_log("{study}", "figure-data-{figure}"),
     params:
@@ -126,6 +130,7 @@ checkpoint figure_data:
         runs=lambda wildcards: runs.figure_runs(PLAN, wildcards.figure),
         device=MACHINE.device,
         basis=lambda wildcards: PLOTS[wildcards.figure].basis,
+        fail_on=STUDY.fail_on,
     message:
         "data of figure {wildcards.figure}"
     script:
@@ -135,6 +140,7 @@ checkpoint figure_data:
 rule figure:
     input:
         data=lambda wildcards: checkpoints.figure_data.get(**wildcards).output[0],
+        audit=lambda wildcards: checkpoints.figure_data.get(**wildcards).output[1:],
         reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from ddlbench.audit import _findings
 from ddlbench.figures import Options
 from ddlbench.figures.__main__ import draw
 
@@ -14,4 +15,5 @@ with Path(snakemake.log[0]).open("w") as log:
     options = Options(**json.loads(snakemake.params.options))
     if snakemake.input.get("reference"):
         options = replace(options, reference=pd.read_csv(snakemake.input.reference))
-    draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options)
+    broken = sorted({row["rule"] for file in snakemake.input.audit for row in _findings.read(Path(file))})
+    draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options, broken)

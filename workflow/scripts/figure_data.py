@@ -6,6 +6,9 @@ A script and no shell command, because thousands of run ids do not fit into a co
 import sys
 from pathlib import Path
 
+from ddlbench.audit import _findings
+from ddlbench.audit._audit import audit, write
+from ddlbench.audit._material import of_study
 from ddlbench.figures import Options
 from ddlbench.figures.__main__ import write_data
 
@@ -14,3 +17,6 @@ with Path(snakemake.log[0]).open("w") as log:
     options = Options("", snakemake.params.device, "", basis=snakemake.params.basis)
     tables = Path(snakemake.input.tables[0]).parent
     write_data(snakemake.params.plot, tables, snakemake.params.runs, Path(snakemake.output[0]), options)
+    if snakemake.params.fail_on:
+        found = audit(of_study(tables, only=snakemake.params.runs))
+        write(_findings.worst(found, snakemake.params.fail_on), Path(snakemake.output[1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -9,11 +10,17 @@ import pandas as pd
 from ddlbench.spec import steps_per_epoch
 
 LARGEST = 2**63  # whole numbers in tables have 64 bits
+ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero
 
 
 def is_amount(value: Any) -> bool:
     """Whether it is a finite number, at least 0: a time, a count, an amount."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+
+
+def is_time(seconds: Any) -> Any:
+    """Whether it is a finite time, as a difference of two times may come out [s]; of a column, row by row."""
+    return (seconds >= -ROUNDING_S) & (seconds < math.inf)
 
 
 def is_fraction(value: Any) -> bool:

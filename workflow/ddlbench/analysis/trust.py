@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis.possible import LARGEST, is_amount, is_fraction, is_time
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.resources import OF_RANKS
 from ddlbench.files import sha256
@@ -21,8 +22,6 @@ from ddlbench.spec import Recipe, RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
 SECONDS = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "end_s")
-LARGEST = 2**63  # whole numbers in tables have 64 bits
-ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero
 # Events of training; none of them may follow the end of the run.
 TRAINING = {"run_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "tracked_stats", "eval_stop"}
 
@@ -171,16 +170,16 @@ def _check_epochs(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
 def _check_values(path: Path, events: Sequence[Event]) -> None:
     for event in events:
         where = f"{event.key} of epoch {event.metadata['epoch_num']}" if "epoch_num" in event.metadata else event.key
-        if not _is_time(event.time_s):
+        if not is_amount(event.time_s):
             raise RefusedError(path, f"{where} has time {event.time_s}; allowed: milliseconds since 1970")
         if event.key == "eval_accuracy":
             _fraction(path, where, event.value)
         elif event.key == "tracked_stats":
             _check_stats(path, where, event.value)
-        elif event.key in SECONDS_SAID and not _is_time(event.value):
+        elif event.key in SECONDS_SAID and not is_amount(event.value):
             raise RefusedError(path, f"{where} is {event.value}; allowed: finite seconds, at least 0")
         elif event.key in ("ddlbench_skipped_steps", "ddlbench_flops_per_image"):
-            if event.value is not None and not (_is_time(event.value) and event.value == int(event.value)):
+            if event.value is not None and not (is_amount(event.value) and event.value == int(event.value)):
                 raise RefusedError(path, f"{where} is {event.value}; allowed: whole numbers, at least 0")
         elif event.key == "ddlbench_ranks":
             _check_ranks(path, event.value)
@@ -191,7 +190,7 @@ def _check_stats(path: Path, where: str, stats: dict[str, Any] | None) -> None:
     seen, loss = stats.get("seen"), stats.get("loss")
     for name in ("correct", "correct_top5"):
         if stats.get(name) is not None:
-            if not (_is_time(stats[name]) and _is_time(seen) and seen):
+            if not (is_amount(stats[name]) and is_amount(seen) and seen):
                 raise RefusedError(path, f"{where}: {name} is {stats[name]!r} of {seen!r} images seen")
             _fraction(path, f"{where}: {name} / seen", stats[name] / seen)
     if loss is not None and not (isinstance(loss, int | float) and math.isfinite(loss)):
@@ -202,18 +201,13 @@ def _check_ranks(path: Path, ranks: Sequence[dict[str, Any]]) -> None:
     for number, rank in enumerate(ranks):
         for name in (column.in_record for column in OF_RANKS):
             value = rank.get(name)
-            if value is not None and not _is_time(value):
+            if value is not None and not is_amount(value):
                 raise RefusedError(path, f"ddlbench_ranks: rank {number} has {name} {value}; allowed: at least 0")
 
 
 def _fraction(path: Path, where: str, value: Any) -> None:
-    if not (_is_time(value) and value <= 1):
+    if not is_fraction(value):
         raise RefusedError(path, f"{where} is {value}; allowed: 0 to 1")
-
-
-def _is_time(value: Any) -> bool:
-    """Whether it is a finite number, at least 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
 def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> None:
@@ -253,7 +247,7 @@ def check_kernels(path: Path, kernels: pd.DataFrame) -> None:
 
 
 def _check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) -> None:
-    bad = ~((values >= -ROUNDING_S) & (values < math.inf))  # NaN is neither
+    bad = ~is_time(values)
     if bad.any():
         raise RefusedError(path, f"{name} is {values[bad].iloc[0]} in {int(bad.sum())} rows; allowed: {allowed}")
 

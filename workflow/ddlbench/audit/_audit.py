@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -57,7 +57,7 @@ def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | N
     return "; ".join(lacks), Material(kept)
 
 
-def write(rows: Sequence[Row], path: Path) -> None:
+def write(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     """The table as csv; it is whole, or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(rows, columns=[c.name for c in COLUMNS]).astype(types(COLUMNS))

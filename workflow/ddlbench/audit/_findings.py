@@ -34,7 +34,7 @@ def read(path: Path) -> list[Row]:
     """The rows of a table of findings; none without the file."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+            return [*csv.DictReader(file)]
     except FileNotFoundError:
         return []
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pandas as pd
 
 from ddlbench.analysis.scaling import KEYS, scaling
-from ddlbench.audit import Material
+from ddlbench.audit import AUDITED, Material
 from ddlbench.audit._compare import words
 
-OWN = ("runs", "epochs", "not_measured", "failures", "refused", "kernels")
 # What `scaling` computes, and what published numbers call it.
 QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
+UNITS = {"throughput": "images/s", "speed-up": "1", "efficiency": "1"}
 NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", "quantity")
 
 
@@ -24,7 +24,7 @@ def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] 
     """
     if not (folder / "runs.parquet").exists():
         raise FileNotFoundError(2, "no tables yet; make them with: snakemake tables", str(folder / "runs.parquet"))
-    paths = {name: folder / f"{name}.parquet" for name in OWN}
+    paths = {name: folder / f"{name}.parquet" for name in AUDITED}
     tables = {name: pd.read_parquet(path) for name, path in paths.items() if path.exists()}
     if only is not None:
         kept = set(only)
@@ -69,7 +69,7 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
         id_vars=[c for c in table if c not in QUANTITIES], value_vars=list(QUANTITIES), var_name="quantity"
     )
     long["quantity"] = long["quantity"].map(QUANTITIES)
-    return named(long.assign(relation="approx", source="these runs"))
+    return named(long.assign(unit=long["quantity"].map(UNITS), relation="approx", source="these runs"))
 
 
 def published(paths: Iterable[Path]) -> Material:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddlbench.analysis.measures import COLUMNS
-from ddlbench.analysis.possible import is_amount
+from ddlbench.analysis.possible import is_time
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import each
 
@@ -21,7 +21,7 @@ def check(material: Material) -> Iterator[Finding]:
     """A finding for each impossible time."""
     for column in [c.name for c in COLUMNS if c.unit == "s" and c.name in material.runs]:
         given = material.runs[material.runs[column].notna()]
-        yield from each(given, ~given[column].map(is_amount).astype("bool"), f"{column} is {{{column}}}")
+        yield from each(given, ~is_time(given[column]), f"{column} is {{{column}}}")
     parts = material["epochs"].groupby("run")["train_s"].sum().rename("parts")
     both = material.runs.join(parts, on="run")
     yield from each(

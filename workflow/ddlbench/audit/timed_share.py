@@ -11,7 +11,7 @@ from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import ids
 
 SEVERITY = "note"
-NEEDS = ("runs.train_s", "runs.epoch_s", "runs.epochs")
+NEEDS = ("runs.train_s", "runs.epoch_s", "runs.epochs", "runs.steps", "runs.timed_steps")
 WHAT_TO_DO = "train more epochs, or give each worker more images"
 SOURCE = "Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644, rule 10"
 LEAST = 0.5
@@ -20,7 +20,7 @@ LEAST = 0.5
 def check(material: Material) -> Iterator[Finding]:
     """One finding for all of them."""
     runs = material.runs
-    share = (runs["epochs"] - 1).clip(lower=1) * runs["epoch_s"] / runs["train_s"]
+    share = runs["timed_steps"] / runs["steps"] * runs["epochs"] * runs["epoch_s"] / runs["train_s"]
     few = runs[share < LEAST]
     if len(few):
         said = f"{share.min():.2f} of the training's time in the shortest case"

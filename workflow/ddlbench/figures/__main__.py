@@ -23,10 +23,13 @@ def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options:
     _tables.write(member.data(_tables.load(tables, member.TABLES, runs), options), out)
 
 
-def draw(plot: str, data: Path, out: Path, options: Options) -> None:
-    """Draw a figure from its csv file: `<out>.png`, `.svg` and `.pdf`."""
+def draw(plot: str, data: Path, out: Path, options: Options, broken: Sequence[str] = ()) -> None:
+    """Draw a figure from its csv file: `<out>.png`, `.svg`, `.pdf`; `broken` are rules of the audit to name on it."""
     member: FigureMember = registry.member("figures", plot)
-    _style.save(member.draw(_tables.read(data), options), out)
+    picture = member.draw(_tables.read(data), options)
+    if broken:
+        _style.stamp(picture, broken)
+    _style.save(picture, out)
 
 
 def main() -> None:

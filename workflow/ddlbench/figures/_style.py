@@ -272,6 +272,24 @@ def legend(figure: Figure) -> None:
         )
 
 
+def stamp(figure: Figure, rules: Sequence[str]) -> None:
+    """A mark across the figure that names the rules of the audit which its runs break (docs/audit.md)."""
+    shown = rules if len(rules) < 5 else [*rules[:3], f"and {len(rules) - 3} more rules"]
+    figure.text(
+        0.5,
+        0.52,
+        "\n".join(["unfair comparison", *shown]),
+        rotation=15,
+        ha="center",
+        va="center",
+        fontsize=12,
+        fontweight="bold",
+        color="#bb0000",
+        zorder=100,
+        bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": "#bb0000", "linewidth": 2, "alpha": 0.85},
+    )
+
+
 def save(figure: Figure, prefix: Path) -> None:
     """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure; aside, then renamed."""
     for suffix, metadata in ((".svg", {"Date": None}), (".pdf", {"CreationDate": None}), (".png", {})):

@@ -158,6 +158,8 @@ def page() -> str:
             STUDY,
             "Keys of the top level only:\n",
             _table({**study, "properties": own}),
+            "Keys of `audit`:\n",
+            _table(own["audit"]),
             "Keys of a block, or of the top level for all blocks; required in one of the two places:\n",
             _table(
                 {**study, "properties": block, "required": REQUIRED},

@@ -140,13 +140,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Study:
-    """A checked study file. Which machine it runs on is not its business."""
+    """A checked study file. Which machine it runs on is not its business.
+
+    Figures whose runs break a rule of the audit of severity `fail_on` or a worse one are marked; None: no figure is.
+    """
 
     name: str
     path: Path
     title: str
     blocks: tuple[Block, ...]
     figures: tuple[Figure, ...]
+    fail_on: str | None = None
 
 
 def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
@@ -167,13 +171,13 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     """The study of that name, with recipes found beside its folder. Raises ConfigError."""
     path = folder / f"{name}.yaml"
     data = check(read_yaml(path), schema("study"), path)
-    common = {k: v for k, v in data.items() if k not in ("title", "variants", "runs", "figures")}
+    common = {k: v for k, v in data.items() if k not in ("title", "variants", "runs", "figures", "audit")}
     frameworks = {name: Framework(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, own) for name, own in data["variants"].items()}
     recipes = folder.parent / "recipes"
     blocks = tuple(_block(path, n, common, own, recipes, frameworks) for n, own in data["runs"].items())
     figures = tuple(_figure(path, n, own, data["runs"], folder.parent) for n, own in data["figures"].items())
-    return Study(name, path, data["title"], blocks, figures)
+    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"))
 
 
 def _variant(path: Path, name: str, own: dict[str, Any]) -> Framework:

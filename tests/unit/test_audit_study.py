@@ -1,0 +1,83 @@
+"""What a study makes of the audit: its key, the mark on figures, the rules of Snakemake that keep to them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from ddlbench import layout, snakefile
+from ddlbench.audit import _findings
+from ddlbench.audit._audit import write
+from ddlbench.figures import Options
+from ddlbench.figures.__main__ import draw, write_data
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.study import Study, load_study
+
+from tests.conftest import ROOT
+from tests.unit.audit_clean import changed, found, study
+from tests.unit.audit_faults import COMPARED
+
+
+def demo(folder: Path, key: str) -> Study:
+    """Study demo with a line more."""
+    shutil.copytree(ROOT / "config", folder / "config")
+    path = folder / "config/studies/demo.yaml"
+    path.write_text(f"{path.read_text()}\n{key}\n")
+    return load_study("demo", path.parent)
+
+
+def test_a_study_says_whether_its_figures_are_marked(tmp_path: Path) -> None:
+    assert load_study("demo").fail_on is None
+    assert demo(tmp_path, "audit: {fail_on: error}").fail_on == "error"
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("audit: {fail_on: note}", "audit.fail_on"),
+        ("audit: {fail: error}", "audit.fail"),
+        ("audit: error", "audit"),
+        ("audit: {fail_on: null}", "audit.fail_on"),
+    ],
+)
+def test_another_value_is_refused(tmp_path: Path, key: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as error:
+        demo(tmp_path, key)
+    assert "\n" not in str(error.value)
+
+
+def test_a_figure_of_an_unfair_comparison_names_the_rules(tmp_path: Path) -> None:
+    tables = study()
+    for name, table in tables.items():
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    options = Options("Efficiency", "cpu", "CPU core", ("ddp", "horovod"))
+    write_data("efficiency", tmp_path, tables["runs"]["run"].tolist(), tmp_path / "e.csv", options)
+    drawn = {}
+    for name, broken in {"fair": [], "unfair": ["same-precision"], "many": [f"rule-{n}" for n in range(6)]}.items():
+        draw("efficiency", tmp_path / "e.csv", tmp_path / name, options, broken)
+        drawn[name] = (tmp_path / f"{name}.svg").read_text()
+    assert "unfair comparison" not in drawn["fair"]
+    assert "unfair comparison" in drawn["unfair"] and "same-precision" in drawn["unfair"]
+    assert "rule-2" in drawn["many"] and "and 3 more rules" in drawn["many"] and "rule-3" not in drawn["many"]
+
+
+def test_findings_are_printed_by_the_call_that_made_them(tmp_path: Path) -> None:
+    assert snakefile.audited(tmp_path) == []
+    path = tmp_path / "audit.csv"
+    write(found("same-precision", changed(COMPARED["same-precision"], study())), path)
+    said = snakefile.audited(tmp_path)
+    assert said[1].startswith("audit: 1 error, 0 warnings") and "ERROR same-precision" in said
+    os.utime(path, (0, 0))
+    assert snakefile.audited(tmp_path) == []
+
+
+def test_notes_are_left_to_the_table() -> None:
+    rows = found("extrapolated", changed(lambda tables: tables["runs"].update({"extrapolated": [True] * 48}), study()))
+    assert "NOTE extrapolated" in _findings.lines(rows)
+    assert "NOTE extrapolated" not in _findings.lines(rows, all_of_them=False)
+
+
+def test_the_table_lies_with_the_others() -> None:
+    assert layout.table("demo", "audit") == "results/demo/tables/audit"
