@@ -15,6 +15,7 @@ rule collect:
         multiext(layout.table("{study}", "epochs"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "step_times"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "losses"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "comparisons"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "kernels"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "not_measured"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "failures"), ".parquet", ".csv"),
@@ -38,7 +39,7 @@ rule verdicts:
         claims="config/references/claims.csv",
         runs=layout.table(STUDY.name, "runs") + ".parquet",
         kernels=layout.table(STUDY.name, "kernels") + ".parquet",
-        code=[registry.source("analysis", name) for name in ("claims", "scaling", "statistics")],
+        code=[registry.source("analysis", name) for name in ("claims", "comparisons", "scaling", "statistics")],
     output:
         layout.table(STUDY.name, "verdicts") + ".csv",
     log:

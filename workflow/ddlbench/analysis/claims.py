@@ -19,6 +19,7 @@ import pandas as pd
 from scipy import stats
 
 from ddlbench import spec
+from ddlbench.analysis.comparisons import FREE
 from ddlbench.analysis.scaling import SERIES, TIMES, in_series
 from ddlbench.analysis.statistics import FASTER, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
 from ddlbench.files import aside
@@ -40,8 +41,6 @@ QUANTITIES = {
     "communication-share": "communication_percent",
     "computation-share": "computation_percent",
 }
-# Settings that tell no two sides apart: what repeats share, and what follows from other settings.
-FREE = {"run", "repeat", "seed", "timed", "profiled", "nodes", "workers_per_node", "options", "loader_threads"}
 BATCHES = {"workers", "global_batch", "batch_per_worker"}
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import failures, kernels, planned, refusals, summary, tables
+from ddlbench.analysis import comparisons, failures, kernels, planned, refusals, summary, tables
 from ddlbench.analysis import measures as all_measures
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
@@ -47,6 +47,7 @@ def collect(
                 rows[name] += some
             for name in LONG:
                 add[name](columns_of(name, of_run))
+    rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]))
     for name, some in rows.items():
         tables.write(name, some, folder)
     return rows["refused"]

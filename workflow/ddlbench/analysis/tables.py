@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench import spec
-from ddlbench.analysis import accuracy, failures, kernels, losses, measures, origin, refusals, times
+from ddlbench.analysis import accuracy, comparisons, failures, kernels, losses, measures, origin, refusals, times
 from ddlbench.columns import PROFILER, SHARING, Column, types
 from ddlbench.files import aside
 
@@ -57,6 +57,9 @@ TABLES = {
         "One row per timed run: where the time of the training went, as the worker in the middle of each step spent "
         "it (`analysis/losses.py`). The parts add up to `total_s`.",
         losses.COLUMNS,
+    ),
+    "comparisons": Table(
+        "One row per pair of frameworks, or of loaders, with runs of the same settings.", comparisons.COLUMNS
     ),
     "kernels": Table("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
     "not_measured": Table("One row per measure that is null, in `runs` or in `kernels`.", NOT_MEASURED),

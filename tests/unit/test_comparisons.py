@@ -1,0 +1,47 @@
+"""Pairs of frameworks and of loaders, and the verdicts on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from ddlbench.analysis import comparisons, tables
+
+from tests.unit.drawings import row
+
+SPREAD = (0.99, 1.0, 1.01)
+
+
+def compare(*runs: dict[str, Any]) -> list[dict[str, Any]]:
+    made = comparisons.rows(pd.DataFrame([{"train_s": 3600.0, **run} for run in runs]))
+    assert len(tables.frame("comparisons", made)) == len(made)
+    return made
+
+
+def repeats(rate: float, *by: float, **changes: object) -> list[dict[str, Any]]:
+    return [row(rate * factor, repeat=n, **changes) for n, factor in enumerate(by or SPREAD, start=1)]
+
+
+def test_a_pair_of_frameworks_has_a_verdict() -> None:
+    (one,) = compare(*repeats(120.0), *repeats(100.0, framework="horovod"))
+    assert (one["compared"], one["left"], one["right"], one["with"]) == ("framework", "ddp", "horovod", "dali-cpu")
+    assert (one["n"], one["verdict"], one["more_repeats"]) == (3, "faster", None)
+    assert one["ratio"] == pytest.approx(1.2)
+    assert one["runs"].count(" ") == 5
+
+
+def test_what_more_repeats_cost_is_said_where_runs_cannot_tell() -> None:
+    (one,) = compare(*repeats(101.0, 0.97, 1.0, 1.02), *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod"))
+    assert one["verdict"] == "cannot tell"
+    assert one["more_repeats"] > 0
+    assert one["more_worker_hours"] == pytest.approx(one["more_repeats"] * 2 * 4)  # two sides, 4 workers, an hour
+    (alone,) = compare(row(120.0), row(100.0, framework="horovod"))
+    assert (alone["n"], alone["verdict"], alone["low"], alone["more_repeats"]) == (1, "cannot tell", None, None)
+
+
+def test_only_like_is_compared() -> None:
+    other = [row(100.0, framework="horovod", workers=8), row(100.0, framework="horovod", model="vit")]
+    assert compare(row(120.0), *other, row(9.0, framework="fsdp") | {"status": "failed"}) == []
+    (one,) = compare(row(120.0, form="tfrecord"), row(100.0, loader="native", form="raw"))
+    assert (one["compared"], one["left"], one["right"], one["with"]) == ("loader", "dali-cpu", "native", "ddp")

@@ -1,0 +1,69 @@
+"""Two frameworks or two loaders under the same settings: the ratio of their throughputs, and the verdict on it.
+
+`statistics.ratio` decides. A side is called faster nowhere else. What more repeats would cost is said in hours of
+workers, each as long as the runs that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from ddlbench import spec
+from ddlbench.analysis.statistics import CANNOT_TELL, ratio
+from ddlbench.columns import Column
+
+# Settings that tell no two sides apart: what repeats share, and what follows from other settings.
+FREE = {"run", "repeat", "seed", "timed", "profiled", "nodes", "workers_per_node", "options", "loader_threads"}
+COMPARED = {"framework": set[str](), "loader": {"form"}}  # and what goes with it
+SHOWN = ("machine", "dataset", "model", "recipe", "schedule", "workers", "global_batch", "epochs")
+COLUMNS = (
+    Column("compared", "str", "What the two sides differ in: `framework` or `loader`."),
+    Column("left", "str", "One side."),
+    Column("right", "str", "The other side."),
+    Column("with", "str", "The loader of both, where frameworks are compared; the framework, where loaders are."),
+    *(Column(name, "int64" if name in ("workers", "global_batch", "epochs") else "str", "Of both.") for name in SHOWN),
+    Column("ratio", "float64", "Throughput of the left side over that of the right one: median over pairs of repeats."),
+    Column("low", "float64", "Lower end of the ratio's 95 % interval; null for one pair."),
+    Column("high", "float64", "Upper end of that interval."),
+    Column("n", "int64", "Pairs: repeats that both sides have."),
+    Column("verdict", "str", "The left side is `faster`, `slower`, or runs `cannot tell` (docs/statistics.md)."),
+    Column(
+        "more_repeats", "Int64", "How many more pairs would probably tell; null where it is told, or nobody can say."
+    ),
+    Column(
+        "more_worker_hours", "float64", "What these pairs cost, if they take as long as the runs that are there.", "h"
+    ),
+    Column("runs", "str", "The runs of both sides, separated by blanks."),
+)
+
+
+def rows(runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of table `comparisons`, from table `runs`: each pair of sides with the same settings, timed and finished."""
+    usable = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]
+    return [row for compared, follows in COMPARED.items() for row in _pairs(usable, compared, follows)]
+
+
+def _pairs(runs: pd.DataFrame, compared: str, follows: set[str]) -> Iterator[dict[str, Any]]:
+    shared = [name for name in spec.COLUMNS if name not in FREE | follows | {compared}]
+    other = "loader" if compared == "framework" else "framework"
+    for _, alike in runs.groupby(shared, dropna=False):
+        sides = [(str(name), side) for name, side in alike.groupby(compared)]
+        for (left, ours), (right, theirs) in combinations(sides, 2):
+            rates = [
+                dict(zip(side["repeat"].tolist(), side["throughput_images_per_s"].tolist(), strict=True))
+                for side in (ours, theirs)
+            ]
+            found = ratio(rates[0], rates[1])
+            first = ours.iloc[0]
+            row = {"compared": compared, "left": left, "right": right, "with": first[other]}
+            row |= {name: first[name] for name in SHOWN}
+            row |= {"ratio": found.middle, "low": found.low, "high": found.high, "n": found.n}
+            row |= {"verdict": found.verdict, "more_repeats": None, "more_worker_hours": None}
+            if found.verdict == CANNOT_TELL and found.more is not None:
+                hours = sum(float(side["train_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
+                row |= {"more_repeats": found.more, "more_worker_hours": found.more * hours}
+            yield row | {"runs": " ".join(sorted([*ours["run"], *theirs["run"]]))}
