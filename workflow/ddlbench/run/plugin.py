@@ -66,7 +66,7 @@ def mend_plugin() -> None:
             own = [Path(log) for log in more.get("aux_logs") or [] if log]
             logs = [Path(log) for log in job_info.job.log]
             if why := never_began(job_info.external_jobid, own, logs):
-                msg = f"{msg} {why}" if msg else why
+                msg = f"{msg} {why} " if msg else why  # Snakemake adds a sentence without a space
         report(self, job_info, msg=msg, **more)
 
     def report_job_submission(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
