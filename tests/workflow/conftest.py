@@ -36,14 +36,33 @@ figures:
   throughput: {plot: throughput, runs: [ceiling, digits]}
   accuracy: {plot: accuracy-epochs, runs: [digits]}
 """
-# A data folder that a careless command line would trip over, or execute, and a variable that looks like wildcards.
+# A data folder that a careless command line would trip over, or execute; a variable that looks like wildcards, and one
+# that is secret (test_secrets.py).
+TOKEN = "hf_tHiSisAs3cret"
 MINI_MACHINE = """
 launcher: local
 device: cpu
 device_name: CPU core
 workers_per_node: 2
 data: results/prepared sets' $(touch executed)
-environment: {NCCL_NOTE: "{input} {wildcards.x} {{a}} {"}
+environment: {NCCL_NOTE: "{input} {wildcards.x} {{a}} {", HF_TOKEN: hf_tHiSisAs3cret}
+"""
+# In each rank and each scout: note that the token is here, and which processes show it to everybody.
+LOOK = """
+import hashlib, os
+from pathlib import Path
+token = os.environ.get("HF_TOKEN", "")
+if token:
+    shown = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if token.encode() in path.read_bytes():
+                shown.append(path.read_bytes())
+        except OSError:
+            pass
+    text = hashlib.sha256(token.encode()).hexdigest() + (f" shown by {shown}" if shown else "")
+    Path("seen").mkdir(exist_ok=True)
+    Path("seen", str(os.getpid())).write_text(text)
 """
 
 
@@ -112,8 +131,13 @@ def fresh(project: Path) -> Path:
 @pytest.fixture(scope="session")
 def finished_once(once: Once) -> Path:
     def make(folder: Path) -> None:
-        done = mini(with_mini(copy_project(folder)))
+        with_mini(copy_project(folder))
+        for package in ("rank", "preflight"):
+            with (folder / f"workflow/ddlbench/{package}/__init__.py").open("a") as file:
+                file.write(LOOK)
+        done = mini(folder, "--printshellcmds")
         assert done.returncode == 0, done.stdout
+        (folder / "said").write_text(done.stdout)
 
     return once("mini", make)
 
