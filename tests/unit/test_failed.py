@@ -80,6 +80,26 @@ def test_what_cannot_be_started_is_said_in_one_line(
     assert not Path("run").exists()
 
 
+@pytest.mark.parametrize(
+    ("code", "cause"), [(errno.ENOSPC, "disk full: [Errno 28]"), (errno.EROFS, "exception: [Errno 30]")]
+)
+def test_what_keeps_a_run_from_starting_is_its_cause(
+    run: Path, monkeypatch: pytest.MonkeyPatch, code: int, cause: str
+) -> None:
+    """The disk is full before a rank is there. What an earlier try left to go on from stays."""
+
+    def fails(*_: Any) -> None:
+        raise OSError(code, "no")
+
+    (run / "failed" / "checkpoint").mkdir()
+    monkeypatch.setattr(notes, "reserve", fails)
+    monkeypatch.setattr("sys.argv", ["run", "--folder", str(run), "--spec", SPEC, "--", "false"])
+    with pytest.raises(SystemExit) as ended:
+        supervisor.main()
+    assert f"failed: {cause}" in str(ended.value)
+    assert [path.name for path in (run / "failed").iterdir()] == ["checkpoint"]
+
+
 def test_a_rank_finds_room_for_its_reason(tmp_path: Path) -> None:
     notes.reserve(tmp_path)
     for name in notes.RESERVES:

@@ -20,6 +20,7 @@ import shlex
 import shutil
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,10 @@ def main() -> None:
             code = execute(spec, a.folder, data, a.command, when, cited, Patience(a.silent_s, a.grace_s))
     except (HeldError, ConfigError) as error:
         sys.exit(str(error))
+    except OSError as error:  # a full disk, or one that can only be read
+        with suppress(OSError):  # an older reason must not stand for this one; a checkpoint beside it stays
+            (a.folder / "failed" / FAILURE).unlink(missing_ok=True)
+        sys.exit(f"{spec.id} failed: {notes.cause(error)}: {error}")
     sys.exit(code)
 
 
