@@ -11,11 +11,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench import registry
+from ddlbench.analysis.tables import TABLES
 from ddlbench.audit import SEVERITIES, Material, _findings
 from ddlbench.audit import __main__ as command
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study, of_tables, published
 from ddlbench.audit.document import page
+from ddlbench.columns import types
 
 from tests.conftest import ROOT
 from tests.unit.audit_clean import Fault, changed, found, publication, study
@@ -51,6 +53,18 @@ def test_a_rule_catches_a_planted_fault(rule: str) -> None:
         assert row["severity"] in SEVERITIES
         assert row["runs"] and row["evidence"] and row["what_to_do"] and row["source"]
         assert "{" not in row["evidence"]
+
+
+@pytest.mark.parametrize("rule", sorted({**COMPARED, **COUNTED, **TIMES}))
+def test_a_rule_reads_the_types_that_tables_have(rule: str) -> None:
+    """Whole numbers with nulls among them have pandas' type Int64, whose values are numpy's."""
+    tables = changed(FAULTS[rule], STUDY)
+    known = {name: kind for name, kind in types(TABLES["runs"].columns).items() if kind == "Int64"}
+    whole = [name for name in known if (tables["runs"][name].dropna() % 1 == 0).all()]
+    tables["runs"] = tables["runs"].astype(dict.fromkeys(whole, "Int64"))
+    rows = found(rule, tables)
+    assert any(row["severity"] != _findings.NOT_CHECKED for row in rows)
+    assert not any("cannot read" in row["evidence"] for row in rows)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -70,7 +70,7 @@ def differing(table: pd.DataFrame, column: str, keys: Sequence[str], says: str) 
         return
     for what, rows in groups(table, keys):
         counts = rows[column].value_counts(sort=False).sort_index().sort_values(kind="stable")
-        said = [f"{short(value)} in {count} run{'s' * (count != 1)}" for value, count in counts.items()]
+        said = [f"{short(value)} in {count} run{'' if count == 1 else 's'}" for value, count in counts.items()]
         more = [f"{len(said) - 4} more values"] if len(said) > 4 else []
         rarest_first = rows.iloc[rows[column].map(counts).argsort(kind="stable")]
         yield Finding(ids(rarest_first), f"{says} differ{in_(what)}: {', '.join([*said[:4], *more])}")
