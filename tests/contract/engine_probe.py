@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -226,6 +227,21 @@ def autocast(model: nn.Module, precision: str) -> None:
     model.forward = forward  # type: ignore[method-assign]
 
 
+def watch_synchronize() -> Counter[str]:
+    """Counts from here on what DeepSpeed asks of its accelerator: to wait for all that it does."""
+    from deepspeed.accelerator import get_accelerator
+
+    accelerator, asked = get_accelerator(), Counter[str]()
+    synchronize = accelerator.synchronize
+
+    def counted(*args: Any) -> None:
+        asked["synchronize"] += 1
+        synchronize(*args)
+
+    accelerator.synchronize = counted
+    return asked
+
+
 def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
     """Take the case's steps; what they gave."""
     spec = spec_of(case)
@@ -241,6 +257,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
     parts = spec.recipe.accumulation
     losses, waits, kept, calls = [], [], [], []
     host_waits = HostWaits()
+    synchronized = watch_synchronize() if case.adapter == "deepspeed" else Counter[str]()
     counts = [0] * len(getattr(model, "blocks", []))
     for i in range(len(counts)):
         model.blocks[i].norm1.register_forward_hook(lambda *_, i=i: counts.__setitem__(i, counts[i] + 1))
@@ -259,6 +276,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
         for group in engine.optimizer.param_groups:
             group["lr"] = spec.recipe.base_lr * (1 - step / 100)
         total = []
+        before = Counter(synchronized)
         # A step like any other: what is prepared in the first one is there.
         counting = host_waits if step == case.steps - 1 and not resumed else nullcontext()
         for part, (a, b) in enumerate(zip(x.chunk(parts), y.chunk(parts), strict=True)):
@@ -277,6 +295,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
             engine.step()
         losses.append(sum(total))
         waits.append(engine.waits and [clock.seconds(list(pair)) for pair in engine.waits])
+    host_waits.count.update(synchronized - before)  # of the last step
     weights = {name: value.detach().clone() for name, value in whole(engine.model).items()}
     again = [whole(engine.model) for _ in range(GATHERED)]
     return {

@@ -153,6 +153,25 @@ def test_all_frameworks_train_the_same(results, name):
             torch.testing.assert_close(mine["weights"][key], value, atol=0.0 if exact else weight, rtol=0.0)
 
 
+# DeepSpeed's own copies per step for the norm that it clips by, which ZeRO asks for always; and under ZeRO it reads
+# whether a gradient overflowed. `tests/host_waits.py` says what is counted.
+NORM, OVERFLOW = {"aten.lift_fresh": 2}, {"aten._local_scalar_dense": 1}
+
+
+@pytest.mark.parametrize("recipe", ["sgd", "adamw-accumulate-clip", "fp16-adamw"])
+@pytest.mark.parametrize("variant", [v for _, v, _ in MAIN])
+def test_no_step_makes_the_host_wait(results, variant, recipe):
+    """AdamW is fused here as on GPUs: under fp16, torch's scaler asks no fused optimizer whether to step."""
+    if (variant, recipe) == ("zero3", "fp16-adamw"):
+        pytest.skip("deepspeed refuses fp16 with zero_stage 3")
+    zero = variant in ("zero1", "zero2", "zero3")
+    allowed = NORM if zero or (variant == "zero0" and "clip" in recipe) else {}
+    if zero and recipe == "fp16-adamw":
+        allowed = NORM | OVERFLOW
+    for of_rank in results(name_of(variant, recipe)):
+        assert of_rank["host_waits"] == allowed
+
+
 def test_a_horovod_without_mpi_says_so(monkeypatch):
     import horovod.torch as hvd
 

@@ -137,6 +137,12 @@ def test_horovods_options_are_variables():
     }
 
 
+def test_horovods_ranks_wait_as_long_as_the_machines_file_says():
+    machine = replace(load_machine("local"), start_patience_s=600)
+    waits = registry.member("frameworks", "horovod").environment(spec("horovod"), machine)
+    assert waits["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "600"
+
+
 def test_a_rank_of_horovod_waits_until_the_silent_one_is_noticed():
     """Else it ends first, and the launcher kills the silent one, which is then named as killed."""
     waits = registry.member("frameworks", "horovod").environment(spec("horovod"), load_machine("local"))
@@ -258,3 +264,8 @@ def test_deepspeed_takes_the_gpu_that_is_current(monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "3")
     registry.member("frameworks", "deepspeed").start("cuda")
     assert asked == [("nccl", "0")]
+
+
+def test_deepspeeds_throughput_timer_is_off():
+    """It would synchronise the GPU at the beginning and at the end of each step."""
+    assert _deepspeed_options.settings(spec("deepspeed"), 10)["timers"] == {"throughput": {"enabled": False}}

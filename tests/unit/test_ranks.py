@@ -107,6 +107,8 @@ def test_a_meter_measures_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatc
     assert meter.device_bytes("max_memory_allocated") == 7
     assert meter.device_energy_j() == 1.0
     assert asked == ["GPU-of-0"]
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda *device: (30, 40) if device == () else (0, 0))
+    assert meter.device_used_bytes() == 10
 
 
 def test_only_one_place_chooses_a_gpu() -> None:

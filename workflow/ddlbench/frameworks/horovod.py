@@ -22,9 +22,7 @@ PACKAGE = "horovod"
 DISTRIBUTION = "horovod"
 INSTALL = "make install (which runs envs/build-horovod.sh)"
 NOT_MEASURED: dict[str, str] = {}
-# How long a rank waits for another, at least [s]. Horovod's own 30 is shorter than the time after which the supervisor
-# calls a rank silent: the rank that waited would end first, and the silent one, ended for it, would look killed.
-PATIENCE_S = 120
+PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {
         "description": "At most so many MiB of gradients are reduced together. 0: each gradient on its own.",
@@ -92,13 +90,15 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
-    patience_s = max(PATIENCE_S, round(2 * beats.noticed_s(machine.silent_s, spec.nodes)))
+    # Not less than it takes the supervisor to call a rank silent, as Horovod's own 30 s are: the rank that waited would
+    # end first, and the silent one, ended for it, would look killed.
+    patience_s = max(machine.start_patience_s, round(2 * beats.noticed_s(machine.silent_s, spec.nodes)))
     return {
         "HOROVOD_CONTROLLER": spec.option("controller"),
         "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
         "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
         "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
-        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(patience_s),
+        PATIENCE: str(patience_s),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 
@@ -136,7 +136,7 @@ def variables(e: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def host_rendezvous(patience_s: float = 120.0) -> None:
+def host_rendezvous() -> None:
     """Rank 0 serves the key-value store that Horovod's ranks meet in; the others wait until it answers."""
     address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
@@ -151,7 +151,7 @@ def host_rendezvous(patience_s: float = 120.0) -> None:
             raise OSError(error.errno, f"Horovod's rendezvous, port {port}: {error.strerror}") from error
         Thread(target=server.serve_forever, daemon=True).start()
         return
-    give_up = time.monotonic() + patience_s
+    give_up = time.monotonic() + float(os.environ.get(PATIENCE, "120"))
     while True:
         try:
             socket.create_connection((address, port), 1).close()

@@ -72,6 +72,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         "modules": list(machine.modules),
         "environment": dict(launch.hide(machine).environment),
         "host_suffix": machine.host_suffix,
+        "start_patience_s": machine.start_patience_s,
         # Only where it is asked for, so that preflights from before stand.
         **({"screened": True} if machine.preflight.nodes is not None else {}),
         "data": machine.data,

@@ -31,8 +31,7 @@ from ddlbench.rank import place
 from ddlbench.settings import environment_modules
 
 PROMISED = "promised.json"  # what `promise.py` says of the machine, left for all ranks
-MEET_S = 60.0  # how long ranks wait for each other
-END_S = 170  # a rank that takes longer hangs, and is ended
+LOOK_S = 110  # a rank that takes longer, beside waiting for the others, hangs and is ended
 READ_BYTES = 256 << 20  # read at most of each form, by one process per node
 READ_S = 5.0
 REDUCED_BYTES = 16 << 20
@@ -208,7 +207,8 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
     import torch.distributed as dist
 
     tell("meeting the other ranks by Gloo")
-    dist.init_process_group("gloo", timeout=timedelta(seconds=MEET_S))
+    patience = timedelta(seconds=promised["start_patience_s"])
+    dist.init_process_group("gloo", timeout=patience)
     seen: list[Any] = [None] * who.world
     usable = promised["device"] == "cuda" and facts["gpu"] is not None
     dist.all_gather_object(seen, (socket.gethostname(), usable))
@@ -221,7 +221,7 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
     if all(cuda for _, cuda in seen):
         tell("an all-reduce by NCCL")
         place.take_device(who.local_rank)
-        group = dist.new_group(backend="nccl", timeout=timedelta(seconds=MEET_S))
+        group = dist.new_group(backend="nccl", timeout=patience)
         facts["all_reduce"]["nccl"] = reduce("cuda", group)
     if "screen" in facts:
         dist.barrier()  # nobody computes while another one measures
@@ -240,9 +240,9 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
 
 def main() -> None:
     """`python -m ddlbench.preflight.scout <folder>`, by a launcher."""
-    signal.alarm(END_S)
     folder = Path(sys.argv[1])
     promised = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
+    signal.alarm(LOOK_S + promised["start_patience_s"])
     rank = place.number()
     facts: dict[str, Any] = {"rank": rank, "world": None, "met": None, "read": [], "doing": "looking around"}
     local_rank = 0

@@ -107,6 +107,15 @@ class Meter:
 
         return int(getattr(torch.cuda, name)())
 
+    def device_used_bytes(self) -> float:
+        """Memory in use on this rank's GPU, by whomever [bytes]. Raises NotMeasuredError on CPUs."""
+        if not self._cuda:
+            raise NotMeasuredError("the device is the CPU: its memory is in peak_resident_bytes")
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
     def device_energy_j(self) -> float:
         """The counter of this rank's GPU [J]. Raises NotMeasuredError."""
         if not self._cuda:
@@ -162,6 +171,17 @@ MEASURES = (
             over_ranks="max",
         ),
         lambda meter: meter.device_bytes("max_memory_reserved"),
+    ),
+    Measure(
+        Column(
+            "device_used_bytes",
+            "Int64",
+            "Memory in use on the GPU when training ended, whoever used it: PyTorch, NCCL, the driver, and DALI, whose "
+            "decoder takes room for the largest picture for each of its threads, in training and in validation.",
+            "bytes",
+            over_ranks="max",
+        ),
+        lambda meter: meter.device_used_bytes(),
     ),
     Measure(
         Column(

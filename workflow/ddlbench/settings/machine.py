@@ -173,6 +173,14 @@ class Machine:
         default=beats.GRACE_S,
         metadata=key("Time that ranks get to write a checkpoint when they are told to stop [s].", minimum=1),
     )
+    start_patience_s: int = field(
+        default=120,
+        metadata=key(
+            "How long ranks wait for each other when they start: those of the preflight and Horovod's [s]. More where "
+            "the first `import torch` from a shared file system takes longer on some nodes than on others.",
+            minimum=30,
+        ),
+    )
     host_suffix: str = field(
         default="",
         metadata=key(
