@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from ddlbench import registry
 from ddlbench.plan import launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
-from ddlbench.settings.machine import Machine, Partition
+from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.machine import Machine, Partition, load_machine
 
 from tests.specs import JUWELS, LAPTOP, pick
 
@@ -56,6 +60,31 @@ def test_sbatch_and_srun_get_the_machines_flags(paper: Plan) -> None:
     asked = launch.resources(spec, JUWELS, 60, None)
     assert asked["slurm_extra"] == "--ntasks-per-node=4 --signal=USR1@120 --hint=nomultithread"
     assert "hint" not in str(launch.resources(spec, replace(JUWELS, slurm_flags=()), 60, None))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("slurm_flags", ["--hint=nomultithread", "--nodes=5"], r"slurm_flags\.1: .--nodes=5. is not allowed"),
+        ("slurm_flags", ["-N5 --time=1"], r"slurm_flags\.0"),
+        ("slurm_flags", ["-N5"], r"slurm_flags\.0"),
+        ("slurm_flags", ["; rm x"], r"slurm_flags\.0"),
+        ("data_gres", "gpu 4", "data_gres"),
+        ("data_minutes", 0, "data_minutes"),
+    ],
+)
+def test_flags_that_ddlbench_says_itself_are_refused(tmp_path: Path, key: str, value: Any, said: str) -> None:
+    shipped = yaml.safe_load((CONFIG / "machines/slurm.yaml").read_text())
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(shipped | {key: value}))
+    with pytest.raises(ConfigError, match=said):
+        load_machine("other", tmp_path)
+
+
+def test_keys_of_a_queue_need_one(tmp_path: Path) -> None:
+    local = {"launcher": "local", "device": "cpu", "device_name": "core", "data_gres": "gpu:1"}
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(local))
+    with pytest.raises(ConfigError, match=r"data_gres.*allowed: none, because launcher is local"):
+        load_machine("other", tmp_path)
 
 
 def test_jobs_that_train_nothing_ask_for_what_the_machine_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,11 @@ class Machine:
 
 
 SCHEMA = schema_of(Machine)
+# Flags of sbatch and srun that `plan/launch.py` and the SLURM plugin say themselves, from other keys.
+SAID = re.compile(
+    "--(nodes|ntasks|ntasks-per-node|cpus-per-task|gres|mem|mem-per-cpu|partition|account|time|signal|exclude"
+    "|kill-on-bad-exit)(=|$)|-[NncpAtxK]"
+)
 
 
 def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
@@ -270,8 +276,9 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
         _check_slurm(data, path)
     if (data["price_per_gpu_hour"] is None) != (data["currency"] is None):
         raise complain(path, "currency", data["currency"], "allowed: one with price_per_gpu_hour, none without")
-    if data["launcher"] == "local" and data["exclude_nodes"]:
-        raise complain(path, "exclude_nodes", data["exclude_nodes"], "allowed: none, because launcher is local")
+    for queue_only in ("exclude_nodes", "slurm_flags", "data_partition", "data_minutes", "data_gres"):
+        if data["launcher"] == "local" and data[queue_only]:
+            raise complain(path, queue_only, data[queue_only], "allowed: none, because launcher is local")
     _check_screened(data, path)
     if data["launcher"] == "local" and data["nodes"] != 1:
         raise complain(path, "nodes", data["nodes"], "allowed: 1, because launcher is local")
@@ -303,3 +310,6 @@ def _check_slurm(data: dict[str, Any], path: Path) -> None:
     if data["nodes"] > largest:
         allowed = f"allowed: at most {largest}, the most that one of its partitions holds"
         raise complain(path, "nodes", data["nodes"], allowed)
+    for number, flag in enumerate(data["slurm_flags"]):
+        if SAID.match(flag):
+            raise complain(path, f"slurm_flags.{number}", flag, "allowed: flags that no other key stands for")
