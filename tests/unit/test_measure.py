@@ -123,7 +123,7 @@ def test_every_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
     nulls = {column for column, value in found["values"].items() if value is None}
     assert nulls == set(found["not_measured"])
     assert nulls == {
-        "peak_device_memory_bytes", "peak_device_reserved_bytes", "device_energy_j",
+        "peak_device_memory_bytes", "peak_device_reserved_bytes", "device_used_bytes", "device_energy_j",
         "host_energy_j", "network_sent_bytes", "network_received_bytes",
     }  # fmt: skip
     assert "the device is the CPU" in found["not_measured"]["device_energy_j"]
