@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ddlbench.analysis.read import Record
-from ddlbench.analysis.scaling import SERIES, in_series
+from ddlbench.analysis.scaling import KEYS, SERIES, in_series
 from ddlbench.columns import Column
 from ddlbench.record import train_s
 
@@ -97,9 +97,8 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
 
     Where a run of a comparison cannot split its parts, both sides count as `together_s`.
     """
-    table = in_series(runs[(runs["status"] == "success")]).merge(losses.drop(columns="images"), on="run")
-    images = losses.set_index("run")["images"]
-    table = table.assign(trained=table["run"].map(images))
+    runs = runs[[*KEYS, "run", "status", "workers", "global_batch"]]  # `compute_s` there is of a step
+    table = in_series(runs[runs["status"] == "success"]).merge(losses.rename(columns={"images": "trained"}), on="run")
     rows = []
     for _, series in table.groupby(list(SERIES), dropna=False):
         counts = [(int(str(workers)), group) for workers, group in series.groupby("workers")]
