@@ -68,8 +68,10 @@ def _between(record: Record, waited_s: float) -> dict[str, float]:
     """What lies between steps, on rank 0; `waited_s`: what the first steps of epochs waited for their batch."""
     one = record.steps[record.steps["rank"] == 0]
     took = one[["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]].sum(axis=1).to_numpy()
-    ends, epochs = one["end_s"].to_numpy(), one["epoch"].to_numpy()
+    ends, epochs = one["end_s"].to_numpy(dtype=np.float64), one["epoch"].to_numpy()
     gaps = np.clip(np.append(ends[1:] - took[1:], train_s(record.last)) - ends, 0.0, None)
+    # Moments have the digits of float32: after hours, what looks like a gap of milliseconds is rounding.
+    gaps = np.where(gaps > 4 * np.spacing(np.abs(ends).astype(np.float32)), gaps, 0.0)
     last = np.append(epochs[1:] != epochs[:-1], True)  # of its epoch
     at = {
         (event.key, event.metadata["epoch_num"]): event.time_s

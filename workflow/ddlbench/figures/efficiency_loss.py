@@ -51,6 +51,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, _ in panels:
         axes.axvline(1.0, **_style.IDEAL)
         axes.axvline(0.0, color="black", linewidth=0.8)
-    _style.labels(figure, "share of the worker-seconds per image", _bars.y_label(options))
+    _style.labels(figure, "share of workers' time", _bars.y_label(options))
     _style.legend(figure)
     return figure
