@@ -1,6 +1,7 @@
-"""A study of a few runs with some of everything: each framework, loader and figure, from prepared data to the report.
+"""A study of a few runs with some of everything: each framework and loader, from prepared data to the report.
 
-Two of its runs are those of study `mini`, which are there already. The whole demo is in test_demo.py, a slow one.
+Two of its runs are those of study `mini`, which are there already. Daily it draws one figure of each kind of tables;
+all of them in the slow tier, as does the whole demo (test_demo.py). What each figure draws: tests/unit/test_figures.py.
 """
 
 import re
@@ -10,14 +11,24 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from ddlbench import registry
 from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.times import STEP_TIMES
 
-from tests.conftest import Once
+from tests.conftest import SLOW, Once
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
 
-FIGURES = registry.members("figures")
+# A figure for each choice of tables that figures are made from.
+OF_TABLES = {registry.member("figures", name).TABLES: name for name in registry.members("figures")}
+FIGURES = registry.members("figures") if SLOW else tuple(sorted(OF_TABLES.values()))
+# Figures of other runs than those that are timed.
+OTHERS = {
+    "accuracy-batch-size": ["scaling", "large"],
+    "accuracy-epochs": ["scaling", "large"],
+    "learning-rate": ["scaling", "large"],
+    "kernel-shares": ["profiled"],
+}
 STUDY = """
 title: Some of everything
 dataset: mnist5k
@@ -47,13 +58,7 @@ runs:
     profiled: true
     workers: [2]
     batch_per_worker: [64]
-figures:
-  accuracy-batch-size: {plot: accuracy-batch-size, runs: [scaling, large]}
-  accuracy-epochs: {plot: accuracy-epochs, runs: [scaling, large]}
-  learning-rate: {plot: learning-rate, runs: [scaling, large]}
-  kernel-shares: {plot: kernel-shares, runs: [profiled]}
 """
-OF_TIMED = [name for name in FIGURES if f"plot: {name}," not in STUDY]
 RUNS = 2 + 3 + 2 + 1 + 1
 
 
@@ -61,8 +66,9 @@ RUNS = 2 + 3 + 2 + 1 + 1
 def study(once: Once, finished_once: Path) -> Path:
     def make(folder: Path) -> None:
         shutil.copytree(finished_once, folder, symlinks=True, dirs_exist_ok=True)
-        figures = [f"  {name}: {{plot: {name}, runs: [scaling, others, loaders]}}\n" for name in OF_TIMED]
-        (folder / "config/studies/everything.yaml").write_text(STUDY + "".join(figures))
+        timed = ["scaling", "others", "loaders"]
+        figures = {name: {"plot": name, "runs": OTHERS.get(name, timed)} for name in FIGURES}
+        (folder / "config/studies/everything.yaml").write_text(STUDY + yaml.safe_dump({"figures": figures}))
         done = everything(folder)
         assert done.returncode == 0, done.stdout
 
