@@ -242,3 +242,8 @@ def until(true: object, seconds: float = 10) -> None:
     while not true():  # type: ignore[operator]
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_the_last_rank_may_take_the_folder_away(tmp_path: Path) -> None:
+    """While another one looks: a thread of a run that had succeeded printed a traceback."""
+    assert beats.Heard(40).silent(tmp_path / "gone", 0.0) == []

@@ -97,7 +97,7 @@ def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s:
 
     threading.Thread(target=beat, daemon=True).start()
     if local_rank == 0:
-        for left in here.iterdir() if here else ():  # by an earlier try
+        for left in _beats(here):  # by an earlier try
             with suppress(OSError, ValueError):
                 if not psutil.pid_exists(int(left.name.split("-")[1])):
                     left.unlink()
@@ -140,7 +140,7 @@ class Heard:
         self.clock += min(now - self.looked, 2 * BEAT_S) if self.looked is not None else 0.0
         self.looked = now
         found = []
-        for path in here.iterdir() if here else ():
+        for path in _beats(here):
             with suppress(OSError, ValueError):
                 number, rank, process = read_beat(path), *map(int, path.name.split("-"))
                 before, at = self.last.get(path.name, (number, None))
@@ -150,6 +150,13 @@ class Heard:
                 if at is not None and self.clock - at > self.silent_s:
                     found.append((rank, process, self.silent_s))
         return found
+
+
+def _beats(here: Path | None) -> list[Path]:
+    """The files of `node_folder`; none where the last rank that ended has taken the folder away."""
+    with suppress(OSError):
+        return list(here.iterdir()) if here else []
+    return []
 
 
 def _status(process: int) -> str | None:
