@@ -1,9 +1,10 @@
 """What 16 to 1024 ranks cost beside training, without GPUs: `python bench/scale.py`; docs/scale.md has the table.
 
-Four ranks per node. One node's ranks are really started (without torch): they leave their notes and beat. (Neither the
-loader's list nor the guard, which needs torch, is in it.) The supervisor's ears are really started beside notes and beats of all ranks. strace counts their system
-calls on files of the run's folder for a minute; closing is not counted. What one node does is multiplied by the number
-of nodes. Rows of 90 epochs, 20 480 per epoch as of ImageNet with 64 images per rank and step, are written and joined.
+Four ranks per node. One node's ranks are really started (without torch): they leave their notes and beat. (The loader's
+list, and the guard, which needs torch, are not in it.) The supervisor's ears are really started beside notes and beats
+of all ranks. strace counts their system calls on files of the run's folder for a minute; closing is not counted. What
+one node does is multiplied by the number of nodes. Rows of 90 epochs, 20 480 per epoch as of ImageNet with 64 images
+per rank and step, are written and joined.
 """
 
 from __future__ import annotations

@@ -124,5 +124,6 @@ def test_nothing_else_is_left(outcome):
     assert {p.name for p in outcome.folder.iterdir()} == {
         "run.mllog",
         "steps.parquet",
+        "summary.jsonl",
         *(f"state-{rank}.pt" for rank in range(outcome.spec.workers)),  # the probe's
     }

@@ -93,7 +93,7 @@ MISSPELT_KEYS = [
         "study:",
         "studdy:",
         "studdy: unknown key",
-        "account, checkpoint, data, machine, max_gpu_hours, study",
+        "account, after, before, checkpoint, data, machine, max_gpu_hours, study",
         "did you mean study?",
     ),
     ("config", "study:", "1:", "1: unknown key", "study", ""),
@@ -267,7 +267,7 @@ def test_published_numbers_that_no_figure_can_draw(files: Files) -> None:
     assert "it can draw efficiency, the file has base_lr, " in message
     files.spoil("study", "reference: mlperf-rcp-resnet50", "reference: aach2023")
     files.spoil("study", "plot: efficiency", "plot: step-times")
-    assert "it draws no published numbers, the file has efficiency, runtime, top1" in files.complaint()
+    assert "it draws no published numbers, the file has efficiency, runtime, speed-up, top1" in files.complaint()
 
 
 def test_a_setting_of_other_figures(files: Files) -> None:

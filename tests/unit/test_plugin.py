@@ -85,7 +85,7 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> Any:
     of = pytest.importorskip(plugin.PLUGIN)
     for name in ("query_job_status", "is_query_tool_available", "validate_account", "get_account"):
         monkeypatch.setattr(of, name, getattr(of, name))
-    for name in ("report_job_error", "report_job_submission"):
+    for name in ("report_job_error", "report_job_submission", "report_job_success", "cancel_jobs"):
         monkeypatch.setattr(of.Executor, name, lambda self, *args, **more: self.heard.append((args, more)))
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     monkeypatch.setenv("SACCT_FORMAT", "JobID")
@@ -114,6 +114,19 @@ def test_squeue_is_asked_for_hidden_jobs_and_may_forget_those_that_ended(mended:
     command("squeue", '[ "$1" = --all ] && echo "8|RUNNING"')
     states, _ = asyncio.run(mended.query_job_status("squeue --name x", logging.getLogger()))
     assert states == {"7": "UNKNOWN", "8": "RUNNING"}
+
+
+def test_ctrl_c_cancels_jobs_that_are_being_asked_for(mended: Any) -> None:
+    """Snakemake's list of jobs is empty while it asks for their states; nothing would be cancelled, without a word."""
+    plugin.mend_plugin()
+    executor = SimpleNamespace(heard=[])
+    jobs = [SimpleNamespace(external_jobid=job, job=SimpleNamespace(log=[])) for job in ("7", "8", "9")]
+    for job in jobs:
+        mended.Executor.report_job_submission(executor, job, register_job=False)
+    mended.Executor.report_job_success(executor, jobs[0])
+    mended.Executor.report_job_error(executor, jobs[1], msg="failed")
+    mended.Executor.cancel_jobs(executor, [])
+    assert executor.heard[-1][0] == ([jobs[2]],)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ def refused(tmp_path: Path, folder: Path) -> str:
     assert [row["run"] for row in rows] == tables["refused"]["run"].tolist() == [folder.name]
     assert set(tables["runs"]["run"]) == set(tables["epochs"]["run"]) == {good.name}
     for name, table in tables.items():
-        assert name == "refused" or folder.name not in set(table["run"])
+        ids = table["run"] if "run" in table else table["runs"].str.split().explode()
+        assert name == "refused" or folder.name not in set(ids)
     file = Path(rows[0]["file"])
     assert file.parent == folder
     assert "move" in rows[0]["what_to_do"] and str(folder) in rows[0]["what_to_do"]

@@ -5,6 +5,8 @@
                       it sees that a job was ended, it submits the next while the first one's processes may still run.
     held jobs         wait for a person; the plugin says nothing.
     no accounting     the plugin asks sacct for ever, and checks accounts with sacctmgr: squeue is asked instead.
+    Ctrl-C            cancels nothing while Snakemake asks for states: its list of jobs is empty meanwhile. All jobs
+                      that have not ended are cancelled.
     no beginning      of a job that failed before its run began it says "Reason: Unknown", and names the log of an
                       earlier try first.
 
@@ -43,6 +45,7 @@ def mend_plugin() -> None:
     _forget_settings()
     told: set[str] = set()
     submitted: set[str] = set()
+    alive: dict[str, Any] = {}  # jobs that have not ended, by id
 
     async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
         """The plugin's: (state by job id, seconds that it took), or (None, None) if SLURM does not answer."""
@@ -59,9 +62,12 @@ def mend_plugin() -> None:
 
     query_job_status.mended = True  # type: ignore[attr-defined]
     plugin.query_job_status = query_job_status
-    report, submit = plugin.Executor.report_job_error, plugin.Executor.report_job_submission
+    executor = plugin.Executor
+    report, succeed, submit = executor.report_job_error, executor.report_job_success, executor.report_job_submission
+    cancel = executor.cancel_jobs
 
     def report_job_error(self: Any, job_info: Any, msg: str | None = None, **more: Any) -> None:
+        alive.pop(str(job_info.external_jobid), None)
         with suppress(Exception):  # what is said of a failure must not hide it
             own = [Path(log) for log in more.get("aux_logs") or [] if log]
             logs = [Path(log) for log in job_info.job.log]
@@ -71,9 +77,18 @@ def mend_plugin() -> None:
 
     def report_job_submission(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
         submitted.add(str(job_info.external_jobid))
+        alive[str(job_info.external_jobid)] = job_info
         submit(self, job_info, *more, **named)
 
-    plugin.Executor.report_job_error, plugin.Executor.report_job_submission = report_job_error, report_job_submission
+    def report_job_success(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
+        alive.pop(str(job_info.external_jobid), None)
+        succeed(self, job_info, *more, **named)
+
+    def cancel_jobs(self: Any, active_jobs: list[Any]) -> None:
+        cancel(self, list(alive.values()))
+
+    executor.report_job_error, executor.report_job_submission = report_job_error, report_job_submission
+    executor.report_job_success, executor.cancel_jobs = report_job_success, cancel_jobs
 
 
 def ended_states(states: Mapping[str, str]) -> dict[str, str]:
