@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,8 +40,8 @@ def test_a_rank_that_is_silent_is_named_after_it_was_heard(tmp_path: Path) -> No
         beats.write_beat(tmp_path / "0-77", now)
         if now < 50:
             beats.write_beat(tmp_path / "1-77", now)
-        found = heard.silent(tmp_path, now)  # rank 2 never said a word: it may belong to an earlier try
-        assert found == ([(1, 77, 40)] if now > 45 + 40 else []), now
+        found = sorted(heard.silent(tmp_path, now))  # rank 2 stopped after its first beat
+        assert found == [(1, 77, 40)] * (now > 45 + 40) + [(2, 77, 40)] * (now > 40), now
 
 
 def test_who_was_held_up_has_not_listened(tmp_path: Path) -> None:
@@ -235,6 +236,22 @@ def test_a_node_keeps_nothing_of_a_run_that_ended(tmp_path: Path) -> None:
     beats.write_beat(here / f"0-{os.getpid()}", 1)
     beats.end(tmp_path, 0)
     assert not here.exists()
+
+
+def test_beats_of_an_earlier_try_accuse_nobody(tmp_path: Path) -> None:
+    """Whoever begins removes its own; the node's first rank those of processes that are gone."""
+    here = beats.node_folder(tmp_path)
+    assert here is not None
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for name in (f"1-{os.getpid()}", f"2-{gone.pid}"):
+        beats.write_beat(here / name, 7)
+    starts = f"from ddlbench import beats; from pathlib import Path; beats.keep_beating(Path({str(tmp_path)!r}), "
+    for rank, left in ((1, {"2"}), (0, set())):
+        subprocess.run([sys.executable, "-c", f"{starts}{rank}, {rank}, 1)"], check=True)
+        assert {path.name.split("-")[0] for path in here.iterdir()} - {str(rank), "1"} == left - {str(rank)}
+        assert not (here / f"1-{os.getpid()}").exists()
+    shutil.rmtree(here)
 
 
 def until(true: object, seconds: float = 10) -> None:

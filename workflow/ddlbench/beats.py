@@ -84,6 +84,11 @@ def read_beat(path: Path) -> bytes:
 def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s: float = SILENT_S) -> None:
     """Threads that beat until this process ends. They end it when its launcher is gone: who would keep its record?"""
     parent, here = os.getppid(), node_folder(folder)
+    for left in _beats(here):  # by an earlier try: this rank's, and those of processes that are gone
+        with suppress(OSError, ValueError):
+            number, process = map(int, left.name.split("-"))
+            if number == rank or (local_rank == 0 and not psutil.pid_exists(process)):
+                left.unlink()
 
     def beat() -> None:
         count = 0
@@ -97,10 +102,6 @@ def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s:
 
     threading.Thread(target=beat, daemon=True).start()
     if local_rank == 0:
-        for left in _beats(here):  # by an earlier try
-            with suppress(OSError, ValueError):
-                if not psutil.pid_exists(int(left.name.split("-")[1])):
-                    left.unlink()
         threading.Thread(target=_lead, args=(folder, here, rank, nodes, silent_s), daemon=True).start()
 
 
@@ -130,12 +131,15 @@ class Heard:
 
     def __init__(self, silent_s: float) -> None:
         self.silent_s = silent_s
-        self.last: dict[str, tuple[bytes, float | None]] = {}  # by file: its number, and when that was new
+        self.last: dict[str, tuple[bytes, float]] = {}  # by file: its number, and when that was new
         self.looked: float | None = None
         self.clock = 0.0  # time in which this rank could look [s]
 
     def silent(self, here: Path | None, now: float) -> list[tuple[int, int, float]]:
-        """Rank, process and limit of those whose number is as it was `silent_s` ago. Seen once is not yet heard."""
+        """Rank, process and limit of those whose number is as it was `silent_s` ago.
+
+        One beat is enough: a rank may stop before its second.
+        """
         # A rank that was itself held up, by a stalled file system or a SIGSTOP, has not listened meanwhile.
         self.clock += min(now - self.looked, 2 * BEAT_S) if self.looked is not None else 0.0
         self.looked = now
@@ -143,11 +147,11 @@ class Heard:
         for path in _beats(here):
             with suppress(OSError, ValueError):
                 number, rank, process = read_beat(path), *map(int, path.name.split("-"))
-                before, at = self.last.get(path.name, (number, None))
+                before, at = self.last.get(path.name, (number, self.clock))
                 if number != before:
                     at = self.clock
                 self.last[path.name] = number, at
-                if at is not None and self.clock - at > self.silent_s:
+                if self.clock - at > self.silent_s:
                     found.append((rank, process, self.silent_s))
         return found
 
