@@ -16,7 +16,7 @@ def variant(case: str, **options: object) -> launches.RunSpec:
     return replace(spec, framework="variant", options=tuple(sorted({"framework": "ddp", **options}.items())))
 
 
-@pytest.mark.parametrize("option", ["channels_last", "compile"])
+@pytest.mark.parametrize("option", ["channels_last", pytest.param("compile", marks=pytest.mark.slow)])
 def test_the_same_training(tmp_path, data, run, option):
     plain = run("plain", "ddp", 2)
     spec = variant("plain", **{option: True})
