@@ -180,12 +180,13 @@ class TestTable:
         assert row["train_h_low"] < row["train_h"] < row["train_h_high"]
         assert row["price"] == pytest.approx(row["worker_hours"] * 2)
         assert row["energy_kwh"] == pytest.approx(100 * 16 * row["train_h"] / 1000)  # 100 W a worker
-        assert "16 workers (measured: 4 8)" in _table.lines([row])[1]
+        assert "(measured: 4 8 workers): 16 workers: " in _table.lines([row])[1]
 
     def test_one_node_says_what_to_measure(self) -> None:
-        (row,) = _table.rows(self.runs({1: 100.0, 4: 390.0}), 4, workers=[16])
-        assert row["images_per_s"] is None
-        assert "measure 8 workers" in _table.lines([row])[1]
+        rows = _table.rows(self.runs({1: 100.0, 4: 390.0}), 4, workers=[16, 32])
+        assert [row["images_per_s"] for row in rows] == [None, None]
+        (_, line) = _table.lines(rows)
+        assert "(measured: 1 4 workers): not 16, 32 workers: " in line and "measure 8 workers" in line
 
     def test_a_node_is_the_machines_not_the_runs(self) -> None:
         """Runs of 1 and 2 workers on a machine with 4 a node lie within a node."""

@@ -111,16 +111,19 @@ def _between(largest: int, count: int) -> list[int]:
 
 
 def lines(made: Sequence[dict[str, Any]]) -> list[str]:
-    """The rows as text for a terminal."""
+    """The rows as text for a terminal; counts that are not predicted for one reason share a line."""
     said = ["predicted images/s (95 % interval), efficiency, hours of training in full:"]
+    refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
     for row in made:
         what = f"{row['model']} {row['framework']} {row['loader']}, batch {int(row['batch_per_worker'])} per worker"
-        head = f"  {what}: {row['workers']} workers (measured: {row['measured']})"
+        what += f" (measured: {row['measured']} workers)"
         if row["why_not"]:
-            said.append(f"{head}: not predicted: {row['why_not']}")
+            refused.setdefault((what, row["why_not"]), []).append(str(row["workers"]))
             continue
         interval = f" ({row['low']:.4g} to {row['high']:.4g})" if row["low"] is not None else ""
-        said.append(f"{head}: {row['images_per_s']:.4g}{interval}, {row['efficiency']:.2f}, {row['train_h']:.3g} h")
+        numbers = f"{row['images_per_s']:.4g}{interval}, {row['efficiency']:.2f}, {row['train_h']:.3g} h"
+        said.append(f"  {what}: {row['workers']} workers: {numbers}")
         if row["next_run"]:
             said.append(f"      a run with {row['next_run']} workers would narrow this most per hour")
+    said += [f"  {what}: not {', '.join(counts)} workers: {why}" for (what, why), counts in refused.items()]
     return said if made else ["nothing to predict: no timed run of a weak-scaling series is done"]
