@@ -9,7 +9,7 @@ from ddlbench import notes
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (notes.LossError("the loss of step 3 is nan"), "loss is not finite"),
+        (notes.LossError("the loss of step 3 is nan", 3), "loss is not finite"),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "out of memory"),
         (OSError(28, "No space left on device"), "disk full"),
         (RuntimeError("[gloo] Connection closed by peer [127.0.0.1]:1234"), "lost another rank"),

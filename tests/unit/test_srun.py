@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddlbench import notes
 from ddlbench.run import srun
 from ddlbench.run.watch import Seen, diagnose
 
@@ -154,3 +155,11 @@ def test_only_what_was_written_since_counts(tmp_path: Path) -> None:
     assert done.stdout == "'new\\n'\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ)
     assert done.stdout == "''\n"
+
+
+def test_the_rank_whose_loss_was_wrong_first_is_named(tmp_path: Path) -> None:
+    """Its gradients spoil the weights of all ranks: the next step is wrong everywhere, and all ranks say so at once."""
+    notes.report(tmp_path, 1, notes.LossError("the loss of step 3 is nan", 3))
+    notes.report(tmp_path, 0, notes.LossError("the loss of step 2 is nan", 2))
+    told = diagnose(tmp_path, 2, Seen(code=1))
+    assert (told["cause"], told["rank"]) == ("loss is not finite", 0)

@@ -47,7 +47,11 @@ LOST = (
 
 
 class LossError(ArithmeticError):
-    """The loss of a step is NaN or infinite."""
+    """The loss of a step is NaN or infinite. `step` is the first such step of this rank."""
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 def introduce(folder: Path, rank: int, local_rank: int, used: dict[str, Any] | None = None) -> None:
@@ -76,7 +80,8 @@ def report(folder: Path, rank: int, error: BaseException) -> None:
     """Leave why this rank ended, for `ddlbench.run`."""
     (folder / RESERVES[0]).unlink(missing_ok=True)
     message = "".join(traceback.format_exception_only(error)).strip()
-    write_json(folder / f"failure-{rank}.json", {"cause": cause(error), "message": message, "time": time.time()})
+    said = {"cause": cause(error), "message": message, "time": time.time(), "step": getattr(error, "step", None)}
+    write_json(folder / f"failure-{rank}.json", said)
 
 
 def cause(error: BaseException) -> str:

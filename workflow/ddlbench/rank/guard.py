@@ -71,7 +71,7 @@ class Guard:
             if finite:
                 raise RuntimeError("another rank has lost its way: its loss is not a finite number")
             wrong = first_step + int((~torch.isfinite(values)).nonzero()[0])
-            raise LossError(f"the loss of step {wrong} is {values[wrong - first_step].item()}")
+            raise LossError(f"the loss of step {wrong} is {values[wrong - first_step].item()}", wrong)
         if losses:
             # Twice as far as before, because the length of a step is not known at first; then as it turns out. A
             # validation in between counts as steps: ranks agree once too early.

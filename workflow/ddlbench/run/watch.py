@@ -144,6 +144,10 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     # Ranks that lost another one are not to blame.
     own = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
     first = min(own, key=lambda rank: failures[rank]["time"], default=None)
+    # A loss that is no number spoils the weights of all ranks by the next step, and all say so at once.
+    wrong = {rank: failures[rank]["step"] for rank in own if failures[rank].get("step") is not None}
+    if first in wrong:
+        first = min(wrong, key=lambda rank: wrong[rank])
     quiet = [rank for rank in seen.gone if rank not in failures]
     if workers == 1 and ranks and not failures and seen.code:
         quiet = [0]  # its launcher may end before we look again
