@@ -15,11 +15,11 @@ from ddlbench import registry
 from PIL import Image
 
 from tests.contract import launches
+from tests.gpu import DEVICE, needs
 from tests.sources import Sample, prepare_both
 
 torch = pytest.importorskip("torch")
-DEVICE = "cuda"
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: torch.cuda.is_available() is false")
+pytestmark = needs()
 
 READERS = [("native", "raw"), ("dali-cpu", "tfrecord"), ("dali-gpu", "tfrecord"), ("dali-gpu", "raw")]
 IMAGES, BATCH, SIZE = {"train": 96, "val": 32}, 8, 64
@@ -47,6 +47,8 @@ def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None)
     member = registry.member("loaders", loader)
     if member.PACKAGE:
         pytest.importorskip(member.PACKAGE)
+    if member.DEVICE not in (None, DEVICE):
+        pytest.skip(f"loader {loader} needs another device")
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=SIZE)
     spec = replace(launches.spec_of("plain", "ddp", 1), loader=loader, form=form, device=DEVICE)
     spec = replace(spec, global_batch=BATCH, recipe=recipe, loader_threads=2, epochs=2)

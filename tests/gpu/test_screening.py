@@ -1,10 +1,10 @@
 """One real GPU is put under load and asked for faults, as the preflight does it. Skipped where there is none."""
 
-import pytest
 from ddlbench.preflight import nodes, scout, screen
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: torch.cuda.is_available() is false")
+from tests.gpu import needs
+
+pytestmark = needs("cuda")
 
 
 def test_this_gpu_is_screened() -> None:

@@ -51,6 +51,14 @@ def test_every_file_is_a_part_and_all_fit_their_limits() -> None:
         assert 0 < registry.member("gpucheck", part).LIMIT_S <= 600
 
 
+def test_throughput_tries_each_way_with_and_without_the_search_of_cudnn(gpu: Bench) -> None:
+    made = throughput.runs(gpu)
+    assert len(made) == 14
+    for what, spec in made.items():
+        assert spec.option("cudnn_benchmark") is what.endswith(", cudnn_benchmark")
+    assert len({spec.id for spec in made.values()}) == 14
+
+
 @pytest.mark.parametrize("part", [syncs, loaders, throughput])
 def test_runs_of_a_gpu_are_those_of_the_issue(part: Any, gpu: Bench) -> None:
     for spec in part.runs(gpu).values():
@@ -75,7 +83,8 @@ def test_steps_of_synthetic_pictures_are_all_alike(gpu: Bench) -> None:
 
 def test_what_cannot_be_made_is_skipped_with_its_reason(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bench.lacks(bench.spec()) is None
-    assert bench.lacks(bench.spec(precision="tf32")) == "tf32 is of GPUs only"
+    for of_gpus in (bench.spec(precision="tf32"), bench.spec(options={"cudnn_benchmark": True})):
+        assert bench.lacks(of_gpus) == "tf32 and cudnn_benchmark are of GPUs only"
     assert bench.lacks(bench.spec(loader="dali-gpu")) == "loader dali-gpu needs device cuda"
     monkeypatch.setattr(registry, "importable", lambda package: package != "horovod")
     assert "horovod is not installed" in str(bench.lacks(bench.spec("horovod")))
@@ -203,6 +212,8 @@ def test_one_failed_row_fails_the_check(bench: Bench, verdicts: tuple[str, ...],
     assert [row["part"] for row in said["rows"]] == ["machine"] * len(verdicts)
     json.dumps(said, allow_nan=False)
     assert check.report(bench, rows_of(*verdicts), 12.0, 2)["verdict"] == "not finished"
+    assert "no number of it says anything about a GPU" in said["note"]
+    assert check.report(replace(bench, device="cuda"), rows_of(*verdicts), 12.0, 1)["note"] is None
 
 
 def test_the_table_has_a_line_per_row() -> None:

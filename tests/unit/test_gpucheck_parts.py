@@ -23,6 +23,7 @@ def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
     assert (done.returncode, said["verdict"]) == (0, "PASS"), done.stdout + done.stderr
     assert {row["part"] for row in said["rows"]} == set(PARTS)
     assert {row["verdict"] for row in said["rows"]} <= set(VERDICTS)
+    assert said["note"] in done.stdout
     for row in said["rows"]:
         assert row["compared"]
         assert row["what"] in done.stdout

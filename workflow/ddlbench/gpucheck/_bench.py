@@ -96,8 +96,8 @@ class Bench:
         wants = registry.member("loaders", spec.loader).DEVICE
         if wants not in (None, self.device):
             return f"loader {spec.loader} needs device {wants}"
-        if spec.recipe.precision == "tf32" and self.tiny:
-            return "tf32 is of GPUs only"
+        if self.tiny and (spec.recipe.precision == "tf32" or spec.option("cudnn_benchmark")):
+            return "tf32 and cudnn_benchmark are of GPUs only"
         refused: str | None = registry.member("frameworks", spec.adapter).refuses(spec)
         return refused
 

@@ -23,22 +23,6 @@ SYNCS = "gpucheck_syncs"  # in the log: by what made the host wait, how often in
 FIRST_COUNTED, COUNTED = 4, 5  # steps before are of another kind: buffers are made, algorithms tried
 
 
-class Searching(Training):
-    """cuDNN tries its algorithms on the first batch of each size, and keeps the fastest."""
-
-    search = True
-
-    def __init__(self, setup: Setup) -> None:
-        torch.backends.cudnn.benchmark = self.search
-        super().__init__(setup)
-
-
-class NotSearching(Searching):
-    """cuDNN takes what its rules of thumb say."""
-
-    search = False
-
-
 class Overflowing(Training):
     """The gradients of the first step are infinite."""
 
@@ -111,8 +95,6 @@ class Waits(TorchDispatchMode):
 
 
 INSIDE: dict[str, type[Training]] = {
-    "search": Searching,
-    "no-search": NotSearching,
     "overflow": Overflowing,
     "count": Counting,
 }

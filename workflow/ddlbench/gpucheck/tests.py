@@ -25,7 +25,8 @@ def check(bench: Bench) -> Iterator[Row]:
         yield Row("tests/gpu", SKIPPED, f"no folder {folder}, or no pytest: run it from a clone, after make install")
         return
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, env=bench.environment(), cwd=folder.parents[1])
+    own = bench.environment() | {"DDLBENCH_GPU_TIER": bench.device}
+    done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder.parents[1])
     (bench.folder / "tests.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     yield judge(done.returncode, done.stdout)
 
