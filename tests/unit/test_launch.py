@@ -105,6 +105,16 @@ def test_a_run_smaller_than_a_node_asks_for_its_own_gpus_only(paper: Plan) -> No
     assert {"--nodes=1", "--ntasks=2", "--ntasks-per-node=2", "--gres=gpu:2"} <= set(argv)
 
 
+def test_a_timed_run_smaller_than_a_node_has_the_node_to_itself(paper: Plan) -> None:
+    """Else SLURM puts the next job onto the GPUs that are left, and each run measures the other."""
+    one = replace(pick(paper), workers=1, workers_per_node=1, global_batch=64)
+    extra = str(launch.resources(one, JUWELS, 60, None)["slurm_extra"]).split()
+    assert "--exclusive" in extra
+    assert "--exclusive" not in launch.command(one, JUWELS)  # to srun it would mean something else
+    for shared in (replace(one, timed=False), replace(one, workers=4, workers_per_node=4, global_batch=256)):
+        assert "--exclusive" not in str(launch.resources(shared, JUWELS, 60, None)["slurm_extra"])
+
+
 def test_no_frameworks_launcher_runs_under_slurm(paper: Plan) -> None:
     for job in paper.runs.values():
         argv = launch.command(job.spec, JUWELS)

@@ -35,6 +35,8 @@ class Ranks(Protocol):
     def workers_per_node(self) -> int: ...
     @property
     def nodes(self) -> int: ...
+    @property
+    def timed(self) -> bool: ...
 
 
 def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
@@ -101,6 +103,7 @@ def resources(
             [
                 f"--ntasks-per-node={spec.workers_per_node}",
                 f"--signal=USR1@{WARNING_S}",
+                *_alone(spec, machine),
                 *machine.slurm_flags,
                 *_excluded(machine),
             ]
@@ -125,6 +128,11 @@ def node_resources(machine: Machine, account: str | None) -> dict[str, str | int
         **({"gres": machine.data_gres, "tasks_per_gpu": 0} if machine.data_gres else {}),
         **excluded,
     }
+
+
+def _alone(spec: Ranks, machine: Machine) -> list[str]:
+    """sbatch's option that keeps other jobs off a timed run's node, which they would otherwise fill up."""
+    return ["--exclusive"] if spec.timed and spec.workers_per_node < machine.workers_per_node else []
 
 
 def _excluded(machine: Machine) -> list[str]:

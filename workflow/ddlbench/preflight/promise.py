@@ -26,6 +26,7 @@ class Trial:
     workers: int
     workers_per_node: int
     adapter: str = "ddp"
+    timed: bool = False  # those that are screened fill their nodes
 
     @property
     def nodes(self) -> int:
