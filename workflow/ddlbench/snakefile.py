@@ -103,7 +103,7 @@ def complaints() -> Iterator[None]:
 def shell_prefix(machine: Machine, folder: Path) -> str:
     """What every job's shell begins with: it runs the package of this `folder`, with the Python that runs Snakemake.
 
-    Environment modules, where a machine has them, put their own Python before it.
+    Snakemake loads environment modules before it, so that a module's own Python stands behind this one.
     """
     return (
         f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
