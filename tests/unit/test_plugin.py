@@ -17,11 +17,14 @@ JOB = "JobId=7 JobName=x JobState=FAILED StartTime=2026-11-22T08:00:00 NodeList=
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """`command(name, script)`: that command of SLURM does this."""
+    """`command(name, script)`: that command of SLURM does this. Like SLURM's squeue, one refuses number 0, and one
+    number that SLURM has forgotten (all but 7 and 8)."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
 
     def make(name: str, script: str) -> None:
+        refuse = 'case "$* " in *[=,]0[,\\ ]*|*--jobs=[!78]\\ *) echo "Invalid job id" >&2; exit 1;; esac\n'
+        script = (refuse if name == "squeue" else "") + script
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "bin" / name).chmod(0o755)
 

@@ -40,8 +40,7 @@ def in_queue(jobs: list[str]) -> dict[str, str] | None:
     if not jobs:
         return {}
     try:
-        # Of one job that SLURM has forgotten squeue would complain, of several it says nothing.
-        answer = hold.squeue([f"--jobs={','.join([*jobs, '0'])}", "--format=%i|%r"], timeout_s=60)
+        answer = hold.squeue([_only(jobs), "--format=%i|%r"], timeout_s=60)
         answer.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return None
@@ -54,11 +53,17 @@ def completing(jobs: list[str]) -> set[str]:
     if not jobs:
         return set()
     try:
-        answer = hold.squeue([f"--jobs={','.join([*jobs, '0'])}", "--states=COMPLETING", "--format=%i"], timeout_s=60)
+        answer = hold.squeue([_only(jobs), "--states=COMPLETING", "--format=%i"], timeout_s=60)
         answer.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return set()
     return set(jobs) & set(answer.stdout.split())
+
+
+def _only(jobs: list[str]) -> str:
+    """squeue's option for these jobs. Of one job that SLURM has forgotten it would complain, of several it says
+    nothing: the first job of all is asked for too. (0 is no job's number, and an error.)"""
+    return f"--jobs={','.join([*jobs, '1'])}"
 
 
 def advice(job: str, reason: str) -> str:
