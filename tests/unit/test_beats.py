@@ -254,6 +254,64 @@ def test_beats_of_an_earlier_try_accuse_nobody(tmp_path: Path) -> None:
     shutil.rmtree(here)
 
 
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node's memory of its own."""
+    (tmp_path / "shm").mkdir()
+    monkeypatch.setattr(beats, "_bases", lambda: (tmp_path / "shm",))
+    return tmp_path / "shm"
+
+
+def killed_rank(folder: Path, memory: Path) -> Path:
+    """What a rank leaves that was killed while it trained: its folder in the node's memory."""
+    program = RANK.replace("folder, rank", f"beats._bases = lambda: (Path({str(memory)!r}),)\nfolder, rank", 1)
+    rank = subprocess.Popen([sys.executable, "-c", program, str(folder), "0"])
+    (here,) = beats._places(folder)
+    until(lambda: list(here.glob("0-*")))
+    beats.tidy(folder)
+    beats.tidy_others()
+    assert list(here.glob("0-*"))  # it lives
+    rank.kill()
+    rank.wait()
+    assert list(here.glob("0-*"))
+    return here
+
+
+def test_a_killed_rank_leaves_nothing_once_its_supervisor_ends(tmp_path: Path, memory: Path) -> None:
+    killed_rank(tmp_path, memory)
+    beats.tidy(tmp_path)
+    assert list(memory.iterdir()) == []
+
+
+def test_the_next_run_on_a_node_removes_what_killed_ranks_left(tmp_path: Path, memory: Path) -> None:
+    """Of nobody who lives, nor of another, and not before it is sure."""
+    (tmp_path / "old").mkdir()
+    here = killed_rank(tmp_path / "old", memory)
+    living, fresh = beats.node_folder(tmp_path / "living"), beats.node_folder(tmp_path / "fresh")
+    assert living is not None and fresh is not None
+    beats.write_beat(living / f"0-{os.getpid()}", 1)
+    (memory / "ddlbench-of-another").mkdir()
+    beats.tidy_others()
+    assert here.exists()  # for ten minutes: it may be a process of a container
+    long_ago = time.time() - beats.FORGOTTEN_S - 1
+    for path in (*here.iterdir(), *living.iterdir(), here, living, memory / "ddlbench-of-another"):
+        os.utime(path, (long_ago, long_ago))
+    beats.tidy_others()
+    assert sorted(memory.iterdir()) == sorted([living, fresh, memory / "ddlbench-of-another"])
+    assert list(living.iterdir())
+
+
+def test_a_rank_whose_folder_was_removed_makes_it_again(tmp_path: Path, memory: Path) -> None:
+    program = RANK.replace("folder, rank", f"beats._bases = lambda: (Path({str(memory)!r}),)\nfolder, rank", 1)
+    rank = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), "0"])
+    (here,) = beats._places(tmp_path)
+    until(lambda: list(here.glob("0-*")))
+    shutil.rmtree(here)
+    until(lambda: list(here.glob("0-*")))
+    rank.kill()
+    rank.wait()
+
+
 def until(true: object, seconds: float = 10) -> None:
     deadline = time.monotonic() + seconds
     while not true():  # type: ignore[operator]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 import threading
 import time
@@ -26,6 +27,7 @@ NODES_PER_S = 10  # of so many nodes one beats each second, so that a large run 
 POLL_S, MANY_POLL_S = 2.0, 10.0  # between two looks of the supervisor: with one node, with more
 SILENT_S = 40.0  # after so much silence a rank has stopped answering; a machine file may say another
 GRACE_S = 60.0  # how long ranks may take to write a checkpoint after they were told to stop; likewise
+FORGOTTEN_S = 600.0  # who has not beaten for so long, and has no process here, does not live
 SILENT = "silent"  # the note that names a silent rank
 
 
@@ -54,13 +56,57 @@ def node_folder(folder: Path) -> Path | None:
 
     Raises nothing: without it, only each node's first rank is watched.
     """
-    name = f"ddlbench-{os.getuid()}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
-    for base in (Path("/dev/shm"), Path(tempfile.gettempdir())):
+    for here in _places(folder):
         with suppress(OSError):
-            (base / name).mkdir(mode=0o700, exist_ok=True)
-            if (base / name).stat().st_uid == os.getuid():  # another user may have made one of this name
-                return base / name
+            here.mkdir(mode=0o700, exist_ok=True)
+            if here.stat().st_uid == os.getuid():  # another user may have made one of this name
+                return here
     return None
+
+
+def _places(folder: Path) -> list[Path]:
+    """Where `node_folder` may be, the best place first."""
+    name = f"{_ours()}{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+    return [base / name for base in _bases()]
+
+
+def _ours() -> str:
+    return f"ddlbench-{os.getuid()}-"
+
+
+def _bases() -> tuple[Path, ...]:
+    return Path("/dev/shm"), Path(tempfile.gettempdir())
+
+
+def tidy(folder: Path) -> None:
+    """Leave nothing of a run's ranks in this node's memory: they have ended, some without a chance to do it."""
+    for here in _places(folder):
+        _clear(here, 0.0)
+
+
+def tidy_others() -> None:
+    """Remove from this node's memory what ranks of earlier runs left that were killed, where nobody did it."""
+    for base in _bases():
+        for here in base.glob(f"{_ours()}*"):
+            _clear(here, FORGOTTEN_S)
+
+
+def _clear(here: Path, older_s: float) -> None:
+    """Remove the beats of processes that are gone, and the folder if no other is left.
+
+    Both only after `older_s` without a change: a process of a container can be invisible here, and a rank that has just
+    made its folder has not beaten yet. A folder of another user, or a link to one, stays.
+    """
+    with suppress(OSError, ValueError):  # something else lies there; or another rank did it
+        about, now = here.lstat(), time.time()
+        if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
+            return
+        for left in here.iterdir():
+            gone = not psutil.pid_exists(int(left.name.split("-")[1]))
+            if gone and now - left.lstat().st_mtime >= older_s:
+                left.unlink()
+        if now - about.st_mtime >= older_s:
+            here.rmdir()
 
 
 def write_beat(path: Path, count: int) -> None:
@@ -83,6 +129,8 @@ def read_beat(path: Path) -> bytes:
 
 def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s: float = SILENT_S) -> None:
     """Threads that beat until this process ends. They end it when its launcher is gone: who would keep its record?"""
+    if local_rank == 0:
+        tidy_others()
     parent, here = os.getppid(), node_folder(folder)
     for left in _beats(here):  # by an earlier try: this rank's, and those of processes that are gone
         with suppress(OSError, ValueError):
@@ -96,8 +144,12 @@ def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s:
             count += 1
             if here is not None:
                 with suppress(OSError):
-                    write_beat(here / f"{rank}-{os.getpid()}", count)
+                    try:
+                        write_beat(here / f"{rank}-{os.getpid()}", count)
+                    except FileNotFoundError:  # somebody has tidied this node's memory
+                        node_folder(folder)
             time.sleep(BEAT_S)
+        end(folder, rank)
         os._exit(1)
 
     threading.Thread(target=beat, daemon=True).start()

@@ -94,6 +94,7 @@ def execute(
         else:
             silent_s, grace_s = patience.silent_s, patience.grace_s
             seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
+            beats.tidy(partial)
     for name in notes.RESERVES:
         (partial / name).unlink(missing_ok=True)
     code = seen.code or _complete_record(spec, partial)
