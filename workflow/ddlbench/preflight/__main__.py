@@ -22,6 +22,7 @@ from typing import Any
 from ddlbench import notes
 from ddlbench.files import aside, sha256, write_json, write_text
 from ddlbench.preflight import nodes
+from ddlbench.preflight.differences import differences
 from ddlbench.preflight.judge import Problem, count, judge
 from ddlbench.preflight.promise import exclude_path, failed_path, nodes_path
 from ddlbench.preflight.scout import PROMISED
@@ -101,7 +102,7 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         "time": time.time(),
         "promised": promised,
         "problems": [asdict(problem) for problem in problems],
-        "ranks": ranks,
+        "ranks": differences(ranks),
     }
     failed = any(problem.error for problem in problems)
     print(*summary(ranks), *map(str, problems), sep="\n", flush=True)
