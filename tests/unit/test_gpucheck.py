@@ -135,18 +135,26 @@ def test_published_rates_have_their_sources() -> None:
         assert row["precision"] in ("fp32", "tf32", "bf16", "fp16")
 
 
+USUAL = [3.0, 2.5, 2.0, 1.5, 1.2, 1.0, 0.9]
+
+
 @pytest.mark.parametrize(
-    ("after", "skipped", "verdict"),
+    ("usual", "after", "verdict"),
     [
-        ([3.0, 3.0, 2.5, 2.0, 1.5, 1.2, 1.0], 1, PASS),
-        ([3.0, 3.0, 2.5, 2.0, 1.5, 1.2, 1.0], 0, FAIL),  # nothing was left out
-        ([3.0, 3.0, 9.9, 2.0, 1.5, 1.2, 1.0], 1, FAIL),  # momentum of rubbish
-        ([3.0, 3.0, float("nan"), 2.0, 1.5, 1.2, 1.0], 1, FAIL),
+        ((USUAL, 0), ([3.0, 3.0, 2.5, 2.0, 1.5, 1.2, 1.0], 1), PASS),
+        ((USUAL, 0), ([3.0, 3.0, 2.5, 2.0, 1.5, 1.2, 1.0], 0), FAIL),  # nothing was left out
+        ((USUAL, 0), ([3.0, 3.0, 9.9, 2.0, 1.5, 1.2, 1.0], 1), FAIL),  # momentum of rubbish
+        ((USUAL, 0), ([3.0, 3.0, float("nan"), 2.0, 1.5, 1.2, 1.0], 1), FAIL),
+        # The scale was too large at first, in both runs: the step that overflowed lowered it too.
+        (([3.0, *USUAL], 1), ([3.0, *USUAL], 1), PASS),
+        ((USUAL, 0), ([3.0, 3.0, *USUAL], 2), PASS),
+        ((USUAL, 0), ([3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.5], 5), FAIL),  # hardly a step was made
     ],
 )
-def test_after_an_overflow_losses_go_on(after: list[float], skipped: int, verdict: str) -> None:
-    usual = [3.0, 2.5, 2.0, 1.5, 1.2, 1.0, 0.9]
-    row = overflow.judge("ddp", usual, after, skipped)
+def test_after_an_overflow_losses_go_on(
+    usual: tuple[list[float], int], after: tuple[list[float], int], verdict: str
+) -> None:
+    row = overflow.judge("ddp", usual, after)
     assert row.verdict == verdict
     json.dumps(row.to_dict(), allow_nan=False)
 

@@ -11,6 +11,7 @@ from ddlbench.gpucheck import Row, judged
 from ddlbench.gpucheck._bench import losses, skipped
 
 if TYPE_CHECKING:
+    from ddlbench.analysis.read import Record
     from ddlbench.gpucheck._bench import Bench
 
 LIMIT_S = 240
@@ -27,21 +28,31 @@ def check(bench: Bench) -> Iterator[Row]:
         for name in registry.members("frameworks")
     }
     yield from skipped(bench, specs)
-    usual = losses(bench.train(specs["ddp"], "fp16"))  # of every framework: they train the same
+    usual = bench.train(specs["ddp"], "fp16")  # of every framework: they train the same
     for name, spec in specs.items():
         if bench.lacks(spec):
             continue
         record = bench.train(spec, "overflow", "overflow")
-        yield judge(name, usual, losses(record), record.said("ddlbench_skipped_steps", 0))
+        yield judge(name, _losses(usual), _losses(record))
 
 
-def judge(name: str, usual: Sequence[float], after: Sequence[float], skipped_steps: int) -> Row:
-    """`after` are the losses of the run that overflowed, `usual` those without."""
+def judge(name: str, usual: tuple[Sequence[float], int], after: tuple[Sequence[float], int]) -> Row:
+    """Losses and number of left-out steps of the run that overflowed (`after`), and of one that was left alone.
+
+    That one may leave out its first steps too, until its scale fits the model: a step that is left out is repeated.
+    """
+    (there, own), (here, skipped_steps) = usual, after
     if skipped_steps < 1:
         return Row(name, judged(False), "expected: one step left out; none was", skipped_steps, "steps left out")
-    pairs = list(zip(after[1 : STEPS + 1], usual[:STEPS], strict=False))
+    pairs = list(zip(here[skipped_steps:][:STEPS], there[own:][:STEPS], strict=False))
+    if len(pairs) < STEPS:
+        return Row(name, judged(False), f"too few steps were made: {len(pairs)}", skipped_steps, "steps left out")
     off = max((abs(a - b) / abs(b) if math.isfinite(a) else math.inf) for a, b in pairs)
-    compared = f"losses of steps 2 to {STEPS + 1} against ddp's of 1 to {STEPS} without: at most {TOLERANCE:.0%} apart"
+    compared = f"losses of {STEPS} steps after it, against ddp's without: at most {TOLERANCE:.0%} apart"
     if not math.isfinite(off):
         return Row(name, judged(False), f"{compared}; a loss is not finite")
     return Row(name, judged(off <= TOLERANCE), compared, 100 * off, "% apart")
+
+
+def _losses(record: Record) -> tuple[list[float], int]:
+    return losses(record), int(record.said("ddlbench_skipped_steps", 0))
