@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,15 @@ def test_all_records_are_there_each_once(project: Project, count: int):
     assert all((run / "made").read_text() == "0\n" and (run / "steps.parquet").is_file() for run in runs)
     tries = {run: times for run, times in submitted(project).items() if "lenet" in run}
     assert tries == {run.name: 1 + fails_first(run.name) for run in runs}
+    assert shared(project) == []
+
+
+def shared(project: Project) -> list[tuple[str, ...]]:
+    """Pairs of training jobs that were on one node at one time, by SLURM's accounts; there is room for more."""
+    jobs = re.findall(r"SLURM jobid (\d+) \(log: \S*/rule_train/", project.said)
+    said = project.cluster.ask(
+        "sacct", "-nXP", "-S", "now-1hours", "-j", ",".join(jobs), "-o", "NodeList,Start,End,JobID"
+    )
+    lines = sorted(tuple(line.split("|")) for line in said.split())  # times sort as text
+    assert len(lines) == len(jobs)
+    return [(*one, *other) for one, other in pairwise(lines) if one[0] == other[0] and other[1] < one[2]]
