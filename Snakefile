@@ -21,7 +21,8 @@
 #                     failures  what went wrong, at any time: snakemake --profile profiles/local failures
 #       predict.smk   predict   more workers than were measured: snakemake --profile profiles/local predict
 #       audit.smk     audit     what makes comparisons unfair: tables/audit.csv; exit code 1 on errors
-#       report.smk    report    results/<study>/report.html
+#       page.smk      page      results/<study>/index.html    the page that people read
+#       report.smk    report    results/<study>/report.html   which job made what
 import json
 import os
 import sys
@@ -57,6 +58,7 @@ include: "workflow/rules/plan.smk"
 include: "workflow/rules/audit.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/predict.smk"
+include: "workflow/rules/page.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -77,6 +79,7 @@ localrules:
     figure,
     data_table,
     predict,
+    page,
     report,
 
 

@@ -34,6 +34,7 @@ ROOMS = (
     "preflight",
     "snakefile",
     "figures",
+    "page",
     "gpucheck",
 )
 PACKAGE = registry.PACKAGE

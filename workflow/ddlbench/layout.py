@@ -7,7 +7,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
         <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
         <study>/figures/        <figure>.csv (what it is drawn from), .png, .svg, .pdf
-        <study>/report.html
+        <study>/index.html      the page of the study; report.html is Snakemake's own
         <study>/logs/
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
         compare/                <before>-<after>.csv
@@ -64,8 +64,13 @@ def figure(study: str, name: str) -> str:
     return f"{RESULTS}/{study}/figures/{name}"
 
 
+def page(study: str) -> str:
+    """The page of a study, for people."""
+    return f"{RESULTS}/{study}/index.html"
+
+
 def report(study: str) -> str:
-    """The page of a study."""
+    """Snakemake's report of a study: which job made what, and how."""
     return f"{RESULTS}/{study}/report.html"
 
 

@@ -20,7 +20,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ddlbench import registry
-from ddlbench.figures import Options
+from ddlbench.figures import Options, _hover
 from ddlbench.settings.study import SCHEDULES
 
 matplotlib.rcParams.update(
@@ -292,7 +292,10 @@ def stamp(figure: Figure, rules: Sequence[str]) -> None:
 
 def save(figure: Figure, prefix: Path) -> None:
     """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure; aside, then renamed."""
+    marks = _hover.name(figure)
     for suffix, metadata in ((".svg", {"Date": None}), (".pdf", {"CreationDate": None}), (".png", {})):
         aside = prefix.with_name(f".{prefix.name}{suffix}")
         figure.savefig(aside, format=suffix[1:], dpi=200, metadata=metadata)
+        if suffix == ".svg":
+            aside.write_text(_hover.titled(aside.read_text(encoding="utf-8"), marks), encoding="utf-8")
         aside.replace(prefix.with_name(prefix.name + suffix))

@@ -1,0 +1,54 @@
+"""A page of four made-up runs, for tests of the page; its figure is a picture of one mark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+from ddlbench.analysis.claims import COLUMNS
+from ddlbench.analysis.collect import collect
+from ddlbench.audit._audit import audit
+from ddlbench.audit._audit import write as write_audit
+from ddlbench.audit._material import of_study
+from ddlbench.page import write
+
+from tests.unit.records import SPEC, write_record
+
+EVIL = "</title></script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>'\"&{{ 7*7 }}"
+SVG = (
+    '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="100pt" height="50pt" '
+    'viewBox="0 0 100 50">{}<path id="m1" d="M 0.123456 1 L 5 5" style="fill: #ff0000; stroke: none"/>'
+    '<use xlink:href="#m1" x="3" y="4"><title>&lt;script&gt;alert(3)&lt;/script&gt;</title></use></svg>'
+)
+EVIL_SVG = (
+    SVG.format(
+        "<!-- --><script>alert(1)</script><style>* {}</style><foreignObject><p onclick='alert(1)'/></foreignObject>"
+        "<a href='javascript:alert(1)'><path/></a><image href='http://a/alert'/>"
+    )
+    .replace("width=", "onload='alert(2)' width=")
+    .replace("<image href='http://a/alert'/>", "")
+)
+
+
+def make(folder: Path, title: str = "Made up: a test", figures: bool = True, again: bool = False) -> Path:
+    """`results/test/index.html` in a folder, with records, tables and a figure beside it; `again`: the page only."""
+    results = folder / "results"
+    home = results / "test"
+    specs = [replace(SPEC, framework=framework, repeat=repeat) for framework in ("ddp", "horovod") for repeat in (1, 2)]
+    if not again:
+        records = [write_record(results / "runs", spec) for spec in specs]
+        collect(records, home / "tables")
+        write_audit(audit(of_study(home / "tables")), home / "tables/audit.csv")
+        pd.DataFrame([dict.fromkeys(COLUMNS, EVIL)]).to_csv(home / "tables/verdicts.csv", index=False)
+        (home / "figures").mkdir()
+        for suffix, text in (
+            (".svg", EVIL_SVG if title == EVIL else SVG.format("")),
+            (".pdf", "%PDF"),
+            (".csv", "a,b"),
+        ):
+            (home / f"figures/one{suffix}").write_text(text)
+    shown = (write.Figure("one", title, "efficiency", f"A caption. {title}", tuple(s.id for s in specs)),)
+    about = write.Study("test", title, "local", "cpu", title, "snakemake page", shown if figures else (), (), {})
+    write.write(about, home / "index.html", results)
+    return home / "index.html"

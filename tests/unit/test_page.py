@@ -1,0 +1,186 @@
+"""The page: its sentences are verdicts and intervals, nothing from a study is markup, every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from ddlbench.analysis import comparisons
+from ddlbench.audit import _findings
+from ddlbench.figures import _hover
+from ddlbench.page import answer, picture, spent, write
+from ddlbench.plan.bill import Row
+
+from tests.unit.pages import EVIL, EVIL_SVG, make
+
+NOTHING = {
+    "runs": pd.DataFrame(columns=["run", "status", "throughput_images_per_s", "full_train_s"]),
+    "losses": pd.DataFrame(),
+    "verdicts": pd.DataFrame(columns=["verdict", "claim", "source", "place", "hardware", "runs"]),
+}
+
+
+def compared(**values: Any) -> pd.DataFrame:
+    row: dict[str, Any] = dict.fromkeys((c.name for c in comparisons.COLUMNS), "x")
+    row |= {"compared": "framework", "left": "ddp", "right": "horovod", "with": "native", "model": "resnet50"}
+    row |= {"workers": 64, "global_batch": 4096, "epochs": 2, "ratio": 1.07, "low": 1.06, "high": 1.09, "n": 3}
+    row |= {"verdict": "faster", "more_repeats": None, "more_worker_hours": None, "runs": "a b"}
+    return pd.DataFrame([row | values])
+
+
+def said(monkeypatch: pytest.MonkeyPatch, audit: tuple[dict[str, str], ...] = (), **values: Any) -> answer.Answer:
+    monkeypatch.setattr(answer, "_scaling", lambda *_: iter(()))
+    return answer.answer(NOTHING | {"comparisons": compared(**values)}, audit, "GPUs")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "With native on 64 GPUs, ddp is 6 to 9 % faster than horovod."),
+        ({"low": 4.0, "high": 5.2}, "With native on 64 GPUs, ddp is 4 to 5.2 times as fast as horovod."),
+        (
+            {"verdict": "slower", "low": 0.91, "high": 0.94},
+            "With native on 64 GPUs, ddp is 6 to 9 % slower than horovod.",
+        ),
+        (
+            {"verdict": "cannot tell", "low": 0.9, "high": 1.2, "more_repeats": 4, "more_worker_hours": 30.0},
+            "With native on 64 GPUs, ddp and horovod cannot be told apart: ddp is 0.9 to 1.2 times as fast as horovod. "
+            "4 more repeats would probably tell, about 30 hours of GPUs.",
+        ),
+        ({"workers": 1}, "With native on 1 GPU, ddp is 6 to 9 % faster than horovod."),
+    ],
+)
+def test_a_sentence_is_a_verdict_with_its_interval(
+    values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = said(monkeypatch, **values).said
+    assert one.words == words
+    assert one.sure == "95 % interval, 3 pairs of runs"
+    assert one.runs == ("a", "b")
+
+
+def test_one_pair_of_runs_makes_no_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = said(monkeypatch, n=1, low=None, high=None, verdict="cannot tell")
+    assert found.said == ()
+    assert found.open[0].startswith("1 of 1 comparisons of frameworks rest on one pair of runs")
+
+
+def test_a_sentence_about_runs_that_cannot_be_compared_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {column.name: "" for column in _findings.COLUMNS}
+    error = row | {"rule": "same-precision", "severity": "error", "runs": "b; c", "evidence": "fp16 and fp32"}
+    found = said(monkeypatch, (error,))
+    assert found.said[0].unfair == ("same-precision",)
+    assert found.findings == (("same-precision", (error,)),)
+    assert said(monkeypatch, (error | {"severity": "warning"},)).said[0].unfair == ()
+    assert said(monkeypatch, (error | {"runs": "c"},)).said[0].unfair == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.00023, "0.00023"), (0.064, "0.064"), (6.4, "6.4"), (12.5, "12"), (99.6, "100"), (1234.5, "1,234"), (1e-7, "0")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert answer.number(value) == text
+
+
+def test_the_bill_says_what_it_does_not_know() -> None:
+    fields: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__)
+    known = Row(
+        **fields | {"state": "done", "gpu_hours": 2.0, "energy_kwh": 1.5, "energy_measured": True, "price": 4.0}
+    )
+    tiles = {what: much for what, much, _ in spent.tiles([known, Row(**fields | {"state": "failed"})], "GPUs")}
+    assert tiles == {
+        "runs done": "1 of 2",
+        "GPU hours used": "2",
+        "GPU hours to come": "?",
+        "energy [kWh]": "1.5",
+        "price [None]": "4",
+    }
+
+
+def test_only_shapes_of_a_picture_come_into_the_page(tmp_path: Path) -> None:
+    (tmp_path / "a.svg").write_text(EVIL_SVG)
+    made = str(picture.inline(tmp_path / "a.svg", "f1", EVIL))
+    assert re.findall(r"<(\w+)", made) == ["svg", "path", "use", "title"]
+    assert "alert" not in made.replace(made[made.index("aria-label") : made.index("viewBox")], "").replace(
+        "&lt;script&gt;alert(3)&lt;/script&gt;", ""
+    )
+    assert 'id="f1-m1"' in made and 'href="#f1-m1"' in made and 'fill="#ff0000"' in made
+
+
+def test_a_page_is_one_file_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    page = make(tmp_path)
+    text = page.read_text()
+    assert not re.findall(r"(?:src|href)=\"(?:https?:)?//", text)
+    addresses = [a for a in re.findall(r'href="([^"]*)"', text) if not a.startswith("data:")]
+    assert len(addresses) > 20
+    ids = set(re.findall(r'\bid="([^"]*)"', text))
+    for address in addresses:
+        if address.startswith("#"):
+            assert address[1:] in ids, address
+        else:
+            assert (page.parent / address).exists(), address
+    for made in ("record", "steps"):  # of each of the four runs
+        assert text.count(f">{made}</a>") == 4
+    assert text.count("download=") == 3
+    assert "script-src &#39;sha256-" in text
+
+
+def test_the_same_results_make_the_same_page(tmp_path: Path) -> None:
+    page = make(tmp_path)
+    before = page.read_bytes()
+    make(tmp_path, again=True)
+    assert page.read_bytes() == before
+
+
+def test_nothing_that_a_study_says_is_markup(tmp_path: Path) -> None:
+    text = make(tmp_path, title=EVIL).read_text()
+    assert EVIL not in text
+    tags: list[tuple[str, list[str]]] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attrs: tags.append((tag, [name for name, _ in attrs]))  # type: ignore[method-assign]
+    parser.feed(text)
+    assert [tag for tag, _ in tags].count("script") == 1  # our own
+    assert not {"img", "iframe", "object"} & {tag for tag, _ in tags}
+    assert [name for _, names in tags for name in names if name.startswith("on") or name == "style"] == []
+
+
+def test_no_figure_is_needed(tmp_path: Path) -> None:
+    assert "<figure>" not in make(tmp_path, figures=False).read_text()
+
+
+def test_marks_say_their_values() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot([1, 2, float("nan")], [10.0, 0.5, 1.0], marker="o", label="a <b>")
+    axes.plot([1, 2], [3, 4], label="no marks")
+    axes.bar([1], [7.0], label="bar")
+    axes.set_xlabel("workers")
+    axes.set_ylabel("images/s")
+    marks = _hover.name(figure)
+    assert marks == {
+        "points-0": ["a <b>\nworkers: 1\nimages/s: 10", "a <b>\nworkers: 2\nimages/s: 0.5"],
+        "bar-1": ["bar\nimages/s: 7"],
+    }
+    svg = '<g id="points-0"><defs/><use x="1"/><use x="2"/></g><g id="bar-1"><path/></g>'
+    titled = _hover.titled(svg, marks)
+    assert titled.count("<title>") == 3
+    assert '<use x="2"><title>a &lt;b&gt;\nworkers: 2\nimages/s: 0.5</title></use>' in titled
+    other = svg.replace('<use x="2"/>', "").replace("points-0", "points-9")
+    assert _hover.titled(other, {"points-9": ["a", "b"]}) == other  # one mark for two points: nobody can tell which
+
+
+def test_what_is_written_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = make(tmp_path)
+    before = page.read_bytes()
+    (page.parent / "tables/runs.parquet").unlink()
+    with pytest.raises(OSError, match=r"runs\.parquet"):
+        make(tmp_path, again=True)
+    assert page.read_bytes() == before
+    assert write.FIRST[0] == "efficiency"

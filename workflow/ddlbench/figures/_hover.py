@@ -1,0 +1,86 @@
+"""What a reader sees who points at a mark of an SVG picture: the line's or bar's name and its values.
+
+SVG has an element for that, `<title>`. matplotlib writes none, so `name` gives each line and bar an id before the file
+is written, and `titled` puts the words into what was written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+
+
+def name(figure: Figure) -> dict[str, list[str]]:
+    """Gives lines with markers and bars an id; what to say of each of their marks, by this id."""
+    said: dict[str, list[str]] = {}
+    x, y = (_label(figure, end) for end in ("xlabel", "ylabel"))
+    for axes in figure.axes:
+        for line in axes.get_lines():
+            label = str(line.get_label())
+            points = [
+                f"{label}\n{x}: {_number(at)}\n{y}: {_number(value)}"
+                for at, value in zip(line.get_xdata(), line.get_ydata(), strict=True)  # type: ignore[arg-type]
+                if _finite(at) and _finite(value)
+            ]
+            if points and not label.startswith("_") and str(line.get_marker()) not in ("", "None", "none", " "):
+                line.set_gid(f"points-{len(said)}")
+                said[f"points-{len(said)}"] = points
+        for bar, words in _bars(axes, x, y):
+            bar.set_gid(f"bar-{len(said)}")
+            said[f"bar-{len(said)}"] = [words]
+    return said
+
+
+def _bars(axes: Axes, x: str, y: str) -> Iterator[tuple[Any, str]]:
+    for container in axes.containers:
+        if isinstance(container, BarContainer) and not str(container.get_label()).startswith("_"):
+            lying = container.orientation == "horizontal"
+            for bar in container.patches:
+                value = bar.get_width() if lying else bar.get_height()
+                yield bar, f"{container.get_label()}\n{x if lying else y}: {_number(value)}"
+
+
+def _label(figure: Figure, which: str) -> str:
+    """The name of an axis, from the first panel that has it, on one line."""
+    labels = (str(getattr(axes, f"get_{which}")()) for axes in figure.axes)
+    return " ".join(next(filter(None, labels), which[0]).split())
+
+
+def _finite(value: Any) -> bool:
+    return math.isfinite(float(value))
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def titled(svg: str, said: Mapping[str, Sequence[str]]) -> str:
+    """The text of an SVG file with a title for each mark that `name` named.
+
+    Where a file shows another number of marks than a line has points, nobody can tell which is which: they get none.
+    """
+    for gid, words in said.items():
+        begin = svg.find(f'<g id="{gid}">')
+        if begin < 0:
+            continue
+        begin += len(f'<g id="{gid}">')
+        if gid.startswith("bar-"):
+            svg = f"{svg[:begin]}<title>{escape(words[0])}</title>{svg[begin:]}"
+            continue
+        end = svg.find('<g id="', begin)
+        end = end if end >= 0 else len(svg)
+        pieces = svg[begin:end].split("<use ")
+        # Markers of two colours are two marks each, all of the one half first.
+        if len(pieces) == 1 or (len(pieces) - 1) % len(words):
+            continue
+        for place, piece in enumerate(pieces[1:]):
+            tag, _, rest = piece.partition("/>")
+            pieces[place + 1] = f"{tag}><title>{escape(words[place % len(words)])}</title></use>{rest}"
+        svg = svg[:begin] + "<use ".join(pieces) + svg[end:]
+    return svg

@@ -1,0 +1,66 @@
+"""A figure's SVG as part of a page: only shapes, no style that a page's policy forbids, ids of its own.
+
+matplotlib writes what `figures/` draws; texts in it are paths. Elements and attributes that are not in the lists below
+are left out, whatever a file says, so that no picture can bring a script, a link or a comment into the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+ELEMENTS = ("svg", "g", "defs", "path", "use", "rect", "circle", "clipPath", "pattern", "image", "title")
+SHAPES = ("d", "x", "y", "cx", "cy", "r", "width", "height", "transform", "viewBox", "preserveAspectRatio")
+PAINT = ("fill", "stroke", "opacity", "clip-path", "clip-rule", "fill-rule", "fill-opacity", "stroke-opacity")
+STROKE = ("stroke-width", "stroke-dasharray", "stroke-dashoffset", "stroke-linecap", "stroke-linejoin")
+PATTERN = ("patternUnits", "patternTransform", "patternContentUnits", "clipPathUnits")
+ATTRIBUTES = {*SHAPES, *PAINT, *STROKE, *PATTERN, "stroke-miterlimit"}
+MIME = {".svg": "image/svg+xml", ".pdf": "application/pdf", ".csv": "text/csv;charset=utf-8"}
+
+
+def inline(path: Path, prefix: str, name: str) -> Markup:
+    """The picture as an element of HTML. Its ids begin with `prefix`; `name` is what it is called for those who do not
+    see it. Raises ElementTree.ParseError for a file that is no SVG.
+    """
+    root = _clean(ElementTree.parse(path).getroot(), prefix)
+    if root is None:
+        raise ValueError(f"{path}: is no SVG picture")
+    root.attrib |= {"role": "img", "aria-label": name}
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _clean(element: ElementTree.Element, prefix: str) -> ElementTree.Element | None:
+    tag = str(element.tag).removeprefix(SVG)
+    if tag not in ELEMENTS:
+        return None
+    made = ElementTree.Element(tag)
+    said = dict(element.attrib)
+    for part in said.pop("style", "").split(";"):
+        key, _, value = part.partition(":")
+        said[key.strip()] = value.strip()
+    for key, value in said.items():
+        if key in ATTRIBUTES and ("url(" not in value or re.fullmatch(r"url\(#[\w-]+\)", value)):
+            value = value.replace("url(#", f"url(#{prefix}-")
+            # A hundredth of a point is more than any eye sees; glyphs are in other units and keep theirs.
+            made.set(key, re.sub(r"(\.\d\d)\d+", r"\1", value) if key in ("d", "x", "y") else value)
+    if re.fullmatch(r"[\w-]+", said.get("id", "")):
+        made.set("id", f"{prefix}-{said['id']}")
+    target = said.get(f"{XLINK}href", said.get("href", ""))
+    if tag == "use" and re.fullmatch(r"#[\w-]+", target):
+        made.set("href", f"#{prefix}-{target[1:]}")
+    elif tag == "image" and target.startswith("data:image/png;base64,"):
+        made.set("href", target)
+    if tag == "title":
+        made.text = element.text
+    made.extend(child for one in element if (child := _clean(one, prefix)) is not None)
+    return made
+
+
+def data_url(path: Path) -> str:
+    """The file in a link."""
+    return f"data:{MIME[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"

@@ -1,0 +1,24 @@
+# The page that people read: the answer first, in one file. Snakemake's own report (report.smk) says which job made what.
+PAGE_CODE = [os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("page/*")) if path.is_file()]
+
+
+rule page:
+    input:
+        figures=[
+            f"{layout.figure(STUDY.name, figure.name)}.{suffix}"
+            for figure in STUDY.figures
+            for suffix in ("svg", "pdf", "csv")
+        ],
+        tables=[f"{TABLES}/{name}.parquet" for name in ("runs", "comparisons", "losses", "failures", "refused")],
+        said=[f"{TABLES}/verdicts.csv", f"{TABLES}/audit.csv"],
+        code=PAGE_CODE,
+    output:
+        layout.page(STUDY.name),
+    log:
+        layout.study_log(STUDY.name, "page"),
+    params:
+        config=lambda wildcards: config,
+    message:
+        "page of {STUDY.name}: {output}"
+    script:
+        "../scripts/page.py"

@@ -1,0 +1,22 @@
+"""Rule page: the page of a study, from its tables and figures (`ddlbench.page.write`)."""
+
+import sys
+from pathlib import Path
+
+from ddlbench import layout
+from ddlbench.page import spent, write
+from ddlbench.plan import bill, reads
+from ddlbench.plan.measured import read_published
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
+
+with Path(snakemake.log[0]).open("w") as log:
+    sys.stdout = sys.stderr = log
+    config = snakemake.params.config
+    study, machine = load_study(config["study"]), load_machine(config["machine"])
+    images = reads.images(study, machine, config["data"]["sources"])
+    plan = make_plan(study, machine, config["account"], images)
+    rows = bill.rows(plan, images, layout.RESULTS)
+    about = write.of(plan, rows, spent.planned(plan, images, read_published()))
+    write.write(about, Path(snakemake.output[0]))
