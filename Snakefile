@@ -13,6 +13,7 @@
 #       preflight.smk preflight results/machines/<machine>/preflight-<study>.json    is the machine as promised?
 #       train.smk     train     results/runs/<run id>/{run.mllog,steps.parquet}    shared by all studies
 #       plan.smk      plan      hours, energy, price, disk; what is done, what is stale and why
+#                     status    one screen while it runs: done, running, waiting, failed, expected end
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
 #                     verdicts  results/<study>/tables/verdicts.csv    what sources claim, by these runs: on request
 #                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}
@@ -72,6 +73,7 @@ localrules:
     compare,
     figures,
     plan,
+    status,
     tables,
     collect,
     verdicts,

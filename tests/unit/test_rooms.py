@@ -32,6 +32,7 @@ ROOMS = (
     "plan",
     "run",
     "preflight",
+    "status",
     "snakefile",
     "figures",
     "page",

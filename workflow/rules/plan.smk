@@ -14,6 +14,18 @@ rule plan:
         "../scripts/plan.py"
 
 
+# What is done, what runs and when it will end, from files and squeue: at any time, beside a Snakemake that is at work.
+rule status:
+    log:
+        layout.study_log(STUDY.name, "status"),
+    params:
+        config=lambda wildcards: config,
+    message:
+        "status of {STUDY.name} on {MACHINE.name}"
+    script:
+        "../scripts/status.py"
+
+
 # max_gpu_hours is kept when jobs start, which no dry run does.
 onstart:
     TRAINING.keep_limit()

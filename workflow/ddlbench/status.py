@@ -1,0 +1,151 @@
+"""One screen about a study while it runs: `snakemake status`, with the same options, from any login node.
+
+It reads what runs leave in `results/`, and asks squeue once where the machine has a queue. It starts nothing and
+changes nothing, so it may be called at any time, beside the Snakemake that is at work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ddlbench import layout
+from ddlbench.analysis.failures import FAILED as LEFT
+from ddlbench.analysis.failures import failures
+from ddlbench.plan.bill import Row, number
+from ddlbench.plan.runs import Plan
+from ddlbench.plan.stale import DONE, FAILED
+from ddlbench.record import MLLOG
+from ddlbench.run import hold, survivors
+from ddlbench.run.hold import HOLDER
+from ddlbench.settings.config import ConfigError
+
+RUNNING, WAITING = "running", "waiting"
+MOST = 8  # runs of a kind that are named
+PARTIAL = ".partial"
+
+
+@dataclass(frozen=True)
+class Now:
+    """What a run that is not done is at: `since` it runs [s since 1970], what to say of it."""
+
+    state: str
+    since: float | None = None
+    words: str = ""
+
+
+def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[dict[str, Now], str]:
+    """(what each run that is not done is at; what squeue could not tell, "" if all is known).
+
+    `folder` is the one that Snakemake works in: SLURM jobs of others are not counted.
+    """
+    jobs: Mapping[str, survivors.SlurmJob] = {}
+    trouble = ""
+    todo = [row for row in rows if row.state != DONE]
+    if plan.machine.partitions and todo:
+        comments = {f"rule_train_wildcards_{row.run}": row.run for row in todo}
+        try:
+            jobs = {comments[job.comment]: job for job in survivors.slurm_jobs({*comments}, folder)}
+        except ConfigError as error:
+            trouble = str(error)
+    return {row.run: _now(row, Path(layout.run(row.run, results)), jobs.get(row.run)) for row in todo}, trouble
+
+
+def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
+    partial = folder / PARTIAL
+    since = None
+    with suppress(OSError):
+        since = (partial / "assignment.json").stat().st_mtime
+    if job:
+        if job.state in hold.LIVING:
+            return Now(RUNNING, since, f"{_epochs(partial, row)}SLURM job {job.id}")
+        return Now(WAITING, None, f"SLURM job {job.id} {job.state.lower()}: {job.reason}")
+    holder = hold.read(folder / HOLDER)
+    if holder is not None and hold.alive(holder) is not False:
+        return Now(RUNNING, since, f"{_epochs(partial, row)}{holder}")
+    if (folder / LEFT).is_dir() and not partial.is_dir():
+        return Now(FAILED)
+    return Now(WAITING, None, "was stopped" if partial.is_dir() else "")
+
+
+def _epochs(partial: Path, row: Row) -> str:
+    """How many epochs are done, by the log that is being written."""
+    try:
+        done = (partial / MLLOG).read_text(encoding="utf-8", errors="replace").count('"key": "epoch_stop"')
+    except OSError:
+        return "starting, "
+    return f"epoch {min(done + 1, row.epochs)} of {row.epochs}, "
+
+
+def lines(
+    plan: Plan,
+    rows: Sequence[Row],
+    states: Mapping[str, Now],
+    results: Path,
+    limit: float | None,
+    trouble: str = "",
+    clock: Callable[[], float] = time.time,
+) -> list[str]:
+    """The screen. `limit` is `max_gpu_hours`."""
+    kinds: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
+    for row in rows:
+        kinds[states[row.run].state if row.run in states else DONE].append(row)
+    said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
+    said.append(f"{len(rows)} runs: {', '.join(f'{len(of)} {kind}' for kind, of in kinds.items())}")
+    for kind in (RUNNING, WAITING):
+        # Of those that wait, what a person can do something about.
+        named = [row for row in kinds[kind] if states[row.run].words]
+        said += [f"  {kind:8}{row.run}: {states[row.run].words}" for row in named[:MOST]]
+        said += [f"  ... and {len(named) - MOST} more"] if len(named) > MOST else []
+    failed = failures([Path(layout.run(row.run, results)) for row in kinds[FAILED]])
+    for one in failed[:MOST]:
+        said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
+    if len(failed) > MOST:
+        said.append(f"  ... and {len(failed) - MOST} more: snakemake failures")
+    left = kinds[RUNNING] + kinds[WAITING]
+    said.append(_end(plan, left, kinds[RUNNING], states, clock()))
+    used, to_come = _hours(kinds[DONE], ""), _hours(left, "")
+    unit = "GPU hours" if plan.machine.device == "cuda" else f"hours of workers ({plan.machine.device_name})"
+    ends = " to ".join(_hours(left, end) for end in ("_low", "_high"))
+    words = f"{unit}: {used} used by finished runs" + (f", {to_come} to come ({ends})" if left else "")
+    said.append(f"{words}; max_gpu_hours: {'none' if limit is None else number(limit)}")
+    return [*said, f"squeue: {trouble}"] if trouble else said
+
+
+def _hours(rows: Sequence[Row], end: str) -> str:
+    """The sum; `?` if nothing is known, with `>` before it if some of it is not."""
+    values = [getattr(row, f"gpu_hours{end}") for row in rows]
+    known = [value for value in values if value is not None]
+    if values and not known:
+        return "?"
+    return (">" if len(known) < len(values) else "") + number(sum(known))
+
+
+def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mapping[str, Now], clock: float) -> str:
+    """When all that is left will be done, with an interval, if it goes on as it goes now."""
+    if not left:
+        return "expected end: nothing is left to run"
+    if not running:
+        return "expected end: nothing runs"
+    unknown = [row for row in left if row.wall_s is None]
+    if unknown:
+        return f"expected end: nobody knows how long {len(unknown)} of the runs take; snakemake plan says why"
+    ends = []
+    lanes = sum(row.nodes for row in running) if plan.machine.partitions else 1
+    for name in ("wall_s_low", "wall_s", "wall_s_high"):
+        rest = {row.run: _rest(getattr(row, name) or 0.0, states[row.run].since, clock) for row in left}
+        # Nodes are kept busy, but no run ends before it has had its own time.
+        shared = sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in left) / lanes
+        ends.append(max(shared, max(rest.values())))
+    low, middle, high = (datetime.fromtimestamp(clock + seconds).strftime("%Y-%m-%d %H:%M") for seconds in ends)
+    how = f"if the queue goes on giving {lanes} nodes" if plan.machine.partitions else "one run after another"
+    return f"expected end: {middle} ({low} to {high}), {how}"
+
+
+def _rest(wall_s: float, since: float | None, clock: float) -> float:
+    """What is left of a run's time [s]."""
+    return max(0.0, wall_s - (clock - since if since else 0.0))
