@@ -80,7 +80,8 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests are shared out one by one, but those of SLURM all to one process: their cluster is one.
+    """Tests are shared out one by one, but those of SLURM all to one process: their cluster is one. So are those of the
+    study of everything: others would only wait until it is made.
 
     pytest-xdist 3.8 has marks for this, but pytest 9.2 ignores the ids that they change, without a word.
     """
@@ -88,7 +89,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "slurm" if nodeid.startswith("tests/slurm/") else nodeid
+            together = ("tests/slurm/", "tests/workflow/test_study.py")
+            return next((name for name in together if nodeid.startswith(name)), nodeid)
 
     return Scheduling(config, log)
 

@@ -39,8 +39,8 @@ def wait_for(path, text: str, process) -> None:
         time.sleep(0.05)
 
 
-# The case batch-norm reads with DALI, whose place in the data is its own; once is enough. It is torchrun's daily test.
-@pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=("horovod",)), ("ddp", "batch-norm")])
+# The case batch-norm reads with DALI, whose place in the data is its own; once is enough. It is the daily test.
+@pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=()), ("ddp", "batch-norm")])
 def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case):
     undisturbed = run(case, framework, 2)
     spec = undisturbed.spec

@@ -69,10 +69,10 @@ def test_aach2023_trains_as_the_paper_says(paper: Plan) -> None:
     assert {j.spec.global_batch for j in paper.runs.values()} == {256 * 2**i for i in range(9)}
 
 
-def test_demo_has_25_runs(demo: Plan) -> None:
+def test_demo_has_31_runs(demo: Plan) -> None:
     named = {block: len(runs) for block, runs in demo.blocks.items()}
-    assert named == {"frameworks": 12, "loaders": 4, "batch-size": 9}
-    assert len(demo.runs) == 25
+    assert named == {"frameworks": 18, "loaders": 4, "batch-size": 9}
+    assert len(demo.runs) == 31
 
 
 # Runs are values
@@ -158,7 +158,7 @@ def test_a_run_that_one_block_wants_timed_is_timed(timed_first: bool) -> None:
     block = study.blocks[0]
     blocks = (replace(block, timed=timed_first), replace(block, name="again", timed=not timed_first))
     twice = make_plan(replace(study, blocks=blocks, figures=()), LAPTOP)
-    assert len(twice.runs) == 12
+    assert len(twice.runs) == 18
     assert twice.blocks[block.name] == twice.blocks["again"]
     assert all(job.spec.timed for job in twice.runs.values())
 
@@ -247,7 +247,7 @@ def test_workers_that_the_machine_lacks_are_left_out_if_the_study_says_so() -> N
     study = load_study("demo")
     study = replace(study, blocks=tuple(replace(block, fit=True) for block in study.blocks))
     one = make_plan(study, replace(LAPTOP, workers_per_node=1))
-    assert (len(one.runs), one.left_out) == (6 + 2 + 9, (2,))
+    assert (len(one.runs), one.left_out) == (9 + 2 + 9, (2,))
     assert {planned.spec.workers for planned in one.runs.values()} == {1}
     assert make_plan(study, LAPTOP).left_out == ()
     two = replace(study, blocks=(*(replace(block, workers=(2,)) for block in study.blocks[:2]), study.blocks[2]))

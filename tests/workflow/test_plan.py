@@ -27,7 +27,7 @@ def test_demo(project: Path) -> None:
     done = snakemake(project, "-n")
     assert done.returncode == 0, done.stdout
     counts = jobs(done.stdout)
-    assert counts["train"] == 12 + 4 + 9  # derived in config/studies/demo.yaml
+    assert counts["train"] == 18 + 4 + 9  # derived in config/studies/demo.yaml
     assert counts["prepare"] == 2
     assert counts["preflight"] == 1
     assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.rank" in done.stdout
@@ -88,7 +88,7 @@ def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path,
     study.write_text(study.read_text().replace("[ddp, horovod, deepspeed]", "[ddp]"))
     alone = snakemake(project, "-n", PYTHONPATH=str(tmp_path / "site"))
     assert alone.returncode == 0, alone.stdout
-    assert jobs(alone.stdout)["train"] == 4 + 4 + 9
+    assert jobs(alone.stdout)["train"] == 6 + 4 + 9
 
 
 def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
     plans = [snakemake(project, "-n", "--config", f"study={study}").stdout for study in ("demo", "other")]
     demo, other = (set(re.findall(r"train (\S+)\n", text)) for text in plans)
     assert demo == other
-    assert len(demo) == 25
+    assert len(demo) == 31
 
 
 def test_lint(project: Path) -> None:

@@ -1,7 +1,8 @@
 """A study of a few runs with some of everything: each framework and loader, from prepared data to the report.
 
-Two of its runs are those of study `mini`, which are there already. Daily it draws one figure of each kind of tables;
-all of them in the slow tier, as does the whole demo (test_demo.py). What each figure draws: tests/unit/test_figures.py.
+Two of its runs are those of study `mini`, which are there already. Daily it draws one figure of each kind of tables of
+timed runs. The slow tier adds a large batch, a profiled run, and all figures, as does the whole demo (test_demo.py).
+What each figure draws: tests/unit/test_figures.py; what a profiled run leaves: tests/contract/test_options.py.
 """
 
 import re
@@ -19,14 +20,15 @@ from ddlbench.analysis.times import STEP_TIMES
 from tests.conftest import SLOW, Once
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
 
-# A figure for each choice of tables that figures are made from.
-OF_TABLES = {registry.member("figures", name).TABLES: name for name in registry.members("figures")}
+# Daily, a figure for each choice of tables that figures of timed runs are made from.
+OF_TABLES = {registry.member("figures", n).TABLES: n for n in registry.members("figures") if n != "kernel-shares"}
 FIGURES = registry.members("figures") if SLOW else tuple(sorted(OF_TABLES.values()))
 # Figures of other runs than those that are timed.
+LEARNING = ["scaling", "large"] if SLOW else ["scaling"]
 OTHERS = {
-    "accuracy-batch-size": ["scaling", "large"],
-    "accuracy-epochs": ["scaling", "large"],
-    "learning-rate": ["scaling", "large"],
+    "accuracy-batch-size": LEARNING,
+    "accuracy-epochs": LEARNING,
+    "learning-rate": LEARNING,
     "kernel-shares": ["profiled"],
 }
 STUDY = """
@@ -50,6 +52,8 @@ runs:
     loaders: [dali-cpu, synthetic]
     workers: [1]
     batch_per_worker: [64]
+"""
+MORE = """
   large:
     timed: false
     workers: [1]
@@ -59,7 +63,7 @@ runs:
     workers: [2]
     batch_per_worker: [64]
 """
-RUNS = 2 + 3 + 2 + 1 + 1
+RUNS = 2 + 3 + 2 + (1 + 1 if SLOW else 0)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +72,8 @@ def study(once: Once, finished_once: Path) -> Path:
         shutil.copytree(finished_once, folder, symlinks=True, dirs_exist_ok=True)
         timed = ["scaling", "others", "loaders"]
         figures = {name: {"plot": name, "runs": OTHERS.get(name, timed)} for name in FIGURES}
-        (folder / "config/studies/everything.yaml").write_text(STUDY + yaml.safe_dump({"figures": figures}))
+        text = STUDY + (MORE if SLOW else "") + yaml.safe_dump({"figures": figures})
+        (folder / "config/studies/everything.yaml").write_text(text)
         done = everything(folder)
         assert done.returncode == 0, done.stdout
 

@@ -10,7 +10,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
-from tests.conftest import copy_project
+from tests.conftest import Once, copy_project
 from tests.unit.records import edit_log, write_record
 from tests.workflow.conftest import mini
 
@@ -63,14 +63,16 @@ def times(project: Path) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def drawn_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    project = copy_project(tmp_path_factory.mktemp("drawn"))
-    (project / "config/studies/mini.yaml").write_text(STUDY)
-    (project / "config/machines/mini.yaml").write_text(MACHINE)
-    records(project)
-    done = mini(project, "results/mini/report.html")
-    assert done.returncode == 0, done.stdout
-    return project
+def drawn_once(once: Once) -> Path:
+    def make(project: Path) -> None:
+        copy_project(project)
+        (project / "config/studies/mini.yaml").write_text(STUDY)
+        (project / "config/machines/mini.yaml").write_text(MACHINE)
+        records(project)
+        done = mini(project, "results/mini/report.html")
+        assert done.returncode == 0, done.stdout
+
+    return once("drawn", make)
 
 
 @pytest.fixture
