@@ -108,6 +108,21 @@ def twin_rows(tables: Tables) -> None:
         tables["kernels"].loc[7, column] = tables["kernels"].loc[3, column]
 
 
+def drifting(tables: Tables) -> None:
+    """Runs get slower, by 3 % from the first to the last."""
+    runs = tables["runs"]
+    runs["throughput_images_per_s"] *= 1 - 0.03 * (runs["started_s"] - 1.7e9) / 4700
+
+
+def slow_fourths(tables: Tables) -> None:
+    """One repeat of each cell ran on a slow computer."""
+    speed(0.9, lambda runs: runs["repeat"] == 3)(tables)
+
+
+def contradicted(tables: Tables) -> None:
+    tables["verdicts"].loc[1, ["verdict", "measured", "low", "high"]] = ["contradicted", 0.5, 0.48, 0.52]
+
+
 COMPARED: dict[str, Fault] = {
     "same-samples": set_one(images=6000),
     "same-data": set_one(data_sha256="e" * 64),
@@ -128,6 +143,9 @@ COMPARED: dict[str, Fault] = {
     "same-hardware": set_one(gpu="H100"),
     "same-resources": set_one(loader_threads=7),
     "same-kernel": set_one(kernel="6.2"),
+    "same-hosts": set_one(hosts="node0,node9"),
+    "same-environment": set_one(command="env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.rank"),
+    "contradicted-claims": contradicted,
 }
 COUNTED: dict[str, Fault] = {
     "each-sample-once": set_one(images_seen=6400 * 3 - 64),
@@ -171,6 +189,9 @@ TIMES: dict[str, Fault] = {
     "clock-resolution": set_all(clock_resolution_s=0.016),
     "overlapping-runs": lambda tables: one(tables, started_s=tables["runs"].loc[5, "started_s"] + 1.0),
     "run-order": in_blocks,
+    "drift": drifting,
+    "normality": slow_fourths,
+    "untested-normality": drop(lambda runs: runs["repeat"] > 2),
     "untimed-speed": set_one(timed=False),
     "slow-repeat": set_one(throughput_images_per_s=1000.0),
     "energy-window": set_one(device="cuda", train_s=2.0),
@@ -229,4 +250,5 @@ NUMBERS: dict[str, Fault] = {
     "gpu-hours": more(quantity="cost", unit="GPU h", value=12.0),
     "published-accuracy-range": number("top1", 4, value=176.1),
     "source-is-named": number("throughput", 64, source=None),
+    "claims-against-tables": lambda tables: tables.update(claims=tables["claims"].assign(value=0.5)),
 }

@@ -20,11 +20,11 @@ from ddlbench.audit.document import page
 from ddlbench.columns import types
 
 from tests.conftest import ROOT
-from tests.unit.audit_clean import Fault, changed, found, publication, study
+from tests.unit.audit_clean import Fault, changed, claims, found, publication, study
 from tests.unit.audit_faults import COMPARED, COUNTED, NUMBERS, TIMES
 
 STUDY = study()
-PUBLICATION = {"numbers": publication()}
+PUBLICATION = {"numbers": publication(), "claims": claims()}
 WHOLE = dict(of_tables(STUDY).tables)
 FAULTS: dict[str, Fault] = {**COMPARED, **COUNTED, **TIMES, **NUMBERS}
 RULES = registry.members("audit")
@@ -187,6 +187,43 @@ def test_the_paper_accuracy_of_the_last_batch(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("run,validated_images,validation_images\nx,64,50000\n")
     rows = audit(published([tmp_path / "a.csv"]))
     assert errors(rows, "whole-validation-set") == ["accuracy of 64 images; the validation split has 50000"]
+
+
+def test_the_paper_words_against_its_own_numbers() -> None:
+    names = ("claims.csv", "aach2023.csv")
+    rows = audit(published([ROOT / "config/references" / name for name in names]), ["claims-against-tables"])
+    said = errors(rows, "claims-against-tables")
+    assert "efficiency is said to be less than 0.24, the table has 0.45" in said
+    assert len(said) == 4
+
+
+# Control runs.
+
+
+def test_control_runs_alone_give_no_finding() -> None:
+    tables = study()
+    cell = tables["runs"].iloc[0]
+    rates = [900.5, 899.2, 900.1, 900.9]
+    made = [{**cell, "run": f"c{n}", "repeat": 1000 + n, "seed": 1000 + n, "control": True} for n in (1, 2, 3, 4)]
+    for place, (one, rate) in enumerate(zip(made, rates, strict=True)):
+        change = {"throughput_images_per_s": rate, "train_s": cell["train_s"] * cell["throughput_images_per_s"] / rate}
+        one |= change | {"epoch_s": 6400 / rate, "started_s": 1.7e9 + 100 * 12 * place + 50}
+    epochs = tables["epochs"]
+    of_cell = epochs[epochs["run"] == cell["run"]]
+    tables["epochs"] = pd.concat([epochs, *(of_cell.assign(run=one["run"], train_s=one["epoch_s"]) for one in made)])
+    nulls = tables["not_measured"]
+    of_cell = nulls[nulls["run"] == cell["run"]]
+    tables["not_measured"] = pd.concat([nulls, *(of_cell.assign(run=one["run"]) for one in made)])
+    tables["runs"] = pd.concat([tables["runs"], pd.DataFrame(made)], ignore_index=True)
+    assert len(of_tables(tables)["numbers"]) == len(of_tables(STUDY)["numbers"])
+    rules = [rule for rule in RULES if rule not in NUMBERS]
+    assert [row for row in audit(of_tables(tables), rules) if row["severity"] != _findings.NOT_CHECKED] == []
+
+
+def test_drift_is_said_in_percent_with_its_interval() -> None:
+    (row,) = found("drift", changed(FAULTS["drift"], STUDY))
+    said = "from the first to the last of 48 runs, 1.3 h, rates moved by -2.9 % (-3.0 to -2.8 %) (cluster); "
+    assert row["evidence"] == said + "0 of them are control runs"
 
 
 # What people call.

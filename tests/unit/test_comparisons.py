@@ -13,8 +13,8 @@ from tests.unit.drawings import row
 SPREAD = (0.99, 1.0, 1.01)
 
 
-def compare(*runs: dict[str, Any]) -> list[dict[str, Any]]:
-    made = comparisons.rows(pd.DataFrame([{"train_s": 3600.0, **run} for run in runs]))
+def compare(*runs: dict[str, Any], **price: Any) -> list[dict[str, Any]]:
+    made = comparisons.rows(pd.DataFrame([{"run_s": 3600.0, **run} for run in runs]), **price)
     assert len(tables.frame("comparisons", made)) == len(made)
     return made
 
@@ -36,6 +36,10 @@ def test_what_more_repeats_cost_is_said_where_runs_cannot_tell() -> None:
     assert one["verdict"] == "cannot tell"
     assert one["more_repeats"] > 0
     assert one["more_worker_hours"] == pytest.approx(one["more_repeats"] * 2 * 4)  # two sides, 4 workers, an hour
+    assert one["more_price"] is one["currency"] is None
+    sides = [*repeats(101.0, 0.97, 1.0, 1.02), *repeats(100.0, 1.01, 0.99, 1.0, framework="horovod")]
+    (sold,) = compare(*sides, price_per_hour=2.5, currency="EUR")
+    assert (sold["more_price"], sold["currency"]) == (pytest.approx(2.5 * one["more_worker_hours"]), "EUR")
     (alone,) = compare(row(120.0), row(100.0, framework="horovod"))
     assert (alone["n"], alone["verdict"], alone["low"], alone["more_repeats"]) == (1, "cannot tell", None, None)
 
@@ -45,3 +49,10 @@ def test_only_like_is_compared() -> None:
     assert compare(row(120.0), *other, row(9.0, framework="fsdp") | {"status": "failed"}) == []
     (one,) = compare(row(120.0, form="tfrecord"), row(100.0, loader="native", form="raw"))
     assert (one["compared"], one["left"], one["right"], one["with"]) == ("loader", "dali-cpu", "native", "ddp")
+
+
+def test_control_runs_are_on_no_side() -> None:
+    controls = [row(60.0, repeat=1000 + n) for n in (1, 2, 3)]
+    (one,) = compare(*repeats(120.0), *repeats(100.0, framework="horovod"), *controls)
+    assert one["ratio"] == pytest.approx(1.2) and one["runs"].count(" ") == 5
+    assert compare(*controls, *repeats(100.0, framework="horovod")) == []

@@ -114,3 +114,9 @@ def test_series_have_bases_of_their_own_and_only_timed_successful_runs() -> None
     assert list(table["ref_workers"]) == [1, 1, 2, 2]
     assert list(table["efficiency"]) == pytest.approx([1, 0.75, 1, 0.95])
     assert scaling(runs.iloc[4:5]).empty
+
+
+def test_control_runs_are_no_repeats() -> None:
+    table = runs_table((sized(4, 256, repeat=1), 100.0), (sized(4, 256, repeat=1001), 50.0))
+    (row,) = scaling(table).to_dict("records")
+    assert (row["repeats"], row["throughput_images_per_s"]) == (1, 100.0)

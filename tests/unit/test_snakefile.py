@@ -92,8 +92,17 @@ def test_snakemake_compares_what_is_trained_and_not_how_it_is_started(
     assert set(of.resources) == {*of.plan.runs[run.run].resources, "supervision"}
     assert of.resources["launch"](run, 1) == of.plan.runs[run.run].resources["launch"]
     assert of.resources["supervision"].startswith(f"--preflight={promise.path(of.plan)}")
-    for function in (of.input, of.threads, of.spec, of.resources["launch"]):
+    for function in (of.input, of.threads, of.spec, of.priority, of.resources["launch"]):
         assert function.__signature__ == inspect.signature(function)  # 5000 runs plan in the time of 5000 bare jobs
+
+
+def test_the_first_run_of_the_order_has_the_highest_priority(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    of = training(monkeypatch, tmp_path, [])
+    priorities = [of.priority(SimpleNamespace(run=run)) for run in of.plan.order]
+    assert priorities == sorted(priorities, reverse=True) and len(set(priorities)) == len(of.plan.runs)
+    assert min(priorities) > 0  # Snakemake would not start a job of less
+    assert max(priorities) < len(of.plan.runs) + 2  # of rule prepare
+    assert of.priority(SimpleNamespace(run="gone-r1")) > 0
 
 
 @pytest.mark.parametrize(

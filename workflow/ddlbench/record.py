@@ -214,3 +214,12 @@ def train_s(last: Mapping[str, Event]) -> float:
     if "ddlbench_elapsed_s" in last:
         return float(last["ddlbench_elapsed_s"].value)
     return last["run_stop"].time_s - last["run_start"].time_s
+
+
+def beside_s(last: Mapping[str, Event], first_s: float) -> float:
+    """What a run took beside its training: to begin and to end [s]. `first_s`: when its log began [s since 1970]."""
+    ranks = (last["ddlbench_ranks"].value if "ddlbench_ranks" in last else None) or []
+    began: list[float] = [rank["started"] for rank in ranks if isinstance(rank.get("started"), int | float)]
+    ended = max(event.time_s for event in last.values())
+    before, after = last["run_start"].time_s - min([first_s, *began]), ended - last["run_stop"].time_s
+    return max(0.0, before) + max(0.0, after)

@@ -113,7 +113,7 @@ def shell_prefix(machine: Machine, folder: Path) -> str:
 
 
 class Training:
-    """Rule `train`: its `input`, `threads`, `resources` and `spec` are functions of a run's wildcards.
+    """Rule `train`: its `input`, `threads`, `priority`, `resources` and `spec` are functions of a run's wildcards.
 
     Made of Snakemake's `workflow` and `checkpoints`, and of what `read` gave.
     """
@@ -131,10 +131,16 @@ class Training:
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
         self.spec = _signed(lambda wildcards: jobs[wildcards.run].spec.to_json())
+        self.priority = _signed(lambda wildcards: self._priority(wildcards.run))
         self.resources = {name: self._resource(name) for name in next(iter(jobs.values())).resources}
         self.resources["supervision"] = self._supervision()
         # For people, in a dry run and when the job starts.
         self.message = "train {wildcards.run}" + (": {resources.asks}" if queue else "") + "\n$ {resources.launch}"
+
+    def _priority(self, run: str) -> int:
+        """Of the jobs that may start Snakemake takes the one with the highest number: the first of the order."""
+        last = len(self.plan.order)
+        return last + 1 - self.plan.places.get(run, last)
 
     def _resource(self, name: str) -> Any:
         jobs = self.plan.runs

@@ -140,6 +140,11 @@ class Recipe:
     seed: int = field(default=1, metadata=key("Seed of repeat 1; repeat n uses seed + n - 1.", minimum=0))
 
 
+# Repeats beyond so many are control runs: other repeats of one cell, spread over a study to see whether the machine
+# drifts. A study may have more repeats tomorrow; its control runs keep their ids.
+CONTROLS = 1000
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """One training with all its settings.
@@ -206,6 +211,11 @@ class RunSpec:
     def reads(self) -> str | None:
         """The form that is read; None: the loader reads nothing."""
         return self.form or self._preferred
+
+    @property
+    def control(self) -> bool:
+        """Whether it is a control run, which says something of drift, and is in no comparison."""
+        return self.repeat > CONTROLS
 
     @property
     def adapter(self) -> str:

@@ -27,6 +27,8 @@ rule collect:
         runs=list(PLAN.runs),
         settings=lambda wildcards: runs.digests(PLAN),
         peaks=dict(MACHINE.peak_tflops_per_worker),
+        order=list(PLAN.order),
+        price=(MACHINE.price_per_gpu_hour, MACHINE.currency),
     message:
         "collect {wildcards.study}: tables of all runs"
     script:

@@ -8,6 +8,8 @@ rule prepare:
         f"{DATA}/{{dataset}}/{{form}}/manifest.json",
     log:
         layout.log("prepare-{dataset}-{form}"),
+    # Before all training: else runs of data that are still to be prepared would all come last.
+    priority: len(PLAN.runs) + 2
     envmodules:
         *MACHINE.modules,
     threads: 8

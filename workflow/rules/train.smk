@@ -8,6 +8,8 @@ rule train:
         steps=layout.run_steps("{run}"),
     log:
         layout.train_log("{run}"),
+    # The order of the runs (`ddlbench/plan/order.py`). Snakemake does not compare it with finished jobs.
+    priority: TRAINING.priority
     envmodules:
         *MACHINE.modules,
     threads: TRAINING.threads

@@ -15,6 +15,7 @@ with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
     folders = [Path(layout.run(run)) for run in snakemake.params.runs]
     tables = Path(snakemake.output[0]).parent
-    refused = collect(folders, tables, snakemake.params.peaks, snakemake.params.settings)
+    given = snakemake.params
+    refused = collect(folders, tables, given.peaks, given.settings, given.order, tuple(given.price))
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

@@ -135,8 +135,11 @@ def write(path: Path, runs: Path, kernels: Path, out: Path) -> None:
 
 
 def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
-    """Successful runs with all columns that QUANTITIES names; speed-up and efficiency against their series' base."""
-    table = runs[runs["status"] == "success"].merge(
+    """Successful runs with all columns that QUANTITIES names; speed-up and efficiency against their series' base.
+
+    Control runs are not among them.
+    """
+    table = runs[(runs["status"] == "success") & (runs["repeat"] <= spec.CONTROLS)].merge(
         kernels[["run", "communication_percent", "computation_percent"]], on="run", how="left"
     )
     device, host = table["peak_device_memory_bytes"], table["peak_resident_bytes"]

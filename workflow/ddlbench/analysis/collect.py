@@ -22,11 +22,14 @@ def collect(
     folder: Path,
     peaks: Mapping[str, float] | None = None,
     settings: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
+    price: tuple[float | None, str | None] = (None, None),
 ) -> Rows:
     """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of table `refused`.
 
     `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
-    each run (`planned.py`), without which a record of any settings is taken. A folder with a log is a record. One that
+    each run (`planned.py`), without which a record of any settings is taken; `order` are the plan's
+    runs in their order, `price` that of a worker's hour, with its currency. A folder with a log is a record. One that
     cannot be believed is in table `refused` and in no other, and keeps no other run from its tables. A folder without
     a log that a failed run left something in is in table `failures`.
     """
@@ -47,10 +50,20 @@ def collect(
                 rows[name] += some
             for name in LONG:
                 add[name](columns_of(name, of_run))
-    rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]))
+    _place(rows["runs"], order)
+    rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), *price)
     for name, some in rows.items():
         tables.write(name, some, folder)
     return rows["refused"]
+
+
+def _place(runs: Rows, order: Sequence[str]) -> None:
+    """Give each run its place by the time when it began, and the one that was planned; null where nobody knows."""
+    began = sorted((run["started_s"], run["run"]) for run in runs if run["started_s"] is not None)
+    places = {run: place for place, (_, run) in enumerate(began, start=1)}
+    planned_places = {run: place for place, run in enumerate(order, start=1)}
+    for run in runs:
+        run |= {"place": places.get(run["run"]), "planned_place": planned_places.get(run["run"])}
 
 
 def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:

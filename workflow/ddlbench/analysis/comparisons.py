@@ -1,7 +1,7 @@
 """Two frameworks or two loaders under the same settings: the ratio of their throughputs, and the verdict on it.
 
 `statistics.ratio` decides. A side is called faster nowhere else. What more repeats would cost is said in hours of
-workers, each as long as the runs that are there.
+workers and in money, each run as long as those that are there: so `snakemake plan` counts runs that are done, too.
 """
 
 from __future__ import annotations
@@ -37,14 +37,26 @@ COLUMNS = (
     Column(
         "more_worker_hours", "float64", "What these pairs cost, if they take as long as the runs that are there.", "h"
     ),
+    Column("more_price", "float64", "The same in money; null where the machine's file names no price."),
+    Column("currency", "str", "Of that price."),
     Column("runs", "str", "The runs of both sides, separated by blanks."),
 )
 
 
-def rows(runs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows of table `comparisons`, from table `runs`: each pair of sides with the same settings, timed and finished."""
-    usable = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]
-    return [row for compared, follows in COMPARED.items() for row in _pairs(usable, compared, follows)]
+def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str | None = None) -> list[dict[str, Any]]:
+    """Rows of table `comparisons`, from table `runs`: each pair of sides with the same settings, timed and finished.
+
+    Control runs are on neither side. The price is that of an hour of one worker.
+    """
+    usable = runs[
+        (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & (runs["repeat"] <= spec.CONTROLS)
+    ]
+    made = [row for compared, follows in COMPARED.items() for row in _pairs(usable, compared, follows)]
+    for row in made:
+        hours = row["more_worker_hours"]
+        sold = hours is not None and price_per_hour is not None
+        row |= {"more_price": hours * price_per_hour if sold else None, "currency": currency if sold else None}
+    return made
 
 
 def _pairs(runs: pd.DataFrame, compared: str, follows: set[str]) -> Iterator[dict[str, Any]]:
@@ -64,6 +76,6 @@ def _pairs(runs: pd.DataFrame, compared: str, follows: set[str]) -> Iterator[dic
             row |= {"ratio": found.middle, "low": found.low, "high": found.high, "n": found.n}
             row |= {"verdict": found.verdict, "more_repeats": None, "more_worker_hours": None}
             if found.verdict == CANNOT_TELL and found.more is not None:
-                hours = sum(float(side["train_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
+                hours = sum(float(side["run_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
                 row |= {"more_repeats": found.more, "more_worker_hours": found.more * hours}
             yield row | {"runs": " ".join(sorted([*ours["run"], *theirs["run"]]))}

@@ -16,6 +16,7 @@ from ddlbench.analysis.read import Record
 from ddlbench.analysis.scaling import KEYS, SERIES, in_series
 from ddlbench.columns import Column
 from ddlbench.record import train_s
+from ddlbench.spec import CONTROLS
 
 PARTS = {
     "input_s": "Waiting for images, but not at the start of an epoch",
@@ -99,8 +100,9 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
 
     Where a run of a comparison cannot split its parts, both sides count as `together_s`.
     """
-    runs = runs[[*KEYS, "run", "status", "workers", "global_batch"]]  # `compute_s` there is of a step
-    table = in_series(runs[runs["status"] == "success"]).merge(losses.rename(columns={"images": "trained"}), on="run")
+    runs = runs[[*KEYS, "run", "repeat", "status", "workers", "global_batch"]]  # `compute_s` there is of a step
+    runs = runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS)]
+    table = in_series(runs).merge(losses.rename(columns={"images": "trained"}), on="run")
     rows = []
     for _, series in table.groupby(list(SERIES), dropna=False):
         counts = [(int(str(workers)), group) for workers, group in series.groupby("workers")]

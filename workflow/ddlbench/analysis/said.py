@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddlbench.analysis.read import Record
 from ddlbench.columns import UNKNOWN, Column, Values, Why
+from ddlbench.record import beside_s, train_s
 
 COLUMNS = (
     Column(
@@ -19,6 +20,13 @@ COLUMNS = (
     Column("validation_images", "Int64", "Images of the validation split."),
     Column("validated_images", "Int64", "Images that an accuracy rests on; the fewest of any validation."),
     Column("started_s", "float64", "When training began: seconds since 1970.", "s"),
+    Column(
+        "run_s",
+        "float64",
+        "The whole run, from its first process to its last event, without interruptions: `train_s`, and what the run "
+        "needed to begin and to end. It is what the plan counts.",
+        "s",
+    ),
     Column(
         "data_before_clock_s",
         "float64",
@@ -49,6 +57,7 @@ def measures(record: Record) -> Values:
     values["validated_images"] = int(min(seen)) if seen else None
     values["validation_images"] = record.said("eval_samples")
     values["started_s"] = record.last["run_start"].time_s
+    values["run_s"] = train_s(record.last) + beside_s(record.last, record.events[0].time_s)
     for name in ("data_before_clock_s", "clock_resolution_s"):
         values[name] = record.said(f"ddlbench_{name}")
     values["data_cached_share"] = record.said("ddlbench_facts", {}).get("data_cached_share")

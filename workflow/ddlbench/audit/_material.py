@@ -13,6 +13,7 @@ from ddlbench.audit._compare import words
 
 # What `scaling` computes, and what published numbers call it.
 QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
+VERDICTS = "verdicts.csv"  # made on request (`snakemake verdicts`), and then audited
 UNITS = {"throughput": "images/s", "speed-up": "1", "efficiency": "1"}
 NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", "quantity")
 
@@ -29,6 +30,8 @@ def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] 
     if only is not None:
         kept = set(only)
         tables = {name: table[table["run"].isin(kept)] for name, table in tables.items()}
+    elif (folder / VERDICTS).exists():
+        tables["verdicts"] = pd.read_csv(folder / VERDICTS)
     return of_tables(tables, convergence)
 
 
@@ -74,7 +77,9 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
 
 def published(paths: Iterable[Path]) -> Material:
     """Files of published numbers: with a column `quantity` they become `numbers`, of shares `shares`, with a column
-    `run` the runs, or with `run` and `epoch` their epochs. Raises ValueError about any other, FileNotFoundError.
+    `run` the runs, or with `run` and `epoch` their epochs; a file of claims (`analysis/claims.py`) `claims`.
+
+    Raises ValueError about any other, FileNotFoundError.
     """
     tables: dict[str, list[pd.DataFrame]] = {}
     for path in paths:
@@ -84,7 +89,9 @@ def published(paths: Iterable[Path]) -> Material:
             raise ValueError(f"{path}: is no csv file: {' '.join(str(error).split())}") from None
         table["row"] = [f"{path.name} line {number}" for number in range(2, len(table) + 2)]
         table["table"] = table.get("table", path.stem)
-        if "run" in table:
+        if {"claim", "left", "relation"} <= {*table.columns}:
+            tables.setdefault("claims", []).append(table)
+        elif "run" in table:
             tables.setdefault("epochs" if "epoch" in table else "runs", []).append(table)
         elif "quantity" in table:
             tables.setdefault("numbers", []).append(named(table))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import CELL, COMPARED, groups, ids, present
+from ddlbench.spec import CONTROLS
 
 SEVERITY = "warning"
 NEEDS = ("runs.repeat",)
@@ -21,9 +22,10 @@ SOURCE = (
 
 def check(material: Material) -> Iterator[Finding]:
     """A finding for each cell with a gap."""
-    keys = present(material.runs, [*COMPARED, *CELL])
-    table = material.runs.groupby(keys, dropna=False)["repeat"].agg(["max", "nunique"])
+    runs = material.runs[material.runs["repeat"] <= CONTROLS]
+    keys = present(runs, [*COMPARED, *CELL])
+    table = runs.groupby(keys, dropna=False)["repeat"].agg(["max", "nunique"])
     gaps = table[table["max"] > table["nunique"]].reset_index()[keys]
-    for _, own in groups(material.runs.merge(gaps, on=keys), keys):
+    for _, own in groups(runs.merge(gaps, on=keys), keys):
         there = ", ".join(map(str, sorted(own["repeat"])))
         yield Finding(ids(own), f"repeats {there} of {own['repeat'].max()} are there")

@@ -1,4 +1,4 @@
-"""The Linux kernel, and the computers that runs of one worker count ran on, are listed where they differ.
+"""Releases of the Linux kernel are listed where they differ.
 
 It breaks no comparison; it is where to look when one computer is slow.
 """

@@ -15,6 +15,7 @@ import pandas as pd
 from ddlbench import registry
 from ddlbench.analysis.scaling import TIMES
 from ddlbench.figures import FigureMember, Options, _style, _tables
+from ddlbench.spec import CONTROLS
 
 
 def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options: Options) -> None:
@@ -43,7 +44,7 @@ def main() -> None:
         one.add_argument("--basis", default="steps", choices=tuple(TIMES), help="of speed-up and efficiency")
         if command == "data":
             one.add_argument("--tables", type=Path, required=True, help="folder of runs.parquet, epochs.parquet, ...")
-            one.add_argument("--runs", nargs="*", help="run ids; left out, all")
+            one.add_argument("--runs", nargs="*", help="run ids; left out, all but control runs")
         else:
             one.add_argument("--data", type=Path, required=True, help="the figure's csv file")
             one.add_argument("--title", default="")
@@ -53,7 +54,8 @@ def main() -> None:
     if given.command == "data":
         runs = given.runs
         if runs is None:
-            runs = pd.read_parquet(given.tables / "runs.parquet")["run"].tolist()
+            table = pd.read_parquet(given.tables / "runs.parquet")
+            runs = table.loc[table["repeat"] <= CONTROLS, "run"].tolist()
         write_data(given.plot, given.tables, runs, given.out, Options("", given.device, "", basis=given.basis))
         return
     reference = pd.read_csv(given.reference) if given.reference else None

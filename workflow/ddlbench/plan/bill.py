@@ -35,12 +35,13 @@ FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, t
 class Row:
     """One run. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
 
-    `block` is the first that names the run. `gpu_hours` are hours of workers, also where those are cores; `disk_bytes`
-    and `inodes` are its record's.
+    `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
+    `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's.
     """
 
     run: str
     block: str
+    place: int
     model: str
     framework: str
     loader: str
@@ -88,13 +89,16 @@ def rows(
         now, why = state(
             folder, planned.spec, record.spec if record else None, planned.manifest, (memories or {}).get(run), command
         )
-        table.append(_row(run, of[run], planned, plan.machine, estimator, images, now, why, record, folder))
+        table.append(
+            _row(run, of[run], plan.places[run], planned, plan.machine, estimator, images, now, why, record, folder)
+        )
     return table
 
 
 def _row(
     run: str,
     block: str,
+    place: int,
     planned: PlannedRun,
     machine: Machine,
     estimator: Estimator,
@@ -121,6 +125,7 @@ def _row(
     return Row(
         run=run,
         block=block,
+        place=place,
         model=spec.model,
         framework=spec.framework,
         loader=spec.loader,

@@ -15,7 +15,7 @@ from typing import Any
 
 from ddlbench.analysis.resources import resources
 from ddlbench.columns import Why
-from ddlbench.record import MLLOG, Event, events, train_s
+from ddlbench.record import MLLOG, Event, beside_s, events, train_s
 from ddlbench.settings.config import CONFIG
 
 EVENTS = re.compile(
@@ -86,10 +86,7 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Me
     if last["run_stop"].metadata.get("status") != "success" or not epochs:
         return None
     ranks = last["ddlbench_ranks"].value if "ddlbench_ranks" in last else []
-    began_s = min([first_s, *(rank["started"] for rank in ranks if "started" in rank)])
-    trained_s = train_s(last)
-    ended_s = max(event.time_s for event in last.values())
-    beside_s = max(0.0, last["run_start"].time_s - began_s) + max(0.0, ended_s - last["run_stop"].time_s)
+    trained_s, beside = train_s(last), beside_s(last, first_s)
     # The first epoch is warm-up, and of one that was interrupted begin and end lie far apart: the median of the rest.
     lengths = [stop - start for start, stop in zip(epochs, [*epochs[1:], last["run_stop"].time_s], strict=True)]
     epoch_s = median(lengths[1:]) if len(lengths) > 1 else trained_s
@@ -100,7 +97,7 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Me
         return None
     power_w = energy_j / trained_s / spec["workers"] if energy_j is not None else None
     images: int = last["train_samples"].value
-    return Measured(spec, images, trained_s + beside_s, beside_s, epoch_s, energy_j, power_w)
+    return Measured(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w)
 
 
 def read_all(runs: Path) -> dict[str, Measured]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from math import prod
 
 from ddlbench import registry
 from ddlbench.analysis import planned
-from ddlbench.plan import fits, launch
+from ddlbench.plan import fits, launch, order
 from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
@@ -47,7 +48,8 @@ class PlannedRun:
 class Plan:
     """All runs of a study on a machine, each once, by id; and which of them each block named.
 
-    `left_out` are numbers of workers that the machine does not have, and that the study does not insist on.
+    `order` are all ids in the order in which they are to be made, control runs among them. `left_out` are numbers of
+    workers that the machine does not have, and that the study does not insist on.
     """
 
     study: Study
@@ -55,6 +57,12 @@ class Plan:
     runs: Mapping[str, PlannedRun]
     blocks: Mapping[str, tuple[str, ...]]
     left_out: tuple[int, ...]
+    order: tuple[str, ...] = ()
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Each run's place in the order, counted from 1."""
+        return {run: place for place, run in enumerate(self.order, start=1)}
 
 
 def make_plan(
@@ -82,8 +90,14 @@ def make_plan(
             ids.append(run)
         blocks[block.name] = tuple(dict.fromkeys(ids))
     _check_figures(study, machine, blocks)
+    ordered = order.mixed(study.name, specs.values())
+    if study.control:
+        cell = [specs[run] for run in blocks[study.control.runs]]
+        ordered = order.with_controls(study, ordered, cell)
+        controls = {spec.id: spec for spec in ordered if spec.control}
+        specs, blocks[order.BLOCK] = specs | controls, tuple(controls)
     made = {run: _planned(spec, machine, account, (images or {}).get(spec.dataset)) for run, spec in specs.items()}
-    return Plan(study, machine, made, blocks, tuple(sorted(left_out)))
+    return Plan(study, machine, made, blocks, tuple(sorted(left_out)), tuple(spec.id for spec in ordered))
 
 
 def _check_size(study: Study) -> None:

@@ -28,6 +28,7 @@ def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form], limit: float 
     if plan.left_out:
         counts = ", ".join(map(str, plan.left_out))
         said.append(f"Left out: runs of {counts} workers; machine {plan.machine.name} has {plan.machine.workers}.")
+    said.append(f"Order: at random, seeded with the study's name; column place of plan.csv{_controls(plan)}.")
     said += _words(plan, table, todo)
     said += _disk(todo, forms)
     said += _stale(table)
@@ -107,6 +108,11 @@ def _span(values: Sequence[float | None], say: Callable[[float], str]) -> str:
 def _duration(seconds: float) -> str:
     unit, name = next((u, n) for u, n in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= u or u == 1)
     return f"{number(seconds / unit)} {name}"
+
+
+def _controls(plan: Plan) -> str:
+    control = plan.study.control
+    return f". A control run after every {control.every} timed runs" if control else ""
 
 
 def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:

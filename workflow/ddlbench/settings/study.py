@@ -139,6 +139,14 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Control:
+    """The run of block `runs` is repeated after every `every` timed runs of the study."""
+
+    every: int
+    runs: str
+
+
+@dataclass(frozen=True)
 class Study:
     """A checked study file. Which machine it runs on is not its business.
 
@@ -151,6 +159,7 @@ class Study:
     blocks: tuple[Block, ...]
     figures: tuple[Figure, ...]
     fail_on: str | None = None
+    control: Control | None = None
 
 
 def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
@@ -171,13 +180,16 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     """The study of that name, with recipes found beside its folder. Raises ConfigError."""
     path = folder / f"{name}.yaml"
     data = check(read_yaml(path), schema("study"), path)
-    common = {k: v for k, v in data.items() if k not in ("title", "variants", "runs", "figures", "audit")}
+    common = {k: v for k, v in data.items() if k not in ("title", "variants", "runs", "figures", "audit", "control")}
     frameworks = {name: Framework(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, own) for name, own in data["variants"].items()}
     recipes = folder.parent / "recipes"
     blocks = tuple(_block(path, n, common, own, recipes, frameworks) for n, own in data["runs"].items())
     figures = tuple(_figure(path, n, own, data["runs"], folder.parent) for n, own in data["figures"].items())
-    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"))
+    control = Control(**data["control"]) if "control" in data else None
+    if control:
+        _is_one_of(data["runs"], control.runs, path, "control.runs")
+    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"), control)
 
 
 def _variant(path: Path, name: str, own: dict[str, Any]) -> Framework:
