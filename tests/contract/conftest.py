@@ -14,6 +14,7 @@ from ddlbench.datasets import mnist5k
 
 from tests.conftest import Once
 from tests.contract import control, launches
+from tests.contract.engines import engine_packages, engines_folder, results  # noqa: F401 (fixtures)
 from tests.sources import Sample, prepare_both
 
 

@@ -1,4 +1,4 @@
-"""One rank of a launch that drives a framework's engine through many small trainings; `test_frameworks.py` asserts.
+"""One rank of a launch that drives a framework's engine through many small trainings; `engines.py` starts it.
 
     <launcher> python -m tests.contract.engine_probe <folder> first|resumed <case> ...
 

@@ -1,93 +1,22 @@
 """Every framework with every option trains the same, goes on from a saved state by the bit, and says what it holds.
 
-Two real ranks a framework; `engine_probe.py` drives all of its cases in one launch, and resumes them in a second one.
+Two real ranks a framework (`engines.py`); DeepSpeed's own options are in test_deepspeed_options.py.
 """
 
 from __future__ import annotations
 
-import math
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from ddlbench import registry
-from ddlbench.frameworks._layer_dropping import decisions, keep_probability
-from ddlbench.plan import launch
-from ddlbench.settings.machine import load_machine
 
-from tests.conftest import Once
 from tests.contract import engine_probe as probe
-from tests.contract.engine_probe import CASES, FREEZE, HALF, LONG, LOUD, MAIN, MORE, ONE_BIT, RANKS, SCALED, STEPS, Case
+from tests.contract.engine_probe import CASES, HALF, LOUD, MAIN, MORE, RANKS, SCALED, STEPS
+from tests.contract.engines import mean_losses, name_of
 
-pytestmark = pytest.mark.usefixtures("_packages")
-Results = list[dict[str, Any]]  # one a rank
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def name_of(variant: str, recipe: str, model: str = "lenet") -> str:
-    """A case's, from what was said about it."""
-    (name,) = [n for n, c in CASES.items() if (c.variant, c.recipe, c.model) == (variant, recipe, model)]
-    return name
-
-
-@pytest.fixture(scope="module")
-def _packages() -> None:
-    for adapter in {case.adapter for case in CASES.values()}:
-        pytest.importorskip(registry.member("frameworks", adapter).PACKAGE)
-
-
-@pytest.fixture(scope="module")
-def folder(once: Once) -> Path:
-    return once("engines", lambda folder: None)
-
-
-@pytest.fixture(scope="module")
-def results(folder: Path, once: Once) -> Callable[..., Results]:
-    """`results(case's name, phase)`: what each rank left."""
-
-    def start(alike: tuple[str, str | None], phase: str) -> None:
-        cases = {name: case for name, case in CASES.items() if case.launch == alike}
-        program = ("python", "-m", "tests.contract.engine_probe", str(folder), phase, *cases)
-        argv = launch.command(probe.spec_of(next(iter(cases.values()))), load_machine("local"), program)
-        paths = [str(ROOT / "workflow"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PATH": path, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
-        )
-        assert done.returncode == 0, done.stdout[-20000:]  # of all ranks: the first to end is not the last to speak
-
-    @cache
-    def launched(alike: tuple[str, str | None], phase: str) -> None:
-        if phase == "resumed":
-            launched(alike, "first")
-        once("-".join(["engines", *filter(None, alike), phase]), lambda _: start(alike, phase))
-
-    def read(name: str, phase: str = "first") -> Results:
-        if CASES[name].options.get("controller") == "mpi" and not built_with_mpi():
-            pytest.skip("Horovod was built without MPI: apt-get install libopenmpi-dev, then envs/build-horovod.sh")
-        launched(CASES[name].launch, phase)
-        return [torch.load(folder / f"{name}-{phase}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
-
-    return read
-
-
-@cache
-def built_with_mpi() -> bool:
-    import horovod.torch as hvd
-
-    return bool(hvd.mpi_built())
-
-
-def mean_losses(of_ranks: Results) -> list[float]:
-    return [sum(losses) / RANKS for losses in zip(*(r["losses"] for r in of_ranks), strict=True)]
+pytestmark = pytest.mark.usefixtures("engine_packages")
 
 
 @cache
@@ -320,84 +249,3 @@ def test_one_wait_a_step_however_many_micro_batches(results):
 def test_fsdp_measures_no_waiting_and_says_so(results):
     assert {str(w) for r in results(name_of("fsdp", "sgd")) for w in r["waits"]} == {"None"}
     assert "communication_s" in registry.member("frameworks", "fsdp").NOT_MEASURED
-
-
-@cache
-def uncorrected(compression: str, steps: int) -> list[float]:
-    """Losses of one process under Adam or LAMB without bias correction, which DeepSpeed's one-bit optimizers are until
-    they compress (LAMB's coefficient within 0.01 and 10), on the pictures of all ranks."""
-    spec = probe.spec_of(next(c for c in CASES.values() if c.options.get("compression") == compression))
-    net, r = probe.model_of("linear"), spec.recipe
-    moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in net.parameters()}
-    eps = probe.optimizer_of(spec, net).param_groups[0]["eps"]
-    losses = []
-    for step in range(steps):
-        x, y = (torch.cat(part) for part in zip(*(probe.batch_of(i, step) for i in range(RANKS)), strict=True))
-        net.zero_grad()
-        loss = F.cross_entropy(net(x), y)
-        loss.backward()
-        losses.append(float(loss.detach()))
-        with torch.no_grad():
-            for p, (m, v) in moments.items():
-                m.mul_(r.beta1).add_(p.grad, alpha=1 - r.beta1)
-                v.mul_(r.beta2).addcmul_(p.grad, p.grad, value=1 - r.beta2)
-                update = m / (v.sqrt() + eps) + (r.weight_decay if p.ndim > 1 else 0.0) * p
-                trust = (p.norm() / update.norm()).clamp(0.01, 10) if r.optimizer == "lamb" else 1.0
-                p.sub_(r.base_lr * (1 - step / 100) * trust * update)
-    return losses
-
-
-@pytest.mark.parametrize("compression", ONE_BIT)
-def test_one_bit_optimizers_lose_no_step_before_they_compress(results, compression):
-    """DeepSpeed's own first step trains nothing: it is not one of ours. 0/1 Adam compresses from step 16 on."""
-    same = 16 if compression == "0/1-adam" else LONG
-    ours = mean_losses(results(name_of(f"{compression}-late", ONE_BIT[compression], "linear")))
-    assert ours[:same] == pytest.approx(uncorrected(compression, LONG)[:same], abs=1e-5)
-
-
-@pytest.mark.parametrize("compression", ONE_BIT)
-def test_one_bit_optimizers_go_on_learning_when_they_compress(results, compression):
-    late, early = (
-        results(name_of(f"{compression}-{when}", ONE_BIT[compression], "linear")) for when in ("late", "early")
-    )
-    losses = mean_losses(early)
-    assert losses[: FREEZE + 1] == pytest.approx(mean_losses(late)[: FREEZE + 1], abs=1e-6)
-    assert losses[FREEZE + 2 : FREEZE + 6] != pytest.approx(mean_losses(late)[FREEZE + 2 : FREEZE + 6], abs=1e-4)
-    assert sum(losses[-4:]) < sum(losses[FREEZE : FREEZE + 4]) < sum(losses[:4])
-
-
-def schedule(parts: int, case: Case) -> list[list[bool]]:
-    """Which blocks are kept, from the paper's formulas and the draws that a run's seed gives."""
-    kept = []
-    for step in range(case.steps):
-        theta = (1 - probe.THETA) * math.exp(-probe.GAMMA * step) + probe.THETA
-        for part in range(parts):
-            kept.append(decisions(6, theta, probe.spec_of(case).seed, step, part + 0))
-    return kept
-
-
-@pytest.mark.parametrize("variant", ["dropping0", "dropping1", "dropping2", "dropping-parts"])
-def test_blocks_are_dropped_on_the_published_schedule(results, variant):
-    """On all ranks the same; every one of the two micro-batches of a step draws anew."""
-    (name,) = [n for n, c in CASES.items() if c.variant == variant]
-    case = CASES[name]
-    parts = probe.spec_of(case).recipe.accumulation
-    expected = schedule(parts, case)
-    for result in results(name):
-        assert result["kept"] == expected
-        # What really ran, counted at the blocks' own first layer.
-        assert result["block_calls"] == [[int(kept) for kept in of] for of in expected]
-    dropped = sum(not kept for of in expected for kept in of)
-    chances = [1 - keep_probability(i, 6, 0.5) for _ in expected for i in range(6)]
-    assert 0 < dropped < sum(chances) * 1.5
-
-
-def test_tables_of_operations_and_messages_are_written(results, folder):
-    results(name_of("tables", "sgd"))
-    flops = (folder / "first" / "flops.txt").read_text()
-    assert "Flops Profiler" in flops and "fwd MACs per GPU" in flops
-    lines = (folder / "first" / "comms.txt").read_text().splitlines()
-    at = lines.index("all_reduce")
-    gradients = sum(p.numel() for p in probe.model_of("lenet").parameters()) * 4
-    count = int(lines[at + 1].split()[2])
-    assert lines[at + 1].split()[:2] == [f"{gradients / 1024:.2f}", "KB"] and count == STEPS

@@ -1,9 +1,11 @@
 """Plans and files that many unit tests look at."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.preflight import promise
 from ddlbench.settings.study import load_study
 
 from tests.specs import JUWELS, LAPTOP
@@ -26,3 +28,9 @@ def demo() -> Plan:
 def files(tmp_path: Path) -> Files:
     """A copy of config/, to spoil."""
     return Files(tmp_path / "config")
+
+
+@pytest.fixture
+def promised(paper: Plan) -> dict[str, Any]:
+    """Eight ranks on two nodes, all of them whole."""
+    return promise.promised(paper)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ddlbench.preflight.differences import WHOLE, differences
 
-from tests.unit.test_screening import sound
+from tests.unit.screens import sound
 
 NODES, PER_NODE = 256, 4
 Facts = list[dict[str, Any]]

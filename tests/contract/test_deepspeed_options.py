@@ -1,0 +1,101 @@
+"""What DeepSpeed alone has: one-bit optimizers, layer dropping, tables of operations and messages.
+
+Two real ranks (`engines.py`). That these train alike and resume by the bit is in test_frameworks.py.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import pytest
+import torch
+import torch.nn.functional as F
+from ddlbench.frameworks._layer_dropping import decisions, keep_probability
+
+from tests.contract import engine_probe as probe
+from tests.contract.engine_probe import CASES, FREEZE, LONG, ONE_BIT, RANKS, STEPS, Case
+from tests.contract.engines import mean_losses, name_of
+
+pytestmark = pytest.mark.usefixtures("engine_packages")
+
+
+@cache
+def uncorrected(compression: str, steps: int) -> list[float]:
+    """Losses of one process under Adam or LAMB without bias correction, which DeepSpeed's one-bit optimizers are until
+    they compress (LAMB's coefficient within 0.01 and 10), on the pictures of all ranks."""
+    spec = probe.spec_of(next(c for c in CASES.values() if c.options.get("compression") == compression))
+    net, r = probe.model_of("linear"), spec.recipe
+    moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in net.parameters()}
+    eps = probe.optimizer_of(spec, net).param_groups[0]["eps"]
+    losses = []
+    for step in range(steps):
+        x, y = (torch.cat(part) for part in zip(*(probe.batch_of(i, step) for i in range(RANKS)), strict=True))
+        net.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        with torch.no_grad():
+            for p, (m, v) in moments.items():
+                m.mul_(r.beta1).add_(p.grad, alpha=1 - r.beta1)
+                v.mul_(r.beta2).addcmul_(p.grad, p.grad, value=1 - r.beta2)
+                update = m / (v.sqrt() + eps) + (r.weight_decay if p.ndim > 1 else 0.0) * p
+                trust = (p.norm() / update.norm()).clamp(0.01, 10) if r.optimizer == "lamb" else 1.0
+                p.sub_(r.base_lr * (1 - step / 100) * trust * update)
+    return losses
+
+
+@pytest.mark.parametrize("compression", ONE_BIT)
+def test_one_bit_optimizers_lose_no_step_before_they_compress(results, compression):
+    """DeepSpeed's own first step trains nothing: it is not one of ours. 0/1 Adam compresses from step 16 on."""
+    same = 16 if compression == "0/1-adam" else LONG
+    ours = mean_losses(results(name_of(f"{compression}-late", ONE_BIT[compression], "linear")))
+    assert ours[:same] == pytest.approx(uncorrected(compression, LONG)[:same], abs=1e-5)
+
+
+@pytest.mark.parametrize("compression", ONE_BIT)
+def test_one_bit_optimizers_go_on_learning_when_they_compress(results, compression):
+    late, early = (
+        results(name_of(f"{compression}-{when}", ONE_BIT[compression], "linear")) for when in ("late", "early")
+    )
+    losses = mean_losses(early)
+    assert losses[: FREEZE + 1] == pytest.approx(mean_losses(late)[: FREEZE + 1], abs=1e-6)
+    assert losses[FREEZE + 2 : FREEZE + 6] != pytest.approx(mean_losses(late)[FREEZE + 2 : FREEZE + 6], abs=1e-4)
+    assert sum(losses[-4:]) < sum(losses[FREEZE : FREEZE + 4]) < sum(losses[:4])
+
+
+def schedule(parts: int, case: Case) -> list[list[bool]]:
+    """Which blocks are kept, from the paper's formulas and the draws that a run's seed gives."""
+    kept = []
+    for step in range(case.steps):
+        theta = (1 - probe.THETA) * math.exp(-probe.GAMMA * step) + probe.THETA
+        for part in range(parts):
+            kept.append(decisions(6, theta, probe.spec_of(case).seed, step, part + 0))
+    return kept
+
+
+@pytest.mark.parametrize("variant", ["dropping0", "dropping1", "dropping2", "dropping-parts"])
+def test_blocks_are_dropped_on_the_published_schedule(results, variant):
+    """On all ranks the same; every one of the two micro-batches of a step draws anew."""
+    (name,) = [n for n, c in CASES.items() if c.variant == variant]
+    case = CASES[name]
+    parts = probe.spec_of(case).recipe.accumulation
+    expected = schedule(parts, case)
+    for result in results(name):
+        assert result["kept"] == expected
+        # What really ran, counted at the blocks' own first layer.
+        assert result["block_calls"] == [[int(kept) for kept in of] for of in expected]
+    dropped = sum(not kept for of in expected for kept in of)
+    chances = [1 - keep_probability(i, 6, 0.5) for _ in expected for i in range(6)]
+    assert 0 < dropped < sum(chances) * 1.5
+
+
+def test_tables_of_operations_and_messages_are_written(results, engines_folder):
+    results(name_of("tables", "sgd"))
+    flops = (engines_folder / "first" / "flops.txt").read_text()
+    assert "Flops Profiler" in flops and "fwd MACs per GPU" in flops
+    lines = (engines_folder / "first" / "comms.txt").read_text().splitlines()
+    at = lines.index("all_reduce")
+    gradients = sum(p.numel() for p in probe.model_of("lenet").parameters()) * 4
+    count = int(lines[at + 1].split()[2])
+    assert lines[at + 1].split()[:2] == [f"{gradients / 1024:.2f}", "KB"] and count == STEPS
