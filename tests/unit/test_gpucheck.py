@@ -166,6 +166,8 @@ def test_a_power_is_plausible_below_the_limit(power: float, verdict: str) -> Non
 
 
 SKIPS = "SKIPPED [20] tests/gpu/test_gpu.py:28: no GPU: torch.cuda.is_available() is false\n20 skipped in 1.9s\n"
+LEARNS = "test_one_gpu_learns[ddp-dali-gpu-raw]"
+FAILED = f"FAILED tests/gpu/test_gpu.py::{LEARNS} - AssertionError: out of memory\n"
 
 
 @pytest.mark.parametrize(
@@ -174,6 +176,12 @@ SKIPS = "SKIPPED [20] tests/gpu/test_gpu.py:28: no GPU: torch.cuda.is_available(
         (0, "20 passed in 60s\n", PASS, "20 passed; expected: none fails"),
         (0, SKIPS, SKIPPED, "no GPU: torch.cuda.is_available() is false"),
         (1, "1 failed, 19 passed in 60s\n", FAIL, "1 failed, 19 passed; expected: none fails"),
+        (
+            1,
+            f"{FAILED}1 failed, 19 passed in 60s\n",
+            FAIL,
+            f"1 failed, 19 passed; expected: none fails; failed: {LEARNS}",
+        ),
         (3, "INTERNALERROR\n", FAIL, "pytest ended with 3; expected: none fails"),
     ],
 )

@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddlbench import registry
-from ddlbench.gpucheck import FAIL, PASS, SKIPPED, Row
+from ddlbench.gpucheck import FAIL, SKIPPED, Row, judged
 
 if TYPE_CHECKING:
     from ddlbench.gpucheck._bench import Bench
@@ -24,11 +25,13 @@ def check(bench: Bench) -> Iterator[Row]:
     if not folder.is_dir() or not registry.importable("pytest"):
         yield Row("tests/gpu", SKIPPED, f"no folder {folder}, or no pytest: run it from a clone, after make install")
         return
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(folder)]
+    command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", str(folder)]
     own = bench.environment() | {"DDLBENCH_GPU_TIER": bench.device}
     done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder.parents[1])
-    (bench.folder / "tests.log").write_text(done.stdout + done.stderr, encoding="utf-8")
-    yield judge(done.returncode, done.stdout)
+    log = bench.folder / "tests.log"
+    log.write_text(done.stdout + done.stderr, encoding="utf-8")
+    row = judge(done.returncode, done.stdout)
+    yield replace(row, compared=f"{row.compared}; {log}") if row.verdict == FAIL else row
 
 
 def judge(code: int, said: str) -> Row:
@@ -38,6 +41,6 @@ def judge(code: int, said: str) -> Row:
     if code == 0 and not counts.get("passed"):
         reasons = re.findall(r"^SKIPPED \[\d+\] [^:]+(?::\d+)?: (.+)$", said, re.M)
         return Row("tests/gpu", SKIPPED, "; ".join(dict.fromkeys(reasons)) or summary)
-    return Row(
-        "tests/gpu", PASS if code == 0 else FAIL, f"{summary}; expected: none fails", counts.get("passed"), "tests"
-    )
+    failed = dict.fromkeys(re.findall(r"^(?:FAILED|ERROR) \S+::(\S+)", said, re.M))
+    compared = "; ".join([f"{summary}; expected: none fails", *([f"failed: {', '.join(failed)}"] if failed else [])])
+    return Row("tests/gpu", judged(code == 0), compared, counts.get("passed"), "tests")
