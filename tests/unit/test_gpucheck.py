@@ -135,6 +135,24 @@ def test_published_rates_have_their_sources() -> None:
         assert row["precision"] in ("fp32", "tf32", "bf16", "fp16")
 
 
+@pytest.mark.parametrize(
+    ("device", "precision", "waits", "verdict"),
+    [
+        ("cuda", "bf16", 0, PASS),
+        ("cuda", "bf16", 1, FAIL),
+        ("cuda", "fp16", 0, PASS),
+        ("cuda", "fp16", 5, FAIL),
+        ("cpu", "fp16", 5, PASS),  # the loss scaler's own, where optimizers are not fused
+        ("cpu", "fp16", 10, FAIL),
+        ("cpu", "bf16", 5, FAIL),
+    ],
+)
+def test_a_step_makes_the_host_wait_for_nothing(device: str, precision: str, waits: int, verdict: str) -> None:
+    spec = Bench(device, Path()).spec(precision=precision)
+    row = syncs.judge("ddp", spec, waits, 5, {"value of a tensor read": waits})
+    assert (row.verdict, row.value) == (verdict, waits / 5)
+
+
 USUAL = [3.0, 2.5, 2.0, 1.5, 1.2, 1.0, 0.9]
 
 
