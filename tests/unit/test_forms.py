@@ -11,8 +11,8 @@ from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import prepare, write_form
 from ddlbench.data.source import BadImage, Entry, SourceError
 from ddlbench.data.verify import verify
-from ddlbench.forms import _example, tfrecord
-from ddlbench.loaders._share import labelled_files, share, shuffled
+from ddlbench.forms import _example, raw, tfrecord
+from ddlbench.loaders._share import Files, share, shuffled
 from ddlbench.spec import steps_per_epoch
 
 from tests.sources import Memory, Sample, contents, picture, some
@@ -209,7 +209,8 @@ def test_a_tree_is_used_where_it_lies(tmp_path: Path) -> None:
     assert {s: (m.bytes, m.sha256, m.images_per_class) for s, m in manifest.splits.items()} == {
         s: (m.bytes, m.sha256, m.images_per_class) for s, m in copied.splits.items()
     }
-    assert sorted(contents(tmp_path / "raw")) == [".manifest.json", "manifest.json"]
+    lists = sorted(raw.list_path(tmp_path / "raw", manifest, split).name for split in ("train", "val"))
+    assert sorted(contents(tmp_path / "raw")) == [".manifest.json", *lists, "manifest.json"]
     assert contents(tmp_path / "site") == before
 
 
@@ -230,7 +231,9 @@ def test_loaders_read_the_tree_that_the_manifest_names(tmp_path: Path) -> None:
     (tmp_path / "site/val/class1/notes.txt").touch()
     manifest = made(source, "raw", tmp_path, on_error="skip")
     assert manifest.splits["val"].images_per_class == {"class0": 0, "class1": 1, "class2": 2}
-    assert labelled_files(tmp_path / "raw", "val") == [
+    files = Files(tmp_path / "raw", "val")
+    assert files.list is not None and files.list.parent == tmp_path / "raw"
+    assert [(files.path(n), label) for n, label in enumerate(files.labels.tolist())] == [
         (f"{tmp_path}/site/val/{name}", label)
         for name, label in (("class1/00004.png", 1), ("class2/00002.png", 2), ("class2/00005.png", 2))
     ]

@@ -223,11 +223,14 @@ def test_a_name_that_is_not_utf_8_is_one_line(site: Path, tmp_path: Path, form: 
 
 
 def test_names_in_messages_are_printed_safely(site: Path, tmp_path: Path) -> None:
-    (site / "train/n01/b.JPEG").rename(site / "train/n01/b\n\x1b[31m.JPEG")
+    (site / "train/n01/b.JPEG").rename(site / "train/n01/b\x1b[31m.JPEG")
     done = prepare("imagenet", "raw", tmp_path / "a\n\x1b[31m/raw/manifest.json", "--source", site)
     (line,) = done.stderr.splitlines()
-    assert r"train/n01/b\n\x1b[31m.JPEG: " in line
+    assert r"train/n01/b\x1b[31m.JPEG: " in line
     assert line.isprintable()
+    (site / "train/n01/b\x1b[31m.JPEG").rename(site / "train/n01/b\n.JPEG")
+    done = prepare("imagenet", "raw", tmp_path / "raw/manifest.json", "--source", site)
+    assert done.stderr == "'b\\n.JPEG': the name of this class or picture has a line end in it; rename it\n"
     done = prepare("imagenet", "raw", site / "x\n\x1b/raw/manifest.json", "--source", site)
     (line,) = done.stderr.splitlines()
     assert line.isprintable()

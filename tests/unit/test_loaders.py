@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ddlbench.data.manifest import Manifest, Split
+from ddlbench.forms import raw
 from ddlbench.loaders import _share, native
+from ddlbench.loaders._share import Files
 
 from tests.contract.engine_probe import Case, spec_of
 
 
 def run(workers: int, batch: int, epochs: int = 3):
     """A run of the loader."""
-    from dataclasses import replace
-
     return replace(spec_of(Case("ddp", "ddp", "sgd")), workers=workers, global_batch=batch, epochs=epochs)
 
 
@@ -69,13 +71,36 @@ def private_bytes() -> int:
     return sum(int(kb) for kb in re.findall(r"^Private_\w+:\s+(\d+) kB", text, re.M)) * 1024
 
 
-def test_worker_processes_share_names_and_labels():
+def form(folder: Path, names: list[str], classes: int) -> Path:
+    """A raw form of so many empty pictures as names, dealt to classes; only its folders are real."""
+    per = {f"class{n:03d}": names[n::classes] for n in range(classes)}
+    for name, inside in per.items():
+        (folder / "train" / name).mkdir(parents=True)
+        for file in inside:
+            (folder / "train" / name / file).touch()
+    splits = {s: Split(0, {}, 0, {}, "", {}) for s in ("train", "val")}
+    splits["train"] = Split(len(names), {name: len(inside) for name, inside in per.items()}, 0, {}, "", {})
+    Manifest("mnist5k", "raw", 1, None, tuple(per), 0, 1, {}, {}, splits).write(folder)
+    return folder
+
+
+def test_worker_processes_share_names_and_labels(tmp_path, monkeypatch):
     """A forked process that asks for every name takes no memory of its own for them."""
     count = 200_000
-    files = [(f"/data/imagenet/raw/train/n{i % 1000:08d}/n{i % 1000:08d}_{i}.JPEG", i % 1000) for i in range(count)]
-    pictures = native.Pictures(files, True, run(2, 16))
-    assert [pictures.path(i) for i in (0, 1, count - 1)] == [files[i][0] for i in (0, 1, count - 1)]
-    assert np.array_equal(pictures.labels, [label for _, label in files])
+    names = [f"n{i:08d}_{i}.JPEG" for i in range(count)]
+    monkeypatch.setattr(
+        raw, "files", lambda path, _: names[int(path.name[5:]) :: 10] if path.parent.name == "train" else []
+    )
+    (tmp_path / "raw").mkdir()
+    splits = {s: Split(0, {}, 0, {}, "", {}) for s in ("train", "val")}
+    splits["train"] = Split(count, {f"class{n}": count // 10 for n in range(10)}, 0, {}, "", {})
+    Manifest("mnist5k", "raw", 1, "/data/imagenet", tuple(f"class{n}" for n in range(10)), 0, 1, {}, {}, splits).write(
+        tmp_path / "raw"
+    )
+    pictures = native.Pictures(Files(tmp_path / "raw", "train"), True, run(2, 16)).files
+    assert pictures.path(1) == f"/data/imagenet/train/class0/{names[10]}"
+    assert pictures.path(count - 1) == f"/data/imagenet/train/class9/{names[-1]}"
+    assert np.array_equal(pictures.labels, np.repeat(range(10), count // 10))
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
@@ -89,5 +114,35 @@ def test_worker_processes_share_names_and_labels():
 
 
 def test_names_need_not_be_utf_8(tmp_path):
-    name = os.fsdecode(b"caf\xe9.png")
-    assert native.Pictures([("a.png", 1), (f"{tmp_path}/{name}", 0)], True, run(1, 1)).path(1) == f"{tmp_path}/{name}"
+    names = [os.fsdecode(b"caf\xe9.png"), "two  words .png"]
+    files = Files(form(tmp_path / "raw", names, 1), "train")
+    assert [files.path(n) for n in range(2)] == [f"{tmp_path}/raw/train/class000/{name}" for name in sorted(names)]
+
+
+def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypatch):
+    folder = form(tmp_path / "raw", [f"{n}.png" for n in range(7)], 3)
+    first = Files(folder, "train")
+    assert first.list is not None and len(first) == 7 and first.labels.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    with monkeypatch.context() as none:
+        none.setattr(raw, "files", None)  # folders are not listed again
+        assert Files(folder, "train").list == first.list
+    (folder / "train" / "class002" / "9.png").touch()
+    manifest = Manifest.read(folder)
+    told = manifest.splits["train"]
+    manifest.splits["train"] = replace(told, images=8, images_per_class=told.images_per_class | {"class002": 3})
+    manifest.write(folder)
+    second = Files(folder, "train")
+    assert len(second) == 8 and second.list != first.list
+    assert list(folder.glob(".*.train.files")) == [second.list]
+    (folder / "train" / "class002" / "9.png").unlink()
+    second.list.unlink()
+    with pytest.raises(ValueError, match="7 files, the manifest says 8"):
+        Files(folder, "train")
+
+
+def test_where_nothing_can_be_written_each_rank_lists_for_itself(tmp_path, monkeypatch):
+    folder = form(tmp_path / "raw", [f"{n}.png" for n in range(5)], 2)
+    monkeypatch.setattr(raw, "aside", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
+    files = Files(folder, "train")
+    assert files.list is None
+    assert files.path(4) == f"{folder}/train/class001/3.png"

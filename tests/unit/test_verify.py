@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
-from ddlbench.data.verify import verify
-from ddlbench.forms import _example
+from ddlbench.data.verify import index, verify
+from ddlbench.forms import _example, raw
 
 from tests.sources import Memory, some
 
@@ -144,6 +144,36 @@ def test_a_class_folder_that_was_changed(forms: dict[str, Path], harm: Callable[
 def test_a_class_folder_that_nobody_wrote(forms: dict[str, Path]) -> None:
     (forms["raw"] / "val/class9").mkdir()
     assert verify([forms["raw"]]) == [f"{forms['raw']}: val/class9/: is not in the manifest"]
+
+
+def test_a_list_of_files_that_misleads(forms: dict[str, Path]) -> None:
+    """Loaders would give a picture another's label, of as many files as there must be."""
+    listed = raw.list_path(forms["raw"], Manifest.read(forms["raw"]), "train")
+    listed.write_text(listed.read_text().replace(" 1\n", " 2\n", 1))
+    (problem,) = verify([forms["raw"]])
+    assert problem.startswith(f"{listed}: does not list what the class folders hold; remove it")
+    listed.unlink()
+    assert verify([forms["raw"]]) == []
+
+
+def test_an_earlier_version_took_a_name_with_a_line_end(forms: dict[str, Path]) -> None:
+    """It prepared the form, and made no lists: a run refuses it in one line."""
+    (forms["raw"] / "train/class1/00001.png").rename(forms["raw"] / "train/class1/0\n1.png")
+    for made in forms["raw"].glob(".manifest.json.*"):
+        made.unlink()
+    (problem,) = index(forms["raw"])
+    assert problem == f"{forms['raw']}/train/class1: a file has a line end in its name: '0\\n1.png'; rename it"
+    assert not list(forms["raw"].glob(".manifest.json.*"))
+
+
+def test_what_a_killed_process_left_of_a_list_is_removed(forms: dict[str, Path]) -> None:
+    folder = forms["raw"]
+    before = sorted(path.name for path in folder.iterdir())
+    whole = raw.list_path(folder, Manifest.read(folder), "val")
+    whole.with_suffix(".node7-4711").write_text("class0/0000")
+    whole.unlink()
+    assert index(folder) == []
+    assert sorted(path.name for path in folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("form", ["raw", "tfrecord"])

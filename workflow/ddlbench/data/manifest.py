@@ -65,6 +65,10 @@ class Manifest:
         job = {key: getattr(self, key) for key in ("dataset", "form", "format", "root", "seed", "source")}
         return job | {"classes": list(self.classes), "listed": {s: split.listed for s, split in self.splits.items()}}
 
+    def digest(self) -> str:
+        """Tells it from other manifests."""
+        return sha256(json.dumps(asdict(self)).encode())[:12]
+
     def data(self, folder: Path) -> Path:
         """Where the pictures lie, given where the manifest lies."""
         return Path(self.root) if self.root else folder

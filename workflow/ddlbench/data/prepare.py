@@ -114,6 +114,7 @@ def write_form(
         written = _write_parts(crew, parts, source, rules, target.work, on_error, f"{dataset} {form}")
         for split in SPLITS:
             manifest.splits[split] = _sum_up(split, parts, written, manifest)
+        rules.index(target.work, manifest)
         manifest.write(target.work)
         target.put()
     return manifest
@@ -132,8 +133,10 @@ def warn(dataset: str, images: dict[str, int], classes: int, expected: tuple[dic
 
 
 def _check_names(classes: Iterable[str], entries: Iterable[Entry]) -> None:
-    """Raises SourceError at a name that is not UTF-8: records and manifests cannot hold it."""
+    """Raises SourceError at a name that manifests or lists of files cannot hold: not UTF-8, or of two lines."""
     for name in chain(classes, (entry.filename for entry in entries)):
+        if "\n" in name:
+            raise SourceError(f"{name!r}: the name of this class or picture has a line end in it; rename it")
         try:
             name.encode()
         except UnicodeEncodeError:

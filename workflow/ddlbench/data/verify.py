@@ -63,6 +63,20 @@ def glance(folder: Path | None) -> list[str]:
     return [printable(f"{data}: {problem}") for problem in found]
 
 
+def index(folder: Path | None) -> list[str]:
+    """What is wrong with a form so that its index cannot be made (`forms.Form.index`). Where nothing may be written,
+    nothing is: each rank then looks for itself."""
+    try:
+        if folder is not None:
+            manifest = Manifest.read(folder)
+            registry.member("forms", manifest.form).index(folder, manifest)
+    except ValueError as error:
+        return [printable(str(error))]
+    except OSError:
+        pass
+    return []
+
+
 def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
     problems: list[str] = []
     manifests: dict[Path, Manifest] = {}
@@ -112,13 +126,14 @@ def _check(task: Task) -> Checked:
 
 
 def _names(folder: Path, manifest: Manifest) -> list[str]:
-    """Parts that nobody wrote: loaders would read them."""
+    """Parts that nobody wrote, and an index that misleads: loaders would read them."""
     form, data = registry.member("forms", manifest.form), manifest.data(folder)
     try:
         extra = {n for split, told in manifest.splits.items() for n in form.names(data, split) - told.sha256.keys()}
+        problems: list[str] = form.check_index(folder, manifest)
     except OSError as error:
         return [f"{folder}: {error.filename}: cannot be read: {error.strerror}"]
-    return [f"{folder}: {name}: is not in the manifest" for name in sorted(extra)]
+    return [f"{folder}: {name}: is not in the manifest" for name in sorted(extra)] + problems
 
 
 def _differences(where: str, told: dict[str, int], found: dict[str, int], who: str) -> list[str]:

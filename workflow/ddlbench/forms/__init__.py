@@ -45,6 +45,15 @@ class Form(Protocol):
     def discard(self, part: Part, folder: Path) -> None:
         """Remove what an interrupted `write` left of a part."""
 
+    def index(self, folder: Path, manifest: Manifest) -> None:
+        """Leave beside the manifest what readers want of a whole form, if it is not there. Raises OSError, ValueError.
+
+        `prepare` calls it, and each run, for forms of earlier versions.
+        """
+
+    def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
+        """What is wrong with what `index` left, one line each. For `verify`. Raises OSError."""
+
     def names(self, folder: Path, split: str) -> set[str]:
         """The parts of a split that lie in the folder, under the manifest's names (keys of `sha256`)."""
 

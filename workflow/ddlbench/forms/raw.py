@@ -5,17 +5,21 @@ A source that is such a tree already is used where it lies: its files are read a
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import shutil
+import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ddlbench.data.manifest import KEPT, NAME, Manifest, sha256
 from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable
 from ddlbench.data.pictures import is_named_so
 from ddlbench.data.source import Entry, Source, SourceError
+from ddlbench.files import aside
 
 PARTS = "class folders"
 FORMAT = 1  # raise it when the same pictures are to be written in another way
@@ -37,7 +41,7 @@ def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[f
     total = sum(images.values())
     # A file's last block is half full on the mean; a small one has a block all the same.
     size = max(BLOCK_BYTES, picture_bytes + BLOCK_BYTES / 2)
-    return total * size, total + len(images) * (classes + 1) + 3
+    return total * size, total + len(images) * (classes + 2) + 3  # with a list of each split's files
 
 
 def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
@@ -93,6 +97,85 @@ def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
         return []
     with os.scandir(folder) as found:
         return sorted(f.name for f in found if is_named_so(f.name) and f.name not in left_out)
+
+
+def index(folder: Path, manifest: Manifest) -> None:
+    """Write the lists of files that loaders read (`listed`), if they are not there. Raises OSError, ValueError."""
+    for split in manifest.splits:
+        path = list_path(folder, manifest, split)
+        if path.exists():
+            continue
+        lines = b"".join(_lines(folder, manifest, split))
+        with aside(path, path.with_suffix(f".{socket.gethostname()}-{os.getpid()}")) as hidden:
+            hidden.write_bytes(lines)
+        for other in folder.glob(f"{KEPT}.*.{split}.*"):  # of another manifest, or begun elsewhere: not needed any more
+            if other != path:
+                other.unlink(missing_ok=True)
+
+
+def list_path(folder: Path, manifest: Manifest, split: str) -> Path:
+    """The list of a split's files, beside the manifest and of this manifest only: one line `<class>/<file> <label>` for
+    each, by class and name; labels count from 0. DALI reads it as it is."""
+    return folder / f"{KEPT}.{manifest.digest()}.{split}.files"
+
+
+def listed(folder: Path, manifest: Manifest, split: str) -> tuple[Any, Path | None]:
+    """The lines of a split's list, one after the other, uint8, and the file that they are mapped from.
+
+    The file's pages are shared by all processes of a node. Where there is none and none can be written, the folders
+    are listed, and the path is None. Raises ValueError if they hold not as many files as the manifest says.
+    """
+    import numpy as np
+
+    path = list_path(folder, manifest, split)
+    lines = _mapped(path)
+    if lines is None:
+        with suppress(OSError):
+            index(folder, manifest)
+        lines = _mapped(path)
+    if lines is not None:
+        return lines, path
+    return np.frombuffer(b"".join(_lines(folder, manifest, split)), np.uint8), None
+
+
+def _mapped(path: Path) -> Any:
+    """A file's bytes, uint8, which are read when they are looked at; None if there are none."""
+    import numpy as np
+
+    try:
+        with path.open("rb", buffering=0) as file:
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except (OSError, ValueError):  # it is not there; an empty file cannot be mapped
+        return None
+
+
+def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
+    told, root = manifest.splits[split], manifest.data(folder) / split
+    skipped: dict[str, list[str]] = {}
+    for key in told.skipped:
+        name, _, file = key.partition("/")
+        skipped.setdefault(name, []).append(file)
+    found = 0
+    for label, name in enumerate(manifest.classes):
+        inside = files(root / name, skipped.get(name, ()))
+        found += len(inside)
+        for file in inside:
+            if "\n" in file:
+                raise ValueError(f"{root / name}: a file has a line end in its name: {file!r}; rename it")
+            yield os.fsencode(f"{name}/{file} {label}\n")
+    if found != told.images:
+        raise ValueError(f"{root}: {found} files, the manifest says {told.images}")
+
+
+def check_index(folder: Path, manifest: Manifest) -> list[str]:
+    """Lists of files that do not say what the class folders hold. Raises OSError."""
+    problems = []
+    for split in manifest.splits:
+        path = list_path(folder, manifest, split)
+        with suppress(ValueError):  # other numbers than the manifest's: that is said of the folders
+            if path.exists() and path.read_bytes() != b"".join(_lines(folder, manifest, split)):
+                problems.append(f"{path}: does not list what the class folders hold; remove it: it is made again")
+    return problems
 
 
 def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:

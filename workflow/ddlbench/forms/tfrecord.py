@@ -107,6 +107,15 @@ def shards(folder: Path, split: str) -> list[Path]:
     return sorted(p for p in folder.glob(f"{split}-*-of-*") if p.suffix != ".idx")
 
 
+def index(folder: Path, manifest: Manifest) -> None:
+    """Nothing: shards are few, and each has its index."""
+
+
+def check_index(folder: Path, manifest: Manifest) -> list[str]:
+    """Nothing; `check` reads the shards' indices."""
+    return []
+
+
 def names(folder: Path, split: str) -> set[str]:
     """The parts of a split that lie in the folder, as the manifest names them."""
     return {path.name for path in shards(folder, split)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench import registry
 from ddlbench.forms import raw, tfrecord
-from ddlbench.loaders._share import MEAN, STD, labelled_files
+from ddlbench.loaders._share import MEAN, STD, Files
 from ddlbench.loaders._stream import Held
 from ddlbench.spec import steps_per_epoch
 
@@ -206,8 +206,12 @@ def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]
     if train:  # the same order on every rank, of which each has its part
         common |= {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": spec.seed}
     if spec.reads == "raw":
-        files, labels = zip(*labelled_files(folder, split), strict=True)
-        encoded, label = fn.readers.file(files=list(files), labels=list(labels), **common)
+        files = Files(folder, split)
+        if files.list:
+            encoded, label = fn.readers.file(file_root=files.root, file_list=str(files.list), **common)
+        else:
+            names = [files.path(n) for n in range(len(files))]
+            encoded, label = fn.readers.file(files=names, labels=files.labels.tolist(), **common)
         return encoded, label
     paths = tfrecord.shards(folder, split)
     record: Any = fn.readers.tfrecord(

@@ -6,7 +6,6 @@ Crops at whole pixels are resized by PyTorch, those between pixels by Pillow: wi
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.data.pictures import JPEG, as_rgb
 from ddlbench.loaders import _workers
-from ddlbench.loaders._share import MEAN, STD, Indices, Order, labelled_files, share, shuffled
+from ddlbench.loaders._share import MEAN, STD, Files, Indices, Order, share, shuffled
 from ddlbench.loaders._stream import copied
 from ddlbench.spec import steps_per_epoch
 
@@ -55,7 +54,7 @@ class Loader:
 
         self.batches = Batches(images, split == "train", spec, rank)
         assert folder is not None, "native reads the raw form"
-        pictures: Any = Pictures(labelled_files(folder, split), split == "train", spec)
+        pictures: Any = Pictures(Files(folder, split), split == "train", spec)
         self.loader: DataLoader[Any] = DataLoader(
             pictures,
             batch_sampler=self.batches,
@@ -135,24 +134,14 @@ class Batches:
 class Pictures:
     """Decoded and augmented pictures of image files, a batch at a time.
 
-    Names and labels are arrays, which all worker processes share. Strings would be copied into each of them, page by
-    page: Python counts references in the object itself, also where it only reads.
+    All worker processes share the list of files.
     """
 
-    def __init__(self, files: list[tuple[str, int]], train: bool, spec: RunSpec) -> None:
-        import numpy as np
-
-        names = [os.fsencode(path) for path, _ in files]
-        self.names = np.frombuffer(b"".join(names), np.uint8)
-        self.ends = np.cumsum([0, *map(len, names)])  # where each name ends, after a 0
-        self.labels = np.array([label for _, label in files], np.int64)
+    def __init__(self, files: Files, train: bool, spec: RunSpec) -> None:
+        self.files = files
         self.train, self.seed = train, spec.seed
         self.size = spec.recipe.image_size
         self.augment = spec.recipe.augmentation == "imagenet"
-
-    def path(self, index: int) -> str:
-        """The file of a picture."""
-        return os.fsdecode(self.names[self.ends[index] : self.ends[index + 1]].tobytes())
 
     def __getitems__(self, keys: list[tuple[int, Order]]) -> tuple[Any, Any]:
         """uint8 [n, 3, size, size] in shared memory and int64 [n] of the only key's n indices; n can be 0.
@@ -169,10 +158,10 @@ class Pictures:
         places = pixels.numpy()  # NumPy costs a small picture much less than PyTorch's operators do
         for place, index in enumerate(indices):
             places[place] = self._picture(epoch, index)
-        return pixels, self.labels[indices]
+        return pixels, self.files.labels[indices]
 
     def _picture(self, epoch: int, index: int) -> Any:
-        picture = decoded(self.path(index))
+        picture = decoded(self.files.path(index))
         height, width, _ = picture.shape
         if not self.augment:
             return resized(picture, (0, 0, width, height), self.size)

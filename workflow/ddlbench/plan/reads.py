@@ -59,7 +59,7 @@ def forms(plan: Plan, sources: Mapping[str, str]) -> list[Form]:
             prepared = Manifest.read(Path(manifest).parent)
         except (OSError, TypeError, ValueError):
             in_place = registry.member("forms", form).IN_PLACE and member.in_place(given)
-            read.append(Form(dataset, form, False, 0.0 if in_place else size, 4 if in_place else inodes))
+            read.append(Form(dataset, form, False, 0.0 if in_place else size, 6 if in_place else inodes))
         else:
             read.append(Form(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))
     return read

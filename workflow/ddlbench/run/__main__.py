@@ -27,7 +27,7 @@ from typing import Any
 
 from ddlbench import beats, layout, notes
 from ddlbench.data.readers import reading
-from ddlbench.data.verify import glance
+from ddlbench.data.verify import glance, index
 from ddlbench.files import sha256, write_json
 from ddlbench.rank import checkpoint
 from ddlbench.rank.assignment import Assignment
@@ -88,7 +88,7 @@ def execute(
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)
     with reading(data, spec.id):
-        damaged = glance(data)
+        damaged = glance(data) or index(data)
         if damaged:
             seen = Seen(code=1)
         else:
