@@ -190,6 +190,11 @@ def average(tensor: Tensor) -> Tensor:
     return tensor / dist.get_world_size()
 
 
+def saved_beside(spec: RunSpec) -> float:
+    """No more copies of the parameters in a checkpoint than the weights and the optimizer's state."""
+    return 0.0
+
+
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
     """NCCL, without which GPUs do not meet; None if it is there, or not needed."""
     if device == "cuda":

@@ -37,6 +37,7 @@ OPTIONS: Options = _common.OPTIONS | {
 }
 
 local_launcher, average, close, lacks = _common.torchrun, _common.average, _common.close, _common.lacks
+saved_beside = _common.saved_beside
 
 
 def refuses(spec: RunSpec) -> str | None:

@@ -30,6 +30,14 @@ OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
 local_launcher, average = _common.torchrun, _common.average
 
 
+def saved_beside(spec: RunSpec) -> float:
+    """ZeRO 1 and 2 keep the parameters a second time, as they are sharded; ZeRO 3 has no others. Of one-bit optimizers
+    every rank keeps what it has not sent yet, and its part of what was not sent on; 0/1 Adam also what it gathers."""
+    if spec.option("compression") != "none":
+        return spec.workers + (2.0 if spec.option("compression") == "0/1-adam" else 1.0)
+    return float(spec.option("zero_stage") in (1, 2))
+
+
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """DeepSpeed guesses the accelerator from installed packages unless it is told."""
     return {"DS_ACCELERATOR": machine.device}

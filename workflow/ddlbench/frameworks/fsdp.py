@@ -27,7 +27,7 @@ OPTIONS: Options = _common.OPTIONS | {
 }
 
 local_launcher, average, close, lacks = _common.torchrun, _common.average, _common.close, _common.lacks
-environment, start = ddp.environment, ddp.start
+environment, start, saved_beside = ddp.environment, ddp.start, _common.saved_beside
 
 
 def refuses(spec: RunSpec) -> str | None:

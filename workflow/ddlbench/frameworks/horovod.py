@@ -56,6 +56,8 @@ OPTIONS: Options = _common.OPTIONS | {
     },
 }
 
+saved_beside = _common.saved_beside
+
 
 def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None."""

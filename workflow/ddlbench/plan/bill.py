@@ -10,11 +10,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ddlbench import files, layout
+from ddlbench.plan import checkpoints
 from ddlbench.plan.estimate import Estimate, Estimator
 from ddlbench.plan.measured import Measured, read_all, read_published
 from ddlbench.plan.runs import Plan, PlannedRun
@@ -36,7 +37,8 @@ class Row:
     """One run. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
 
     `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
-    `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's.
+    `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's;
+    `checkpoint_bytes` and `checkpoint_inodes` the most that its checkpoints take while it trains.
     """
 
     run: str
@@ -66,6 +68,8 @@ class Row:
     disk_bytes: float
     inodes: int
     asks: str | None
+    checkpoint_bytes: float | None = None
+    checkpoint_inodes: int | None = None
 
 
 def rows(
@@ -89,9 +93,9 @@ def rows(
         now, why = state(
             folder, planned.spec, record.spec if record else None, planned.manifest, (memories or {}).get(run), command
         )
-        table.append(
-            _row(run, of[run], plan.places[run], planned, plan.machine, estimator, images, now, why, record, folder)
-        )
+        row = _row(run, of[run], plan.places[run], planned, plan.machine, estimator, images, now, why, record, folder)
+        room = None if now == DONE else checkpoints.room(planned.spec, measured.values())
+        table.append(replace(row, checkpoint_bytes=room.bytes, checkpoint_inodes=room.inodes) if room else row)
     return table
 
 

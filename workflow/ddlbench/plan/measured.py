@@ -28,7 +28,8 @@ class Measured:
     """What a record says of time. `spec` is as it was written: another version may not know its fields.
 
     `took_s` is the run's wall time from its first process to its last, without interruptions, of which `beside_s` is no
-    training; `epoch_s` an epoch with its validation; `power_w` the mean of a worker, None where it was not measured.
+    training; `epoch_s` an epoch with its validation; `power_w` the mean of a worker, None where it was not measured;
+    `held_bytes` the most that a rank held of the model, likewise.
     """
 
     spec: dict[str, Any]
@@ -38,6 +39,7 @@ class Measured:
     epoch_s: float
     energy_j: float | None
     power_w: float | None
+    held_bytes: float | None = None
 
     @property
     def rate(self) -> float:
@@ -97,7 +99,8 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Me
         return None
     power_w = energy_j / trained_s / spec["workers"] if energy_j is not None else None
     images: int = last["train_samples"].value
-    return Measured(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w)
+    held_bytes = max((rank.get("parameters_bytes") or 0 for rank in ranks), default=0) or None
+    return Measured(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w, held_bytes)
 
 
 def read_all(runs: Path) -> dict[str, Measured]:

@@ -160,11 +160,21 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
         for form in forms
     ]
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
+    kept = [row.checkpoint_bytes for row in todo if row.checkpoint_bytes is not None]
+    room, files = sum(kept), sum(row.checkpoint_inodes or 0 for row in todo)
     if todo:
-        said.append(f"Records: {_gb(size)}, {inodes} inodes; checkpoints of running runs come on top.")
+        said.append(f"Records: {_gb(size)}, {inodes} inodes.")
+    if kept:
+        said.append(
+            f"Checkpoints: at most {_gb(max(kept))} for a run while it trains, {_gb(room)} and {files} inodes if all "
+            "runs trained at once."
+        )
+    if len(kept) < len(todo):
+        models = ", ".join(sorted({row.model for row in todo if row.checkpoint_bytes is None}))
+        said.append(f"Checkpoints of {models} are not counted: neither a record nor model-sizes.csv says how large.")
     new = [form for form in forms if not form.there]
-    total = size + sum(form.bytes for form in new)
-    return [*said, f"Disk in all: {_gb(total)}, {inodes + sum(form.inodes for form in new)} inodes."]
+    total = size + room + sum(form.bytes for form in new)
+    return [*said, f"Disk in all: {_gb(total)}, {inodes + files + sum(form.inodes for form in new)} inodes."]
 
 
 def _gb(size: float) -> str:

@@ -1,0 +1,80 @@
+"""What checkpoints of a run take on the disk while it trains, for the plan (`bill.py`). Without torch.
+
+`rank/checkpoint.py` writes them: what all ranks hold alike once, a rank's own for each rank. The newest is kept, so two
+are there while the next is written. They go when the run has ended well; one that was stopped or failed keeps its last.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from functools import cache
+from typing import NamedTuple
+
+from ddlbench import registry
+from ddlbench.plan.measured import Measured
+from ddlbench.settings.config import CONFIG
+from ddlbench.spec import RunSpec
+
+AT_ONCE = 2
+NUMBER_BYTES = 4  # weights, buffers and the optimizer's state are float32, in every precision
+# A file has some 300 bytes around each tensor. A rank's own: random states, the loader's place, losses of an epoch of
+# 1252 steps (24 KB in all), and what is around a hundred of batch norm's tensors. Rank 0: around all others.
+RANK_BYTES, FIRST_RANK_BYTES = 60_000, 200_000
+STATES = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}  # numbers that the optimizer keeps per parameter
+SIZES = CONFIG / "references" / "model-sizes.csv"
+
+
+class Size(NamedTuple):
+    """Numbers in a model: those that are trained, and others, such as batch norm's means, which ranks have each."""
+
+    parameters: float
+    buffers: float
+
+
+class Room(NamedTuple):
+    """The most that checkpoints of a run take at a time."""
+
+    bytes: float
+    inodes: int
+
+
+def room(spec: RunSpec, records: Iterable[Measured] = ()) -> Room | None:
+    """Room for a run's checkpoints; None if nobody knows how large the model is: neither SIZES nor a record."""
+    size = _size(spec, records)
+    if size is None:
+        return None
+    states = 0 if spec.recipe.optimizer == "sgd" and not spec.recipe.momentum else STATES[spec.recipe.optimizer]
+    beside: float = registry.member("frameworks", spec.adapter).saved_beside(spec)
+    copies = 1 + states + beside
+    own = size.buffers * NUMBER_BYTES + RANK_BYTES
+    whole = copies * size.parameters * NUMBER_BYTES + FIRST_RANK_BYTES + spec.workers * own
+    return Room(AT_ONCE * whole, AT_ONCE * (spec.workers + 2))  # a part per rank, the summary, the folder
+
+
+def _size(spec: RunSpec, records: Iterable[Measured]) -> Size | None:
+    known = sizes()
+    size = known.get((spec.model, spec.recipe.image_size)) or known.get((spec.model, None))
+    if size is not None:
+        return size
+    # A rank that has all of the model holds more than one that has a shard.
+    held = [r.held_bytes for r in records if _same(r, spec)]
+    most = max((bytes_ for bytes_ in held if bytes_), default=None)
+    return None if most is None else Size(most / NUMBER_BYTES, 0.0)
+
+
+def _same(record: Measured, spec: RunSpec) -> bool:
+    recipe = record.spec.get("recipe") or {}
+    return (record.spec.get("model"), recipe.get("image_size")) == (spec.model, spec.recipe.image_size)
+
+
+@cache
+def sizes() -> dict[tuple[str, int | None], Size]:
+    """Sizes by model and image size, None where any image size gives the same; with 1000 classes, so not too small."""
+    with SIZES.open(encoding="utf-8", newline="") as lines:
+        return {
+            (row["model"], int(row["image_size"]) if row["image_size"] else None): Size(
+                float(row["parameters"]), float(row["buffers"])
+            )
+            for row in csv.DictReader(lines)
+        }
