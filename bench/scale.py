@@ -1,15 +1,19 @@
 """What 16 to 1024 ranks cost beside training, without GPUs: `python bench/scale.py`; docs/scale.md has the table.
 
-Four ranks per node. One node's ranks are really started (without torch): they leave their notes and beat. (The loader's
-list, and the guard, which needs torch, are not in it.) The supervisor's ears are really started beside notes and beats
-of all ranks. strace counts their system calls on files of the run's folder for a minute; closing is not counted. What
-one node does is multiplied by the number of nodes. Rows of 90 epochs, 20 480 per epoch as of ImageNet with 64 images
-per rank and step, are written and joined.
+Four ranks per node. One node's ranks are really started (without torch): they leave their notes and beat. The
+supervisor's ears are really started beside notes and beats of all ranks. strace counts their system calls on files of
+the run's folder for a minute; closing is not counted. What one node does is multiplied by the number of nodes. Rows of
+90 epochs, 20 480 per epoch as of ImageNet with 64 images per rank and step, are written and joined.
+
+One node's ranks then read the loader's list of as many files as ImageNet has, and one rank (this one with torch) lets
+its guard agree a hundred times. `python bench/scale.py readers` is this part alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import subprocess
 import sys
@@ -18,13 +22,17 @@ import time
 from pathlib import Path
 
 from ddlbench import beats, notes
+from ddlbench.data.manifest import Manifest, Split
 from ddlbench.files import write_json
+from ddlbench.forms import raw
+from ddlbench.loaders._share import Files
 from ddlbench.record import ROWS, STEP_COLUMNS, STEPS, RankLog, join_steps, step_type
 from ddlbench.run.listen import Ears, Probe
 
 PER_NODE, RANKS, EPOCHS, ROWS_PER_EPOCH, SECONDS = 4, (16, 64, 256, 1024), 90, 20_480, 60
+IMAGES, CLASSES = {"train": 1_281_167, "val": 50_000}, 1000  # ImageNet's
 CALL = re.compile(r"^\d+ +([\d.]+) (\w+)\(")
-NOT_COUNTED = {"close", "lseek", "ioctl", "fcntl"}  # reach no file system server
+NOT_COUNTED = {"close", "lseek", "ioctl", "fcntl", "execve"}  # reach no file system server, or only name the folder
 
 
 def rank(folder: Path, number: int, nodes: int, seconds: float) -> None:
@@ -43,6 +51,34 @@ def supervisor(folder: Path, nodes: int, seconds: float) -> None:
     while time.monotonic() < ends:
         ears.listen()
         time.sleep(beats.poll_s(nodes))
+
+
+def reader(folder: Path, said: Path) -> None:
+    """A rank's list of files, and a thousand names of it. Leaves how long it took, and the memory that is its own."""
+    import numpy as np
+
+    before, began = private_bytes(), time.perf_counter()
+    files = Files(folder, "train")
+    took_s = time.perf_counter() - began
+    for index in np.random.default_rng(1).integers(0, len(files), 1000):
+        assert files.path(index).endswith(".JPEG")
+    write_json(said, {"seconds": took_s, "bytes": private_bytes() - before})
+
+
+def private_bytes() -> int:
+    """Memory of this process that no file holds."""
+    return int(re.search(r"^Anonymous: +(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.M)[1]) * 1024
+
+
+def guarded(folder: Path) -> None:
+    """A rank's guard: its part of a hundred agreements. What it sends is another matter; on disk it has nothing."""
+    import torch
+    from ddlbench.rank.guard import Guard
+
+    guard = Guard(lambda tensor: tensor, torch.device("cpu"), 30.0)
+    os.close(os.open(folder / "began", os.O_CREAT))  # one call, to be sure that calls are seen
+    for step in range(100):
+        guard.agree(0, [torch.ones(())], step)
 
 
 def calls(log: Path, folder: Path, first_s: float) -> tuple[int, int]:
@@ -72,10 +108,16 @@ def main() -> None:
         rank(a.folder, int(a.what[1]), int(a.what[2]), float(a.what[3]))
     elif a.what[0] == "supervisor":
         supervisor(a.folder, int(a.what[1]), float(a.what[2]))
+    elif a.what[0] == "reader":
+        reader(a.folder, Path(a.what[1]))
+    elif a.what[0] == "guard":
+        guarded(a.folder)
     else:
         with tempfile.TemporaryDirectory() as scratch:
-            measure(Path(scratch))
-            joined(Path(scratch))
+            if a.what[0] == "all":
+                measure(Path(scratch))
+                joined(Path(scratch))
+            readers(Path(scratch))
 
 
 def measure(scratch: Path) -> None:
@@ -138,6 +180,47 @@ def joined(scratch: Path) -> None:
         join_s, sizes = time.perf_counter() - before, [(folder / name).stat().st_size / 1e6 for name in (ROWS, STEPS)]
         count = ranks * steps * EPOCHS
         print(f"| {ranks} | {count} | {files} | {sizes[0]:.0f} | {sizes[1]:.0f} | {took / EPOCHS:.3f} | {join_s:.1f} |")
+
+
+def readers(scratch: Path) -> None:
+    """What a node's ranks do with the list of files that `prepare` left, and one rank's guard."""
+    form, run = scratch / "raw", scratch / "guarded"
+    list_bytes = make_form(form)
+    run.mkdir()
+    logs = [scratch / f"reader-{number}.log" for number in range(PER_NODE)]
+    started = [traced(form, log, "reader", log.with_suffix(".json")) for log in logs]
+    started.append(traced(run, scratch / "guard.log", "guard"))
+    for process in started:
+        assert process.wait() == 0
+    told = [json.loads(log.with_suffix(".json").read_text()) for log in logs]
+    counted = [calls(log, form, 1e9)[0] for log in logs]
+    print("\n| ranks | calls on the form's folder | list [MB] | a rank's own memory [MB] | a rank [s] |")
+    print("|---|---|---|---|---|")
+    own, slowest = max(one["bytes"] for one in told) / 1e6, max(one["seconds"] for one in told)
+    for ranks in RANKS:
+        all_calls = ranks * sum(counted) // PER_NODE
+        print(f"| {ranks} | {all_calls} | {list_bytes / 1e6:.0f} | {own:.0f} | {slowest:.1f} |")
+    at_work = calls(scratch / "guard.log", run, 1e9)[0]
+    print(f"\nA guard's hundred agreements: {at_work - 1} calls on the run's folder.")
+    assert at_work >= 1, "strace saw not even the call that was made to be seen"
+
+
+def make_form(folder: Path) -> int:
+    """A raw form of ImageNet's size without its pictures: the manifest, and the lists that `prepare` writes. Returns
+    the bytes of the list for training."""
+    classes = tuple(f"n{number:08d}" for number in range(CLASSES))
+    splits = {}
+    for split, images in IMAGES.items():
+        counts = {name: images // CLASSES + (n < images % CLASSES) for n, name in enumerate(classes)}
+        splits[split] = Split(images, counts, 0, {f"{split}/{name}/": "0" * 64 for name in classes}, "", {})
+    manifest = Manifest("imagenet", "raw", raw.FORMAT, None, classes, 0, 1, {}, {}, splits)
+    folder.mkdir()
+    manifest.write(folder)
+    for split, told in splits.items():
+        with raw.list_path(folder, Manifest.read(folder), split).open("w") as out:
+            for label, (name, count) in enumerate(told.images_per_class.items()):
+                out.writelines(f"{name}/{name}_{number}.JPEG {label}\n" for number in range(count))
+    return raw.list_path(folder, manifest, "train").stat().st_size
 
 
 if __name__ == "__main__":
