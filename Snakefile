@@ -46,6 +46,7 @@ report: "workflow/report/study.rst"
 
 SETTINGS = snakefile.read(config)
 config, STUDY, MACHINE, PLAN = SETTINGS.config, SETTINGS.study, SETTINGS.machine, SETTINGS.plan
+OTHERS = snakefile.others_records(STUDY)
 TRAINING = snakefile.Training(workflow, checkpoints, SETTINGS)
 TABLES = layout.tables(STUDY.name)
 FIGURES = [f"{layout.figure(STUDY.name, figure.name)}.png" for figure in STUDY.figures]

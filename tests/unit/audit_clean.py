@@ -40,8 +40,20 @@ def study() -> Tables:
         "refused": pd.DataFrame(columns=["run", "file", "what", "what_to_do"]),
         "kernels": shares(),
         "verdicts": verdicts(),
+        "submissions": submissions(),
         "convergence": pd.DataFrame({"global_batch": [64, 256, 4096], "mean_epochs_to_0.759": [30.0, 35.0, 40.0]}),
     }
+
+
+def submissions() -> pd.DataFrame:
+    """Two logs of others, whose numbers fit one another."""
+    rows = [
+        {"run": f"org-system-resnet-result_{n}", "org": "org", "benchmark": "resnet", "status": "success"}
+        | {"said_images_per_s": 1010.0, "clock_images_per_s": 1000.0, "clocks": "epochs"}
+        | {"said_samples": 1281167.0, "samples": 1281167.0, "clock_back_s": 0.0}
+        for n in (0, 1)
+    ]
+    return pd.DataFrame(rows)
 
 
 def run(framework: str, loader: str, workers: int, repeat: int, rate: float, place: int) -> dict[str, Any]:

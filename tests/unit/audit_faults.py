@@ -238,7 +238,20 @@ def more(**values: Any) -> Fault:
     return plant
 
 
+def log_says(**values: Any) -> Fault:
+    """Another's log says something else."""
+
+    def plant(tables: Tables) -> None:
+        for column, value in values.items():
+            tables["submissions"].loc[0, column] = value
+
+    return plant
+
+
 NUMBERS: dict[str, Fault] = {
+    "said-rates": log_says(said_images_per_s=126.0),
+    "said-samples": log_says(said_samples=312.0),
+    "clocks-back": log_says(clock_back_s=3.5),
     "base-is-named": number("efficiency", 64, ref_workers=None),
     "base-rate-is-named": number("speed-up", 64, base_images_per_s=None),
     "impossible-efficiency": number("efficiency", 64, value=-0.1),

@@ -27,6 +27,7 @@ ROOMS = (
     "frameworks",
     "rank",
     "analysis",
+    "records",
     "audit",
     "prediction",
     "plan",

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import yaml
 
-from ddlbench import layout
+from ddlbench import layout, registry
 from ddlbench.audit import _findings
 from ddlbench.data import target
 from ddlbench.plan import bill, installed, reads, runs, stale
@@ -79,6 +79,17 @@ def read(config: Mapping[str, Any]) -> Settings:
     return Settings(checked, study, machine, images, plan)
 
 
+def others_records(study: Study) -> list[str]:
+    """The records of others that the study shows. Exits with one line if there are none."""
+    if study.records is None:
+        return []
+    found = registry.member("records", study.records.kind).find(Path(study.records.folder), study.records.benchmarks)
+    if not found:
+        of = f" of {', '.join(study.records.benchmarks)}" if study.records.benchmarks else ""
+        sys.exit(f"{study.path}: records.folder: {study.records.folder!r} has no {study.records.kind} records{of}")
+    return [str(path) for path in found]
+
+
 def audited(tables: Path) -> list[str]:
     """What this call's audit found, for people: errors and warnings; nothing if the audit was made before."""
     table = tables / "audit.csv"
@@ -122,7 +133,7 @@ class Training:
         self.workflow, self.checkpoints, self.given, self.plan = workflow, checkpoints, given, given.plan
         self.preflight = promise.path(self.plan)
         # The preflight is made once for what a study expects of its machine.
-        self.new_preflights = [] if promise.is_current(self.plan) else [self.preflight]
+        self.new_preflights = [] if not self.plan.runs or promise.is_current(self.plan) else [self.preflight]
         self._checked = False
         jobs, queue = self.plan.runs, given.machine.partitions
         if queue and workflow.is_main_process:
@@ -132,7 +143,7 @@ class Training:
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
         self.spec = _signed(lambda wildcards: jobs[wildcards.run].spec.to_json())
         self.priority = _signed(lambda wildcards: self._priority(wildcards.run))
-        self.resources = {name: self._resource(name) for name in next(iter(jobs.values())).resources}
+        self.resources = {name: self._resource(name) for job in [*jobs.values()][:1] for name in job.resources}
         self.resources["supervision"] = self._supervision()
         # For people, in a dry run and when the job starts.
         self.message = "train {wildcards.run}" + (": {resources.asks}" if queue else "") + "\n$ {resources.launch}"

@@ -8,8 +8,10 @@ rule collect:
     input:
         # One job makes both files of a record; the target `all` lists the logs.
         [layout.run_steps(run) for run in PLAN.runs],
+        others=OTHERS,
         code=[registry.source("analysis", name) for name in registry.members("analysis")],
         measures=registry.source("rank", "measure"),
+        readers=[os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("records/*.py"))] if OTHERS else [],
     output:
         multiext(layout.table("{study}", "runs"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "epochs"), ".parquet", ".csv"),
@@ -18,6 +20,7 @@ rule collect:
         multiext(layout.table("{study}", "comparisons"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "kernels"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "not_measured"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "submissions"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "failures"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "refused"), ".parquet", ".csv"),
         layout.table("{study}", "learning_rates") + ".parquet",
@@ -25,6 +28,7 @@ rule collect:
         layout.study_log("{study}", "collect"),
     params:
         runs=list(PLAN.runs),
+        kind=STUDY.records.kind if STUDY.records else "ours",
         settings=lambda wildcards: runs.digests(PLAN),
         peaks=dict(MACHINE.peak_tflops_per_worker),
         order=list(PLAN.order),
@@ -131,7 +135,9 @@ checkpoint figure_data:
     params:
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         runs=lambda wildcards: runs.figure_runs(PLAN, wildcards.figure),
-        device=MACHINE.device,
+        select=lambda wildcards: PLOTS[wildcards.figure].select,
+        device=runs.device(PLAN),
+        target=lambda wildcards: PLOTS[wildcards.figure].target,
         basis=lambda wildcards: PLOTS[wildcards.figure].basis,
         fail_on=STUDY.fail_on,
     message:

@@ -6,16 +6,18 @@ A script and no shell command, because thousands of paths do not fit into a comm
 import sys
 from pathlib import Path
 
-from ddlbench import layout
+from ddlbench import layout, registry
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 
 terminal = sys.stderr
 with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
-    folders = [Path(layout.run(run)) for run in snakemake.params.runs]
+    places = [Path(layout.run(run)) for run in snakemake.params.runs]
+    places += [Path(record) for record in snakemake.input.others]
+    read = registry.member("records", snakemake.params.kind).read
     tables = Path(snakemake.output[0]).parent
     given = snakemake.params
-    refused = collect(folders, tables, given.peaks, given.settings, given.order, tuple(given.price))
+    refused = collect(places, tables, given.peaks, given.settings, given.order, tuple(given.price), read)
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

@@ -10,13 +10,16 @@ from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study
 from ddlbench.figures import Options
-from ddlbench.figures.__main__ import write_data
+from ddlbench.figures.__main__ import selected, write_data
 
 with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
-    options = Options("", snakemake.params.device, "", basis=snakemake.params.basis)
-    tables = Path(snakemake.input.tables[0]).parent
-    write_data(snakemake.params.plot, tables, snakemake.params.runs, Path(snakemake.output[0]), options)
+    given = snakemake.params
+    options = Options("", given.device, "", basis=given.basis, target=given.target)
+    tables, runs = Path(snakemake.input.tables[0]).parent, given.runs
+    if runs is None:  # records of others
+        runs = selected(tables, given.select)
+    write_data(given.plot, tables, runs, Path(snakemake.output[0]), options)
     if snakemake.params.fail_on:
-        found = audit(of_study(tables, only=snakemake.params.runs))
+        found = audit(of_study(tables, only=runs))
         write(_findings.worst(found, snakemake.params.fail_on), Path(snakemake.output[1]))

@@ -33,6 +33,12 @@ EPOCHS = (
     Column("train_s", "float64", "Time of the epoch's training steps, warm-up included.", "s"),
     Column("throughput_images_per_s", "float64", "Training images divided by `train_s`.", "images/s"),
     Column("epoch_start_s", "float64", times.EPOCH_START, "s"),
+    Column(
+        "validated_s",
+        "float64",
+        "From the start of training to the end of the validation after this epoch. Null of resumed and untimed runs.",
+        "s",
+    ),
 )
 LEARNING_RATES = (
     Column("run", "str", "The run, a successful one."),
@@ -78,9 +84,19 @@ def epochs(record: Record) -> pd.DataFrame:
     table["throughput_images_per_s"] = throughput(images, table["train_s"])
     starts = _by_epoch(record, "ddlbench_epoch_start_s")
     table["epoch_start_s"] = pd.Series(starts, dtype="float64") if record.timed else np.nan
+    table["validated_s"] = pd.Series(_validated(record), dtype="float64")
     table = table.reset_index()
     named = table.assign(run=record.spec.id, epoch=table["epoch"] + 1)
     return named[[column.name for column in EPOCHS]].astype(types(EPOCHS))
+
+
+def _validated(record: Record) -> dict[int, float]:
+    """When each epoch was validated, counted from 0 [s since training began]."""
+    if not record.timed or "ddlbench_resumed" in record.last or "run_start" not in record.last:
+        return {}
+    begin = record.last["run_start"].time_s
+    found = [event for event in record.events if event.key == "eval_accuracy"]
+    return {event.metadata["epoch_num"] - 1: event.time_s - begin for event in found}
 
 
 def _by_epoch(record: Record, key: str) -> dict[int, Any]:

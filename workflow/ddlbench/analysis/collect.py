@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,14 @@ from ddlbench.record import MLLOG
 LONG = ("epochs", "learning_rates")  # rows per epoch: written while records are read, as they may not fit in memory
 
 
+def read_ours(place: Path, wanted: str | None = None) -> Summary | None:
+    """What tables need of the record in a run's folder; None without one. `records/__init__.py` says more."""
+    if not (place / MLLOG).exists():
+        return None
+    planned.check(place, wanted)
+    return summary.of(place)
+
+
 def collect(
     folders: Sequence[Path],
     folder: Path,
@@ -24,8 +32,11 @@ def collect(
     settings: Mapping[str, str] | None = None,
     order: Sequence[str] = (),
     price: tuple[float | None, str | None] = (None, None),
+    read: Callable[[Path, str | None], Summary | None] = read_ours,
 ) -> Rows:
     """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of table `refused`.
+
+    `read` is of a member of `records/`: others' records are no folders, but files.
 
     `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
     each run (`planned.py`), without which a record of any settings is taken; `order` are the plan's
@@ -37,14 +48,13 @@ def collect(
     rows["failures"] = failures.failures(folders)
     with ExitStack() as stack:
         add = {name: stack.enter_context(tables.writing(name, folder)) for name in LONG}
-        for run in sorted(folders, key=lambda run: run.name):
-            if not (run / MLLOG).exists():
-                continue
+        for run in sorted(folders, key=lambda run: (run.name, run)):
             try:
-                planned.check(run, (settings or {}).get(run.name))
-                of_run = summary.of(run)
+                of_run = read(run, (settings or {}).get(run.name))
             except refusals.RefusedError as error:
                 rows["refused"].append(refusals.row(run, error))
+                continue
+            if of_run is None:
                 continue
             for name, some in rows_of(of_run, peaks or {}).items():
                 rows[name] += some
@@ -74,8 +84,8 @@ def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:
     values = {column.name: values[column.name] for column in all_measures.COLUMNS}
     rows = {"not_measured": _not_measured(run["run"], values)}
     rows["runs"] = [run | {name: None if isinstance(value, Why) else value for name, value in values.items()}]
-    for name in ("step_times", "losses", "kernels"):
-        rows[name] = [of_run[name]] if of_run[name] else []
+    for name in ("step_times", "losses", "kernels", "submissions"):
+        rows[name] = [of_run[name]] if of_run.get(name) else []
     if of_run["no_kernels"]:
         percents = [column.name for column in kernels.COLUMNS if column.unit == "%"]
         rows["not_measured"] += _not_measured(run["run"], dict.fromkeys(percents, Why(of_run["no_kernels"])))

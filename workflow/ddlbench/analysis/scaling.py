@@ -53,7 +53,8 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
 
     Only successful timed runs count, and no control runs. Runs of one series are alike in all but workers, repeat and
     batch: they have the same batch per worker (weak scaling, `global_batch` is null), or the same global batch (strong
-    scaling, `batch_per_worker` is null) where this gives fewer series. A series' base is its smallest worker count.
+    scaling, `batch_per_worker` is null) where this gives fewer series. In records of others both are null: submitters
+    change the batch along a series, and the audit says so. A series' base is its smallest worker count.
 
     Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % interval (`statistics.py`), null for
     one run. Throughput is in images/s. Speed-up compares times: of the training steps of an epoch (`basis` steps), or
@@ -81,6 +82,8 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
     )
     sizes = batch.groupby([runs[key] for key in KEYS], dropna=False).transform("nunique")
     weak = sizes["batch_per_worker"] <= sizes["global_batch"]
+    if "records" in runs:
+        batch = batch.where(runs["records"].fillna("ours") == "ours")
     return runs.assign(
         batch_per_worker=batch["batch_per_worker"].where(weak), global_batch=batch["global_batch"].mask(weak)
     )

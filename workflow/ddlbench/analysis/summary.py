@@ -42,7 +42,8 @@ def make(record: Record) -> Summary:
     """
     spec = record.spec
     row = spec.columns() | {"status": "success" if record.success else "failed"} | origin.values(record)
-    row |= {"images": record.images, "extrapolated": spec.epochs < spec.full_epochs, "control": spec.control}
+    row |= {"records": "ours", "images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
+    row |= {"control": spec.control}
     summary: Summary = {"run": row, "step_times": None, "losses": None, "kernels": None}
     summary["no_kernels"] = None
     summary |= {"epochs": {}, "learning_rates": {}}

@@ -14,7 +14,18 @@ from typing import Any
 import pandas as pd
 
 from ddlbench import spec
-from ddlbench.analysis import accuracy, comparisons, failures, kernels, losses, measures, origin, refusals, times
+from ddlbench.analysis import (
+    accuracy,
+    comparisons,
+    failures,
+    kernels,
+    losses,
+    measures,
+    origin,
+    refusals,
+    submissions,
+    times,
+)
 from ddlbench.columns import PROFILER, SHARING, Column, types
 from ddlbench.files import aside
 
@@ -35,7 +46,8 @@ class Table:
 RUN = (
     Column("status", "str", "`success`, or `failed` for a record without a successful end: its measures are null."),
     *origin.COLUMNS,
-    Column("images", "int64", "Images of the training split."),
+    Column("records", "str", "The kind of the record: a member of `workflow/ddlbench/records`."),
+    Column("images", "Int64", "Images of the training split; null where another's log does not say it."),
     Column("extrapolated", "bool", "Whether only some of the run's epochs were trained (`epochs` of `of_epochs`)."),
     Column("control", "bool", "Whether it is a control run of its study, which no figure and no comparison shows."),
     Column("place", "Int64", "Place of the run among those of the study, by the time when training began, from 1."),
@@ -66,6 +78,7 @@ TABLES = {
     ),
     "kernels": Table("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
     "not_measured": Table("One row per measure that is null, in `runs` or in `kernels`.", NOT_MEASURED),
+    "submissions": Table("One row per record of others: what it says beside what its clocks say.", submissions.COLUMNS),
     "failures": Table("One row per failed run that left no record.", failures.COLUMNS),
     "refused": Table(
         "One row per record that cannot be true, or cannot be read. It is in no other table.", refusals.COLUMNS

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # From what breaks a comparison to what one should know of it.
 SEVERITIES = ("error", "warning", "note")
 # Tables of a study that the audit reads.
-AUDITED = ("runs", "epochs", "kernels", "not_measured", "failures", "refused")
+AUDITED = ("runs", "epochs", "kernels", "not_measured", "failures", "refused", "submissions")
 
 
 @dataclass(frozen=True)

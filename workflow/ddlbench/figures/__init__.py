@@ -22,7 +22,7 @@ class Options:
     """What a figure is given besides its data.
 
     `frameworks` are the names of all frameworks that it is to show, those of failed runs too: a framework keeps its
-    colour. `reference` has the columns of a file in `config/references`. `basis`: see the study's schema.
+    colour. `reference` has the columns of a file in `config/references`. `basis`, `target`: see the study's schema.
     """
 
     title: str
@@ -31,6 +31,7 @@ class Options:
     frameworks: tuple[str, ...] = ()
     reference: pd.DataFrame | None = None
     basis: str = "steps"
+    target: float | None = None
 
 
 class FigureMember(Protocol):
@@ -41,7 +42,7 @@ class FigureMember(Protocol):
 
     TABLES: tuple[str, ...]  # that its data is made from
     PUBLISHED: tuple[str, ...]  # what it can draw of a reference: quantities in it; of a file without, its columns
-    SETTINGS: tuple[str, ...]  # keys of a figure in a study that it takes and not all do: `basis`
+    SETTINGS: tuple[str, ...]  # keys of a figure in a study that it takes and not all do: `basis`, `target`
 
     def data(self, tables: Tables, options: Options) -> pd.DataFrame:
         """What the picture is drawn from, one row per point or bar or run: all that is in `<figure>.csv`.

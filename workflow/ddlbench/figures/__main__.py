@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -22,6 +23,15 @@ def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options:
     """Make the data of a figure of these runs (ids) from the tables in a folder, and write it to the csv file `out`."""
     member: FigureMember = registry.member("figures", plot)
     _tables.write(member.data(_tables.load(tables, member.TABLES, runs), options), out)
+
+
+def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> list[str]:
+    """Ids of the runs in a folder of tables: all but control runs, or those whose columns have one of the selected values."""
+    runs = pd.read_parquet(tables / "runs.parquet")
+    runs = runs[runs["repeat"] <= CONTROLS]
+    for column, values in select:
+        runs = runs[runs[column].isin(values)]
+    return [str(run) for run in runs["run"]]
 
 
 def draw(plot: str, data: Path, out: Path, options: Options, broken: Sequence[str] = ()) -> None:
@@ -40,7 +50,10 @@ def main() -> None:
         one = commands.add_parser(command)
         one.add_argument("plot", choices=registry.members("figures"))
         one.add_argument("--out", type=Path, required=True, help="the csv file; of `draw`, the path without suffix")
-        one.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="what a worker's device is")
+        one.add_argument(
+            "--device", default="cpu", choices=("cpu", "cuda", "accelerator"), help="what a worker's device is"
+        )
+        one.add_argument("--target", type=float, help="top-1 accuracy, of the time to accuracy")
         one.add_argument("--basis", default="steps", choices=tuple(TIMES), help="of speed-up and efficiency")
         if command == "data":
             one.add_argument("--tables", type=Path, required=True, help="folder of runs.parquet, epochs.parquet, ...")
@@ -54,14 +67,14 @@ def main() -> None:
     if given.command == "data":
         runs = given.runs
         if runs is None:
-            table = pd.read_parquet(given.tables / "runs.parquet")
-            runs = table.loc[table["repeat"] <= CONTROLS, "run"].tolist()
-        write_data(given.plot, given.tables, runs, given.out, Options("", given.device, "", basis=given.basis))
+            runs = selected(given.tables)
+        options = Options("", given.device, "", basis=given.basis, target=given.target)
+        write_data(given.plot, given.tables, runs, given.out, options)
         return
     reference = pd.read_csv(given.reference) if given.reference else None
     data = _tables.read(given.data)
     frameworks = tuple(data["framework"].unique()) if "framework" in data else ()
-    options = Options(given.title, given.device, given.device_name, frameworks, reference, given.basis)
+    options = Options(given.title, given.device, given.device_name, frameworks, reference, given.basis, given.target)
     draw(given.plot, given.data, given.out, options)
 
 

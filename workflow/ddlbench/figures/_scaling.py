@@ -29,9 +29,15 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Ax
     Lines of runs that trained only some of their epochs say so.
     """
     table = table.copy()
-    members = ["framework", "loader"]
+    others = not table.empty and table["loader"].isna().all()  # records of others: a line per submitter and system
+    members = ["machine"] if others else ["framework", "loader"]
     by = distinguishing(table, [*members, "workers"], [key for key in SERIES if key not in members])
-    if by and len(table[members].drop_duplicates()) == 1:
+    if others:
+        by = [key for key in by if key == "model"]
+        lines = sorted(table["machine"].unique())
+        table["line"] = table["machine"]
+        styles = [_style.nth_style(lines.index(line)) for line in table["line"]]
+    elif by and len(table[members].drop_duplicates()) == 1:
         line = by.pop(0)
         values = sorted(table[line].unique(), key=lambda value: (len(str(value)), value))  # resnet50, resnet101
         table = table.sort_values(line, key=lambda column: column.map(values.index), kind="stable")
@@ -44,7 +50,7 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Ax
         if (table[members].nunique() > 1).all():
             by.append("loader")
     table["style"] = pd.Series(styles, index=table.index, dtype="object")
-    part = table["epochs"] < table["of_epochs"]
+    part = (table["epochs"] < table["of_epochs"]).fillna(False)
     table["line"] = [f"{line} (extrapolated)" if some else line for line, some in zip(table["line"], part, strict=True)]
     return _style.panels(table, by, options)
 

@@ -36,6 +36,7 @@ MARKERS = ("o", "s", "D", "^", "v", "P")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", ":", (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
 RELATIONS = {"approx": ("o", "about"), "above": ("^", "more than"), "below": ("v", "less than")}
+DEVICES = {"cuda": "GPUs", "accelerator": "accelerators"}
 # Values that do not speak for themselves.
 TITLES = {
     "global_batch": "batch size {}",
@@ -155,7 +156,7 @@ def count_axis(figure: Figure, counts: Iterable[int]) -> None:
 
 def worker_label(options: Options) -> str:
     """The name of the axis of worker counts."""
-    return "GPUs" if options.device == "cuda" else f"workers ({options.device_name})"
+    return DEVICES.get(options.device, f"workers ({options.device_name})")
 
 
 def log_y(figure: Figure) -> None:
@@ -165,7 +166,7 @@ def log_y(figure: Figure) -> None:
     for axes in figure.axes:  # only now all limits, which panels may share, are known
         low, high = axes.get_ylim()
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else MaxNLocator(6))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         axes.yaxis.set_minor_locator(NullLocator())
 
 

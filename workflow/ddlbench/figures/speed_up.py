@@ -32,6 +32,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     from ddlbench.figures import _scaling
 
     bases = sorted(map(int, data["ref_workers"].unique()))
-    unit = "GPU" if options.device == "cuda" else "worker"
+    unit = {"cuda": "GPU", "accelerator": "accelerator"}.get(options.device, "worker")
     over = f" over {' or '.join(map(str, bases))} {unit}{'s' * (bases != [1])}" if bases else ""
     return _scaling.relative(data, "speed_up", options, f"speed-up{over}", log=True)

@@ -89,7 +89,8 @@ def make_plan(
                 specs[run] = spec
             ids.append(run)
         blocks[block.name] = tuple(dict.fromkeys(ids))
-    _check_figures(study, machine, blocks)
+    if not study.records:
+        _check_figures(study, machine, blocks)
     ordered = order.mixed(study.name, specs.values())
     if study.control:
         cell = [specs[run] for run in blocks[study.control.runs]]
@@ -185,9 +186,14 @@ def digests(plan: Plan) -> dict[str, str]:
     return {run: planned.digest(json.loads(job.spec.to_json())) for run, job in plan.runs.items()}
 
 
-def figure_runs(plan: Plan, name: str) -> list[str]:
-    """The ids of the runs that a figure shows: those of its blocks whose columns have one of the selected values."""
+def figure_runs(plan: Plan, name: str) -> list[str] | None:
+    """The ids of the runs that a figure shows: those of its blocks whose columns have one of the selected values.
+
+    None for a study of others' records: which runs there are, only its tables say.
+    """
     figure = next(f for f in plan.study.figures if f.name == name)
+    if plan.study.records:
+        return None
     runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
     if not figure.select:
         return list(runs)
@@ -203,12 +209,18 @@ def figure_options(plan: Plan, name: str) -> str:
     figure = next(f for f in plan.study.figures if f.name == name)
     options = {
         "title": figure.title,
-        "device": plan.machine.device,
+        "device": device(plan),
         "device_name": plan.machine.device_name,
-        "frameworks": sorted({plan.runs[run].spec.framework for run in figure_runs(plan, name)}),
+        "frameworks": sorted({plan.runs[run].spec.framework for run in figure_runs(plan, name) or ()}),
         "basis": figure.basis,
+        "target": figure.target,
     }
     return json.dumps(options).replace("<", "\\u003c")
+
+
+def device(plan: Plan) -> str:
+    """What a worker's device is: the machine's, or `accelerator` in records of others."""
+    return "accelerator" if plan.study.records else plan.machine.device
 
 
 def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:

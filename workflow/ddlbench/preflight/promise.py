@@ -47,6 +47,8 @@ def trial(plan: Plan) -> Trial:
         workers = min(2, plan.machine.workers)
         return Trial(workers, workers)
     specs = [job.spec for job in plan.runs.values()]
+    if not specs:  # a study of others' records: nothing will run
+        return Trial(1, 1)
     per_node = max(spec.workers_per_node for spec in specs)
     return Trial(min(2, max(spec.nodes for spec in specs)) * per_node, per_node)
 

@@ -131,6 +131,7 @@ class Figure:
     reference: str | None
     select: tuple[tuple[str, tuple[Any, ...]], ...]
     basis: str = "steps"
+    target: float | None = None
 
     @property
     def reference_file(self) -> str | None:
@@ -147,10 +148,20 @@ class Control:
 
 
 @dataclass(frozen=True)
+class Published:
+    """Records of others that a study shows: their kind, a member of `records/`; the folder; of which benchmarks."""
+
+    kind: str
+    folder: str
+    benchmarks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Study:
     """A checked study file. Which machine it runs on is not its business.
 
     Figures whose runs break a rule of the audit of severity `fail_on` or a worse one are marked; None: no figure is.
+    A study of `records` of others plans no runs and has no blocks.
     """
 
     name: str
@@ -160,6 +171,7 @@ class Study:
     figures: tuple[Figure, ...]
     fail_on: str | None = None
     control: Control | None = None
+    records: Published | None = None
 
 
 def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
@@ -180,7 +192,9 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     """The study of that name, with recipes found beside its folder. Raises ConfigError."""
     path = folder / f"{name}.yaml"
     data = check(read_yaml(path), schema("study"), path)
-    common = {k: v for k, v in data.items() if k not in ("title", "variants", "runs", "figures", "audit", "control")}
+    published = _published(path, data)
+    own_keys = ("title", "variants", "runs", "figures", "audit", "control", "records")
+    common = {k: v for k, v in data.items() if k not in own_keys}
     frameworks = {name: Framework(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, own) for name, own in data["variants"].items()}
     recipes = folder.parent / "recipes"
@@ -189,7 +203,21 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     control = Control(**data["control"]) if "control" in data else None
     if control:
         _is_one_of(data["runs"], control.runs, path, "control.runs")
-    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"), control)
+    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"), control, published)
+
+
+def _published(path: Path, data: dict[str, Any]) -> Published | None:
+    """What `records` names; a study has either that or `runs`. Raises ConfigError."""
+    given = data.get("records")
+    if (given is None) == (not data["runs"]):
+        raise complain(path, "runs", sorted({"runs", "records"} & {*data}), "allowed: either runs or records")
+    if given is None:
+        return None
+    kinds = [kind for kind in registry.members("records") if kind != "ours"]
+    _is_one_of(kinds, given["kind"], path, "records.kind")
+    if not Path(given["folder"]).is_dir():
+        raise complain(path, "records.folder", given["folder"], "allowed: a folder that is there, from where you start")
+    return Published(given["kind"], given["folder"], tuple(given["benchmarks"]))
 
 
 def _variant(path: Path, name: str, own: dict[str, Any]) -> Framework:
@@ -281,8 +309,8 @@ def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], 
         if column not in COLUMNS:
             raise ConfigError(f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}")
     chosen = tuple((c, tuple(v) if isinstance(v, list) else (v,)) for c, v in select.items())
-    basis = own.get("basis", "steps")
-    return Figure(name, own["plot"], tuple(runs), own.get("title", name), reference, chosen, basis)
+    basis, title = own.get("basis", "steps"), own.get("title", name)
+    return Figure(name, own["plot"], tuple(runs), title, reference, chosen, basis, own.get("target"))
 
 
 def published(path: Path) -> set[str]:

@@ -1,0 +1,222 @@
+"""MLPerf result logs: made-up logs of many kinds of writers, whose rates and times are known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from ddlbench.analysis.collect import collect
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.audit import _material
+from ddlbench.audit._audit import audit
+from ddlbench.figures import Options
+from ddlbench.figures.__main__ import selected, write_data
+from ddlbench.records import _mllog, mlperf
+
+START = 1_650_000_000_000  # ms
+EPOCH_MS, EVAL_MS, EPOCHS = 10_000, 1_000, 4
+RATE = 1_281_167 / (EPOCH_MS / 1e3)
+
+
+def line(key: str, ms: float, value: Any = None, **metadata: Any) -> str:
+    about = {"namespace": "", "time_ms": ms, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+    return ":::MLLOG " + json.dumps(about | {"metadata": {"file": "train.py", "lineno": 7, **metadata}})
+
+
+def log(said_rate: float | None = None, stop: str | None = "success", first: int = 1, ranks: int = 1) -> list[str]:
+    """Lines of 4 epochs of 10 s, each with an evaluation of 1 s behind it; the first epoch takes 5 s more."""
+    lines = [line("submission_benchmark", START, "resnet"), line("global_batch_size", START, 4096)]
+    lines += [line("train_samples", START, 1_281_167), line("submission_division", START, "closed")]
+    at = START + 60_000
+    lines += [line("run_start", at + rank) for rank in range(ranks)]
+    for number in range(EPOCHS):
+        lines += [line("epoch_start", at + rank, epoch_num=number + first) for rank in range(ranks)]
+        at += EPOCH_MS + 5_000 * (number == 0)
+        lines += [line("epoch_stop", at - rank, epoch_num=number + first) for rank in range(ranks)]
+        if said_rate:
+            lines.append(line("throughput", at, said_rate))
+        lines.append(line("eval_start", at, epoch_num=number + first))
+        at += EVAL_MS
+        lines.append(line("eval_stop", at, epoch_num=number + first))
+        lines.append(line("eval_accuracy", at, 0.19 * (number + 1), epoch_num=number + first))
+    return [*lines, line("run_stop", at, status=stop)] if stop else lines
+
+
+def place(folder: Path, lines: list[str] | bytes, nodes: int = 1, org: str = "Org", name: str | None = None) -> Path:
+    """A result in a checkout, of `nodes` with 8 accelerators each."""
+    system = name or f"box_n{nodes}_fw"
+    path = folder / org / "results" / system / "resnet" / "result_0.txt"
+    path.parent.mkdir(parents=True)
+    (folder / org / "systems").mkdir(exist_ok=True)
+    about = {
+        "number_of_nodes": f"{nodes}",
+        "accelerators_per_node": 8,
+        "accelerator_model_name": "A1",
+        "framework": "F",
+    }
+    (folder / org / "systems" / f"{system}.json").write_text(json.dumps(about))
+    path.write_bytes(lines if isinstance(lines, bytes) else "\n".join(lines).encode() + b"\n")
+    return path
+
+
+def values(folder: Path, lines: list[str] | bytes) -> dict[str, Any]:
+    """The measures of one log, with what `submissions` says."""
+    made = mlperf.read(place(folder, lines))
+    assert made is not None
+    return made["run"] | made["values"] | made["submissions"] | {"why": made["why"], "epochs": made["epochs"]}
+
+
+def check(made: dict[str, Any]) -> None:
+    assert made["throughput_images_per_s"] == pytest.approx(RATE, rel=1e-3)
+    assert made["train_s"] == pytest.approx(49.0, abs=0.01)
+
+
+def test_times_without_the_first_epoch_and_the_evaluations(tmp_path: Path) -> None:
+    made = values(tmp_path, log())
+    check(made)
+    assert made["epochs"]["top1"] == pytest.approx([0.19, 0.38, 0.57, 0.76])
+    assert made["epochs"]["validated_s"] == pytest.approx([16.0, 27.0, 38.0, 49.0])
+    assert (made["workers"], made["nodes"], made["global_batch"], made["machine"]) == (8, 1, 4096, "Org box_fw")
+
+
+def old(text: str) -> str:
+    """A line of 0.7 as 0.6 wrote it."""
+    about = json.loads(text.split(" ", 1)[1])
+    return f":::MLL {about['time_ms'] / 1e3} {about['key']}: " + json.dumps(
+        {"value": about["value"], "metadata": about["metadata"]}
+    )
+
+
+LINES = log()
+WRITERS: dict[str, bytes] = {
+    "crlf": "\r\n".join(LINES).encode(),
+    "byte order mark": b"\xef\xbb\xbf" + "\n".join(LINES).encode(),
+    "bad utf-8": b"\n\xff\xfe caf\xe9 :::\n".join(text.encode() for text in LINES),
+    "rank's prefix": "\n".join(f" 3: {text}" for text in LINES).encode(),
+    "all on one line": " ".join(LINES).encode(),
+    "other programs": "\n".join(f'{text}\n[1,3]<stderr>: {{"key": "run_stop"}} 17%|##' for text in LINES).encode(),
+    "half-written lines": "\n".join(f"{text[:60]}{text}\n{text[:90]}" for text in LINES).encode(),
+    "no white space": "\n".join(text.replace('": ', '":').replace(', "', ',"') for text in LINES).encode(),
+    "0.6": "\n".join(old(text) for text in LINES).encode(),
+    "starts from 0": "\n".join(log(first=0)).encode(),
+    "many ranks": "\n".join(log(ranks=5)).encode(),
+    "ranks out of order": "\n".join([*LINES[:4], *sorted(LINES[4:], key=len)]).encode(),
+    "numbers as words": "\n".join(t.replace("4096", '"4096"').replace("1281167", '"1281167"') for t in LINES).encode(),
+    "steps in train_samples": "\n".join(text.replace("1281167", "312") for text in LINES).encode(),
+    "no train_samples": "\n".join(text for text in LINES if "train_samples" not in text).encode(),
+    "nan": "\n".join([*LINES, line("eval_accuracy", START, float("nan"), epoch_num=9)]).encode(),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_logs_of_many_writers_give_the_same_times(writer: str, tmp_path: Path) -> None:
+    made = values(tmp_path, WRITERS[writer])
+    check(made)
+    assert made["status"] == "success"
+
+
+def test_starts_from_0_and_ends_from_1(tmp_path: Path) -> None:
+    zero, one = log(first=0), log()
+    lines = [early if "epoch_start" in early else text for early, text in zip(zero, one, strict=True)]
+    assert '"epoch_num": 0}' in lines[5]
+    check(values(tmp_path, lines))
+
+
+def test_blocks_where_there_are_no_epochs(tmp_path: Path) -> None:
+    lines, at = [line("run_start", START)], START
+    for first in (1, 5, 9):
+        lines.append(line("block_start", at, first_epoch_num=first, epoch_count=4))
+        at += 4 * EPOCH_MS
+        lines.append(line("block_stop", at, first_epoch_num=first))
+        at += EVAL_MS
+    made = values(tmp_path, [*lines, line("run_stop", at, status="success")])
+    assert (made["throughput_images_per_s"], made["clocks"]) == (pytest.approx(RATE), "blocks")
+
+
+def test_samples_where_epochs_are_not_counted(tmp_path: Path) -> None:
+    lines, at = [line("run_start", START)], START
+    for count in (1000, 2000, 3000):
+        at += EPOCH_MS
+        lines.append(line("eval_start", at, samples_count=count))
+        at += EVAL_MS
+        lines.append(line("eval_stop", at, samples_count=count))
+    made = values(tmp_path, [*lines, line("run_stop", at, status="success")])
+    assert (made["throughput_images_per_s"], made["clocks"]) == (pytest.approx(100.0), "evaluations")
+
+
+@pytest.mark.parametrize("stop", [None, "aborted"])
+def test_a_run_without_a_successful_end_has_no_speed(stop: str | None, tmp_path: Path) -> None:
+    made = values(tmp_path, log(stop=stop))
+    assert made["status"] == stop  # of submissions
+    assert "throughput_images_per_s" not in made
+    assert made["why"]["train_s"].startswith("the run did not end well")
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="has no MLPerf line"):
+        mlperf.read(place(tmp_path, b"\x00" * 1000))
+    with pytest.raises(RefusedError, match="more than one training"):
+        again = [text.replace("16500", "16600") for text in LINES]
+        mlperf.read(place(tmp_path, [*LINES, *again], name="two"))
+    path = place(tmp_path, LINES, name="lost")
+    (tmp_path / "Org/systems/lost.json").write_text('{"number of nodes" : "2", }')
+    with pytest.raises(RefusedError, match="nothing says on how many accelerators"):
+        mlperf.read(path)
+
+
+def test_a_clock_that_was_set_back_leaves_no_time(tmp_path: Path) -> None:
+    lines = [text.replace("16500", "16499") if n > len(LINES) // 2 else text for n, text in enumerate(LINES)]
+    made = values(tmp_path, lines)
+    assert "train_s" not in made and made["clock_back_s"] > 9000
+    assert made["throughput_images_per_s"] == pytest.approx(RATE, rel=1e-3)
+
+
+def tables(folder: Path, **said: float) -> Path:
+    """Tables of two systems, the second 4 times as large and 3 times as fast; and a broken log."""
+    for nodes, rate in ((1, "small"), (4, "large")):
+        lines = log(said.get(rate))
+        if nodes == 4:
+            lines = [json_faster(text) for text in lines]
+        place(folder, lines, nodes)
+    place(folder, b"nothing", org="Other")
+    collect(mlperf.find(folder, ["resnet"]), folder / "tables", read=mlperf.read)
+    return folder / "tables"
+
+
+def json_faster(text: str) -> str:
+    about = json.loads(text.split(" ", 1)[1])
+    about["time_ms"] = START + (about["time_ms"] - START) / 3
+    return ":::MLLOG " + json.dumps(about)
+
+
+def test_figures_show_one_series_of_a_submitter_whatever_its_batch(tmp_path: Path) -> None:
+    made = tables(tmp_path)
+    assert pd.read_parquet(made / "refused.parquet")["what"].str.contains("no MLPerf line").tolist() == [True]
+    options = Options("", "accelerator", "", target=0.75)
+    for plot, column in (("efficiency", "efficiency"), ("time-to-accuracy", "reached_s")):
+        write_data(plot, made, selected(made), tmp_path / f"{plot}.csv", options)
+        rows = pd.read_csv(tmp_path / f"{plot}.csv")
+        assert rows["workers"].tolist() == [8, 32]
+        assert rows[column].tolist() == pytest.approx([1.0, 0.75] if plot == "efficiency" else [49.0, 49.0 / 3])
+
+
+def test_the_audit_says_where_a_log_and_its_clocks_disagree(tmp_path: Path) -> None:
+    found = audit(_material.of_study(tables(tmp_path, small=RATE / 8, large=3.05 * RATE)), ["said-rates"])
+    (finding,) = [row for row in found if row["severity"] == "error"]
+    assert finding["runs"] == "Org-box_n1_fw-resnet-result_0"
+    assert "0.125 times" in finding["evidence"]
+
+
+def test_a_large_log_is_read_in_halves_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = place(tmp_path, "\n".join(log(said_rate=RATE, ranks=3) * 40).encode() + b"\n" + b"x" * 5000)
+    whole = _mllog.read(path)
+    monkeypatch.setattr(_mllog, "LARGE", 1)
+    monkeypatch.setattr(_mllog, "BLOCK", 777)
+    halves = _mllog.read(path)
+    assert (halves.lines, halves.said, halves.status) == (whole.lines, whole.said, "success")
+    assert halves.lines == 40 * len(log(said_rate=RATE, ranks=3))
+    assert halves.damaged == whole.damaged == 0
+    assert list(halves.rates["throughput"]) == list(whole.rates["throughput"])

@@ -1,0 +1,26 @@
+"""One file per kind of record: ours, and those that others published. A study's `records.kind` names it.
+
+A member finds the records of a study and reads one of them; `analysis/collect.py` makes tables of what it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ddlbench.analysis.summary import Summary
+
+
+class RecordReader(Protocol):
+    """One file of this room. Importing it imports neither pandas nor numpy: Snakemake's process asks `find`."""
+
+    def find(self, folder: Path, benchmarks: Sequence[str]) -> list[Path]:
+        """All records below a folder, of these benchmarks only; of all if there are none. Sorted."""
+
+    def read(self, place: Path, wanted: str | None = None) -> Summary | None:
+        """What tables need of one record (`analysis/summary.py`); None where there is none.
+
+        `wanted` is the digest of the settings that the plan has for it, None for any. Raises RefusedError if the record
+        cannot be believed.
+        """

@@ -1,0 +1,248 @@
+"""An MLPerf training log read as a stream: what was said of the run, and its marks of time, in little memory.
+
+The formats are those of MLCommons' `mllog` package: `:::MLLOG {...}` since 0.7, `:::MLL <seconds> <key>: {...}` in 0.6.
+Logs are what launchers collected: lines of other programs stand between and around the lines, ranks write one event
+each, lines are cut off or run into each other. So a mark (`:::MLL`) is looked for, not a line, and what cannot be read
+behind it is counted and passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from array import array
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+BLOCK = 1 << 20  # bytes read at once; of a line that is longer, marks beyond may be lost
+LARGE = 32 << 20  # bytes from which two processes read
+TOKEN = b":::MLL"
+NAN = math.nan
+OLD = re.compile(rb" (\d+(?:\.\d*)?) (\w+): ")  # of 0.6, before its JSON
+# How an event counts what was trained by then, in the order in which it is believed.
+COUNTS = ("samples_count", "epoch_num", "first_epoch_num")
+
+# Marks of time, each with how much was trained by then. Of several ranks' the first start and the last end count.
+MARKS = ("run_start", "run_stop", "epoch_start", "epoch_stop", "block_start", "block_stop", "eval_start", "eval_stop")
+ACCURACY = "eval_accuracy"
+# Rates as writers name them, in the order in which they are believed.
+RATES = ("throughput", "imgs_sec", "images_per_sec", "samples_per_sec")
+# What is said of a run: the first value of each counts.
+SAID = (
+    "submission_benchmark",
+    "submission_division",
+    "submission_org",
+    "submission_platform",
+    "submission_status",
+    "submission_entry",
+    "global_batch_size",
+    "train_samples",
+    "eval_samples",
+    "seed",
+    "opt_name",
+    "opt_base_learning_rate",
+    "lars_opt_base_learning_rate",
+    "sgd_opt_base_learning_rate",
+    "opt_learning_rate_warmup_epochs",
+    "lars_opt_learning_rate_warmup_epochs",
+    "opt_weight_decay",
+    "lars_opt_weight_decay",
+    "sgd_opt_weight_decay",
+    "gradient_accumulation_steps",
+    "number_of_nodes",
+    "accelerators_per_node",
+)
+WANTED = {*MARKS, ACCURACY, "tracked_stats", *RATES, *SAID}
+
+
+class Marks:
+    """Events of one key: `rows` holds three numbers of each, one after the other, as millions of them may come.
+
+    When [ms]; what the event counts, samples (`in_samples`) or epochs; and `epoch_count` of blocks or the value of
+    accuracies. NaN for what an event does not say.
+    """
+
+    def __init__(self) -> None:
+        self.rows, self.in_samples = array("d"), False
+        self._last: tuple[float, float, float] | None = None
+
+    def add(self, ms: float, count: float, amount: float, in_samples: bool = False) -> None:
+        row = (ms, count, amount)
+        if row != self._last:  # else another rank's
+            self._last = row
+            self.rows.extend(row)
+            self.in_samples |= in_samples
+
+
+@dataclass
+class Log:
+    """What stands in a log. `status` is that of the last `run_stop`, None without one; `rates` by their key [1/s].
+
+    `lines` is how many MLPerf lines it has, `damaged` how many of them could not be read.
+    """
+
+    said: dict[str, Any] = field(default_factory=dict)
+    marks: dict[str, Marks] = field(default_factory=lambda: {key: Marks() for key in (*MARKS, ACCURACY)})
+    rates: dict[str, array[float]] = field(default_factory=lambda: {key: array("d") for key in RATES})
+    status: str | None = None
+    lines: int = 0
+    damaged: int = 0
+
+    def join(self, other: Log) -> None:
+        """Add what stands behind in the same file."""
+        self.said = other.said | self.said
+        for key, marks in other.marks.items():
+            self.marks[key].rows.extend(marks.rows)
+            self.marks[key].in_samples |= marks.in_samples
+        for key, rates in other.rates.items():
+            self.rates.setdefault(key, array("d")).extend(rates)
+        self.status = other.status if other.status is not None else self.status
+        self.lines += other.lines
+        self.damaged += other.damaged
+
+
+def read(path: Path) -> Log:
+    """The log in a file; a large one in two processes, each with one half. Raises OSError."""
+    size = path.stat().st_size
+    if size < LARGE or len(os.sched_getaffinity(0)) < 2:
+        return _part(path, 0, size)
+    with ProcessPoolExecutor(2, get_context("fork")) as pool:
+        first, second = pool.map(_part, (path, path), (0, size // 2), (size // 2, size))
+    first.join(second)
+    return first
+
+
+def _part(path: Path, start: int, end: int) -> Log:
+    """The lines that begin from byte `start` to before byte `end`."""
+    log, kept = Log(), b""
+    with path.open("rb") as file:
+        if start:
+            file.seek(start - 1)
+            start += len(file.readline()) - 1
+        at = start
+        while at < end and (piece := file.read(BLOCK)):
+            whole = piece.rfind(b"\n") + 1
+            if at + len(piece) >= end:  # the last line may reach beyond
+                piece = piece[: end - at]
+                if not piece.endswith(b"\n"):
+                    file.seek(at + len(piece))
+                    piece += file.readline(BLOCK)
+                whole = len(piece)
+            at += len(piece)
+            if not whole and len(kept) < BLOCK:
+                kept += piece
+                continue
+            _scan(kept + piece[:whole], log)
+            kept = piece[whole:]
+    _scan(kept, log)
+    return log
+
+
+def _scan(block: bytes, log: Log) -> None:
+    """Every mark in a block. Most lines are as mllog writes them: they are cut at their quotes and cost no JSON."""
+    wanted = {key.encode() for key in WANTED if key not in log.said}  # what other ranks say too is not read again
+    add = {key.encode(): marks.add for key, marks in log.marks.items() if key != "run_stop"}
+    rates, damaged = log.rates["throughput"].append, 0
+    behind = block.split(TOKEN)
+    for text in behind[1:]:
+        parts = text.split(b'"', 40)
+        if len(parts) > 18 and parts[11] == b"key":
+            key = parts[13]
+            if key not in wanted:
+                continue
+            last = parts[-1]
+            if last[-3:] == b"}}\n" and parts[15] == b"value" and parts[5] == b"time_ms" and b"\\" not in text:
+                try:  # white space is as free as in any JSON
+                    value = parts[16].strip(b": ,")
+                    if key in add:
+                        number, name = NAN if value == b"null" else float(value), parts[-2]
+                        if name == b"epoch_num" or name == b"first_epoch_num":
+                            add[key](int(parts[6].strip(b": ,")), int(last[1:-3]), number)
+                            continue
+                        if name == b"epoch_count" and parts[-4] == b"first_epoch_num":
+                            add[key](int(parts[6].strip(b": ,")), int(parts[-3].strip(b": ,")), float(last[1:-3]))
+                            continue
+                    elif key == b"throughput":
+                        rates(float(value))
+                        continue
+                except ValueError:
+                    pass
+        try:
+            event = orjson.loads(text[2:])
+            if event["key"] in WANTED:
+                _take(log, float(event["time_ms"]), event["key"], event["value"], event["metadata"])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            damaged += not _take_other(log, text)
+    log.lines += len(behind) - 1
+    log.damaged += damaged
+
+
+def _take_other(log: Log, text: bytes) -> bool:
+    """What stands behind a mark in any other form, up to the line's end or the next mark; False for no event."""
+    text = text.partition(b"\n")[0]
+    old = OLD.match(text)
+    brace = text.find(b"{", old.end() if old else 0)
+    if brace < 0:
+        return False
+    try:
+        line, _ = json.JSONDecoder().raw_decode(text[brace:].decode("utf-8", "replace"))
+        key = old[2].decode() if old else line["key"]
+        if key in WANTED:
+            ms = float(old[1]) * 1e3 if old else float(line["time_ms"])
+            _take(log, ms, key, line.get("value"), line.get("metadata"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+    return True
+
+
+def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
+    """An event as Python values."""
+    metadata = metadata if isinstance(metadata, dict) else {}
+    if not math.isfinite(ms):
+        raise ValueError("no time")
+    if key in log.marks:
+        count, in_samples = math.nan, "samples_count" in metadata
+        for name in COUNTS:
+            if name in metadata:
+                count = _plain(metadata[name])
+                break
+        amount = _plain(metadata.get("epoch_count")) if key == "block_start" else math.nan
+        if key == ACCURACY:
+            amount = _plain(value["accuracy"] if isinstance(value, dict) and "accuracy" in value else value)
+        log.marks[key].add(ms, count, amount, in_samples)
+        if key == "run_stop":
+            status = metadata.get("status")
+            if status is None and isinstance(value, dict) and "success" in value:
+                status = "success" if value["success"] else "aborted"
+            log.status = str(status) if log.status is None or status is not None else log.status
+    elif key in RATES:
+        _rate(log, key, value)
+    elif key == "tracked_stats" and isinstance(value, dict):
+        for name in RATES:
+            if name in value:
+                _rate(log, f"tracked_stats.{name}", value[name])
+                break
+    elif key in SAID and value is not None:
+        log.said.setdefault(key, value)
+
+
+def _rate(log: Log, key: str, value: Any) -> None:
+    number = _plain(value)
+    if number == number:
+        log.rates.setdefault(key, array("d")).append(number)
+
+
+def _plain(value: Any) -> float:
+    """A number, also one that was written as a string; else NaN."""
+    try:
+        number = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -1,0 +1,264 @@
+"""What the clocks of an MLPerf log say: how long it trained, how fast, and when it had reached which accuracy.
+
+Training is timed in intervals: epochs, else blocks of epochs, else from one evaluation to the next, whichever the log
+has; evaluations within them are taken out. An interval counts from its first rank's start to its last rank's end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ddlbench.analysis.scaling import throughput
+from ddlbench.columns import Why
+from ddlbench.records._mllog import ACCURACY, RATES, Log, Marks
+
+Floats = npt.NDArray[np.float64]
+MOST_EPOCHS = 10_000  # unet3d's limit, the largest of all; what counts further counts samples
+# Benchmarks whose epoch_num is no epoch of train_samples, where it counts no samples either.
+OTHER_EPOCHS = {"bert", "gpt3", "minigo", "dlrm"}
+
+
+@dataclass(frozen=True)
+class Times:
+    """What the clocks say. Rates in samples/s, times in s since `run_start`; None where the log does not say it.
+
+    `intervals`: rows of start, end, without evaluations, how many epochs. `several`: more than one training.
+    """
+
+    train_s: float | None
+    clock_rate: float | None
+    said_rate: float | None
+    clocks: str | None
+    said_samples: float | None
+    samples: float | None
+    seen_samples: float | None
+    back_s: float
+    several: bool
+    intervals: Floats
+    reached: Floats  # rows of epochs, accuracy, when
+    no_rate: str
+
+    @property
+    def jumped(self) -> bool:
+        """Whether a clock was set while it trained."""
+        return self.back_s > max(1.0, 0.01 * (self.train_s or 0.0))
+
+    def values(self) -> dict[str, Any]:
+        """Measures in the names of table `runs`; a Why for those that the log should say and does not."""
+        rate: Any = self.clock_rate or self.said_rate or Why(self.no_rate)
+        train: Any = self.train_s
+        if train is None or train <= 0:
+            train = Why("the log has no run_start and run_stop in this order")
+        elif self.jumped:
+            train = Why(f"a clock went back by {self.back_s:.1f} s while it trained")
+        epoch: Any = Why("the log says no train_samples") if not self.samples else rate
+        if not isinstance(epoch, Why):
+            epoch = (self.samples or 0.0) / epoch
+        values = {"throughput_images_per_s": rate, "epoch_s": epoch, "train_s": train, "full_train_s": train}
+        if self.seen_samples:
+            values["images_seen"] = int(self.seen_samples)
+        return values
+
+
+def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
+    """The times of a log; `fixed` is the benchmark's number of samples an epoch, where the rules fix it."""
+    starts, stops = _rows(log.marks["run_start"])[:, 0], _rows(log.marks["run_stop"])[:, 0]
+    begin = float(starts.min()) if len(starts) else None
+    end = float(stops.max()) if len(stops) else None
+    several = len(starts) > 0 and len(stops) > 0 and bool((starts > stops.min()).any() and stops.max() > starts.max())
+    said = _number(log.said.get("train_samples"))
+    samples = float(fixed) if fixed else said  # some writers log steps, or what is left without the last, partial step
+    evaluations = _pairs(log, "eval", lambda n: n)
+    largest = max((float(np.nanmax(c)) for c in _counts(log) if len(c)), default=0.0)
+    in_samples = largest > MOST_EPOCHS or any(marks.in_samples for marks in log.marks.values())
+    clocks, found, why = None, np.empty((0, 3)), "no epochs, blocks or evaluations with their times and counts"
+    for name, made in (("epochs", _epochs(log)), ("blocks", _blocks(log)), ("evaluations", _between(log, begin))):
+        if in_samples and name != "evaluations":
+            continue
+        if len(made) > len(found) and (len(found) < 2 or name == "epochs"):
+            clocks, found = name, made
+    if clocks and not in_samples and benchmark in OTHER_EPOCHS:
+        clocks, found, why = None, np.empty((0, 3)), f"epochs of {benchmark} are no passes over train_samples"
+    if clocks and not in_samples and samples is None:
+        clocks, found, why = None, np.empty((0, 3)), "the log says no train_samples"
+    unit = 1.0 if in_samples else samples or 0.0
+    whole = np.column_stack([found[:, 0], found[:, 1], _without(found, evaluations, clocks), found[:, 2] * unit])
+    timed = whole[1:] if len(whole) > 2 else whole  # the first one starts up, as warm-up is cut of our own
+    timed = timed[timed[:, 2] > 0]
+    reached = _reached(log, begin)
+    seen = float(np.nanmax(reached[:, 0])) * unit if len(reached) and not np.isnan(reached[:, 0]).all() else None
+    return Times(
+        train_s=None if begin is None or end is None else (end - begin) / 1e3,
+        clock_rate=float(throughput(timed[:, 3].sum(), timed[:, 2].sum()))
+        if len(timed) and timed[:, 3].sum()
+        else None,
+        said_rate=_said(log),
+        clocks=clocks,
+        said_samples=said,
+        samples=samples,
+        seen_samples=seen,
+        back_s=_back(log, begin, end),
+        several=several,
+        intervals=whole,
+        reached=reached,
+        no_rate=f"the log says no rate, and {why}",
+    )
+
+
+def epochs(log: Log, of: Times, benchmark: str) -> dict[str, list[Any]]:
+    """Rows of table `epochs` as columns without the run: epochs that were evaluated, with accuracy for `resnet`."""
+    if of.samples is None or of.clocks is None or any(marks.in_samples for marks in log.marks.values()):
+        return {}
+    rows = {int(n): (a, s) for n, a, s in of.reached if n == int(n or 0) and n >= 1}
+    one = {}
+    if of.clocks == "epochs":
+        one = {number: row for number, row in enumerate(of.intervals.tolist(), 1) if row[2] > 0}
+    numbers = sorted({*rows, *one})
+    names = ("lr", "lr_end", "loss", "top5", "epoch_start_s")
+    return {
+        "epoch": numbers,
+        **{name: [None] * len(numbers) for name in names},
+        "top1": [rows[n][0] if n in rows and benchmark == "resnet" and 0 <= rows[n][0] <= 1 else None for n in numbers],
+        "train_s": [one[n][2] if n in one else None for n in numbers],
+        "throughput_images_per_s": [throughput(one[n][3], one[n][2]) if n in one else None for n in numbers],
+        "validated_s": [rows[n][1] if n in rows and not of.jumped else None for n in numbers],
+    }
+
+
+def _epochs(log: Log) -> Floats:
+    """Epochs as rows of start, end [s since 1970], how many: each of `epoch_start` with its `epoch_stop`."""
+    return _pairs(log, "epoch", lambda number: 1.0)
+
+
+def _blocks(log: Log) -> Floats:
+    """Blocks likewise; a block has as many epochs as it says, or as there are up to the next one."""
+    rows = _rows(log.marks["block_start"])
+    firsts = np.unique(rows[~np.isnan(rows[:, 1]), 1])
+    said = {n: float(c) for n, c in zip(rows[:, 1], rows[:, 2], strict=True) if c == c}
+    up_to: dict[float, float] = dict(zip(firsts[:-1].tolist(), np.diff(firsts).tolist(), strict=True))
+    return _pairs(log, "block", lambda number: said.get(number, up_to.get(number, math.nan)))
+
+
+def _between(log: Log, begin: float | None) -> Floats:
+    """From one evaluation to the next, and from the run's start to the first; they count how much was trained."""
+    rows = _rows(log.marks["eval_start"])
+    starts = _by_count(rows, np.minimum)
+    stops = _by_count(_rows(log.marks["eval_stop"]), np.maximum)
+    if not starts:  # only accuracies: their evaluations are part of the time
+        starts = stops = _by_count(_rows(log.marks[ACCURACY]), np.minimum)
+    made, before, at = [], 0.0, begin
+    for count, start in sorted(starts.items()):
+        if at is not None and count > before:
+            made.append((at / 1e3, start / 1e3, count - before))
+        before, at = count, stops.get(count, start)
+    return np.array(made).reshape(-1, 3)
+
+
+def _pairs(log: Log, what: str, amount: Callable[[float], float]) -> Floats:
+    """Intervals of `<what>_start` and `<what>_stop` with one count: rows of start, end [s], `amount(count)`.
+
+    Some writers count starts from 0 and ends from 1: then each start goes with the next number's end.
+    """
+    starts = _by_count(_rows(log.marks[f"{what}_start"]), np.minimum)
+    stops = _by_count(_rows(log.marks[f"{what}_stop"]), np.maximum)
+    both = [(start, stops[n]) for n, start in starts.items() if n in stops]
+    shift = 1.0 if what != "eval" and 0.0 in starts and 0.0 not in stops else 0.0
+    if both and np.median([end - start for start, end in both]) < 0:
+        shift = 1.0
+    made = [
+        (start / 1e3, stops[n + shift] / 1e3, amount(n)) for n, start in sorted(starts.items()) if n + shift in stops
+    ]
+    found: Floats = np.array(made).reshape(-1, 3)
+    return found[(found[:, 1] > found[:, 0]) & ~np.isnan(found[:, 2])]
+
+
+def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floats:
+    """How long each interval is without the evaluations in it [s]."""
+    took: Floats = intervals[:, 1] - intervals[:, 0]
+    if clocks == "evaluations" or not len(evaluations):
+        return took
+    for start, end in _joined(evaluations):
+        took -= np.clip(np.minimum(intervals[:, 1], end) - np.maximum(intervals[:, 0], start), 0.0, None)
+    return took
+
+
+def _joined(evaluations: Floats) -> list[list[float]]:
+    """Their times, those that overlap as one."""
+    joined: list[list[float]] = []
+    for start, end, _ in sorted(evaluations.tolist()):
+        if joined and start <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([start, end])
+    return joined
+
+
+def _reached(log: Log, begin: float | None) -> Floats:
+    """Accuracies as rows of what was trained by then, the value, when [s since `begin`]; of ranks the first."""
+    rows = _rows(log.marks[ACCURACY])
+    rows = rows[~np.isnan(rows[:, 1])]
+    if begin is None or not len(rows):
+        return np.empty((0, 3))
+    _, first = np.unique(rows[:, 1], return_index=True)
+    kept = rows[np.sort(first)]
+    shift = 0.0
+    if 0.0 in kept[:, 1] and 0.0 in _rows(log.marks["eval_start"])[:, 1]:
+        shift = 1.0  # epochs counted from 0
+    return np.column_stack([kept[:, 1] + shift, kept[:, 2], (kept[:, 0] - begin) / 1e3])
+
+
+def _back(log: Log, begin: float | None, end: float | None) -> float:
+    """How far times go back from one number to the next, at most [s]. The order of lines is not asked."""
+    worst = 0.0
+    for name in ("epoch_start", "epoch_stop", "eval_start", "eval_stop"):
+        if log.marks[name].in_samples:
+            continue
+        at = [ms for _, ms in sorted(_by_count(_rows(log.marks[name]), np.minimum).items())]
+        if begin is not None:
+            at = [begin, *at]
+        if end is not None and not name.startswith("eval"):
+            at = [*at, end]
+        if len(at) > 1:
+            worst = max(worst, float(-np.diff(at).min()))
+    return max(0.0, worst / 1e3)
+
+
+def _said(log: Log) -> float | None:
+    """The median of the rates that the log says, of the first kind that it has."""
+    for name in (*RATES, *(f"tracked_stats.{name}" for name in RATES)):
+        rates = np.array(log.rates.get(name, ()))
+        rates = rates[np.isfinite(rates) & (rates > 0)]
+        if len(rates):
+            return float(np.median(rates))
+    return None
+
+
+def _rows(marks: Marks) -> Floats:
+    return np.frombuffer(marks.rows, dtype=np.float64).reshape(-1, 3)
+
+
+def _counts(log: Log) -> list[Floats]:
+    counts = [_rows(log.marks[name])[:, 1] for name in ("epoch_stop", "eval_start", ACCURACY, "block_start")]
+    return [count[~np.isnan(count)] for count in counts]
+
+
+def _by_count(rows: Floats, pick: Any) -> dict[float, float]:
+    """Times [ms] by count: the first or the last of those that several ranks wrote."""
+    rows = rows[~np.isnan(rows[:, 1]) & (rows[:, 0] > 0)]
+    counts, place = np.unique(rows[:, 1], return_inverse=True)
+    times = np.full(len(counts), np.inf if pick is np.minimum else -np.inf)
+    pick.at(times, place, rows[:, 0])
+    return dict(zip(counts.tolist(), times.tolist(), strict=True))
+
+
+def _number(value: Any) -> float | None:
+    from ddlbench.records._mllog import _plain
+
+    number = _plain(value)
+    return number if number > 0 else None

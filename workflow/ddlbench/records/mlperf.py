@@ -1,0 +1,226 @@
+"""Result logs that MLCommons publishes: `<org>/results/<system>/<benchmark>/result_N.txt`, `<org>/systems/*.json`.
+
+Times are those of the clocks in the log. What a log says of its own rate is kept beside (table `submissions`), and the
+audit compares both. One accelerator is one worker. A series is the runs of one submitter on one kind of system: the
+system's name without the numbers of its nodes and accelerators. Sources: the mlperf-logging package (format, keys), and
+the training rules (what is timed: from `run_start` to `run_stop`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlbench import spec
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.columns import Why
+
+if TYPE_CHECKING:
+    from ddlbench.analysis.summary import Summary
+    from ddlbench.records._mllog import Log
+
+RESULT = re.compile(r"result_(\d+)\.txt")
+# Training samples of an epoch, where the rules fix the data set: some writers log steps, or leave them out.
+SAMPLES = {"resnet": 1_281_167, "retinanet": 1_170_301, "unet3d": 168}
+NOT_SAID = "an MLPerf log does not say it"
+NUMBERS = {
+    "nodes": r"num(?:ber)?[ _](?:of[ _])?nodes",
+    "per_node": r"(?:accelerators[ _]per[ _]node|num_accelerators)",
+    "processors": r"host[ _]processors[ _]per[ _]node",
+    "cores": r"accelerator[ _]core[ _]count",
+}
+
+
+def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
+    """The logs of a checkout of results. Other places of `result_N.txt` in it are no results."""
+    logs = [path for path in folder.glob("*/results/*/*/result_*.txt") if RESULT.fullmatch(path.name)]
+    return sorted(path for path in logs if not benchmarks or path.parent.name in benchmarks)
+
+
+def read(place: Path, wanted: str | None = None) -> Summary | None:
+    """One log; `wanted` is of no use here. Raises RefusedError if it is none, or nothing says how many accelerators."""
+    from ddlbench.records import _mllog
+
+    try:
+        log = _mllog.read(place)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RefusedError(place, f"cannot be read ({error.strerror})") from error
+    if not log.lines:
+        raise RefusedError(
+            place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a result log of MLPerf training"
+        )
+    return _summary(place, log)
+
+
+def _summary(place: Path, log: Log) -> Summary:
+    from ddlbench.records import _times
+
+    org, name, benchmark = place.parents[3].name, place.parents[1].name, place.parent.name
+    system = read_system(place.parents[3] / "systems", name, log)
+    workers, nodes = _workers(place, system)
+    times = _times.times(log, benchmark, _samples(log, benchmark))
+    if times.several:
+        what = "holds more than one training: run_start comes again after run_stop"
+        raise RefusedError(place, what, "make a log of each of them")
+    run = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{org}-{name}-{benchmark}-{place.stem}")
+    row: dict[str, Any] = dict.fromkeys(spec.COLUMNS)
+    row |= {
+        "run": run,
+        "machine": f"{org} {_family(name, system, workers)}",
+        "device": "accelerator",
+        "dataset": benchmark,
+        "model": benchmark,
+        "framework": _text(system.get("framework")) or org,
+        "workers": workers,
+        "workers_per_node": max(1, workers // nodes),
+        "nodes": nodes,
+        "repeat": int(RESULT.fullmatch(place.name)[1]) + 1,  # type: ignore[index]
+        "timed": True,
+        "profiled": False,
+        **_settings(log, workers),
+        "status": "success" if log.status == "success" else "failed",
+        "records": "mlperf",
+        "gpu": _text(system.get("accelerator_model_name")),
+        "images": times.samples and int(times.samples),
+        "extrapolated": False,
+    }
+    values, why = _values(log, times)
+    return {
+        "run": row,
+        "values": values,
+        "why": why,
+        "epochs": _times.epochs(log, times, benchmark) if log.status == "success" else {},
+        "learning_rates": {},
+        "step_times": None,
+        "losses": None,
+        "kernels": None,
+        "no_kernels": None,
+        "submissions": {
+            "run": run,
+            "org": org,
+            "division": _text(log.said.get("submission_division") or system.get("division")),
+            "benchmark": benchmark,
+            "system": name,
+            "accelerator": row["gpu"],
+            "framework": row["framework"],
+            "file": str(place),
+            "status": log.status,
+            "said_images_per_s": times.said_rate,
+            "clock_images_per_s": times.clock_rate,
+            "clocks": times.clocks,
+            "said_samples": times.said_samples,
+            "samples": times.samples,
+            "seen_samples": times.seen_samples,
+            "clock_back_s": times.back_s,
+            "lines": log.lines,
+            "damaged_lines": log.damaged,
+        },
+    }
+
+
+def _samples(log: Log, benchmark: str) -> int | None:
+    """Samples of an epoch where the rules fix them; ssd changed its data set, which its steps tell."""
+    from ddlbench.records._mllog import _plain
+
+    steps, batch = _plain(log.said.get("train_samples")), _plain(log.said.get("global_batch_size"))
+    open_images = SAMPLES["retinanet"]
+    if benchmark == "ssd" and abs(steps * batch / open_images - 1) < 0.02:
+        return open_images
+    return SAMPLES.get(benchmark)
+
+
+def _values(log: Log, times: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """The run's measures, and why the others are null."""
+    from ddlbench.analysis.measures import COLUMNS, MFU
+
+    names = [column.name for column in COLUMNS if column is not MFU]
+    if log.status != "success":
+        said = f"run_stop says {log.status}" if log.status else "the log has no run_stop"
+        return {}, dict.fromkeys(names, f"the run did not end well: {said}")
+    values = {name: value for name, value in times.values().items() if not isinstance(value, Why)}
+    why = {name: str(value) for name, value in times.values().items() if isinstance(value, Why)}
+    return values, {name: why.get(name, NOT_SAID) for name in names if name not in values}
+
+
+def _settings(log: Log, workers: int) -> dict[str, Any]:
+    """What the log says of the recipe, in the columns of ours. What is no number is left out."""
+    from ddlbench.records._mllog import _plain
+
+    def number(*keys: str) -> float | None:
+        numbers = [_plain(log.said[key]) for key in keys if key in log.said]
+        return next((value for value in numbers if value == value), None)
+
+    batch, seed = number("global_batch_size"), number("seed")
+    batch = batch if batch and batch >= 1 else None
+    return {
+        "global_batch": batch and int(batch),
+        "batch_per_worker": (batch and int(batch) // workers) or None,
+        "seed": None if seed is None or abs(seed) > 2**62 else int(seed),
+        "optimizer": _text(log.said.get("opt_name")),
+        "base_lr": number("lars_opt_base_learning_rate", "sgd_opt_base_learning_rate", "opt_base_learning_rate"),
+        "warmup_epochs": number("lars_opt_learning_rate_warmup_epochs", "opt_learning_rate_warmup_epochs"),
+        "weight_decay": number("lars_opt_weight_decay", "sgd_opt_weight_decay", "opt_weight_decay"),
+        "accumulation": number("gradient_accumulation_steps"),
+    }
+
+
+def read_system(folder: Path, name: str, log: Log | None = None) -> dict[str, Any]:
+    """What is said of a system: its file's keys, and NUMBERS, which are read even where the file is no JSON.
+
+    Of 0.6 some files are log lines; and what the log says itself counts where there is no file.
+    """
+    text = ""
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        if path.stem.lower() == name.lower():
+            text = path.read_bytes().decode("utf-8-sig", "replace")
+            break
+    try:
+        system = json.loads(text)
+        system = system if isinstance(system, dict) else {}
+    except ValueError:
+        system = {}
+    said = log.said if log else {}
+    text += "\n" + "\n".join(
+        f'"{key}": "{said[key]}"' for key in ("number_of_nodes", "accelerators_per_node") if key in said
+    )
+    text += f"\n{said.get('submission_entry', '')}"
+    for key, pattern in NUMBERS.items():
+        found = re.search(rf"{pattern}\W{{1,99}}(\d+)", text)
+        system[key] = int(found[1]) if found else None
+    return system
+
+
+def _workers(place: Path, system: dict[str, Any]) -> tuple[int, int]:
+    """(accelerators, nodes); processors where a system has no accelerators. Raises RefusedError without either."""
+    nodes = system["nodes"] or None
+    each = system["per_node"] or system["processors"]
+    if nodes is None or not each:
+        where = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
+        lacks = (
+            f"{where} is missing" if not where.exists() else f"{where} has no number_of_nodes, accelerators_per_node"
+        )
+        what = f"nothing says on how many accelerators it ran: {lacks}"
+        raise RefusedError(place, what, "write both numbers into the system's file")
+    return nodes * each, nodes
+
+
+def _family(name: str, system: dict[str, Any], workers: int) -> str:
+    """A system's name without its size: `dgxa100_n8_ngc22.04` on 8 nodes is a `dgxa100_ngc22.04`."""
+    sizes = {system["nodes"], system["per_node"], workers, workers * (system["cores"] or 1)}
+
+    def without(found: re.Match[str]) -> str:
+        return "" if int(found[2]) in sizes else found[0]
+
+    short = re.sub(r"(?<![A-Za-z\d.])(n|x)?(\d+)(x(?![a-z\d]))?(?![\d.]|[A-Z]B)", without, name)
+    sizes -= {1}  # a dgx1 is one
+    short = re.sub(r"(?<=[A-Za-z])(x)?(\d+)(?=[-_]|x|$)", without, short)
+    return re.sub(r"([-_])[-_]+", r"\1", short).strip("-_") or name
+
+
+def _text(value: Any) -> str | None:
+    return str(value).strip() or None if isinstance(value, str | int | float) else None
