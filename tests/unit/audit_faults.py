@@ -123,6 +123,16 @@ def contradicted(tables: Tables) -> None:
     tables["verdicts"].loc[1, ["verdict", "measured", "low", "high"]] = ["contradicted", 0.5, 0.48, 0.52]
 
 
+def log_says(**values: Any) -> Fault:
+    """Another's log says something else."""
+
+    def plant(tables: Tables) -> None:
+        for column, value in values.items():
+            tables["submissions"].loc[0, column] = value
+
+    return plant
+
+
 COMPARED: dict[str, Fault] = {
     "same-samples": set_one(images=6000),
     "same-data": set_one(data_sha256="e" * 64),
@@ -148,6 +158,9 @@ COMPARED: dict[str, Fault] = {
     "contradicted-claims": contradicted,
 }
 COUNTED: dict[str, Fault] = {
+    "said-rates": log_says(said_images_per_s=126.0),
+    "said-samples": log_says(said_samples=312.0),
+    "clocks-back": log_says(clock_back_s=3.5),
     "each-sample-once": set_one(images_seen=6400 * 3 - 64),
     "whole-steps": set_one(steps=3),
     "whole-validation-set": set_one(validated_images=64),
@@ -238,20 +251,7 @@ def more(**values: Any) -> Fault:
     return plant
 
 
-def log_says(**values: Any) -> Fault:
-    """Another's log says something else."""
-
-    def plant(tables: Tables) -> None:
-        for column, value in values.items():
-            tables["submissions"].loc[0, column] = value
-
-    return plant
-
-
 NUMBERS: dict[str, Fault] = {
-    "said-rates": log_says(said_images_per_s=126.0),
-    "said-samples": log_says(said_samples=312.0),
-    "clocks-back": log_says(clock_back_s=3.5),
     "base-is-named": number("efficiency", 64, ref_workers=None),
     "base-rate-is-named": number("speed-up", 64, base_images_per_s=None),
     "impossible-efficiency": number("efficiency", 64, value=-0.1),

@@ -88,6 +88,7 @@ def _summary(place: Path, log: Log) -> Summary:
         "gpu": _text(system.get("accelerator_model_name")),
         "images": times.samples and int(times.samples),
         "extrapolated": False,
+        "control": False,
     }
     values, why = _values(log, times)
     return {
