@@ -26,7 +26,7 @@ def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options:
 
 
 def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> list[str]:
-    """Ids of the runs in a folder of tables: all but control runs, or those whose columns have one of the selected values."""
+    """Ids of the runs in a folder of tables that have one of the selected values in each column; no control runs."""
     runs = pd.read_parquet(tables / "runs.parquet")
     runs = runs[runs["repeat"] <= CONTROLS]
     for column, values in select:

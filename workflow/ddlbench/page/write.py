@@ -76,7 +76,7 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None]) -> 
             figure.title or figure.name,
             figure.plot,
             " ".join(registry.docstring("figures", figure.plot).split()),
-            tuple(plan_runs.figure_runs(plan, figure.name)),
+            tuple(plan_runs.figure_runs(plan, figure.name) or ()),
         )
         for figure in study.figures
     )
