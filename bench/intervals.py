@@ -116,10 +116,15 @@ def truth(study: Study, rng: Generator) -> float:
 
 
 def places(study: Study, rng: Generator, trials: int, n: int) -> Floats:
-    """When runs happen, from 0 to 1: per trial the first side's n runs, then the other's."""
+    """When runs happen, from 0 to 1: per trial the first side's n runs, then the other's.
+
+    As in `plan/order.py`: all first repeats come before all second ones, and chance decides within a repeat.
+    """
     order = np.tile(np.arange(2 * n, dtype=np.float64), (trials, 1))
     if not study.fixed_order:
-        order = rng.permuted(order, axis=1)
+        first = rng.integers(0, 2, (trials, n))
+        order = 2.0 * np.arange(n) + np.concatenate([first, 1 - first], axis=1).reshape(trials, 2, n)
+        order = order.reshape(trials, 2 * n)
     return order / (2 * n - 1)
 
 

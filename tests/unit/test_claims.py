@@ -69,6 +69,23 @@ def test_verdicts(tmp_path: Path, line: str, verdict: str) -> None:
     assert verdict == UNDECIDED or pd.isna(said["more_repeats"])
 
 
+def test_verdicts_for_people(tmp_path: Path) -> None:
+    (tmp_path / "claims.csv").write_text(
+        HEAD + "a,s,p,it scales,throughput,workers=8,,above,250,\nb,s,p,and so on,,,,,,only in words\n"
+    )
+    table = pd.DataFrame([{"network_sent_bytes": None, **run} for run in SCALING])
+    shares = table[["run"]].assign(communication_percent=1.0, computation_percent=2.0)
+    decided, counts = claims.lines(claims.verdicts(claims.read(tmp_path / "claims.csv"), table, shares))
+    assert decided.startswith("contradicted: it scales (s, p): 190 (187.7 to 192.4), n = 3, on here (cuda)")
+    assert counts == "2 claims: 1 contradicted, 0 supported, 0 undecided, 1 not testable here"
+
+
+def test_control_runs_say_nothing_to_a_claim(tmp_path: Path) -> None:
+    controls = [row(500.0, repeat=1000 + n, workers=8) for n in (1, 2, 3)]
+    said = judged(tmp_path, "throughput,workers=8,,above,250,", *SCALING, *controls)
+    assert (said["verdict"], said["n"]) == (CONTRADICTED, 3)
+
+
 def test_one_run_decides_nothing(tmp_path: Path) -> None:
     said = judged(tmp_path, "throughput,workers=8,,above,150,", row(190.0, workers=8))
     assert (said["verdict"], said["n"]) == (UNDECIDED, 1)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ddlbench import registry
 
 from tests.conftest import ROOT
 
@@ -39,3 +40,26 @@ def test_the_first_pages_are_linked() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     missing = [str(page) for page in PAGES if page.parts[0] == "docs" and f"]({page})" not in text]
     assert missing == []
+
+
+# "Faster" needs a verdict (`analysis/statistics.py`). Here stand the words that say so of sides without one.
+SAYS_WHO_WINS = re.compile(
+    r"\b(?:faster|fastest|quicker|quickest|outperforms?|wins?|winner|best framework|best loader"
+    r"|(?:ddp|horovod|deepspeed|fsdp|dali|native) (?:is|are|runs) (?:better|slower))\b",
+    re.I,
+)
+
+
+@pytest.mark.parametrize("name", registry.members("figures"))
+def test_no_caption_says_who_is_faster(name: str) -> None:
+    assert SAYS_WHO_WINS.findall(registry.docstring("figures", name)) == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/measurements.md", "docs/prediction.md", "bench/README.md"])
+def test_no_page_with_numbers_says_who_is_faster(page: str) -> None:
+    assert SAYS_WHO_WINS.findall((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+def test_such_words_are_found() -> None:
+    said = "DDP is faster. Horovod wins; the fastest loader; native is slower than dali; the slowest rank is waited for"
+    assert SAYS_WHO_WINS.findall(said) == ["faster", "wins", "fastest", "native is slower"]

@@ -5,7 +5,11 @@ from pathlib import Path
 
 from ddlbench.analysis import claims
 
+terminal = sys.stdout
 with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
     given = snakemake.input
-    claims.write(Path(given.claims), Path(given.runs), Path(given.kernels), Path(snakemake.output[0]))
+    table = claims.write(Path(given.claims), Path(given.runs), Path(given.kernels), Path(snakemake.output[0]))
+    said = [*claims.lines(table), f"one row per claim, and why: {snakemake.output[0]}"]
+    for out in (log, terminal):
+        print(*said, sep="\n", file=out, flush=True)

@@ -127,11 +127,24 @@ def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame)
     return pd.DataFrame([_row(claim, known) for claim in claims], columns=list(COLUMNS))
 
 
-def write(path: Path, runs: Path, kernels: Path, out: Path) -> None:
+def write(path: Path, runs: Path, kernels: Path, out: Path) -> pd.DataFrame:
     """Table `verdicts` as csv, from the file of claims and two tables (parquet)."""
     table = verdicts(read(path), pd.read_parquet(runs), pd.read_parquet(kernels))
     with aside(out) as hidden:
         table.to_csv(hidden, index=False)
+    return table
+
+
+def lines(table: pd.DataFrame) -> list[str]:
+    """Table `verdicts` for people: what was decided, and how much was not."""
+    said = []
+    for verdict in (CONTRADICTED, SUPPORTED, UNDECIDED):
+        for row in table[table["verdict"] == verdict].to_dict("records"):
+            ends = "" if pd.isna(row["low"]) else f" ({row['low']:.4g} to {row['high']:.4g})"
+            measured = f"{row['measured']:.4g}{ends}, n = {row['n']:.0f}, on {row['hardware']}"
+            said.append(f"{verdict}: {row['claim']} ({row['source']}, {row['place']}): {measured}")
+    counts = [f"{(table['verdict'] == v).sum()} {v}" for v in (CONTRADICTED, SUPPORTED, UNDECIDED, NOT_TESTABLE)]
+    return [*said, f"{len(table)} claims: {', '.join(counts)}"]
 
 
 def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Top-1 accuracy on the validation images after the last epoch, in percent, over the global batch size (images per step
 over all workers, logarithmic), with one line for each learning-rate schedule. Points are medians over n repeats; bars
-reach from the worst to the best of them. Hollow black markers are published numbers with their schedules.
+reach from the lowest to the highest of them. Hollow black markers are published numbers with their schedules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             axes.plot(points.index, points["median"], label=schedule, **style)
             several = points[points["count"] > 1]
             _style.bars(axes, several.index, several["median"], several["min"], several["max"], style)
-        _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique(), "worst to best")
+        _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique(), "lowest to highest")
         published = references(options, "top1", rows[["model", "schedule"]])
         if not published.empty:
             _style.reference_points(axes, published, "global_batch")

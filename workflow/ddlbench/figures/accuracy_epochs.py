@@ -1,6 +1,6 @@
 """Top-1 accuracy on the validation images in percent after each epoch of training, a line for each learning-rate
 schedule or, where there is one schedule, for each framework and loader. Lines are medians over n repeats; bands reach
-from the worst to the best of them.
+from the lowest to the highest of them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             axes.plot(top1.index, top1["median"], label=", ".join(names), markevery=every, **style)
             if points["run"].nunique() > 1:
                 axes.fill_between(top1.index, top1["min"], top1["max"], color=style["color"], alpha=0.2, linewidth=0)
-        _style.say_bars(axes, rows.groupby([*line, *by])["run"].nunique(), "worst to best")
+        _style.say_bars(axes, rows.groupby([*line, *by])["run"].nunique(), "lowest to highest")
         _style.whole_numbers(axes.xaxis)
     _style.labels(figure, "epoch", "top-1 accuracy [%]")
     _style.legend(figure)

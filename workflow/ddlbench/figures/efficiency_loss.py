@@ -1,7 +1,7 @@
 """Where the efficiency went. Each bar is the efficiency of the whole training at a number of workers, and then
 what took the rest away: for each part the worker-seconds per image beyond those on the fewest workers. Efficiency and
-parts add up to 1; a part that got better than on the fewest workers reaches below 0. Parts are as the worker in the
-middle of each step spent its time, so the cost of a slow worker is waiting. Where a framework cannot tell waiting,
+parts add up to 1; a part that takes less time than on the fewest workers reaches below 0. Parts are as the worker in
+the middle of each step spent its time, so the cost of a slow worker is waiting. Where a framework cannot tell waiting,
 transfer and compute apart, they are one part. Bars are of the total times of n repeats; they carry no interval.
 """
 
