@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from ddlbench import registry
-from ddlbench.plan import launch
+from ddlbench.plan import bill, launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
@@ -113,6 +113,15 @@ def test_a_timed_run_smaller_than_a_node_has_the_node_to_itself(paper: Plan) -> 
     assert "--exclusive" not in launch.command(one, JUWELS)  # to srun it would mean something else
     for shared in (replace(one, timed=False), replace(one, workers=4, workers_per_node=4, global_batch=256)):
         assert "--exclusive" not in str(launch.resources(shared, JUWELS, 60, None)["slurm_extra"])
+
+
+def test_what_no_other_job_can_have_is_paid_for(paper: Plan, tmp_path: Path) -> None:
+    machine = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR")
+    study = replace(paper.study, blocks=(replace(paper.study.blocks[0], workers=(2,)),), figures=())
+    (row, *_) = bill.rows(make_plan(study, machine), {"imagenet": 1281167}, tmp_path)
+    assert row.wall_s and row.price
+    assert row.gpu_hours == pytest.approx(2 * row.wall_s / 3600)
+    assert row.price == pytest.approx(2.0 * 4 * row.wall_s / 3600)
 
 
 def test_no_frameworks_launcher_runs_under_slurm(paper: Plan) -> None:

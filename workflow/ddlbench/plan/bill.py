@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import files, layout
-from ddlbench.plan import checkpoints
+from ddlbench.plan import checkpoints, launch
 from ddlbench.plan.estimate import Estimate, Estimator
 from ddlbench.plan.measured import Measured, read_all, read_published
 from ddlbench.plan.runs import Plan, PlannedRun
@@ -149,7 +149,7 @@ def _row(
         core_hours=_times(hours, spec.nodes, machine.cores_per_node_billed),
         energy_kwh=_times(joules, 1 / 3.6e6, machine.pue or 1.0),
         energy_measured=None if joules is None else measured,
-        price=_times(hours, spec.workers, machine.price_per_gpu_hour),
+        price=_times(hours, launch.workers_taken(spec, machine), machine.price_per_gpu_hour),
         currency=machine.currency,
         disk_bytes=_record_bytes(spec, images[spec.dataset], folder, now),
         inodes=FILES + spec.profiled,

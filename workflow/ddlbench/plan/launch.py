@@ -135,6 +135,11 @@ def _alone(spec: Ranks, machine: Machine) -> list[str]:
     return ["--exclusive"] if spec.timed and spec.workers_per_node < machine.workers_per_node else []
 
 
+def workers_taken(spec: Ranks, machine: Machine) -> int:
+    """As many as no other job can have while this one runs."""
+    return spec.nodes * machine.workers_per_node if _alone(spec, machine) else spec.workers
+
+
 def _excluded(machine: Machine) -> list[str]:
     """sbatch's option that keeps a job off nodes; none without any."""
     return [f"--exclude={','.join(machine.exclude_nodes)}"] if machine.exclude_nodes else []
