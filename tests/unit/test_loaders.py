@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ddlbench.data.manifest import Manifest, Split
+from ddlbench.data.verify import index
 from ddlbench.forms import raw
 from ddlbench.loaders import _share, native
 from ddlbench.loaders._share import Files
@@ -121,16 +122,19 @@ def test_names_need_not_be_utf_8(tmp_path):
 
 def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypatch):
     folder = form(tmp_path / "raw", [f"{n}.png" for n in range(7)], 3)
+    assert index(folder) == []
     first = Files(folder, "train")
     assert first.list is not None and len(first) == 7 and first.labels.tolist() == [0, 0, 0, 1, 1, 2, 2]
     with monkeypatch.context() as none:
         none.setattr(raw, "files", None)  # folders are not listed again
+        assert index(folder) == []
         assert Files(folder, "train").list == first.list
     (folder / "train" / "class002" / "9.png").touch()
     manifest = Manifest.read(folder)
     told = manifest.splits["train"]
     manifest.splits["train"] = replace(told, images=8, images_per_class=told.images_per_class | {"class002": 3})
     manifest.write(folder)
+    assert index(folder) == []
     second = Files(folder, "train")
     assert len(second) == 8 and second.list != first.list
     assert list(folder.glob(".*.train.files")) == [second.list]
@@ -143,6 +147,11 @@ def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypat
 def test_where_nothing_can_be_written_each_rank_lists_for_itself(tmp_path, monkeypatch):
     folder = form(tmp_path / "raw", [f"{n}.png" for n in range(5)], 2)
     monkeypatch.setattr(raw, "aside", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
+    assert index(folder) == []
+    listed = []
+    files_of = raw.files
+    monkeypatch.setattr(raw, "files", lambda *asked: listed.append(asked) or files_of(*asked))
     files = Files(folder, "train")
     assert files.list is None
+    assert len(listed) == 2  # each class once
     assert files.path(4) == f"{folder}/train/class001/3.png"

@@ -122,17 +122,14 @@ def list_path(folder: Path, manifest: Manifest, split: str) -> Path:
 def listed(folder: Path, manifest: Manifest, split: str) -> tuple[Any, Path | None]:
     """The lines of a split's list, one after the other, uint8, and the file that they are mapped from.
 
-    The file's pages are shared by all processes of a node. Where there is none and none can be written, the folders
-    are listed, and the path is None. Raises ValueError if they hold not as many files as the manifest says.
+    The file's pages are shared by all processes of a node. Where there is none (`index` says who makes it, and not each
+    rank), the folders are listed, and the path is None. Raises ValueError if they hold not as many files as the
+    manifest says.
     """
     import numpy as np
 
     path = list_path(folder, manifest, split)
     lines = _mapped(path)
-    if lines is None:
-        with suppress(OSError):
-            index(folder, manifest)
-        lines = _mapped(path)
     if lines is not None:
         return lines, path
     return np.frombuffer(b"".join(_lines(folder, manifest, split)), np.uint8), None
