@@ -36,6 +36,12 @@ FAULTS = (
         CONTRACT + "test_a_rank_is_killed_at_a_random_step",
     ),
     _fault(
+        "killed ranks leave something in their node's memory",
+        "their supervisor removes it, on other nodes the next run there; nothing of a living run",
+        UNIT + "test_a_killed_rank_leaves_nothing_once_its_supervisor_ends",
+        UNIT + "test_the_next_run_on_a_node_removes_what_killed_ranks_left",
+    ),
+    _fault(
         "a rank is killed on SLURM",
         "srun's own line gives rank and node",
         SLURM + "test_a_killed_rank_is_named_with_its_host",
