@@ -24,87 +24,10 @@
 #       audit.smk     audit     what makes comparisons unfair: tables/audit.csv; exit code 1 on errors
 #       page.smk      page      results/<study>/index.html    the page that people read
 #       report.smk    report    results/<study>/report.html   which job made what
-import json
-import os
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(workflow.basedir) / "workflow"))
-
-from ddlbench import layout, registry, snakefile
-from ddlbench.plan import launch, runs, stale
-from ddlbench.preflight import promise
-
-snakefile.check_configfile(Path("config/config.yaml"))
 
 
-configfile: "config/config.yaml"
+include: "workflow/Snakefile"
 
 
-report: "workflow/report/study.rst"
-
-
-SETTINGS = snakefile.read(config)
-config, STUDY, MACHINE, PLAN = SETTINGS.config, SETTINGS.study, SETTINGS.machine, SETTINGS.plan
-OTHERS = snakefile.others_records(STUDY)
-TRAINING = snakefile.Training(workflow, checkpoints, SETTINGS)
-TABLES = layout.tables(STUDY.name)
-FIGURES = [f"{layout.figure(STUDY.name, figure.name)}.png" for figure in STUDY.figures]
-shell.prefix(snakefile.shell_prefix(MACHINE, Path(workflow.basedir)))
-
-
-include: "workflow/rules/data.smk"
-include: "workflow/rules/preflight.smk"
-include: "workflow/rules/train.smk"
-include: "workflow/rules/plan.smk"
-include: "workflow/rules/audit.smk"
-include: "workflow/rules/analysis.smk"
-include: "workflow/rules/predict.smk"
-include: "workflow/rules/page.smk"
-include: "workflow/rules/report.smk"
-
-
-# Seconds each: no queue for them.
-localrules:
-    all,
-    audit,
-    audit_table,
-    failures,
-    nodes,
-    compare,
-    figures,
-    plan,
-    status,
-    tables,
-    collect,
-    verdicts,
-    figure_data,
-    figure,
-    data_table,
-    predict,
-    page,
-    report,
-
-
-rule all:
-    default_target: True
-    input:
-        [layout.run_log(run) for run in PLAN.runs],
-        f"{TABLES}/runs.parquet",
-        f"{TABLES}/audit.csv",
-        FIGURES,
-        layout.report(STUDY.name),
-        TRAINING.new_preflights,
-    message:
-        "all of the study is there"
-
-
-rule figures:
-    input:
-        FIGURES,
-
-
-rule tables:
-    input:
-        f"{TABLES}/runs.parquet",
-        f"{TABLES}/data.csv",
+# Snakemake forgets the default target of a file that it includes.
+workflow.default_target = "all"

@@ -60,7 +60,8 @@ def test_a_screen_of_a_study_that_runs_here(tmp_path: Path) -> None:
     begin(tmp_path / "runs" / stopped)
     text = screen(plan, tmp_path, 2.0)
     assert "4 runs: 1 done, 1 running, 1 waiting, 1 failed" in text
-    assert f"  running {running}: epoch 2 of 2, process {os.getpid()}" in text
+    epochs = plan.runs[running].spec.epochs
+    assert f"  running {running}: epoch {min(2, epochs)} of {epochs}, process {os.getpid()}" in text
     assert f"  failed  {failed}: out of memory" in text
     assert f"  waiting {stopped}: was stopped" in text
     # 20 s of the one that runs, 60 s of the other; 10 and 50, 50 and 90.
@@ -90,7 +91,7 @@ def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pyte
     begin(tmp_path / "runs" / first, epochs=0)
     text = screen(plan, tmp_path)
     assert "4 runs: 0 done, 1 running, 3 waiting, 0 failed" in text
-    assert f"  running {first}: epoch 1 of 2, SLURM job 7" in text
+    assert f"  running {first}: epoch 1 of {plan.runs[first].spec.epochs}, SLURM job 7" in text
     assert f"  waiting {second}: SLURM job 8 pending: Priority" in text
     assert "if the queue goes on giving 1 nodes" in text
     assert len(asked) == 1  # SLURM is asked once

@@ -112,13 +112,13 @@ def complaints() -> Iterator[None]:
 
 
 def shell_prefix(machine: Machine, folder: Path) -> str:
-    """What every job's shell begins with: it runs the package of this `folder`, with the Python that runs Snakemake.
+    """What every job's shell begins with: it runs the package in this `folder`, with the Python that runs Snakemake.
 
     Snakemake loads environment modules before it, so that a module's own Python stands behind this one.
     """
     return (
         f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
-        f"PYTHONPATH={shlex.quote(str(folder / 'workflow'))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "
+        f"PYTHONPATH={shlex.quote(str(folder))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "
         f"{environment_modules.export(machine.name, machine.modules)}; "
     )
 

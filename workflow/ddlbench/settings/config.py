@@ -23,7 +23,8 @@ import yaml
 from ddlbench import registry
 
 WORKFLOW = Path(__file__).resolve().parents[2]
-CONFIG = WORKFLOW.parent / "config"
+# Of the folder that is worked in; elsewhere, of the project that this package lies in.
+CONFIG = next((d for d in (Path.cwd() / "config",) if (d / "studies").is_dir()), WORKFLOW.parent / "config")
 
 
 # What may become part of a path or of a run's id; the schemas say the same of the names written in files.
