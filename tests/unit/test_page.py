@@ -12,7 +12,7 @@ import pytest
 from ddlbench.analysis import comparisons
 from ddlbench.audit import _findings
 from ddlbench.figures import _hover
-from ddlbench.page import answer, picture, spent, write
+from ddlbench.page import answer, picture, rows, spent, write
 from ddlbench.plan.bill import Row
 
 from tests.unit.pages import EVIL, EVIL_SVG, make
@@ -184,3 +184,10 @@ def test_what_is_written_is_whole_or_not_there(tmp_path: Path, monkeypatch: pyte
         make(tmp_path, again=True)
     assert page.read_bytes() == before
     assert write.FIRST[0] == "efficiency"
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    table = pd.DataFrame({"run": [f"run {n}" for n in range(1500)], "machine": "here"})
+    made = rows.plain("a", "A", "Means.", table, {"run": "The run.", "machine": "Of both."}, set())
+    assert len(made.rows) == 1000
+    assert made.means == "Means. The first 1000 of 1500 rows. All rows: machine here."

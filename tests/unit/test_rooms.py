@@ -38,6 +38,8 @@ ROOMS = (
     "figures",
     "page",
     "gpucheck",
+    "new",
+    "__main__",
 )
 PACKAGE = registry.PACKAGE
 

@@ -20,6 +20,7 @@ from ddlbench.analysis.failures import FAILED
 from ddlbench.record import MLLOG, STEPS
 
 SHARED = ("machine", "dataset", "recipe", "schedule", "epochs", "hardware")  # settings that often are the same
+MOST_ROWS = 1000  # of a table; the file has all
 MANY = 12  # runs that a cell names; the rest are counted
 
 
@@ -78,6 +79,9 @@ def plain(
     Settings that all rows share are told once, above the table.
     """
     made = []
+    if len(table) > MOST_ROWS:
+        means += f" The first {MOST_ROWS} of {len(table)} rows."
+        table = table.head(MOST_ROWS)
     if len(table) > 1:
         shared = [name for name in columns if name in SHARED and name in table and table[name].nunique() == 1]
         said = ", ".join(f"{name} {table[name].iloc[0]}" for name in shared)

@@ -1,0 +1,40 @@
+"""`python -m ddlbench new machine NAME` and `python -m ddlbench new study NAME`: a file to begin with (`new.py`)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ddlbench import new
+from ddlbench.settings.config import ConfigError
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m ddlbench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True).add_parser("new", help="a file to begin with")
+    kinds = commands.add_subparsers(dest="kind", required=True)
+    machine = kinds.add_parser("machine", help="on a login node: what SLURM says, and what is left to set")
+    study = kinds.add_parser("study", help="a commented study; what is not given is asked")
+    for one, folder in ((machine, "machines"), (study, "studies")):
+        one.add_argument("name", help=f"config/{folder}/<name>.yaml")
+    study.add_argument("--model", help="such as resnet50")
+    study.add_argument("--frameworks", help="such as ddp,horovod")
+    study.add_argument("--workers", help="such as 1,2,4")
+    given = parser.parse_args()
+    try:
+        if given.kind == "machine":
+            path = new.machine(given.name, Path("config"))
+        else:
+            answers = {
+                what: getattr(given, what) or (input(f"{asked}: ") if sys.stdin.isatty() else default)
+                for what, (asked, default) in new.QUESTIONS.items()
+            }
+            path = new.study(given.name, Path("config"), **answers)
+    except ConfigError as error:
+        sys.exit(str(error))
+    print(f"{path}: read it through; lines with SET are yours" if given.kind == "machine" else f"{path}: it is yours")
+
+
+if __name__ == "__main__":
+    main()
