@@ -31,6 +31,7 @@ ROOMS = (
     "audit",
     "prediction",
     "plan",
+    "application",
     "run",
     "preflight",
     "status",

@@ -6,6 +6,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
     results/
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
         <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
+        <study>/application/    the scaling section of an application, in all formats
         <study>/figures/        <figure>.csv (what it is drawn from), .png, .svg, .pdf
         <study>/index.html      the page of the study; report.html is Snakemake's own
         <study>/logs/

@@ -214,6 +214,14 @@ class Machine:
             minimum=1,
         ),
     )
+    budget_unit: str = field(
+        default="GPU hours",
+        metadata=key(
+            "What the centre gives to projects: the unit of the request in an application for compute time. Core hours "
+            "need cores_per_node_billed; a GPU hour is one of a worker.",
+            enum=["core hours", "GPU hours", "node hours"],
+        ),
+    )
     price_per_gpu_hour: float | None = field(
         default=None,
         metadata=key(
@@ -274,6 +282,10 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     data = check(read_yaml(path), SCHEMA, path)
     if data["launcher"] == "slurm":
         _check_slurm(data, path)
+    if data["budget_unit"] == "core hours" and data["cores_per_node_billed"] is None:
+        raise complain(
+            path, "budget_unit", "core hours", "allowed: GPU hours, node hours, or name cores_per_node_billed"
+        )
     if (data["price_per_gpu_hour"] is None) != (data["currency"] is None):
         raise complain(path, "currency", data["currency"], "allowed: one with price_per_gpu_hour, none without")
     for queue_only in ("exclude_nodes", "slurm_flags", "data_partition", "data_minutes", "data_gres"):

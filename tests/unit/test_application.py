@@ -1,0 +1,88 @@
+"""The application for compute time: what is claimed, what is marked, and that every number leads to its runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench import registry
+from ddlbench.application import Block, Heading, Paragraph, Table, docx, latex, markdown
+from ddlbench.application._content import Given, NothingMeasuredError, blocks
+from ddlbench.settings.machine import load_machine
+
+from tests.unit.audit_clean import study
+
+PREDICTED = {"model": "lenet", "framework": "ddp", "loader": "native", "workers": 16, "images_per_s": 1e4, "low": 9e3}
+PREDICTED |= {"high": 1.1e4, "efficiency": 0.7, "train_h": 2.0, "measured": "1 2 4", "why_not": None}
+
+
+def given() -> Given:
+    """The audit's clean study, with one prediction; nothing is left to run."""
+    runs = study()["runs"].assign(control=False, command="python -m train_100%_{all}")
+    digests = dict.fromkeys(runs["run"], "d" * 64)
+    return Given("A & B_50%", load_machine("local"), runs, pd.DataFrame(), [PREDICTED], [], digests, {})
+
+
+def texts(made: list[Block]) -> list[str]:
+    said: list[str] = []
+    for block in made:
+        if isinstance(block, Table):
+            said += [block.caption, *(cell for row in block.rows for cell in row)]
+        elif isinstance(block, Paragraph | Heading):
+            said.append(block.text)
+    return said
+
+
+def test_every_number_leads_to_its_runs() -> None:
+    made = blocks(given())
+    table = next(block for block in made if isinstance(block, Table))
+    listed = made[-1]
+    assert isinstance(listed, Table)
+    names = {row[0] for row in listed.rows}
+    assert all(re.fullmatch(r"\[R\d+\]", row[-1]) and row[-1].strip("[]") in names for row in table.rows)
+    assert {row[1] for row in listed.rows} == set(given().runs["run"])  # four repeats of each of 12 points
+    assert all(row[2] == "d" * 64 for row in listed.rows)
+
+
+def test_what_is_predicted_is_marked() -> None:
+    rows = [row for block in blocks(given()) if isinstance(block, Table) for row in block.rows if "10,000" in row]
+    assert rows and all("16 (predicted)" in row for row in rows)
+
+
+def test_nothing_is_claimed_without_repeats_or_where_the_interval_holds_no_gain() -> None:
+    whole = given()
+    once = " ".join(texts(blocks(replace(whole, runs=whole.runs[whole.runs["repeat"] == 1]))))
+    assert "nothing is claimed" in once and "shorter by a factor" not in once
+    assert "shorter by a factor of" in " ".join(texts(blocks(whole)))
+    slow = whole.runs.copy()
+    many = slow["workers"] > 1
+    slow.loc[many, "epoch_s"] = 1.0 + slow.loc[many, "repeat"] % 2  # half of them slower than the base, half faster
+    slow.loc[~many, "epoch_s"] = 1.5
+    said = " ".join(texts(blocks(replace(whole, runs=slow))))
+    assert "the runs cannot tell" in said and "shorter by a factor" not in said
+
+
+def test_without_a_finished_timed_run_it_refuses() -> None:
+    whole = given()
+    with pytest.raises(NothingMeasuredError):
+        blocks(replace(whole, runs=whole.runs.assign(status="failed")))
+
+
+def test_each_format_holds_all_of_it(tmp_path: Path) -> None:
+    made = blocks(given())
+    for name in registry.members("application"):
+        registry.member("application", name).write(made, tmp_path / name)
+    marked = (tmp_path / "markdown").read_text(encoding="utf-8")
+    assert marked.count('<a id="r1"></a>') == 1 and "(#r1)" in marked
+    text = (tmp_path / "latex").read_text(encoding="utf-8")
+    assert r"A \& B\_50\%" in text and r"train\_100\%\_\{all\}" in text
+    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 4
+    from docx import Document
+
+    read = Document(str(tmp_path / "docx"))
+    cells = {cell.text for table in read.tables for row in table.rows for cell in row.cells}
+    assert {"16 (predicted)", "d" * 64} <= cells
+    assert [docx.SUFFIX, latex.SUFFIX, markdown.SUFFIX] == [".docx", ".tex", ".md"]

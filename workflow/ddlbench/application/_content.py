@@ -1,0 +1,267 @@
+"""What stands in the section: from tables of the records, verdicts, predictions and the plan; nothing else is claimed.
+
+Every number refers to the runs that it is of (`[R1]`), which the last table lists with the SHA-256 of their logs. What
+is predicted says so in its own table. Of two sides one is called faster only where `analysis/comparisons.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis.scaling import SERIES, in_series, scaling
+from ddlbench.analysis.statistics import CANNOT_TELL
+from ddlbench.application import Block, Heading, Paragraph, Picture, Table
+from ddlbench.plan.bill import Row
+from ddlbench.plan.stale import DONE
+from ddlbench.settings.machine import Machine
+
+VERSIONS = ("framework_version", "loader_version", "torch_version", "python_version", "driver", "kernel", "commit")
+
+
+class NothingMeasuredError(Exception):
+    """No finished timed run: nothing can be said."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """All that the section is made from. `digests` are of the logs, by run; `figures` are paths without suffix.
+
+    `predictions` are rows of `prediction/_table.py`, `bill` of `plan/bill.py`.
+    """
+
+    title: str
+    machine: Machine
+    runs: pd.DataFrame
+    comparisons: pd.DataFrame
+    predictions: Sequence[Mapping[str, Any]]
+    bill: Sequence[Row]
+    digests: Mapping[str, str]
+    figures: Mapping[str, Path]
+
+
+def blocks(given: Given) -> list[Block]:
+    """The whole section. Raises NothingMeasuredError."""
+    runs = given.runs
+    timed = runs[
+        (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & ~runs["control"].astype(bool)
+    ]
+    if timed.empty:
+        raise NothingMeasuredError
+    references = _References()
+    workers = "GPUs" if given.machine.device == "cuda" else "workers"
+    table, said = _scaling(timed, references, workers)
+    made: list[Block] = [Heading(f"Scaling: {given.title}"), table]
+    made += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
+    made += [Paragraph(text) for text in (said, _verdicts(given.comparisons, references)) if text]
+    made += _predicted(given.predictions, workers)
+    made += _request(given.bill, given.machine, workers)
+    made += _made_with(timed)
+    return [*made, Heading("Runs", 3), references.table(given.digests)]
+
+
+class _References:
+    """Names of groups of runs, in the order in which they are asked for."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[str, ...], str] = {}
+
+    def to(self, runs: Iterable[str]) -> str:
+        return f"[{self.of.setdefault(tuple(sorted(runs)), f'R{len(self.of) + 1}')}]"
+
+    def table(self, digests: Mapping[str, str]) -> Table:
+        """Every run with its digest, by name of its group."""
+        rows = [
+            (name if not place else "", run, digests.get(run, "no log"))
+            for runs, name in self.of.items()
+            for place, run in enumerate(runs)
+        ]
+        return Table("The runs that the numbers are of.", ("", "run", "SHA-256 of run.mllog"), tuple(rows))
+
+
+def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tuple[Table, str]:
+    """The table of measured points, and what they say in a paragraph."""
+    placed = in_series(timed)
+    rows, said = [], []
+    for _, points in scaling(timed).groupby(list(SERIES), dropna=False, sort=False):
+        name = _name(points.iloc[0])
+        for point in points.to_dict("records"):
+            alike = placed[placed["workers"] == point["workers"]]
+            for key in SERIES:
+                alike = alike[alike[key].isna() if pd.isna(point[key]) else alike[key] == point[key]]
+            refers = references.to(alike["run"])
+            rows.append(
+                (
+                    name,
+                    str(int(alike["nodes"].iloc[0])),
+                    str(point["workers"]),
+                    _short(alike["epoch_s"].median()),
+                    _short(point["throughput_images_per_s"]),
+                    _short(point["speed_up"]),
+                    _short(point["efficiency"]),
+                    _interval(point["efficiency_low"], point["efficiency_high"]) or "none",
+                    str(point["repeats"]),
+                    refers,
+                )
+            )
+        last, base = points.iloc[-1], int(points["ref_workers"].iloc[0])
+        if len(points) > 1:
+            said.append(f"{name}: {_claim(last, base, workers)} {refers}.")
+        else:
+            said.append(
+                f"{name}: measured on {last['workers']} {workers} only; nothing is said of its scaling {refers}."
+            )
+    header = (
+        "series",
+        "nodes",
+        workers,
+        "epoch [s]",
+        "images/s",
+        "speed-up",
+        "efficiency",
+        "95 % interval",
+        "n",
+        "runs",
+    )
+    caption = "Measured scaling. Times are of the training steps of an epoch; the interval is the efficiency's."
+    return Table(caption, header, tuple(rows)), " ".join(said)
+
+
+def _claim(last: Mapping[str, Any] | pd.Series[Any], base: int, workers: str) -> str:
+    """What a series' largest point says; of one run, or where the interval holds no gain, that it cannot be told."""
+    low, high, where = last["speed_up_low"], last["speed_up_high"], f"from {base} to {last['workers']} {workers}"
+    if not _interval(low, high):
+        return (
+            f"{where} one measurement gives a speed-up of {_short(last['speed_up'])} and an efficiency of "
+            f"{_short(last['efficiency'])}; without repeats no interval is known, and nothing is claimed"
+        )
+    sure = f"95 % interval {_interval(low, high)}, n = {last['repeats']}"
+    if low <= 1 <= high:
+        return f"whether training is faster {where}, the runs cannot tell (speed-up {_short(last['speed_up'])}, {sure})"
+    return (
+        f"{where} the training steps of an epoch took a time shorter by a factor of {_short(last['speed_up'])} "
+        f"({sure}), "
+        f"an efficiency of {_short(last['efficiency'])} "
+        f"({_interval(last['efficiency_low'], last['efficiency_high'])})"
+    )
+
+
+def _verdicts(comparisons: pd.DataFrame, references: _References) -> str:
+    """What the runs say of frameworks and loaders, and what they cannot tell."""
+    said = []
+    for row in comparisons.to_dict("records"):
+        where = f"on {row['workers']} workers with {row['model']} and {row['with']}"
+        refers = references.to(str(row["runs"]).split())
+        if row["verdict"] == CANNOT_TELL:
+            said.append(f"Whether {row['left']} or {row['right']} is faster {where}, the runs cannot tell {refers}.")
+        else:
+            interval = _interval(row["low"], row["high"])
+            said.append(
+                f"{row['left']} was {row['verdict']} than {row['right']} {where}: {_short(row['ratio'])} times its "
+                f"throughput (95 % interval {interval}, n = {row['n']}) {refers}."
+            )
+    return " ".join(said)
+
+
+def _predicted(predictions: Sequence[Mapping[str, Any]], workers: str) -> list[Block]:
+    rows = [
+        (
+            f"{row['model']}, {row['framework']}, {row['loader']}",
+            f"{row['workers']} (predicted)",
+            _short(row["images_per_s"]),
+            _interval(row["low"], row["high"]) or "none",
+            _short(row["efficiency"]),
+            _short(row["train_h"]),
+            str(row["measured"]),
+        )
+        for row in predictions
+        if not row.get("why_not")
+    ]
+    if not rows:
+        return []
+    header = ("series", workers, "images/s", "95 % interval", "efficiency", "training [h]", "from measured")
+    caption = "Predicted, not measured: from the runs above and from published series (docs/prediction.md)."
+    return [Heading("Predicted scaling", 3), Table(caption, header, tuple(rows))]
+
+
+def hours(row: Row, machine: Machine) -> float | None:
+    """What a run takes in the centre's unit."""
+    if row.wall_s is None:
+        return None
+    each = {"GPU hours": row.workers, "node hours": row.nodes}
+    return row.core_hours if machine.budget_unit == "core hours" else row.wall_s / 3600 * each[machine.budget_unit]
+
+
+def _request(bill: Sequence[Row], machine: Machine, workers: str) -> list[Block]:
+    """The request, derived: runs that are still to be made, by how many workers they have."""
+    unit, left = machine.budget_unit, [row for row in bill if row.state != DONE]
+    made: list[Block] = [Heading("Requested resources", 3)]
+    if not left:
+        return [*made, Paragraph("All runs of the plan are done; nothing is requested.")]
+    groups: dict[tuple[int, int, str, int], list[Row]] = {}
+    for row in left:
+        groups.setdefault((row.nodes, row.workers, row.model, row.epochs), []).append(row)
+    rows, unknown = [], 0
+    for (nodes, count, model, epochs), some in sorted(groups.items()):
+        known = [(row.wall_s, hours(row, machine)) for row in some]
+        lacking = [1 for wall, amount in known if wall is None or amount is None]
+        unknown += len(lacking)
+        whole = "unknown" if lacking else _short(sum(amount or 0.0 for _, amount in known))
+        each = "unknown" if lacking else _short(sum(w or 0.0 for w, _ in known) / len(known) / 3600)
+        rows.append((f"{model}, {epochs} epochs", str(nodes), str(count), str(len(some)), each, whole))
+    header = ("runs", "nodes", workers, "number", "hours each (mean)", unit)
+    how = {
+        "core hours": f"hours x nodes x {machine.cores_per_node_billed} cores billed per node",
+        "GPU hours": f"hours x {workers}",
+        "node hours": "hours x nodes",
+    }[unit]
+    made.append(Table(f"Request, derived: number x hours; {unit} = {how}.", header, tuple(rows)))
+    total = sum(hours(row, machine) or 0.0 for row in left)
+    said = [
+        f"In sum {_short(total)} {unit}" + (f", without {unknown} runs whose time nobody knows." if unknown else ".")
+    ]
+    basis = sorted({row.estimate for row in left})
+    said.append(f"Hours are estimates of the plan, by: {', '.join(basis)}.")
+    said.append(
+        f"Storage of records: {_short(sum(row.disk_bytes for row in left) / 1e9)} GB in "
+        f"{sum(row.inodes for row in left)} files and folders; data sets and checkpoints come on top."
+    )
+    energy = [row.energy_kwh for row in left if row.energy_kwh is not None]
+    if len(energy) == len(left):
+        said.append(f"Energy: {_short(sum(energy))} kWh (estimated).")
+    else:
+        said.append("Energy: unknown; the machine's file names no power, and no run has measured it.")
+    return [*made, Paragraph(" ".join(said))]
+
+
+def _made_with(timed: pd.DataFrame) -> list[Block]:
+    """Versions and commands, as the records say them."""
+    rows = []
+    for name in VERSIONS:
+        found = sorted({str(value) for value in timed[name].dropna()} - {""}) if name in timed else []
+        rows.append((name.replace("_", " "), ", ".join(found) or "not recorded"))
+    made: list[Block] = [Heading("Software", 3), Table("As the records say.", ("what", "version"), tuple(rows))]
+    commands = [str(command) for command in timed["command"].dropna().unique()] if "command" in timed else []
+    if commands:
+        made.append(Paragraph(f"Command of one run, of {len(commands)}: {commands[0]}"))
+    return made
+
+
+def _name(point: pd.Series[Any]) -> str:
+    batch = point["batch_per_worker"]
+    size = f"batch {point['global_batch']}" if pd.isna(batch) else f"batch {batch} per worker"
+    name = f"{point['model']}, {point['framework']}, {point['loader']}, {size}"
+    part = pd.notna(point["of_epochs"]) and point["epochs"] < point["of_epochs"]
+    return f"{name}, {point['epochs']} of {point['of_epochs']} epochs" if part else name
+
+
+def _short(value: float) -> str:
+    return "unknown" if value is None or value != value else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None or pd.isna(low) or pd.isna(high) else f"{_short(low)} to {_short(high)}"

@@ -1,0 +1,44 @@
+"""The section as DOCX, with headings, tables and pictures in the styles of the document it is pasted into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddlbench.application import Block, Heading, Paragraph, Table
+from ddlbench.files import aside
+
+SUFFIX = ".docx"
+
+
+def write(blocks: Sequence[Block], out: Path) -> None:
+    """The file."""
+    from docx import Document
+    from docx.shared import Cm
+
+    document = Document()
+    for block in blocks:
+        if isinstance(block, Heading):
+            document.add_heading(block.text, block.level - 1)
+        elif isinstance(block, Paragraph):
+            document.add_paragraph(block.text)
+        elif isinstance(block, Table):
+            document.add_paragraph(block.caption, style="Caption")
+            _table(document, block)
+        else:
+            document.add_picture(f"{block.path}.png", width=Cm(14))
+            document.add_paragraph(block.caption, style="Caption")
+    with aside(out) as hidden:
+        document.save(str(hidden))
+
+
+def _table(document: Any, block: Table) -> None:
+    from docx.shared import Pt
+
+    table = document.add_table(rows=1 + len(block.rows), cols=len(block.header), style="Table Grid")
+    for line, row in zip(table.rows, (block.header, *block.rows), strict=True):
+        for cell, text in zip(line.cells, row, strict=True):
+            cell.text = text
+            for run in cell.paragraphs[0].runs:
+                run.font.size, run.font.bold = Pt(8), row is block.header

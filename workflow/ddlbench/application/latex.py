@@ -1,0 +1,66 @@
+"""The section as LaTeX, to be read into a document with `\\input`; it needs graphicx, booktabs, longtable, hyperref."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ddlbench.application import Block, Heading, Paragraph, Table
+from ddlbench.files import write_text
+
+SUFFIX = ".tex"
+LEVELS = {2: "section", 3: "subsection"}
+SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "%": r"\%", "&": r"\&"}
+SPECIAL |= {character: f"\\{character}" for character in "#_${}"} | {"<": r"\textless{}", ">": r"\textgreater{}"}
+
+
+def write(blocks: Sequence[Block], out: Path) -> None:
+    """The file."""
+    head = "% \\usepackage{graphicx,booktabs,longtable,hyperref}"
+    write_text(out, "\n\n".join([head, *(line for block in blocks for line in _lines(block, out))]) + "\n")
+
+
+def _lines(block: Block, out: Path) -> Iterator[str]:
+    if isinstance(block, Heading):
+        yield f"\\{LEVELS[block.level]}{{{_escaped(block.text)}}}"
+    elif isinstance(block, Paragraph):
+        yield _linked(_escaped(block.text))
+    elif isinstance(block, Table):
+        # Long words, such as digests, must break: columns share the width of the page.
+        column = f"p{{{0.96 / len(block.header):.3f}\\linewidth}}"
+        rows = [" & ".join(_cell(cell) for cell in row) + r" \\" for row in (block.header, *block.rows)]
+        yield "\n".join(
+            [
+                "{\\footnotesize\\setlength{\\tabcolsep}{2pt}\\raggedright",
+                f"\\begin{{longtable}}{{{column * len(block.header)}}}",
+                f"\\caption{{{_escaped(block.caption)}}}\\\\ \\toprule",
+                f"{rows[0]} \\midrule \\endhead",
+                *rows[1:],
+                "\\bottomrule\n\\end{longtable}}",
+            ]
+        )
+    else:
+        path = os.path.relpath(f"{block.path}.pdf", out.parent)
+        yield "\n".join(
+            [
+                "\\begin{figure}[htbp]\\centering",
+                f"\\includegraphics[width=0.8\\linewidth]{{\\detokenize{{{path}}}}}",
+                f"\\caption{{{_escaped(block.caption)}}}\n\\end{{figure}}",
+            ]
+        )
+
+
+def _cell(text: str) -> str:
+    if re.fullmatch(r"R\d+", text):
+        return f"\\hypertarget{{{text}}}{{{text}}}"
+    return _linked(_escaped(text))
+
+
+def _escaped(text: str) -> str:
+    return "".join(SPECIAL.get(character, character) for character in text)
+
+
+def _linked(text: str) -> str:
+    return re.sub(r"\[(R\d+)\]", r"\\hyperlink{\1}{[\1]}", text)

@@ -1,0 +1,47 @@
+"""The section as Markdown; references lead to the list of runs at its end."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ddlbench.application import Block, Heading, Paragraph, Table
+from ddlbench.files import write_text
+
+SUFFIX = ".md"
+
+
+def write(blocks: Sequence[Block], out: Path) -> None:
+    """The file."""
+    write_text(out, "\n\n".join(line for block in blocks for line in _lines(block, out)) + "\n")
+
+
+def _lines(block: Block, out: Path) -> Iterator[str]:
+    if isinstance(block, Heading):
+        yield f"{'#' * block.level} {_escaped(block.text)}"
+    elif isinstance(block, Paragraph):
+        yield _linked(_escaped(block.text))
+    elif isinstance(block, Table):
+        yield f"*{_escaped(block.caption)}*"
+        rule = "|" + "---|" * len(block.header)
+        rows = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in (block.header, *block.rows)]
+        yield "\n".join([rows[0], rule, *rows[1:]])
+    else:
+        path = os.path.relpath(f"{block.path}.png", out.parent)
+        yield f"![{_escaped(block.caption)}]({path})\n\n*{_escaped(block.caption)}*"
+
+
+def _cell(text: str) -> str:
+    if re.fullmatch(r"R\d+", text):  # the list of runs itself
+        return f'<a id="{text.lower()}"></a>{text}'
+    return _linked(_escaped(text)).replace("|", "\\|")
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\`*_{}<>#])", r"\\\1", text)
+
+
+def _linked(text: str) -> str:
+    return re.sub(r"\[(R\d+)\]", lambda found: f"[{found[1]}](#{found[1].lower()})", text)

@@ -1,0 +1,20 @@
+"""Rule application: the scaling section that centres ask for, in all formats of `ddlbench.application`."""
+
+import sys
+from pathlib import Path
+
+from ddlbench import layout
+from ddlbench.application._content import NothingMeasuredError
+from ddlbench.application._make import make
+
+config = snakemake.params.config
+try:
+    made = make(config, [Path(layout.run(run)) for run in snakemake.params.runs])
+except NothingMeasuredError:
+    sys.exit(
+        f"application: study {config['study']} has no finished timed run on machine {config['machine']}; nothing can "
+        "be said of its scaling: train first"
+    )
+text = "\n".join(map(str, made))
+Path(snakemake.log[0]).write_text(text + "\n", encoding="utf-8")
+print(text, flush=True)
