@@ -11,10 +11,9 @@ config = snakemake.params.config
 try:
     made = make(config, [Path(layout.run(run)) for run in snakemake.params.runs])
 except NothingMeasuredError:
-    sys.exit(
-        f"application: study {config['study']} has no finished timed run on machine {config['machine']}; nothing can "
-        "be said of its scaling: train first"
-    )
+    said = f"application: study {config['study']} has no finished timed run on machine {config['machine']}"
+    Path(snakemake.log[0]).write_text(f"{said}\n", encoding="utf-8")
+    sys.exit(f"{said}; nothing can be said of its scaling: train first")
 text = "\n".join(map(str, made))
 Path(snakemake.log[0]).write_text(text + "\n", encoding="utf-8")
 print(text, flush=True)
