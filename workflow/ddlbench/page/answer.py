@@ -141,7 +141,7 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
     known = last[last["efficiency_low"].notna()].sort_values("workers", ascending=False, kind="stable")
     telling = [name for name in ("model", "schedule", "recipe", "dataset", "epochs") if last[name].nunique() > 1]
     for row in _records(known):
-        ours = " with ".join([str(row["framework"]), str(row["loader"])])
+        ours = " with ".join(str(row[name]) for name in ("framework", "loader") if not _null(row[name]))
         ours = ", ".join([ours, *(str(row[name]) for name in telling)])
         low, high = float(row["efficiency_low"]), float(row["efficiency_high"])
         words = (
@@ -158,6 +158,10 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
             f"{alone} of {len(last)} series over {unit} have one run on the most {unit}: no interval, so no sentence "
             "about them here."
         )
+
+
+def _null(value: Any) -> bool:
+    return value in (None, "None") or bool(pd.isna(value))
 
 
 def _why(lost: pd.DataFrame, row: Mapping[str, Any]) -> str:

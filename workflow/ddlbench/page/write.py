@@ -64,12 +64,20 @@ class Study:
     @property
     def unit(self) -> str:
         """What workers are called."""
-        return "GPUs" if self.device == "cuda" else "workers"
+        return {"cuda": "GPUs", "cpu": "workers"}.get(self.device, "accelerators")
+
+    @property
+    def where(self) -> str:
+        """Where its runs are from."""
+        if self.device in ("cuda", "cpu"):
+            return f"on machine {self.machine} ({self.device_name})"
+        return f"of records that others made ({self.device})"
 
 
 def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None]) -> Study:
     """What the page of a plan's study is about, with the rows of its bill (`plan/bill.py`)."""
     study, machine = plan.study, plan.machine
+    device = study.records.kind if study.records else machine.device
     figures = tuple(
         Figure(
             figure.name,
@@ -83,7 +91,7 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None]) -> 
     command = ["snakemake", "--profile", "profiles/local", "--config", f"study={study.name}", f"machine={machine.name}"]
     again = shlex.join([*command, "--force", "--", layout.page(study.name)])
     return Study(
-        study.name, study.title, machine.name, machine.device, machine.device_name, again, figures, tuple(bill), planned
+        study.name, study.title, machine.name, device, machine.device_name, again, figures, tuple(bill), planned
     )
 
 
@@ -116,7 +124,7 @@ def html(study: Study, results: Path = layout.RESULTS) -> str:
         style=Markup(style),
         script=Markup(script),
         answer=answer.answer(tables, audit, study.unit),
-        tiles=spent.tiles(study.bill, study.unit),
+        tiles=spent.tiles(study.bill, study.unit) if study.bill else [],
         first=figures[first] if figures else None,
         figures=figures,
         tables=_tables(study, tables, audit, known, about, results),
@@ -145,9 +153,10 @@ def _figure(study: Study, figure: Figure, number: int, runs: pd.DataFrame, resul
     """What the template shows of a figure."""
     file = results / study.name / "figures" / figure.name
     paths = {suffix: file.with_name(f"{file.name}.{suffix}") for suffix in ("pdf", "svg", "csv")}
-    shown = runs[runs["run"].isin(figure.runs) & (runs["status"] == "success")]
+    # Of records of others no plan says which a figure shows.
+    shown = runs[(runs["run"].isin(figure.runs) | (not figure.runs)) & (runs["status"] == "success")]
     repeats = shown["repeat"].nunique()
-    missing = len(figure.runs) - len(shown)
+    missing = max(0, len(figure.runs) - len(shown))
     made = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
     return {
         "id": f"figure-{number}",
@@ -156,7 +165,7 @@ def _figure(study: Study, figure: Figure, number: int, runs: pd.DataFrame, resul
         "downloads": [(suffix.upper(), path.name, picture.data_url(path)) for suffix, path in paths.items()],
         "caption": figure.caption,
         "made": f"{made}, up to {repeats} repeat{'s' * (repeats != 1)}. {_hardware(shown)}",
-        "runs": [run for run in figure.runs if run in set(shown["run"])],
+        "runs": [run for run in figure.runs or shown["run"] if run in set(shown["run"])],
     }
 
 
@@ -185,7 +194,7 @@ def _measured(runs: pd.DataFrame) -> str:
     """When, in UTC."""
     began = runs["started_s"].dropna()
     if began.empty:
-        return "no run has ended well"
+        return "no run says when it began"
     return f"runs began {rows.day(float(began.min()))} to {rows.day(float(began.max()))}"
 
 
