@@ -291,13 +291,17 @@ def test_the_next_run_on_a_node_removes_what_killed_ranks_left(tmp_path: Path, m
     assert living is not None and fresh is not None
     beats.write_beat(living / f"0-{os.getpid()}", 1)
     (memory / "ddlbench-of-another").mkdir()
+    for name in ("something", f"0-{10**30}", "0-x"):
+        (beats.node_folder(tmp_path / name) or memory).joinpath(name).touch()  # what no rank writes ends no run
+        beats.tidy(tmp_path / name)
+    strange = [beats.node_folder(tmp_path / name) for name in ("something", f"0-{10**30}", "0-x")]
     beats.tidy_others()
     assert here.exists()  # for ten minutes: it may be a process of a container
     long_ago = time.time() - beats.FORGOTTEN_S - 1
     for path in (*here.iterdir(), *living.iterdir(), here, living, memory / "ddlbench-of-another"):
         os.utime(path, (long_ago, long_ago))
     beats.tidy_others()
-    assert sorted(memory.iterdir()) == sorted([living, fresh, memory / "ddlbench-of-another"])
+    assert sorted(memory.iterdir()) == sorted([living, fresh, memory / "ddlbench-of-another", *strange])
     assert list(living.iterdir())
 
 

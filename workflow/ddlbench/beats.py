@@ -97,7 +97,7 @@ def _clear(here: Path, older_s: float) -> None:
     Both only after `older_s` without a change: a process of a container can be invisible here, and a rank that has just
     made its folder has not beaten yet. A folder of another user, or a link to one, stays.
     """
-    with suppress(OSError, ValueError):  # something else lies there; or another rank did it
+    with suppress(OSError, ValueError, IndexError, OverflowError):  # no beats lie there; or another rank did it
         about, now = here.lstat(), time.time()
         if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
             return
