@@ -18,6 +18,7 @@ demo: $(VENV)/.installed
 	@echo "figures: $(CURDIR)/results/$(STUDY)/figures"
 	@echo "tables:  $(CURDIR)/results/$(STUDY)/tables"
 	@echo "report:  $(CURDIR)/results/$(STUDY)/report.html"
+	@echo "page:    $(CURDIR)/results/$(STUDY)/index.html   (begin here)"
 
 test: lint
 	@$(BIN)/python -m pytest -n $(AT_ONCE)

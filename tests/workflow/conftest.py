@@ -85,11 +85,12 @@ def mini(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def planned(project: Path, *arguments: str) -> dict[str, int]:
-    """Jobs a rule that a dry run plans, without the targets, and the report and the audit that follow anything."""
+    """Jobs a rule that a dry run plans, without the targets, and what follows anything, as the page."""
     done = mini(project, "-n", *arguments)
     assert done.returncode == 0, done.stdout
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
-    return {rule: int(count) for rule, count in jobs.items() if rule not in ("all", "total", "report", "audit_table")}
+    follow = ("all", "total", "report", "page", "audit_table", "verdicts")
+    return {rule: int(count) for rule, count in jobs.items() if rule not in follow}
 
 
 def edit(path: Path, **changes: object) -> None:
