@@ -28,7 +28,7 @@ def check(bench: Bench) -> Iterator[Row]:
     command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", str(folder)]
     own = bench.environment() | {"DDLBENCH_GPU_TIER": bench.device}
     done = subprocess.run(command, capture_output=True, text=True, env=own, cwd=folder.parents[1])
-    log = bench.folder / "tests.log"
+    log = bench.folder / "pytest.log"  # tests.log is what this part itself says
     log.write_text(done.stdout + done.stderr, encoding="utf-8")
     row = judge(done.returncode, done.stdout)
     yield replace(row, compared=f"{row.compared}; {log}") if row.verdict == FAIL else row
