@@ -83,7 +83,7 @@ def main() -> None:
         size = path.stat().st_size >> 20
     print(f"{size} MiB, {log.lines} MLPerf lines, {log.damaged} damaged; json read {count}")
     print(f"ours {ours_s:.2f} s, json line by line {json_s:.2f} s: {json_s / ours_s:.2f} times as fast")
-    print(f"at most {peak:.0f} MiB in all processes")
+    print(f"at most {peak:.0f} MiB in all processes, what they share counted in each")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from ddlbench.audit import _material
 from ddlbench.audit._audit import audit
 from ddlbench.figures import Options
 from ddlbench.figures.__main__ import selected, write_data
-from ddlbench.records import _mllog, mlperf
+from ddlbench.records import _mllog, _times, mlperf
 
 START = 1_650_000_000_000  # ms
 EPOCH_MS, EVAL_MS, EPOCHS = 10_000, 1_000, 4
@@ -213,10 +213,14 @@ def test_the_audit_says_where_a_log_and_its_clocks_disagree(tmp_path: Path) -> N
 def test_a_large_log_is_read_in_halves_without_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = place(tmp_path, "\n".join(log(said_rate=RATE, ranks=3) * 40).encode() + b"\n" + b"x" * 5000)
     whole = _mllog.read(path)
+    times = _times.times(whole, "resnet")
     monkeypatch.setattr(_mllog, "LARGE", 1)
+    monkeypatch.setattr(_mllog, "ROWS", 30)
     monkeypatch.setattr(_mllog, "BLOCK", 777)
     halves = _mllog.read(path)
     assert (halves.lines, halves.said, halves.status) == (whole.lines, whole.said, "success")
     assert halves.lines == 40 * len(log(said_rate=RATE, ranks=3))
     assert halves.damaged == whole.damaged == 0
+    assert _times.times(halves, "resnet").clock_rate == times.clock_rate
+    assert 0 < len(halves.marks["epoch_start"].rows) < len(whole.marks["epoch_start"].rows)
     assert list(halves.rates["throughput"]) == list(whole.rates["throughput"])

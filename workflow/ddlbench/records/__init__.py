@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ddlbench.analysis.summary import Summary
+if TYPE_CHECKING:
+    from ddlbench.analysis.summary import Summary
 
 
 class RecordReader(Protocol):

@@ -25,6 +25,7 @@ BLOCK = 1 << 20  # bytes read at once; of a line that is longer, marks beyond ma
 LARGE = 32 << 20  # bytes from which two processes read
 TOKEN = b":::MLL"
 NAN = math.nan
+ROWS = 300_000  # numbers of one key's events that are held before those that stand twice are dropped
 OLD = re.compile(rb" (\d+(?:\.\d*)?) (\w+): ")  # of 0.6, before its JSON
 # How an event counts what was trained by then, in the order in which it is believed.
 COUNTS = ("samples_count", "epoch_num", "first_epoch_num")
@@ -70,7 +71,7 @@ class Marks:
     """
 
     def __init__(self) -> None:
-        self.rows, self.in_samples = array("d"), False
+        self.rows, self.in_samples, self._room = array("d"), False, ROWS
         self._last: tuple[float, float, float] | None = None
 
     def add(self, ms: float, count: float, amount: float, in_samples: bool = False) -> None:
@@ -79,6 +80,24 @@ class Marks:
             self._last = row
             self.rows.extend(row)
             self.in_samples |= in_samples
+            if len(self.rows) > self._room:
+                self._once()
+
+    def extend(self, other: Marks) -> None:
+        """Add the events of another part of the log."""
+        self.rows.extend(other.rows)
+        self.in_samples |= other.in_samples
+        if len(self.rows) > self._room:
+            self._once()
+
+    def _once(self) -> None:
+        """Keep each event once: a log of a gigabyte says the same thing again and again."""
+        import numpy as np
+
+        # As whole numbers of the same bits, so that NaN equals NaN; times stay in their order.
+        kept = np.unique(np.frombuffer(self.rows, dtype=np.int64).reshape(-1, 3), axis=0)
+        self.rows = array("d", kept.tobytes())
+        self._room = max(ROWS, 2 * len(self.rows))
 
 
 @dataclass
@@ -99,8 +118,7 @@ class Log:
         """Add what stands behind in the same file."""
         self.said = other.said | self.said
         for key, marks in other.marks.items():
-            self.marks[key].rows.extend(marks.rows)
-            self.marks[key].in_samples |= marks.in_samples
+            self.marks[key].extend(marks)
         for key, rates in other.rates.items():
             self.rates.setdefault(key, array("d")).extend(rates)
         self.status = other.status if other.status is not None else self.status
