@@ -1,0 +1,34 @@
+"""Every command of docs/tutorial.md, in its order, in a clone; the install is the one that runs the tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INSTALLS = ("make install", "source .venv/bin/activate")
+
+
+@pytest.mark.slow
+def test_every_command_of_the_tutorial_works(project: Path) -> None:
+    page = (project / "docs/tutorial.md").read_text()
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.S) for line in block.splitlines()]
+    assert len(commands) > 10
+    assert all(install in commands for install in INSTALLS)
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment["PYTHONPATH"] = str(project / "workflow")
+    said = {}
+    for number, command in enumerate(command for command in commands if command not in INSTALLS):
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=project, env=environment, capture_output=True, text=True, timeout=900
+        )
+        said[number] = done.stdout + done.stderr
+        assert done.returncode == 0, f"{command}\n{said[number]}"
+    text = (project / "results/mine/index.html").read_text()
+    assert "2 of 2" in text
+    # The last command: two runs of deepspeed, none of ddp.
+    assert re.search(r"^train +2$", said[max(said)], re.M)
