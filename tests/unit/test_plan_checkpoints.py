@@ -79,7 +79,10 @@ def test_the_plan_counts_them(paper: Plan, tmp_path: Path) -> None:
 
 def test_models_of_all_studies_are_counted() -> None:
     known = set()
+    shows_others_records = {"mlperf"}  # it has no runs, and is refused where its records are not
     for path in (CONFIG / "studies").glob("*.yaml"):
+        if path.stem in shows_others_records:
+            continue
         for block in load_study(path.stem).blocks:
             known |= {(model, block.recipe.recipe.image_size) for model in block.models}
     assert len(known) > 10

@@ -160,6 +160,7 @@ class Published:
 class Study:
     """A checked study file. Which machine it runs on is not its business.
 
+    Its own blocks come first; those that figures borrow from other studies follow, by the name `study/block`.
     Figures whose runs break a rule of the audit of severity `fail_on` or a worse one are marked; None: no figure is.
     A study of `records` of others plans no runs and has no blocks.
     """
@@ -193,17 +194,49 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     path = folder / f"{name}.yaml"
     data = check(read_yaml(path), schema("study"), path)
     published = _published(path, data)
+    blocks = _blocks(path, data)
+    figures = tuple(_figure(path, n, own, data["runs"], folder.parent) for n, own in data["figures"].items())
+    borrowed = _borrowed(path, figures)
+    if published and borrowed:
+        raise complain(path, "figures", [one.name for one in borrowed], "allowed: no runs beside records of others")
+    control = Control(**data["control"]) if "control" in data else None
+    if control:
+        _is_one_of(data["runs"], control.runs, path, "control.runs")
+    blocks += borrowed
+    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"), control, published)
+
+
+def _blocks(path: Path, data: dict[str, Any]) -> tuple[Block, ...]:
+    """A study's own blocks, of its checked file. Raises ConfigError."""
     own_keys = ("title", "variants", "runs", "figures", "audit", "control", "records")
     common = {k: v for k, v in data.items() if k not in own_keys}
     frameworks = {name: Framework(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, own) for name, own in data["variants"].items()}
-    recipes = folder.parent / "recipes"
-    blocks = tuple(_block(path, n, common, own, recipes, frameworks) for n, own in data["runs"].items())
-    figures = tuple(_figure(path, n, own, data["runs"], folder.parent) for n, own in data["figures"].items())
-    control = Control(**data["control"]) if "control" in data else None
-    if control:
-        _is_one_of(data["runs"], control.runs, path, "control.runs")
-    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"), control, published)
+    recipes = path.parent.parent / "recipes"
+    return tuple(_block(path, n, common, own, recipes, frameworks) for n, own in data["runs"].items())
+
+
+def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
+    """Blocks of other studies that figures show, `study/block`; runs of one id are made once. Raises ConfigError."""
+    lent: dict[str, tuple[Block, ...]] = {}
+    taken: dict[str, Block] = {}
+    for figure in figures:
+        key = f"figures.{figure.name}.runs"
+        for named in figure.runs:
+            study = named.partition("/")[0]
+            if study == named:
+                continue
+            others = [name for name in names_in(path.parent, ".yaml") if name != path.stem]
+            _is_one_of(others, study, path, key)
+            if study not in lent:
+                other = path.with_name(f"{study}.yaml")
+                lent[study] = _blocks(other, check(read_yaml(other), schema("study"), other))
+            blocks = {f"{study}/{one.name}": one for one in lent[study]}
+            if not blocks:
+                raise complain(path, key, named, f"study {study} shows records of others; allowed: a study with runs")
+            _is_one_of(blocks, named, path, key)
+            taken[named] = replace(blocks[named], name=named)
+    return tuple(taken.values())
 
 
 def _published(path: Path, data: dict[str, Any]) -> Published | None:
@@ -291,7 +324,8 @@ def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], 
     _is_one_of(registry.members("figures"), own["plot"], path, f"{key}.plot")
     runs = own.get("runs", list(blocks))
     for block in runs:
-        _is_one_of(blocks, block, path, f"{key}.runs")
+        if "/" not in block:  # those of other studies: `_borrowed`
+            _is_one_of(blocks, block, path, f"{key}.runs")
     plot = registry.member("figures", own["plot"])
     for setting in own.keys() - {"plot", "runs", "title", "reference", "select", *plot.SETTINGS}:
         raise ConfigError(f"{path}: {key}.{setting}: plot {own['plot']} has no such setting; leave it out")

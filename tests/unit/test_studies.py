@@ -1,0 +1,134 @@
+"""What the shipped studies plan: counts that their comments derive, and blocks that one borrows from another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from ddlbench.plan.runs import Plan, figure_runs, make_plan
+from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
+
+from tests.specs import JUWELS
+
+SHORT_ADDS = {
+    "resnet50-dali": 108,
+    "resnet50-native": 72,
+    "resnets": 54,
+    "resnet101-dali": 27,
+    "resnet101-native": 48,
+    "schedules": 81,
+    "profiled-dali": 27,
+    "profiled-native": 24,
+    "ours": 3 * 2 * 9 * 3,
+    "ours-ceiling": 3 * 9 * 3,
+    "mlperf-lars/bs65536": 5,
+}
+
+
+def adds(plan: Plan) -> dict[str, int]:
+    """How many runs each block adds to those of the blocks before it."""
+    seen: set[str] = set()
+    new = {}
+    for block, runs in plan.blocks.items():
+        new[block] = len(set(runs) - seen)
+        seen |= set(runs)
+    return new
+
+
+def test_aach2023_short_is_the_papers_matrix_and_ours(paper: Plan) -> None:
+    short = make_plan(load_study("aach2023-short"), JUWELS)
+    assert adds(short) == SHORT_ADDS
+    assert len(short.runs) == 689
+    for block, runs in paper.blocks.items():
+        of = [short.runs[run].spec for run in short.blocks[block]]
+        if block == "schedules" or block.startswith("profiled"):  # the same runs, made once for both studies
+            assert short.blocks[block] == runs
+        else:  # the same but for their length
+            assert {(spec.epochs, spec.of_epochs) for spec in of} == {(3, 90)}
+            full = [replace(spec, epochs=90, of_epochs=None) for spec in of]
+            assert full == [paper.runs[run].spec for run in runs]
+    for figure in load_study("aach2023").figures:
+        (same,) = (one for one in short.study.figures if one.name == figure.name)
+        assert same == figure
+    for block in ("ours", "ours-ceiling"):
+        assert {short.runs[run].spec.epochs for run in short.blocks[block]} == {3}
+
+
+def test_runs_that_are_borrowed_are_their_own_studys() -> None:
+    short, lars = (make_plan(load_study(name), JUWELS) for name in ("aach2023-short", "mlperf-lars"))
+    borrowed = short.blocks["mlperf-lars/bs65536"]
+    assert borrowed == lars.blocks["bs65536"]
+    assert all(short.runs[run].spec == lars.runs[run].spec for run in borrowed)
+    shown = figure_runs(short, "accuracy-lars")
+    assert shown is not None
+    assert len(shown) == 3 * 3 + 5
+    assert set(borrowed) < set(shown)
+
+
+def borrowing(folder: Path, runs: list[str]) -> Path:
+    """A folder like config/ with a copy of study demo whose only figure shows these runs; others are as they are."""
+    (folder / "recipes").symlink_to(CONFIG / "recipes")
+    (folder / "references").symlink_to(CONFIG / "references")
+    studies = folder / "studies"
+    studies.mkdir()
+    for name in ("demo", "frameworks", "mlperf"):
+        (studies / f"{name}.yaml").write_text((CONFIG / f"studies/{name}.yaml").read_text())
+    mine = yaml.safe_load((studies / "demo.yaml").read_text())
+    mine["figures"] = {"memory": {"plot": "memory", "runs": runs}}
+    (studies / "mine.yaml").write_text(yaml.safe_dump(mine))
+    return studies
+
+
+def test_a_figure_that_names_a_block_twice_or_that_of_two_studies(tmp_path: Path) -> None:
+    studies = borrowing(tmp_path, ["demo/loaders", "loaders", "frameworks/all"])
+    plan = make_plan(load_study("mine", studies), load_machine("local"))
+    assert plan.blocks["demo/loaders"] == plan.blocks["loaders"]
+    assert len(plan.runs) == 31 + 18
+    assert len(figure_runs(plan, "memory") or ()) == 4 + 18
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("demoo/loaders", '"demoo" is not allowed; allowed: demo, frameworks, mlperf (did you mean demo?)'),
+        ("demo/loader", '"demo/loader" is not allowed; allowed: demo/batch-size, demo/frameworks, demo/loaders'),
+        ("mine/loaders", '"mine" is not allowed; allowed: demo, frameworks, mlperf'),
+        ("mlperf/all", '"mlperf/all" is not allowed; study mlperf shows records of others; allowed: a study with runs'),
+        ("demo/a/b", '.0: "demo/a/b" is not allowed'),
+        ("../demo/loaders", '.0: "../demo/loaders" is not allowed'),
+        ("demo/", '.0: "demo/" is not allowed'),
+    ],
+)
+def test_a_block_that_cannot_be_borrowed_is_one_line(tmp_path: Path, named: str, says: str) -> None:
+    studies = borrowing(tmp_path, [named])
+    with pytest.raises(ConfigError) as error:
+        load_study("mine", studies)
+    said = str(error.value)
+    assert said.startswith(f"{studies / 'mine.yaml'}: figures.memory.runs")
+    assert says in said
+    assert "\n" not in said
+
+
+def test_published_records_and_runs_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    studies = borrowing(tmp_path, ["loaders"])
+    (tmp_path / "training_results_v2.0").mkdir()
+    monkeypatch.chdir(tmp_path)
+    published = yaml.safe_load((studies / "mlperf.yaml").read_text())
+    published["figures"]["throughput"]["runs"] = ["demo/loaders"]
+    (studies / "mlperf.yaml").write_text(yaml.safe_dump(published))
+    says = r'figures: \["demo/loaders"\] is not allowed; allowed: no runs beside records of others'
+    with pytest.raises(ConfigError, match=says):
+        load_study("mlperf", studies)
+
+
+def test_a_mistake_in_a_study_that_lends_is_told_of_that_study(tmp_path: Path) -> None:
+    studies = borrowing(tmp_path, ["frameworks/all"])
+    lender = studies / "frameworks.yaml"
+    lender.write_text(lender.read_text().replace("recipe: demo", "recipe: dmeo"))
+    with pytest.raises(ConfigError, match="did you mean demo") as error:
+        load_study("mine", studies)
+    assert str(error.value).startswith(f"{lender}: recipe: ")
