@@ -8,7 +8,8 @@ from ddlbench.rank import models
 
 
 @pytest.mark.parametrize(
-    "name", ["lenet", "resnet8_half", "resnet18", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"]
+    "name",
+    ["lenet", "resnet8_half", "resnet18", "squeezenet1_1", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"],
 )
 def test_pictures_of_32_pixels(name: str) -> None:
     """Transformers are told the size: timm makes them for 224 pixels otherwise, and they refuse all others."""
@@ -55,6 +56,14 @@ def test_a_blocks_shortcut_is_every_second_pixel_padded_with_zeros() -> None:
     out = block(pictures)
     assert torch.equal(out[:, :8], pictures[:, :, ::2, ::2])
     assert out.shape == (2, 16, 16, 16) and not out[:, 8:].any()
+
+
+def test_squeezenet_is_the_papers_with_less_work() -> None:
+    """torchvision says of version 1.1: 1 235 496 parameters with 1000 classes; every one of them learns."""
+    assert sum(p.numel() for p in models.build("squeezenet1_1", 1000, 224).parameters()) == 1_235_496
+    model = models.build("squeezenet1_1", 10, 32)
+    model(torch.rand(2, 3, 32, 32)).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
 
 
 def test_operations_of_resnet50_are_those_published() -> None:

@@ -252,10 +252,10 @@ def test_the_small_twin_of_mlperf_lars_is_its_first_row() -> None:
 
 def test_liang2023_trains_what_a_machine_has_workers_for() -> None:
     study, local = load_study("liang2023"), load_machine("local")
-    for cores, runs, left_out in ((1, 84, (4,)), (2, 84, (4,)), (4, 180, ()), (12, 180, ())):
+    for cores, runs, left_out in ((1, 324, (4,)), (2, 324, (4,)), (4, 660, ()), (12, 660, ())):
         plan = make_plan(study, replace(local, workers_per_node=cores))
         assert (len(plan.runs), plan.left_out) == (runs, left_out)
-    assert len(make_plan(study, load_machine("workstation")).runs) == 84
+    assert len(make_plan(study, load_machine("workstation")).runs) == 324
 
 
 def test_the_table_is_mlcommons_own() -> None:
@@ -287,14 +287,37 @@ def test_the_table_is_mlcommons_own() -> None:
 # DeepSpeed's example, after Liang et al. 2023
 
 
-def test_liang2023_is_deepspeeds_example() -> None:
+def test_liang2023_is_108_trainings() -> None:
     plan = make_plan(load_study("liang2023"), load_machine("slurm"))
-    assert {block: len(runs) for block, runs in plan.blocks.items()} == {"cifar10": 84, "cifar100": 84, "zero": 12}
-    assert len(plan.runs) == 180
-    for job in plan.runs.values():
-        assert job.spec.global_batch == 16
+    specs = [job.spec for job in plan.runs.values()]
+    plain = [spec for spec in specs if spec.framework in ("ddp", "deepspeed")]
+    sets = {name: name.removesuffix("-224") for name in {spec.recipe.name for spec in specs}}
+    trainings = {(spec.model, sets[spec.recipe.name], spec.dataset, spec.framework) for spec in plain}
+    assert len(trainings) == 9 * 3 * 2 * 2 == 108
+    assert {len({training[axis] for training in trainings}) for axis in range(4)} == {9, 3, 2}
+    assert len(plain) == 108 * 2 * 3
+    assert len(specs) == 648 + 12
+    transformers = {spec.model for spec in specs if spec.recipe.image_size == 224}
+    assert transformers == {"vit_base_patch16_224", "swin_tiny_patch4_window7_224", "coat_lite_small"}
+    assert not transformers & {spec.model for spec in specs if spec.recipe.image_size == 32}
+    # Finished runs of the study as it was stay its own, but for transformers of 32 pixels.
+    assert "slurm-cifar100-densenet121-liang2023-deepspeed-native-4workers-bs16-step-30epochs-r3" in plan.runs
+
+
+@pytest.mark.parametrize("name", ["liang2023", "liang2023-sgd", "liang2023-adam"])
+def test_liang2023s_large_pictures_change_nothing_else(name: str) -> None:
+    small, large = load_recipe(name).at(16), load_recipe(f"{name}-224").at(16)
+    assert large == replace(small, name=large.name, image_size=224)
+
+
+def test_liang2023_has_deepspeeds_example() -> None:
+    plan = make_plan(load_study("liang2023"), load_machine("slurm"))
+    example = [job.spec for job in plan.runs.values() if job.spec.recipe.name in ("liang2023", "liang2023-224")]
+    assert len(example) == 660 - 2 * 216
+    for spec in example:
+        assert spec.global_batch == 16
         # 1000 steps of 16 of 50000 images up to 0.001, which stays.
-        at_step = {step: learning_rate(job.spec, step * 16 / 50000) for step in (0, 500, 1000, 50000)}
+        at_step = {step: learning_rate(spec, step * 16 / 50000) for step in (0, 500, 1000, 50000)}
         assert at_step == pytest.approx({0: 0, 500: 0.0005, 1000: 0.001, 50000: 0.001})
 
 

@@ -1,4 +1,5 @@
-"""Models by name: a LeNet-5 and a small ResNet of our own, everything else from timm, for pictures of any size.
+"""Models by name: a LeNet-5 and a small ResNet of our own, SqueezeNet from torchvision, everything else from timm, for
+pictures of any size.
 
 What batch norm does beyond PyTorch's is in `sync_norm.py`.
 """
@@ -24,6 +25,8 @@ def build(name: str, classes: int, image_size: int) -> nn.Module:
     """
     if name == "lenet":
         return lenet(classes, image_size)
+    if name == "squeezenet1_1":
+        return squeezenet1_1(classes)
     model = resnet8_half(classes) if name == "resnet8_half" else _from_timm(name, classes, image_size)
     sync_norm.accept_one_value(model)
     return model
@@ -78,6 +81,18 @@ def resnet8_half(classes: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(32, classes),
     )
+
+
+def squeezenet1_1(classes: int) -> nn.Module:
+    """SqueezeNet 1.1 (Iandola et al. 2016, arXiv:1602.07360) as torchvision has it; timm has none.
+
+    Pictures have at least 17 pixels a side.
+    """
+    mend_torchvision()
+    from torchvision.models import squeezenet1_1 as theirs
+
+    model: nn.Module = theirs(weights=None, num_classes=classes)
+    return model
 
 
 class _Residual(nn.Module):
