@@ -37,6 +37,7 @@ ROOMS = (
     "status",
     "snakefile",
     "figures",
+    "recommendation",
     "page",
     "gpucheck",
     "new",

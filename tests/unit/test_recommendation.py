@@ -1,0 +1,294 @@
+"""What to train with to an accuracy: the epochs, the candidates, the choice, what is said and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench.figures import Options
+from ddlbench.recommendation import NothingToRecommendError, candidates, choice, convergence, front
+from ddlbench.recommendation.make import REFERENCE, make, rows, text
+from ddlbench.settings.machine import Machine
+from ddlbench.spec import RunSpec
+
+from tests.specs import JUWELS, run_spec
+from tests.unit.records import tables, write_record
+
+IMAGES = 1_281_167
+SOLD = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR", power_per_worker_w=400, power_per_node_w=1000, pue=1.5)
+SPREAD = (1.0, 0.99, 1.01)  # of three repeats
+
+
+def spec(workers: int, **changes: object) -> RunSpec:
+    whole = {"dataset": "imagenet", "model": "resnet50", "recipe": "aach2023", "machine": "juwels-booster"}
+    whole |= {"device": "cuda", "loader": "dali-cpu", "global_batch": 64 * workers, "epochs": 90}
+    return run_spec(workers=workers, workers_per_node=min(4, workers), **{**whole, **changes})
+
+
+def study(
+    rates: dict[int, float], reached: dict[int, int | None], repeats: int = 3, **changes: object
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Runs by workers with their images/s, and after which epoch they have top-1 0.76 (0.5 before), if ever."""
+    runs, epochs = [], []
+    for workers, rate in rates.items():
+        for repeat in range(1, repeats + 1):
+            one, speed = spec(workers, repeat=repeat, **changes), rate * SPREAD[repeat - 1]
+            runs.append(
+                one.columns()
+                | {
+                    "status": "success",
+                    "throughput_images_per_s": speed,
+                    "epoch_s": IMAGES / speed,
+                    "full_train_s": 1.0,
+                }
+            )
+            if one.epochs == one.full_epochs and workers in reached:
+                first = reached[workers] or math.inf
+                epochs += [
+                    {"run": one.id, "epoch": e, "top1": 0.76 if e >= first else 0.5} for e in (1, 30, 60, 70, 90)
+                ]
+    return pd.DataFrame(runs), pd.DataFrame(epochs, columns=["run", "epoch", "top1"])
+
+
+RATES = {4: 2400.0, 8: 4700.0, 16: 9000.0}
+SPEED_ONLY = {"epochs": 2, "of_epochs": 90}
+
+
+def both(*parts: tuple[pd.DataFrame, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    runs, epochs = (pd.concat(list(some), ignore_index=True) for some in zip(*parts, strict=True))
+    return runs, epochs
+
+
+def made(parts: tuple[pd.DataFrame, pd.DataFrame], machine: Machine = SOLD, target: float = 0.759) -> list[dict]:
+    return rows(*parts, target, machine)
+
+
+def at(some: list[dict], workers: int, **wanted: object) -> dict:
+    (row,) = [row for row in some if row["workers"] == workers and all(row[k] == v for k, v in wanted.items())]
+    return row
+
+
+class TestEpochs:
+    def curve(self, reached: dict[int, int | None]) -> convergence.Curve:
+        (one,) = convergence.curves(*study(dict.fromkeys(reached, 100.0), reached), 0.759, None)
+        return one
+
+    def test_own_runs_by_batch_and_between_batches(self) -> None:
+        curve = self.curve({4: 60, 16: 70})
+        assert curve.at(256) == convergence.Epochs(60, pytest.approx(60), pytest.approx(60), "own runs")
+        between = curve.at(512)
+        assert isinstance(between, convergence.Epochs)
+        assert between.middle == pytest.approx(math.sqrt(60 * 70))
+        assert between.by == "own runs, between batches 256 and 1024"
+
+    def test_beyond_the_largest_batch_nothing_is_said_and_below_the_smallest_nothing_less(self) -> None:
+        curve = self.curve({4: 60, 16: 70})
+        assert curve.at(2048) == "batch 2048 is larger than the largest with known epochs, 1024 (own runs)"
+        below = curve.at(128)
+        assert isinstance(below, convergence.Epochs) and (below.middle, below.by) == (
+            60,
+            "own runs, those of batch 256",
+        )
+
+    def test_a_batch_that_missed_the_target_is_no_candidate_nor_its_neighbourhood(self) -> None:
+        curve = self.curve({4: 60, 16: None})
+        assert curve.at(1024) == "0 of 3 full trainings at batch 1024 reached the target"
+        assert str(curve.at(512)).startswith("0 of 3 full trainings at batch 1024")
+
+    def test_one_of_several_repeats_that_missed_it_counts(self) -> None:
+        runs, epochs = study({4: 100.0}, {4: 60})
+        epochs.loc[epochs["run"] == runs["run"].iloc[0], "top1"] = 0.5
+        with pytest.raises(NothingToRecommendError, match="2 of 3 full trainings reached"):
+            convergence.curves(runs, epochs, 0.759, None)
+
+    def test_the_reference_is_for_what_no_own_training_tells(self) -> None:
+        reference = pd.read_csv(REFERENCE)
+        (one,) = convergence.curves(*study(RATES, {}, **SPEED_ONLY), 0.759, reference)
+        assert one.at(32768) == convergence.Epochs(56.0, None, None, "MLPerf's reference")
+        between = one.at(16384)
+        assert isinstance(between, convergence.Epochs) and 45.4 < between.middle < 56.0
+        assert "larger than the largest" in str(one.at(131072))
+        # Own full trainings stand against it.
+        curves = convergence.curves(*study({4: 100.0, 8: 100.0}, {4: 60, 8: None}), 0.759, reference)
+        assert [curve.source for curve in curves] == ["own runs"]
+
+
+class TestCandidates:
+    def test_numbers_of_what_was_measured(self) -> None:
+        row = at(made(study(RATES, {4: 60, 8: 60, 16: 70})), 16)
+        assert (row["speed_by"], row["epochs_by"], row["why_not"]) == ("measured", "own runs", None)
+        assert row["hours"] == pytest.approx(70 * IMAGES / 9000 / 3600)
+        assert row["worker_hours"] == pytest.approx(16 * row["hours"])
+        assert (row["price"], row["currency"]) == (pytest.approx(2 * row["worker_hours"]), "EUR")
+        assert row["energy_kwh"] == pytest.approx((16 * 400 + 4 * 1000) * row["hours"] / 1000 * 1.5)
+        assert row["hours_low"] < row["hours"] < row["hours_high"]
+        # All epochs alike: the interval is that of the rate.
+        assert row["hours_high"] / row["hours"] == pytest.approx(row["images_per_s"] / row["images_per_s_low"])
+
+    def test_both_intervals_add_up_as_squares(self) -> None:
+        row = {"images_per_s": 1.0, "images_per_s_low": math.exp(-0.3), "images_per_s_high": math.exp(0.6)}
+        row |= {"epochs_by": "own runs", "epochs_to_target": 1.0, "epochs_low": math.exp(-0.8)}
+        row |= {"epochs_high": math.exp(0.4)}
+        assert candidates.half_widths(row) == (pytest.approx(1.0), pytest.approx(0.5))
+        assert candidates.half_widths(row, epochs=False) == (pytest.approx(0.6), pytest.approx(0.3))
+        assert candidates.half_widths({**row, "epochs_low": None}) is None
+
+    def test_more_workers_are_predicted_as_far_as_epochs_and_the_machine_reach(self) -> None:
+        some = made(study(RATES, {4: 60, 8: 60, 16: 70}))
+        assert [row["workers"] for row in some if row["speed_by"] == "predicted"] == [32, 64, 128]
+        assert all("larger than the largest" in row["why_not"] for row in some if row["speed_by"] == "predicted")
+        small = replace(SOLD, nodes=8)
+        reference = made(study(RATES, {}, **SPEED_ONLY), small)
+        assert {row["workers"] for row in reference} == {4, 8, 16, 32}
+        row = at(reference, 32)
+        assert (row["speed_by"], row["interval_of"], row["why_not"]) == ("predicted", "rate", None)
+        assert row["images_per_s_low"] < row["images_per_s"] < row["images_per_s_high"]
+
+    def test_from_one_node_nothing_beyond_it(self) -> None:
+        some = made(study({1: 620.0, 4: 2400.0}, {1: 60, 4: 60}))
+        assert {row["workers"] for row in some} == {1, 2, 4}
+        assert "measure 8 workers" in "\n".join(text(some, 0.759, SOLD))
+
+    def test_speed_of_another_schedule_serves_where_there_is_none(self) -> None:
+        parts = both(
+            study({4: 2400.0}, {4: 70}),
+            study({4: 2400.0}, {4: 60}, schedule="cosine"),
+            study({4: 2600.0}, {}, framework="horovod", **SPEED_ONLY),
+        )
+        some = [row for row in made(parts) if row["speed_by"] == "measured"]
+        assert sorted((row["framework"], row["schedule"]) for row in some) == [
+            ("ddp", "cosine"),
+            ("ddp", "step"),
+            ("horovod", "cosine"),
+            ("horovod", "step"),
+        ]
+        assert at(some, 4, framework="horovod", schedule="cosine")["epochs_to_target"] == 60
+
+    def test_loaders_of_random_pictures_are_no_candidates(self) -> None:
+        parts = both(study({4: 2400.0}, {4: 70}), study({4: 9000.0}, {}, loader="synthetic", **SPEED_ONLY))
+        assert {row["loader"] for row in made(parts)} == {"dali-cpu"}
+
+
+class TestChoice:
+    def row(self, hours: float, worker_hours: float, width: float | None = 0.01, batch: int = 256) -> dict:
+        ends = (None, None) if width is None else (math.exp(-width), math.exp(width))
+        row = {
+            "hours": hours,
+            "worker_hours": worker_hours,
+            "global_batch": batch,
+            "speed_by": "measured",
+            "repeats": 3,
+        }
+        row |= {"images_per_s": 1.0, "images_per_s_low": ends[0], "images_per_s_high": ends[1]}
+        row |= {"epochs_to_target": 60.0, "epochs_low": 30.0, "epochs_high": 120.0, "epochs_by": "own runs"}
+        return row | dict.fromkeys(convergence.CURVE, "same") | {"dataset": "imagenet", "model": "resnet50"}
+
+    def test_workers_are_taken_as_long_as_they_bring_more_than_they_cost(self) -> None:
+        # Half the time for a third more hours is worth it; a tenth less time for as much more is not.
+        one, two, three = self.row(10, 40), self.row(5, 53), self.row(4.5, 70)
+        assert choice.choose([one, two, three]).ordered == (two, three, one)
+
+    def test_the_front(self) -> None:
+        some = [self.row(10, 40), self.row(5, 53), self.row(6, 60), self.row(5, 60)]
+        choice.mark_front(some)
+        assert [row["front"] for row in some] == [True, True, False, False]
+
+    def test_wide_intervals_cannot_tell_and_none_never(self) -> None:
+        near = self.row(10.3, 41.2)
+        assert choice.choose([self.row(10, 40), near]).alike == ()
+        assert choice.choose([self.row(10, 40, 0.04), near]).alike == (near,)
+        assert choice.choose([self.row(10, 40, None), near]).alike == (near,)
+
+    def test_epochs_count_where_they_are_not_the_same(self) -> None:
+        other = self.row(10.3, 41.2, batch=512)
+        assert choice.choose([self.row(10, 40), other]).alike == (other,)
+
+    def test_from_which_change_on_the_second_is_first(self) -> None:
+        first, second = self.row(10, 40), self.row(10.5, 44)
+        share = choice.faster_by(first, second)
+        less = {**second, "hours": 10.5 * (1 - share), "worker_hours": 44 * (1 - share)}
+        assert choice.score(less) == pytest.approx(choice.score(first))
+
+
+class TestWords:
+    def said(self, parts: tuple[pd.DataFrame, pd.DataFrame], machine: Machine = SOLD) -> str:
+        return "\n".join(text(made(parts, machine), 0.759, machine))
+
+    def test_all_of_it(self) -> None:
+        said = self.said(study(RATES, {4: 60, 8: 60, 16: 70}))
+        assert "take ddp, dali-cpu, 16 workers, batch 1024, schedule step of recipe aach2023\n" in said
+        assert "9,000 images/s, measured (n = 3); epochs: 70 (70 to 70), by own runs" in said
+        assert "second: ddp, dali-cpu, 8 workers" in said and "% less time" in said
+        assert "shrink the interval of the first most: more repeats with 16 workers, because" in said
+        assert "reason: the smallest product of time and worker hours; no candidate has more workers" in said
+        assert "[predicted]" not in said and "left out, 1 candidate: batch 2048 is larger" in said
+
+    def test_what_is_predicted_is_marked(self) -> None:
+        said = self.said(study(RATES, {}, **SPEED_ONLY))
+        (line,) = [line for line in said.splitlines() if line.startswith("  take")]
+        assert "128 workers, batch 8192, schedule polynomial of recipe MLPerf's (LARS) [predicted]" in line
+        assert "of the throughput only" in said and "predicted from 4 8 16 workers" in said
+        assert "the best with measured throughput: ddp, dali-cpu, 16 workers" in said
+        assert "most: runs with 128 workers; beside it full trainings at batch 8192" in said
+
+    def test_what_runs_cannot_tell_apart_is_all_given(self) -> None:
+        parts = both(study({16: 9000.0}, {16: 70}), study({16: 9010.0}, {16: 70}, framework="horovod"))
+        said = self.said(parts, replace(SOLD, nodes=4))
+        assert "take horovod" in said and "one of several that the runs cannot tell apart" in said
+        assert "cannot tell it from 1 other:\n    ddp, dali-cpu, 16 workers" in said
+
+    def test_single_runs_tell_nothing_apart(self) -> None:
+        said = self.said(study(RATES, {4: 60, 8: 60, 16: 70}, repeats=1))
+        assert "no interval" in said and "cannot tell it from 2 others" in said
+        assert "more repeats with 16 workers: one run has no interval" in said
+
+
+def test_the_figure_marks_what_is_predicted_and_names_worker_counts() -> None:
+    some = made(study(RATES, {}, **SPEED_ONLY), replace(SOLD, nodes=8))
+    figure = front.draw(some, Options("Which", "cuda", "A100", ("ddp",), target=0.759))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "price [EUR]" and "[min]" in axes.get_xlabel() and "GPUs" in axes.get_xlabel()
+    drawn = {str(line.get_label()): line for line in axes.get_lines()}
+    hollow, filled = (drawn[f"_ddp, dali-cpu, {by}"] for by in ("predicted", "measured"))
+    assert hollow.get_markerfacecolor() == "white" and len(hollow.get_xdata()) == 1
+    assert filled.get_markerfacecolor() != "white" and len(filled.get_xdata()) == 3
+    assert {text.get_text() for text in axes.texts} == {"4", "8", "16", "32"}
+    assert list(drawn["recommended"].get_xdata()) == [at(some, 32)["hours"] * 60]
+
+
+class TestRefusals:
+    def refused(self, parts: tuple[pd.DataFrame, pd.DataFrame], target: float = 0.759) -> str:
+        with pytest.raises(NothingToRecommendError) as error:
+            made(parts, target=target)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    def test_without_finished_runs(self) -> None:
+        runs, epochs = study(RATES, {4: 60})
+        assert "no finished timed run" in self.refused((runs.assign(status="failed"), epochs))
+
+    def test_where_nothing_reached_it(self) -> None:
+        assert "no run reached top-1 0.9; the best had 0.76 (" in self.refused(study(RATES, {4: 60}), 0.9)
+
+    def test_where_nobody_knows_the_epochs(self) -> None:
+        assert "nobody knows the epochs to top-1 0.7" in self.refused(study(RATES, {}, **SPEED_ONLY), 0.7)
+
+    def test_without_a_target(self) -> None:
+        with pytest.raises(NothingToRecommendError, match=r"target: is missing.*0\.\.1"):
+            make({"study": "demo", "machine": "local", "target": None}, [])
+
+
+def test_records_become_a_recommendation(tmp_path: Path) -> None:
+    """Made-up records have top-1 0.5 after the first epoch."""
+    folders = [
+        write_record(tmp_path / "runs", run_spec(workers=n, global_batch=4 * n, repeat=r))
+        for n in (1, 2)
+        for r in (1, 2)
+    ]
+    some = rows(*tables(tmp_path / "tables", *folders), 0.5, replace(JUWELS, nodes=1, workers_per_node=2))
+    assert {(row["workers"], row["epochs_to_target"]) for row in some} == {(1, 1), (2, 1)}
+    assert sorted(row["place"] for row in some) == [1, 2]

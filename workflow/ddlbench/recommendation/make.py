@@ -1,0 +1,109 @@
+"""From the configuration and run folders to table, figure and text. `snakemake recommend` calls it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ddlbench import files, layout
+from ddlbench.analysis.collect import collect
+from ddlbench.figures import Options
+from ddlbench.plan import reads, runs
+from ddlbench.recommendation import NothingToRecommendError, candidates, choice, convergence, front, words
+from ddlbench.settings.config import CONFIG
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.study import load_study
+
+NAME = "recommendation"  # of table and figure
+REFERENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
+
+
+def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> tuple[str, list[Path]]:
+    """Writes the table of all candidates and the figure; (the text, their paths). Raises NothingToRecommendError.
+
+    Tables of runs are made anew from the records that are there, so that it also works while a study is not finished.
+    """
+    target = config["target"]
+    if target is None:
+        raise NothingToRecommendError("config: target: is missing; a top-1 accuracy in 0..1: --config target=0.759")
+    study, machine = load_study(config["study"]), load_machine(config["machine"])
+    plan = runs.make_plan(study, machine, config["account"], reads.images(study, machine, config["data"]["sources"]))
+    with tempfile.TemporaryDirectory() as aside:
+        collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan))
+        measured, epochs = (pd.read_parquet(Path(aside, f"{table}.parquet")) for table in ("runs", "epochs"))
+    planned = sorted({run.spec.workers for run in plan.runs.values()})
+    try:
+        made = rows(measured, epochs, target, machine, planned)
+    except NothingToRecommendError as error:
+        raise NothingToRecommendError(f"study {study.name} on machine {machine.name}: {error}") from None
+    table = results / study.name / "tables" / f"{NAME}.csv"
+    table.parent.mkdir(parents=True, exist_ok=True)
+    with files.aside(table) as hidden:
+        pd.DataFrame(made).to_csv(hidden, index=False)
+    names = tuple(sorted({run.spec.framework for run in plan.runs.values()}))
+    options = Options(study.title, machine.device, machine.device_name, names, target=target)
+    picture = results / study.name / "figures" / f"{NAME}.png"
+    front.save(made, options, picture.with_suffix(""))
+    return "\n".join(text(made, target, machine)), [table, picture]
+
+
+def rows(
+    measured: pd.DataFrame, epochs: pd.DataFrame, target: float, machine: Machine, planned: Sequence[int] = ()
+) -> list[dict[str, Any]]:
+    """All candidates, the best of each model and data set first, then those that are none and why.
+
+    `measured` and `epochs` are the tables `runs` and `epochs` of `collect`. Raises NothingToRecommendError.
+    """
+    if "records" in measured:  # those of others name neither framework nor loader
+        measured = measured[measured["records"].fillna("ours") == "ours"]
+    timed = measured[(measured["status"] == "success") & measured["throughput_images_per_s"].notna()]
+    if timed.empty:
+        raise NothingToRecommendError("no finished timed run; train first")
+    curves = convergence.curves(measured, epochs, target, pd.read_csv(REFERENCE))
+    made = candidates.rows(measured, curves, machine, planned)
+    usable = [row for row in made if row["why_not"] is None]
+    if not usable:
+        reasons = sorted({row["why_not"] for row in made})
+        why = reasons[0] if reasons else "no loader of a finished timed run has anything to learn from"
+        more = f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else ""
+        raise NothingToRecommendError(f"no candidate: {why}{more}")
+    choice.mark_front(made)
+    ordered: list[dict[str, Any]] = []
+    for chosen in choices(usable):
+        alike = [id(row) for row in chosen.alike]
+        ordered += [
+            {**row, "place": place, "like_first": id(row) in alike} for place, row in enumerate(chosen.ordered, 1)
+        ]
+    return ordered + [{**row, "place": None, "like_first": None} for row in made if row["why_not"] is not None]
+
+
+def choices(usable: Sequence[dict[str, Any]]) -> list[choice.Choice]:
+    """One per data set and model."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in usable:
+        groups.setdefault((row["dataset"], row["model"]), []).append(row)
+    return [choice.choose(some) for some in groups.values()]
+
+
+def text(made: Sequence[dict[str, Any]], target: float, machine: Machine) -> list[str]:
+    """What people read. `made` are `rows`."""
+    said: list[str] = []
+    for chosen in choices([row for row in made if row["why_not"] is None]):
+        said += words.lines(chosen, target)
+    said.append("hours are those of training steps: validation, checkpoints and starts of epochs come on top")
+    if any(row["speed_by"] == candidates.PREDICTED and row["why_not"] is None for row in made):
+        said.append("[predicted]: nobody ran so many workers; docs/prediction.md says how good such numbers are")
+    largest = max(row["workers"] for row in made if row["speed_by"] == candidates.MEASURED)
+    if largest <= machine.workers_per_node < machine.workers:
+        beyond = 2 * machine.workers_per_node
+        said.append(f"nothing is said of more than one node, because none was measured: measure {beyond} workers")
+    reasons: dict[str, int] = {}
+    for row in made:
+        if row["why_not"] is not None:
+            reasons[row["why_not"]] = reasons.get(row["why_not"], 0) + 1
+    said += [f"left out, {count} candidate{'s' * (count > 1)}: {why}" for why, count in reasons.items()]
+    return said

@@ -1,0 +1,12 @@
+# What to train with to reach an accuracy, from the records that are there: snakemake --config target=0.759 recommend,
+# with the other options as for the study. It starts no training.
+rule recommend:
+    log:
+        layout.study_log(STUDY.name, "recommend"),
+    params:
+        config=lambda wildcards: config,
+        runs=list(PLAN.runs),
+    message:
+        "recommend: framework, loader, workers and batch from {STUDY.name} on {MACHINE.name}"
+    script:
+        "../scripts/recommend.py"

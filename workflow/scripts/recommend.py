@@ -1,0 +1,18 @@
+"""Rule recommend: what to train with to reach `target` (`ddlbench.recommendation`)."""
+
+import sys
+from pathlib import Path
+
+from ddlbench import files, layout
+from ddlbench.recommendation import NothingToRecommendError
+from ddlbench.recommendation.make import make
+
+log = Path(snakemake.log[0])
+try:
+    text, made = make(snakemake.params.config, [Path(layout.run(run)) for run in snakemake.params.runs])
+except NothingToRecommendError as error:
+    files.write_text(log, f"recommend: {error}\n")
+    sys.exit(f"recommend: {error}")
+text = f"{text}\nAll candidates: {made[0]}; price over time: {made[1]}; what they mean: docs/prediction.md"
+files.write_text(log, f"{text}\n")
+print(f"\n{text}", flush=True)
