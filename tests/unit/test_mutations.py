@@ -160,7 +160,8 @@ def test_each_change_is_a_plan_or_one_line(tmp_path: Path, monkeypatch: pytest.M
     for number in range(CHANGES):
         study, machine = chance.choices(PAIRS, weights=(6, 4, 3, 2, 2, 1))[0]
         (config / "config.yaml").write_text(f"study: {study}\nmachine: {machine}\naccount: a\n")
-        named = {yaml.safe_load((config / "studies" / f"{study}.yaml").read_text())["recipe"]}
+        says = yaml.safe_load((config / "studies" / f"{study}.yaml").read_text())
+        named = sorted({one["recipe"] for one in (says, *says["runs"].values()) if "recipe" in one})
         files = [config / "config.yaml", config / "studies" / f"{study}.yaml", config / "machines" / f"{machine}.yaml"]
         files += [config / "recipes" / f"{name}.yaml" for name in named]
         file = chance.choice(files)
