@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
-from tests.specs import JUWELS
+from tests.conftest import ROOT
+from tests.specs import JUWELS, LAPTOP
 
 SHORT_ADDS = {
     "resnet50-dali": 108,
@@ -132,3 +134,50 @@ def test_a_mistake_in_a_study_that_lends_is_told_of_that_study(tmp_path: Path) -
     with pytest.raises(ConfigError, match="did you mean demo") as error:
         load_study("mine", studies)
     assert str(error.value).startswith(f"{lender}: recipe: ")
+
+
+SMALL = {
+    "aach2023-small": {"dali": 8, "native": 12, "ours": 6, "ceiling": 2, "schedules": 9, "profiled": 4},
+    "liang2023-small": {"example": 18, "sgd": 18, "adam": 18},
+    "horovod-vs-deepspeed-small": {"all": 30},
+}
+RUN_S = 14  # what one such run takes on two cores, nearly all of it start-up
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_twins_fit_two_cores_and_a_quarter_of_an_hour(name: str) -> None:
+    plan = make_plan(load_study(name), LAPTOP)
+    assert adds(plan) == SMALL[name]
+    assert len(plan.runs) * RUN_S <= 15 * 60
+    for job in plan.runs.values():
+        assert job.spec.workers <= 2
+        assert job.spec.epochs <= (1 if job.spec.timed or job.spec.profiled else 8)
+    for figure in plan.study.figures:
+        assert figure_runs(plan, figure.name)
+
+
+def test_liang2023_small_has_nine_settings() -> None:
+    specs = [job.spec for job in make_plan(load_study("liang2023-small"), LAPTOP).runs.values()]
+    assert len({(spec.model, spec.recipe.name) for spec in specs}) == 9
+    assert {spec.framework for spec in specs} == {"ddp", "deepspeed"}
+
+
+def test_small_twins_share_runs_with_the_demo(demo: Plan) -> None:
+    shared = {name: len(make_plan(load_study(name), LAPTOP).runs.keys() & demo.runs.keys()) for name in SMALL}
+    assert shared == {"aach2023-small": 25, "liang2023-small": 0, "horovod-vs-deepspeed-small": 12}
+
+
+def test_small_machines_are_told_of_the_twin() -> None:
+    with pytest.raises(ConfigError, match="study aach2023-small is for small machines"):
+        make_plan(load_study("aach2023"), LAPTOP)
+
+
+def test_docs_name_every_study_and_its_runs() -> None:
+    """One row per shipped study, with the count that planning gives."""
+    text = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| [^|]+ \| (\d+|none) \|", text, re.M))
+    assert set(rows) == {path.stem for path in (CONFIG / "studies").glob("*.yaml")}
+    for name, machine in (("aach2023", JUWELS), ("aach2023-short", JUWELS), ("mlperf-lars", JUWELS), ("demo", LAPTOP)):
+        assert rows[name] == str(len(make_plan(load_study(name), machine).runs))
+    for name in SMALL:
+        assert rows[name] == str(sum(SMALL[name].values()))
