@@ -67,7 +67,7 @@ def test_runs_that_are_borrowed_are_their_own_studys() -> None:
     assert all(short.runs[run].spec == lars.runs[run].spec for run in borrowed)
     shown = figure_runs(short, "accuracy-lars")
     assert shown is not None
-    assert len(shown) == 3 * 3 + 5
+    assert len(shown) == 81 + 5
     assert set(borrowed) < set(shown)
 
 
