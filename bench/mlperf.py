@@ -3,7 +3,7 @@
     python bench/mlperf.py [--mib 1000] [--log result_0.txt]
 
 The log is one of 64 ranks, made up here, or a given one, over and over. Prints the wall time of both, their ratio, and
-the peak memory of our reader's processes together.
+the peak memory of our reader's processes together. Ends with 1 if the ratio is below 2, or the memory above 300 MiB.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow"))
 
 from ddlbench.records import _mllog
+
+LIMIT, LIMIT_MIB = 2.0, 300  # ratio and memory
 
 
 def made_up(epochs: int = 40, ranks: int = 64) -> bytes:
@@ -61,7 +63,7 @@ def with_json(path: Path) -> int:
     return count
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=1000, help="size of the log")
     parser.add_argument("--log", type=Path, help="a log to repeat; left out, a made-up one")
@@ -84,7 +86,8 @@ def main() -> None:
     print(f"{size} MiB, {log.lines} MLPerf lines, {log.damaged} damaged; json read {count}")
     print(f"ours {ours_s:.2f} s, json line by line {json_s:.2f} s: {json_s / ours_s:.2f} times as fast")
     print(f"at most {peak:.0f} MiB in all processes, what they share counted in each")
+    return int(json_s < LIMIT * ours_s or peak > LIMIT_MIB)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

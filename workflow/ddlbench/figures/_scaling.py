@@ -58,10 +58,14 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Ax
 def lines(axes: Axes, rows: pd.DataFrame, measure: str) -> None:
     """The lines through the medians of a measure, with their intervals, or the spread of steps where there is one run.
 
-    The columns are those of `data`.
+    The columns are those of `data`. Lines that have bars stand side by side, so that no bar hides another.
     """
+    barred = rows[f"{measure}_low"].notna() | rows["spread_low"].notna()
+    sides = _style.side_by_side(axes, rows.loc[barred, "line"].nunique())
     for label, points in rows.groupby("line", sort=False):
         style = points["style"].iloc[0]
+        if barred[points.index].any():
+            style = style | {"transform": next(sides)}
         axes.plot(points["workers"], points[measure], label=label, **style)
         x, middle = points["workers"], points[measure]
         _style.bars(axes, x, middle, points[f"{measure}_low"], points[f"{measure}_high"], style)

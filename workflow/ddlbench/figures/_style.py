@@ -6,7 +6,7 @@ Importing this sets matplotlib's look for the process; members of `figures/` imp
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation, Transform
 
 from ddlbench import registry
 from ddlbench.figures import Options, _hover
@@ -175,6 +176,14 @@ def whole_numbers(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
+def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
+    """For each of so many lines where it is drawn: at its values, but a little to the left or right of the others."""
+    step = min(5.0, 20.0 / max(1, lines - 1))  # points
+    for place in range(lines):
+        aside = ScaledTranslation((place - (lines - 1) / 2) * step / 72, 0, axes.get_figure(root=True).dpi_scale_trans)
+        yield axes.transData + aside
+
+
 def bars(
     axes: Axes,
     x: pd.Series[Any] | pd.Index[Any],
@@ -187,7 +196,9 @@ def bars(
     known = low.notna() & high.notna()
     if known.any():
         ends = ((middle - low)[known].clip(lower=0.0), (high - middle)[known].clip(lower=0.0))
-        axes.errorbar(x[known], middle[known], ends, fmt="none", ecolor=style["color"], capsize=3)
+        place = style.get("transform", axes.transData)
+        axes.errorbar(x[known], middle[known], ends, fmt="none", ecolor=style["color"], capsize=3, transform=place)
+        _make_room(axes, x[known], low[known], high[known])
 
 
 def spread(
@@ -201,7 +212,15 @@ def spread(
     """A dotted bar without caps from `low` to `high` at each point of a single run: no interval, and it looks so."""
     known = low.notna() & high.notna()
     if known.any():
-        axes.vlines(x[known], low[known], high[known], colors=style["color"], linestyles=":", linewidth=1.2)
+        look = {"linestyles": ":", "linewidth": 1.2, "transform": style.get("transform", axes.transData)}
+        axes.vlines(x[known], low[known], high[known], colors=style["color"], **look)
+        _make_room(axes, x[known], low[known], high[known])
+
+
+def _make_room(axes: Axes, x: pd.Series[Any] | pd.Index[Any], low: pd.Series[Any], high: pd.Series[Any]) -> None:
+    """The axes reach as far as bars do: matplotlib leaves out what is not drawn at its values."""
+    axes.update_datalim([*zip(x, low, strict=True), *zip(x, high, strict=True)])
+    axes.autoscale_view()
 
 
 INTERVAL, SPREAD = "95 % interval", "5 % to 95 % of its steps"

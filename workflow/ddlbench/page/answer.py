@@ -121,8 +121,9 @@ def _compared(row: Mapping[str, Any], unit: str, models: bool) -> Said:
     if row["verdict"] == CANNOT_TELL:
         words = f"{begins}, {left} and {right} cannot be told apart: {left} is {times} as fast as {right}."
         if not pd.isna(row["more_repeats"]):
+            more = int(row["more_repeats"])
             words += (
-                f" {row['more_repeats']:.0f} more repeats would probably tell, "
+                f" {more} more repeat{'s' if more != 1 else ''} would probably tell, "
                 f"about {number(float(row['more_worker_hours']))} hours of {unit}."
             )
     elif row["verdict"] == FASTER:
@@ -145,8 +146,8 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
         ours = ", ".join([ours, *(str(row[name]) for name in telling)])
         low, high = float(row["efficiency_low"]), float(row["efficiency_high"])
         words = (
-            f"{ours} keeps {number(100 * low)} to {number(100 * high)} % of its efficiency from "
-            f"{row['ref_workers']} to {count(row['workers'], unit)}."
+            f"{ours} keeps {number(100 * low)} to {number(100 * high)} % of its efficiency, "
+            f"over the whole training, from {row['ref_workers']} to {count(row['workers'], unit)}."
         )
         if high < 1:
             words += _why(lost, row)
