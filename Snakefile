@@ -15,7 +15,7 @@
 #       plan.smk      plan      hours, energy, price, disk; what is done, what is stale and why
 #                     status    one screen while it runs: done, running, waiting, failed, expected end
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
-#                     verdicts  results/<study>/tables/verdicts.csv    what sources claim, by these runs: on request
+#                     verdicts  results/<study>/tables/verdicts.csv    what sources claim, by these runs
 #                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}
 #                     nodes     the slow host, from all records of a machine
 #                     compare   a new software stage beside the old one: --config before=... after=...

@@ -103,5 +103,5 @@ def test_naming_figures_does_not_import_matplotlib() -> None:
     subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"], check=True)
     assert set(FIGURES) == {
         "accuracy-batch-size", "accuracy-epochs", "efficiency", "efficiency-loss", "kernel-shares", "learning-rate",
-        "memory", "speed-up", "step-times", "throughput",
+        "memory", "speed-up", "step-times", "throughput", "time-to-accuracy",
     }  # fmt: skip

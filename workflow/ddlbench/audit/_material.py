@@ -13,7 +13,7 @@ from ddlbench.audit._compare import words
 
 # What `scaling` computes, and what published numbers call it.
 QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
-VERDICTS = "verdicts.csv"  # made on request (`snakemake verdicts`), and then audited
+VERDICTS = "verdicts.csv"  # of rule verdicts
 UNITS = {"throughput": "images/s", "speed-up": "1", "efficiency": "1"}
 NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", "quantity")
 

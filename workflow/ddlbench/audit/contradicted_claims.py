@@ -1,6 +1,6 @@
 """What a source claims is not repeated beside tables that contradict it.
 
-`snakemake verdicts` sets claims beside a study's runs (table verdicts); this rule reads it where it was made.
+`snakemake verdicts` sets claims beside a study's runs (table verdicts); this rule reads that table.
 """
 
 from __future__ import annotations
