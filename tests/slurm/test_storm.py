@@ -99,7 +99,7 @@ def make_trouble(project: Project, cluster: Cluster) -> list[str]:
 
 def test_a_job_that_fails_is_tried_again_with_more_time_and_others_go_on(storm: Storm):
     project = storm.project
-    assert ["ddp" in run.name for run in project.runs()] == [True] * 3
+    assert ["ddp" in run.name for run in project.runs()] == [True] * 3, project.said
     failed = storm.run("-faulty-")
     assert (failed / "failed").is_dir()
     assert "no such fabric" in (failed / "train.log").read_text()
@@ -117,7 +117,7 @@ def test_a_cancelled_job_is_tried_again_and_reported(storm: Storm):
 
 
 def test_a_node_dies_and_its_run_is_made_again(storm: Storm):
-    assert (storm.run("-bs256-") / "run.mllog").is_file()
+    assert (storm.run("-bs256-") / "run.mllog").is_file(), storm.project.said
     assert storm.times_submitted("-bs256-") == 1  # SLURM queued it again, not Snakemake
 
 
