@@ -167,9 +167,10 @@ def test_small_twins_share_runs_with_the_demo(demo: Plan) -> None:
     assert shared == {"aach2023-small": 25, "liang2023-small": 0, "horovod-vs-deepspeed-small": 12}
 
 
-def test_small_machines_are_told_of_the_twin() -> None:
+@pytest.mark.parametrize("name", ["aach2023", "aach2023-short"])
+def test_small_machines_are_told_of_the_twin(name: str) -> None:
     with pytest.raises(ConfigError, match="study aach2023-small is for small machines"):
-        make_plan(load_study("aach2023"), LAPTOP)
+        make_plan(load_study(name), LAPTOP)
 
 
 def test_docs_name_every_study_and_its_runs() -> None:

@@ -19,7 +19,7 @@ def check(study: Study, block: Block, machine: Machine, loader: str, workers: in
     """What can be said before there is a RunSpec. Raises ConfigError."""
     where = f"runs.{block.name}"
     if workers > machine.workers:
-        twin = f"{study.name}-small"
+        twin = f"{study.name.removesuffix('-short')}-small"
         known = twin in names_in(study.path.parent, ".yaml")
         allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has"
         allowed += f"; study {twin} is for small machines" if known else "; fit: true leaves out what is more"
