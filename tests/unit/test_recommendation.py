@@ -95,14 +95,25 @@ class TestEpochs:
 
     def test_a_batch_that_missed_the_target_is_no_candidate_nor_its_neighbourhood(self) -> None:
         curve = self.curve({4: 60, 16: None})
-        assert curve.at(1024) == "0 of 3 full trainings at batch 1024 reached the target"
-        assert str(curve.at(512)).startswith("0 of 3 full trainings at batch 1024")
+        assert curve.at(1024) == "0 of 3 trainings at batch 1024 reached the target"
+        assert str(curve.at(512)).startswith("0 of 3 trainings at batch 1024")
 
     def test_one_of_several_repeats_that_missed_it_counts(self) -> None:
         runs, epochs = study({4: 100.0}, {4: 60})
         epochs.loc[epochs["run"] == runs["run"].iloc[0], "top1"] = 0.5
-        with pytest.raises(NothingToRecommendError, match="2 of 3 full trainings reached"):
+        with pytest.raises(NothingToRecommendError, match="2 of 3 trainings reached"):
             convergence.curves(runs, epochs, 0.759, None)
+
+    def test_short_runs_count_where_others_needed_no_more_epochs(self) -> None:
+        """Of runs of 60 of 90 epochs two of three reach it: who counted those only would be too sure."""
+        runs, _ = study({4: 100.0}, {}, epochs=60, of_epochs=90)
+        epochs = pd.DataFrame(
+            [{"run": r, "epoch": 60, "top1": 0.66 if n == 0 else 0.76} for n, r in enumerate(runs["run"])]
+        )
+        with pytest.raises(NothingToRecommendError, match="2 of 3 trainings reached"):
+            convergence.curves(runs, epochs, 0.759, None)
+        (curve,) = convergence.curves(runs[1:], epochs, 0.759, None)
+        assert curve.points[256].runs == 2
 
     def test_the_reference_is_for_what_no_own_training_tells(self) -> None:
         reference = pd.read_csv(REFERENCE)
@@ -152,20 +163,23 @@ class TestCandidates:
         assert {row["workers"] for row in some} == {1, 2, 4}
         assert "measure 8 workers" in "\n".join(text(some, 0.759, SOLD))
 
-    def test_speed_of_another_schedule_serves_where_there_is_none(self) -> None:
+    def test_speed_depends_neither_on_schedule_nor_on_length(self) -> None:
+        """Runs of both schedules, and short ones, are repeats of one speed, which serves each schedule."""
         parts = both(
             study({4: 2400.0}, {4: 70}),
-            study({4: 2400.0}, {4: 60}, schedule="cosine"),
+            study({4: 2500.0}, {4: 60}, schedule="cosine"),
             study({4: 2600.0}, {}, framework="horovod", **SPEED_ONLY),
+            study({4: 2600.0}, {}, framework="horovod", epochs=3),
         )
-        some = [row for row in made(parts) if row["speed_by"] == "measured"]
-        assert sorted((row["framework"], row["schedule"]) for row in some) == [
-            ("ddp", "cosine"),
-            ("ddp", "step"),
-            ("horovod", "cosine"),
-            ("horovod", "step"),
+        some = [row for row in made(parts) if row["speed_by"] == "measured" and row["of_epochs"] == 90]
+        assert sorted((row["framework"], row["schedule"], row["repeats"]) for row in some) == [
+            ("ddp", "cosine", 6),
+            ("ddp", "step", 6),
+            ("horovod", "cosine", 6),
+            ("horovod", "step", 6),
         ]
-        assert at(some, 4, framework="horovod", schedule="cosine")["epochs_to_target"] == 60
+        row = at(some, 4, framework="horovod", schedule="cosine")
+        assert (row["epochs_to_target"], row["images_per_s"]) == (60, pytest.approx(2600))
 
     def test_loaders_of_random_pictures_are_no_candidates(self) -> None:
         parts = both(study({4: 2400.0}, {4: 70}), study({4: 9000.0}, {}, loader="synthetic", **SPEED_ONLY))
@@ -219,17 +233,18 @@ class TestWords:
 
     def test_all_of_it(self) -> None:
         said = self.said(study(RATES, {4: 60, 8: 60, 16: 70}))
-        assert "take ddp, dali-cpu, 16 workers, batch 1024, schedule step of recipe aach2023\n" in said
+        assert "take ddp, dali-cpu, 16 workers, batch 1024, schedule step over 90 epochs, recipe aach2023\n" in said
         assert "9,000 images/s, measured (n = 3); epochs: 70 (70 to 70), by own runs" in said
         assert "second: ddp, dali-cpu, 8 workers" in said and "% less time" in said
         assert "shrink the interval of the first most: more repeats with 16 workers, because" in said
         assert "reason: the smallest product of time and worker hours; no candidate has more workers" in said
-        assert "[predicted]" not in said and "left out, 1 candidate: batch 2048 is larger" in said
+        assert "[predicted]" not in said and "left out of resnet50, 1 candidate: batch 2048 is larger" in said
 
     def test_what_is_predicted_is_marked(self) -> None:
         said = self.said(study(RATES, {}, **SPEED_ONLY))
         (line,) = [line for line in said.splitlines() if line.startswith("  take")]
-        assert "128 workers, batch 8192, schedule polynomial of recipe MLPerf's (LARS) [predicted]" in line
+        assert "128 workers, batch 8192, schedule polynomial, " in line
+        assert line.split(" (one of")[0].endswith("recipe aach2023 (speed), MLPerf's (LARS) (epochs) [predicted]")
         assert "of the throughput only" in said and "predicted from 4 8 16 workers" in said
         assert "the best with measured throughput: ddp, dali-cpu, 16 workers" in said
         assert "most: runs with 128 workers; beside it full trainings at batch 8192" in said
@@ -251,7 +266,7 @@ def test_the_figure_marks_what_is_predicted_and_names_worker_counts() -> None:
     figure = front.draw(some, Options("Which", "cuda", "A100", ("ddp",), target=0.759))
     figure.draw_without_rendering()
     (axes,) = figure.axes
-    assert axes.get_ylabel() == "price [EUR]" and "[min]" in axes.get_xlabel() and "GPUs" in axes.get_xlabel()
+    assert axes.get_ylabel() == "price [EUR]" and axes.get_xlabel() == "time to top-1 0.759 [min]"
     drawn = {str(line.get_label()): line for line in axes.get_lines()}
     hollow, filled = (drawn[f"_ddp, dali-cpu, {by}"] for by in ("predicted", "measured"))
     assert hollow.get_markerfacecolor() == "white" and len(hollow.get_xdata()) == 1

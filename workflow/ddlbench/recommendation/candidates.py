@@ -59,38 +59,31 @@ def rows(
 ) -> list[dict[str, Any]]:
     """One row per candidate, in the order of the series; those that are none say in `why_not` why.
 
-    `runs` is the table of `collect`. Without a machine there are measured worker counts only, and no price. A series
-    is combined with the curves of what it trains; with another schedule only where no series has that one itself.
+    `runs` is the table of `collect`. Without a machine there are measured worker counts only, and no price. A step
+    takes as long under any schedule and in any epoch: runs that differ in these only are repeats of one speed.
     """
     usable = runs[[registry.member("loaders", name).LEARNS for name in runs["loader"]]]
+    usable = usable.assign(schedule="any", epochs=0, of_epochs=0)
     placed = scaling.in_series(usable)
     table = scaling.scaling(usable)
     priors = _priors.read() if machine else None
-    without = [key for key in scaling.KEYS if key != "schedule"]
-    schedules: dict[tuple[Any, ...], set[str]] = {}
-    grouped = list(table.groupby(list(scaling.SERIES), dropna=False, sort=False))
-    for _, points in grouped:
-        schedules.setdefault(_key(points.iloc[0], without), set()).add(points["schedule"].iloc[0])
     made = []
-    for _, points in grouped:
+    for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
         first = points.iloc[0]
         alike = _alike(placed, first)
         images = float((alike["epoch_s"] * alike["throughput_images_per_s"]).median())
-        fitting = [curve for curve in curves if _fits(curve, first, schedules[_key(first, without)])]
+        fitting = [curve for curve in curves if _fits(curve, first)]
         for speed in _speeds(points, alike, machine, planned, priors):
-            row = {key: first[key] for key in ("dataset", "model", "framework", "loader", "options")}
+            row = {key: first[key] for key in ("dataset", "model", "framework", "loader", "options", "recipe")}
             if not fitting:
-                said = {"recipe": first["recipe"], "schedule": first["schedule"], "of_epochs": first["of_epochs"]}
-                why = "no full training of this recipe and schedule says how many epochs are needed"
-                made.append({**row, **said, **_row(speed, why, images, machine, alike)})
+                why = f"no full training with recipe {first['recipe']} says how many epochs are needed"
+                made.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, images, machine, alike)})
             for curve in fitting:
-                said = {key: curve.of[key] for key in ("recipe", "schedule", "of_epochs")}
+                said = {key: curve.of[key] for key in ("schedule", "of_epochs")}
+                if curve.source == REFERENCE:
+                    said["recipe"] = f"{first['recipe']} (speed), {curve.of['recipe']} (epochs)"
                 made.append({**row, **said, **_row(speed, curve.at(speed.global_batch), images, machine, alike)})
     return made
-
-
-def _key(row: pd.Series[Any], keys: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(None if pd.isna(row[key]) else row[key] for key in keys)
 
 
 def _alike(placed: pd.DataFrame, first: pd.Series[Any]) -> pd.DataFrame:
@@ -101,16 +94,10 @@ def _alike(placed: pd.DataFrame, first: pd.Series[Any]) -> pd.DataFrame:
     return chosen
 
 
-def _fits(curve: Curve, series: pd.Series[Any], have: set[str]) -> bool:
-    """Whether a series trains what a curve is of. `have` are the schedules that such series were run with."""
-    if curve.source == REFERENCE:
-        # Its recipe is another; of series that differ in the schedule one is enough.
-        same = ("dataset", "model", "options")
-        return all(curve.of[key] == series[key] for key in same) and series["schedule"] == min(have)
-    if any(curve.of[key] != series[key] for key in CURVE[:-1]):
-        return False
-    wanted = curve.of["schedule"]
-    return bool(series["schedule"] == (wanted if wanted in have else min(have)))
+def _fits(curve: Curve, series: pd.Series[Any]) -> bool:
+    """Whether a series trains what a curve is of. The reference has a recipe of its own."""
+    same = ("dataset", "model", "options") if curve.source == REFERENCE else ("dataset", "model", "options", "recipe")
+    return all(curve.of[key] == series[key] for key in same)
 
 
 def _speeds(

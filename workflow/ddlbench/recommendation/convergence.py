@@ -19,7 +19,7 @@ from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.recommendation import NothingToRecommendError
 from ddlbench.spec import CONTROLS
 
-# Runs of one curve are alike in these. The schedule comes last: any speed may be combined with any schedule.
+# Runs of one curve are alike in these.
 CURVE = ("dataset", "model", "recipe", "options", "of_epochs", "schedule")
 OWN, REFERENCE = "own runs", "MLPerf's reference"
 REFERENCE_OF = {"dataset": "imagenet", "model": "resnet50"}
@@ -87,22 +87,25 @@ class Curve:
     def _of(self, batch: int, by: str) -> Epochs | str:
         point = self.points[batch]
         if point.epochs is None:
-            return f"{point.reached} of {point.runs} full trainings at batch {batch} reached the target"
+            return f"{point.reached} of {point.runs} trainings at batch {batch} reached the target"
         return Epochs(point.epochs.middle, point.epochs.low, point.epochs.high, by)
 
 
 def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: pd.DataFrame | None) -> list[Curve]:
     """All curves of the tables `runs` and `epochs`, and the reference for what no full training tells anything about.
 
-    A run counts if it reached `target` (top-1, a fraction), or did not in all of its epochs. `reference` has the
-    columns of `config/references/mlperf-rcp-resnet50.csv`. Raises NothingToRecommendError if nothing reached it.
+    A run counts if it reached `target` (top-1, a fraction), or did not in all of its epochs, or in as many as another
+    of its batch needed at most. `reference` has the columns of `config/references/mlperf-rcp-resnet50.csv`. Raises
+    NothingToRecommendError if nothing reached it.
     """
     learnt = epochs[epochs["top1"].notna()]
     first = learnt[learnt["top1"] >= target].groupby("run")["epoch"].min()
     best = learnt.groupby("run")["top1"].max()
     usable = runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS) & runs["run"].isin(best.index)]
-    usable = usable.assign(reached=usable["run"].map(first), best=usable["run"].map(best))
-    counted = usable[usable["reached"].notna() | (usable["epochs"] >= usable["of_epochs"])]
+    usable = usable.assign(reached=usable["run"].map(first).astype("float64"), best=usable["run"].map(best))
+    needed = usable.groupby([*CURVE, "global_batch"], dropna=False)["reached"].transform("max")
+    enough = (usable["epochs"] >= usable["of_epochs"]) | (usable["epochs"] >= needed)
+    counted = usable[usable["reached"].notna() | enough]
     made = []
     for key, some in counted.groupby(list(CURVE), dropna=False, sort=True):
         points = {int(str(batch)): _point(alike) for batch, alike in some.groupby("global_batch")}
@@ -147,7 +150,7 @@ def _nothing(counted: pd.DataFrame, target: float) -> str:
     if len(counted):
         best = counted.sort_values("best", kind="stable").iloc[-1]
         told = int(counted["reached"].notna().sum())
-        some = f"{told} of {len(counted)} full trainings reached" if told else "no run reached"
+        some = f"{told} of {len(counted)} trainings reached" if told else "no run reached"
         return f"{some} {wanted}; the best had {best['best']:.4g} ({best['run']})"
     known = f"MLPerf's reference knows {REFERENCE_OF['model']} on {REFERENCE_OF['dataset']} at {REFERENCE_TARGET} only"
     return f"nobody knows the epochs to {wanted}: no run was trained in full with a loader that learns, and {known}"

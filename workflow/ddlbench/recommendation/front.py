@@ -16,6 +16,7 @@ from matplotlib.patheffects import withStroke
 from ddlbench.figures import Options, _style
 from ddlbench.recommendation.candidates import MEASURED
 
+POINT = ["dataset", "model", "framework", "loader", "options", "workers", "global_batch"]  # one marker
 UNITS = (("h", 1.0), ("min", 1 / 60), ("s", 1 / 3600))  # the first in which the shortest time is at least 1
 
 
@@ -23,6 +24,7 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
     """One panel per data set and model of the candidates among `rows` (with `place` and `front`).
 
     Filled markers are measured, hollow ones predicted. Bars are 95 % intervals of the time, of candidates on the front.
+    Of candidates that differ in schedule or recipe only, the best is drawn; the table has all.
     """
     table = pd.DataFrame([row for row in rows if row["why_not"] is None])
     unit, hours = next((one for one in UNITS if table["hours"].min() >= one[1]), UNITS[-1])
@@ -31,9 +33,7 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
     table = table.astype(numbers).assign(cost=table["price"] if sold else table["worker_hours"])
     table[[*numbers]] /= hours
     table["line"] = table["framework"] + ", " + table["loader"]
-    for column in ("schedule", "recipe"):
-        if table[column].nunique() > 1:
-            table["line"] += ", " + table[column]
+    table = table.sort_values("place").drop_duplicates(POINT)
     lines = sorted(table["line"].unique())
     by = [column for column in ("dataset", "model") if table[column].nunique() > 1]
     figure, panels = _style.panels(table, by, options)
@@ -41,8 +41,7 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
         for label, points in some.groupby("line", sort=True):
             one = points.iloc[0]
             style = _style.nth_style(lines.index(str(label)))  # fill tells what is predicted, so markers differ
-            if len(lines) == len(table[["framework", "loader"]].drop_duplicates()):
-                style["color"] = _style.member_style(one["framework"], one["loader"], options.frameworks)["color"]
+            style["color"] = _style.member_style(one["framework"], one["loader"], options.frameworks)["color"]
             look: dict[str, Any] = {
                 "color": style["color"],
                 "marker": style["marker"],
@@ -86,8 +85,8 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
     cost = f"price [{currency}]" if sold and currency else "price" if sold else "worker hours"
     _log_x(figure)
     _style.log_y(figure)
-    what = _style.worker_label(options)
-    _style.labels(figure, f"time to {options.target:.3g} top-1 [{unit}]; numbers at points: {what}", cost)
+    figure.axes[0].plot([], [], linestyle="none", label=f"number: {_style.worker_label(options)}")
+    _style.labels(figure, f"time to top-1 {options.target:.3g} [{unit}]", cost)
     _style.legend(figure)
     return figure
 

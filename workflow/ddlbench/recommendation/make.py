@@ -101,9 +101,10 @@ def text(made: Sequence[dict[str, Any]], target: float, machine: Machine) -> lis
     if largest <= machine.workers_per_node < machine.workers:
         beyond = 2 * machine.workers_per_node
         said.append(f"nothing is said of more than one node, because none was measured: measure {beyond} workers")
-    reasons: dict[str, int] = {}
+    reasons: dict[tuple[str, str], int] = {}
     for row in made:
         if row["why_not"] is not None:
-            reasons[row["why_not"]] = reasons.get(row["why_not"], 0) + 1
-    said += [f"left out, {count} candidate{'s' * (count > 1)}: {why}" for why, count in reasons.items()]
+            reasons[row["model"], row["why_not"]] = reasons.get((row["model"], row["why_not"]), 0) + 1
+    for (model, why), count in reasons.items():
+        said.append(f"left out of {model}, {count} candidate{'s' * (count > 1)}: {why}")
     return said

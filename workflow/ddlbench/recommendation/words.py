@@ -49,10 +49,11 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
 def name(row: Row) -> str:
     """A candidate in a few words; what is predicted says so."""
     mark = " [predicted]" if row["speed_by"] == PREDICTED else ""
+    length = "" if row["of_epochs"] is None else f" over {row['of_epochs']} epochs"
     variant = "" if row["options"] in (None, "{}") else f" {row['options']}"
     return (
         f"{row['framework']}{variant}, {row['loader']}, {_workers(row['workers'])}, batch {row['global_batch']}, "
-        f"schedule {row['schedule']} of recipe {row['recipe']}{mark}"
+        f"schedule {row['schedule']}{length}, recipe {row['recipe']}{mark}"
     )
 
 
