@@ -178,9 +178,11 @@ def whole_numbers(axis: Axis) -> None:
 
 def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
     """For each of so many lines where it is drawn: at its values, but a little to the left or right of the others."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # axes that are drawn have one
     step = min(5.0, 20.0 / max(1, lines - 1))  # points
     for place in range(lines):
-        aside = ScaledTranslation((place - (lines - 1) / 2) * step / 72, 0, axes.get_figure(root=True).dpi_scale_trans)
+        aside = ScaledTranslation((place - (lines - 1) / 2) * step / 72, 0, figure.dpi_scale_trans)
         yield axes.transData + aside
 
 
