@@ -10,7 +10,9 @@ from typing import Any
 import pandas as pd
 
 from ddlbench import files, layout
+from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
+from ddlbench.audit import _findings
 from ddlbench.figures import Options
 from ddlbench.plan import reads, runs
 from ddlbench.recommendation import NothingToRecommendError, candidates, choice, convergence, front, words
@@ -35,6 +37,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     with tempfile.TemporaryDirectory() as aside:
         collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan))
         measured, epochs = (pd.read_parquet(Path(aside, f"{table}.parquet")) for table in ("runs", "epochs"))
+        refused = refusals.lines(refusals.read(Path(aside)))
     planned = sorted({run.spec.workers for run in plan.runs.values()})
     try:
         made = rows(measured, epochs, target, machine, planned)
@@ -48,7 +51,19 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     options = Options(study.title, machine.device, machine.device_name, names, target=target)
     picture = results / study.name / "figures" / f"{NAME}.png"
     front.save(made, options, picture.with_suffix(""))
-    return "\n".join(text(made, target, machine)), [table, picture]
+    said = [*text(made, target, machine), fairness(table.with_name("audit.csv")), *refused]
+    return "\n".join(said), [table, picture]
+
+
+def fairness(audit: Path) -> str:
+    """What the study's audit found, if it was made: runs that cannot be compared make no recommendation."""
+    if not audit.exists():
+        return "the audit has not looked at these runs: snakemake audit, with the same options"
+    errors = _findings.worst(_findings.read(audit), "error")
+    if not errors:
+        return "the audit found no errors in these runs"
+    rules = ", ".join(sorted({row["rule"] for row in errors}))
+    return f"the audit found errors ({rules}): candidates may not be comparable; see {audit}"
 
 
 def rows(

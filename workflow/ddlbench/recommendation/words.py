@@ -34,7 +34,7 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     yield f"  the least time: {name(least)}: {numbers(least)}"
     what = "the least price" if cheap["price"] is not None else "the fewest worker hours"
     yield f"  {what}: {name(cheap)}: {numbers(cheap)}"
-    yield f"  {len(front)} candidates lie on the front of time against price (column front)"
+    yield f"  on the front of time against price: {len(front)} of {len(choice.ordered)} (column front)"
     if choice.second is None:
         yield "  there is no second candidate: more workers, loaders or frameworks would give one"
     else:
@@ -49,7 +49,7 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
 def name(row: Row) -> str:
     """A candidate in a few words; what is predicted says so."""
     mark = " [predicted]" if row["speed_by"] == PREDICTED else ""
-    length = "" if row["of_epochs"] is None else f" over {row['of_epochs']} epochs"
+    length = "" if row["of_epochs"] is None else f" over {row['of_epochs']} epoch{'s' * (row['of_epochs'] > 1)}"
     variant = "" if row["options"] in (None, "{}") else f" {row['options']}"
     return (
         f"{row['framework']}{variant}, {row['loader']}, {_workers(row['workers'])}, batch {row['global_batch']}, "
