@@ -72,16 +72,19 @@ def storm(started: Cluster, prepared: Path, tmp_path_factory: pytest.TempPathFac
 def make_trouble(project: Project, cluster: Cluster) -> list[str]:
     """To each run what is to happen to it, as soon as it trains. Returns the ids of the jobs that were cancelled."""
     lost = warned = ""
-    back = False
+    gone = back = False
     cancelled: list[str] = []
 
     def all_done() -> bool:
-        nonlocal lost, warned, back
+        nonlocal lost, warned, gone, back
         assert project.started[-1].poll() is None, project.said
         if not lost and training(project, "-bs256-"):
             lost = cluster.running("-bs256-") or ""
             cluster("crash", cluster.ask("squeue", "-h", "-j", lost, "-o", "%N").strip())
-        if lost and not back and lost not in cluster.jobs("RUNNING"):  # SLURM has seen it
+        if lost and not gone:  # has SLURM seen it?
+            gone = lost not in cluster.jobs("RUNNING")
+        elif gone and not back and (lost in cluster.jobs("RUNNING") or lost not in cluster.jobs()):
+            # Only now: SLURM may send the dead node's last orders to a node that is back, and end the same job there.
             cluster("up")
             back = True
         if not warned and training(project, "-bs128-"):

@@ -90,6 +90,7 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(of, name, getattr(of, name))
     for name in ("report_job_error", "report_job_submission", "report_job_success", "cancel_jobs"):
         monkeypatch.setattr(of.Executor, name, lambda self, *args, **more: self.heard.append((args, more)))
+    monkeypatch.setattr(of.Executor, "_failed_nodes", None, raising=False)
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
     monkeypatch.setenv("SACCT_FORMAT", "JobID")
     return of
@@ -204,3 +205,13 @@ def test_what_slurm_does_not_say_hides_no_failure(mended: Any, command: Any) -> 
     executor = SimpleNamespace(heard=[])
     mended.Executor.report_job_error(executor, SimpleNamespace(external_jobid="7", job=None), msg="failed")
     assert executor.heard[-1][1]["msg"] == "failed"
+
+
+def test_later_jobs_avoid_one_node_and_never_words_that_are_none(mended: Any) -> None:
+    """sacct says `None assigned` of a job that waits again; `sbatch --exclude="n1,None assigned"` submits nothing."""
+    plugin.mend_plugin()
+    executor = object.__new__(mended.Executor)
+    executor._failed_nodes = {"of-the-user[1-2]"}
+    for said in ("node3", "None assigned", "None", "Unknown", "node[1-256]", "node1,node2", "jwb0001.juwels"):
+        executor._failed_nodes.add(said)
+    assert executor._failed_nodes == {"of-the-user[1-2]", "node3", "jwb0001.juwels"}

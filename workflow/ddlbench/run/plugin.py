@@ -9,15 +9,20 @@
                       that have not ended are cancelled.
     no beginning      of a job that failed before its run began it says "Reason: Unknown", and names the log of an
                       earlier try first.
+    failed nodes      of a job that lost a node it asks where it ran, to avoid those nodes. Once SLURM has queued the
+                      job again, sacct says `None assigned`: no job could be submitted any more. A job on many nodes
+                      made it avoid all of them. Only the node of a one-node job is avoided; SLURM itself gives no work
+                      to a node that is down.
 
 A plugin with the mends would keep the first word of what sacct says, ask squeue whether a pre-empted job is still in
-the queue and why a job waits, ask squeue too when sacct says that accounting is disabled, and show the end of the job's
-own log.
+the queue and why a job waits, ask squeue too when sacct says that accounting is disabled, show the end of the job's own
+log, and take sacct's `FailedNode`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -87,8 +92,26 @@ def mend_plugin() -> None:
     def cancel_jobs(self: Any, active_jobs: list[Any]) -> None:
         cancel(self, list(alive.values()))
 
+    executor._failed_nodes = FailedNodes.on_executors()
     executor.report_job_error, executor.report_job_submission = report_job_error, report_job_submission
     executor.report_job_success, executor.cancel_jobs = report_job_success, cancel_jobs
+
+
+class FailedNodes(set[str]):
+    """Nodes that later jobs avoid. One that is added must be one node's name: see the head of this file."""
+
+    def add(self, node: str) -> None:
+        if re.fullmatch(r"[\w.-]+", node) and node not in ("None", "Unknown"):
+            super().add(node)
+
+    @classmethod
+    def on_executors(cls) -> property:
+        """The plugin's executor makes a plain set of those that the user named; this attribute makes it one of ours."""
+
+        def take(executor: Any, named: set[str]) -> None:
+            executor.__dict__["failed_nodes"] = cls(named)
+
+        return property(lambda executor: executor.__dict__["failed_nodes"], take)
 
 
 def ended_states(states: Mapping[str, str]) -> dict[str, str]:
