@@ -63,7 +63,7 @@ UNKNOWN_NAMES = [
     ),
     ("study", ": aach2023", ": aach2022", 'efficiency.reference: "aach2022"', "aach2023", "mean aach2023?"),
     ("study", "{loader:", "{loaders:", "select.loaders: unknown column", "such as loader", "did you mean loader?"),
-    ("machine", "launcher: local", "launcher: slrum", 'launcher: "slrum"', "local, slurm", "mean slurm?"),
+    ("machine", "launcher: local", "launcher: slrum", 'launcher: "slrum"', "local, namespaces, slurm", "mean slurm?"),
     ("machine", "device: cpu", "device: gpu", 'device: "gpu"', "cpu, cuda", ""),
 ]
 

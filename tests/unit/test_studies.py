@@ -12,6 +12,7 @@ from ddlbench.plan.runs import Plan, figure_runs, make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.spec import steps_per_epoch
 
 from tests.conftest import ROOT
 from tests.specs import JUWELS, LAPTOP
@@ -140,6 +141,7 @@ SMALL = {
     "aach2023-small": {"dali": 8, "native": 12, "ours": 6, "ceiling": 2, "schedules": 9, "profiled": 4},
     "liang2023-small": {"example": 18, "sgd": 18, "adam": 18},
     "horovod-vs-deepspeed-small": {"all": 30},
+    "deepspeed-features-small": {"adam": 15, "lamb": 6, "layer-dropping": 6, "tables": 2},
 }
 RUN_S = 14  # what one such run takes on two cores, nearly all of it start-up
 
@@ -151,7 +153,8 @@ def test_small_twins_fit_two_cores_and_a_quarter_of_an_hour(name: str) -> None:
     assert len(plan.runs) * RUN_S <= 15 * 60
     for job in plan.runs.values():
         assert job.spec.workers <= 2
-        assert job.spec.epochs <= (1 if job.spec.timed or job.spec.profiled else 8)
+        learns = name == "deepspeed-features-small"  # it asks what its optimizers learn, in the runs that it times
+        assert job.spec.epochs <= (1 if not learns and (job.spec.timed or job.spec.profiled) else 8)
     for figure in plan.study.figures:
         assert figure_runs(plan, figure.name)
 
@@ -164,7 +167,30 @@ def test_liang2023_small_has_nine_settings() -> None:
 
 def test_small_twins_share_runs_with_the_demo(demo: Plan) -> None:
     shared = {name: len(make_plan(load_study(name), LAPTOP).runs.keys() & demo.runs.keys()) for name in SMALL}
-    assert shared == {"aach2023-small": 25, "liang2023-small": 0, "horovod-vs-deepspeed-small": 12}
+    none = {"liang2023-small": 0, "deepspeed-features-small": 0}
+    assert shared == none | {"aach2023-small": 25, "horovod-vs-deepspeed-small": 12}
+
+
+def test_deepspeed_features_freeze_while_there_are_steps_to_compress() -> None:
+    machines = {"": JUWELS, "-small": LAPTOP, "-bandwidth": load_machine("local-netem")}
+    plans = {of: make_plan(load_study(f"deepspeed-features{of}"), machine) for of, machine in machines.items()}
+    assert adds(plans[""]) == {
+        "speed-adam": 5 * 5 * 3,
+        "speed-lamb": 2 * 5 * 3,
+        "full-adam": 5 * 3,
+        "full-lamb": 2 * 3,
+        "tables": 2,
+    }
+    assert adds(plans["-bandwidth"]) == {"adam": 5 * 3 * 2, "lamb": 2 * 3 * 2}
+    for plan in plans.values():
+        images = {"imagenet": 1_281_167, "mnist5k": 4000}
+        for job in plan.runs.values():
+            spec = job.spec
+            steps = spec.epochs * steps_per_epoch(images[spec.dataset], spec.global_batch)
+            if spec.adapter == "deepspeed" and spec.option("compression") != "none":
+                assert spec.option("freeze_step") <= 0.26 * steps
+            if spec.adapter == "deepspeed" and spec.option("progressive_layer_dropping"):  # arXiv:2010.13369
+                assert spec.option("layer_dropping_gamma") == pytest.approx(100 / steps, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["aach2023", "aach2023-short"])

@@ -175,6 +175,7 @@ class RunSpec:
     timed: bool = True
     profiled: bool = False
     form: str | None = None  # that the loader reads; None: the one it prefers
+    bandwidth_mbit: int | None = None  # of the cable between nodes that are namespaces [Mbit/s]; None: all it can
 
     @property
     def id(self) -> str:
@@ -192,6 +193,7 @@ class RunSpec:
             self.loader,
             *([self.form] if self.form not in (None, self._preferred) else []),
             f"{self.workers}workers",
+            *([f"{self.bandwidth_mbit}mbit"] if self.bandwidth_mbit else []),
             f"bs{self.global_batch}",
             self.schedule,
             f"{epochs}epochs",

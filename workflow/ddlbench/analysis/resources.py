@@ -47,7 +47,9 @@ def resources(ranks: Sequence[Mapping[str, Any]], device: str, said: Mapping[str
         else:
             reasons = (rank.get("not_measured", {}).get(name) for rank in asked)
             values[column.name] = Why(next(filter(None, reasons), said.get(name, UNKNOWN)))
-    if ranks and len({rank.get("host") for rank in ranks}) == 1:
+    # Nodes that are namespaces of one host have a first rank each, and a network between them.
+    firsts = sum(rank.get("local_rank") == 0 for rank in ranks)
+    if ranks and len({rank.get("host") for rank in ranks}) == 1 and firsts <= 1:
         values |= {"network_sent_bytes": Why(ONE_NODE), "network_received_bytes": Why(ONE_NODE)}
     parts = ["device_energy_j", "host_energy_j"] if device == "cuda" else ["host_energy_j"]
     missing = [part for part in parts if isinstance(values[part], Why)]

@@ -199,6 +199,7 @@ SETTINGS = {
     "of_epochs": "Epochs of the whole run that schedules are made for.",
     "timed": "Whether the run had the machine to itself; others say nothing about speed.",
     "profiled": "Whether the run carried a profiler.",
+    "bandwidth_mbit": "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null elsewhere.",
     "form": "The form of the data set that was read; null where nothing is read.",
     "batch_per_worker": "Images per step on one worker.",
     "nodes": "Nodes that the workers fill.",

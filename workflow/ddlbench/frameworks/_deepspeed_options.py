@@ -98,8 +98,9 @@ def refuses(spec: RunSpec) -> str | None:
         if recipe.precision == "fp16" or recipe.clip_norm is not None or dropping:
             what = "precision fp16, clip_norm and progressive_layer_dropping need gradients averaged over ranks"
             return f"option compression: {what}, which {compression} does not make; allowed here: none"
-    if dropping and not spec.model.startswith("vit_"):
-        return f"option progressive_layer_dropping: needs a vision transformer (a model vit_...), not {spec.model}"
+    if dropping and not spec.model.startswith(("vit_", "test_vit")):
+        need = "needs a vision transformer (a model vit_... or test_vit...)"
+        return f"option progressive_layer_dropping: {need}, not {spec.model}"
     if dropping and (stage == 3 or spec.option("compile")):
         return "option progressive_layer_dropping: needs zero_stage 0, 1 or 2, and compile false"
     return None

@@ -52,6 +52,12 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
             key, batch = "batch_per_worker", spec.batch_per_worker
         allowed = f"allowed: multiples of {spec.workers} workers x accumulation {recipe.accumulation} of its recipe"
         raise complain(study.path, f"{where}.{key}", batch, allowed)
+    if spec.bandwidth_mbit and machine.launcher != "namespaces":
+        allowed = f"machine {machine.name} has launcher {machine.launcher}; allowed there: left out"
+        raise complain(study.path, f"{where}.bandwidths_mbit", spec.bandwidth_mbit, allowed)
+    if spec.bandwidth_mbit and spec.nodes == 1:
+        allowed = "allowed: left out with 1 worker, which has no cable to another"
+        raise complain(study.path, f"{where}.bandwidths_mbit", spec.bandwidth_mbit, allowed)
     if recipe.precision == "tf32" and machine.device != "cuda":
         allowed = f"machine {machine.name} has device {machine.device}; allowed there: fp32, bf16, fp16"
         raise complain(block.recipe.path, "precision", recipe.precision, allowed)

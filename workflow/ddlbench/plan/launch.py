@@ -1,7 +1,8 @@
 """Run + machine -> command line. Pure, so that job scripts are tested as values; `ddlbench.run` executes it.
 
 On one machine each framework starts its ranks by its own launcher; on SLURM every framework starts by `srun`, one
-task per worker, and `place.py` tells each rank who it is.
+task per worker, and `place.py` tells each rank who it is. `run/namespaces.py` starts ranks on one machine with a cable
+between them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Ranks(Protocol):
     def nodes(self) -> int: ...
     @property
     def timed(self) -> bool: ...
+    @property
+    def bandwidth_mbit(self) -> int | None: ...
 
 
 def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
@@ -81,7 +84,7 @@ def resources(
     `mpi`. `tasks_per_gpu=0` stops it from multiplying tasks by GPUs. What it has no key for is in `slurm_extra`.
     """
     launch: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine, program))}
-    if machine.launcher == "local":
+    if machine.launcher != "slurm":
         return launch
     gpus = spec.workers if machine.device == "cuda" else 0
     counts = f"{_count(spec.nodes, 'node')}, {_count(spec.workers, 'task')}, {_count(gpus, 'GPU')}"
@@ -117,7 +120,7 @@ def node_resources(machine: Machine, account: str | None) -> dict[str, str | int
     Where the machine's file says nothing of such jobs: without GPUs, for as long as a partition for runs gives it.
     """
     partition = machine.partition(1)
-    if machine.launcher == "local" or partition is None:
+    if machine.launcher != "slurm" or partition is None:
         return {}
     excluded = {"slurm_extra": " ".join(_excluded(machine))} if machine.exclude_nodes else {}
     return {
@@ -153,6 +156,9 @@ def _launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[s
     if machine.launcher == "local":
         argv: list[str] = registry.member("frameworks", spec.adapter).local_launcher(spec, program)
         return argv
+    if machine.launcher == "namespaces":
+        rate = [f"--mbit={spec.bandwidth_mbit}"] if spec.bandwidth_mbit else []
+        return ["python", "-m", "ddlbench.run.namespaces", f"--nodes={spec.nodes}", *rate, *program]
     # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then starts fewer
     # ranks without an error.
     argv = [

@@ -105,7 +105,8 @@ def _check_size(study: Study) -> None:
     """Raises ConfigError if a block names more runs than anybody wants: each takes memory and Snakemake's time."""
     for block in study.blocks:
         axes = (block.models, block.frameworks, block.loaders, block.workers, block.schedules)
-        named = block.repeats * prod(map(len, (*axes, block.batch_per_worker or block.global_batch)))
+        further = (block.batch_per_worker or block.global_batch, block.bandwidths_mbit or (None,))
+        named = block.repeats * prod(map(len, (*axes, *further)))
         if named > MOST_RUNS:
             raise complain(study.path, f"runs.{block.name}", named, f"allowed: at most {MOST_RUNS} runs in a block")
 
@@ -143,10 +144,11 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
         block.loaders,
         [workers for workers in block.workers if workers <= machine.workers or not block.fit],
         block.batch_per_worker or block.global_batch,
+        block.bandwidths_mbit or (None,),
         block.schedules,
         range(1, block.repeats + 1),
     )
-    for model, framework, loader, workers, batch, schedule, repeat in axes:
+    for model, framework, loader, workers, batch, bandwidth_mbit, schedule, repeat in axes:
         fits.check(study, block, machine, loader, workers, batch)
         global_batch = batch if block.global_batch else batch * workers
         forms = registry.member("loaders", loader).FORMS
@@ -170,6 +172,7 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             timed=block.timed and not block.profiled,
             profiled=block.profiled,
             form=block.form if block.form in forms[1:] else None,
+            bandwidth_mbit=bandwidth_mbit,
         )
         fits.check_run(study, block, machine, spec)
         yield spec

@@ -27,6 +27,7 @@ class Trial:
     workers_per_node: int
     adapter: str = "ddp"
     timed: bool = False  # those that are screened fill their nodes
+    bandwidth_mbit: int | None = None
 
     @property
     def nodes(self) -> int:

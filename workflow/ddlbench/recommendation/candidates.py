@@ -48,6 +48,7 @@ class Speed:
     next_run: int | None = None
     timed: bool = True
     adapter: str = ""
+    bandwidth_mbit: int | None = None
 
     @property
     def nodes(self) -> int:

@@ -57,9 +57,7 @@ def watch(
     """
     seen, killed_before = Seen(), _killed_for_memory()
     log = srun.log_position() if _is_srun(argv) else None
-    process = subprocess.Popen(
-        argv, start_new_session=True, preexec_fn=_die_with_us, env=os.environ | (variables or {})
-    )
+    process = subprocess.Popen(argv, start_new_session=True, preexec_fn=die_with_us, env=os.environ | (variables or {}))
     ours = psutil.Process(process.pid)
     ended = os.pidfd_open(process.pid)  # readable when it has; subprocess's own wait wakes up 20 times a second
     family: dict[int, psutil.Process] = {}
@@ -193,7 +191,7 @@ def _look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:
     seen.silent |= ears.silent
 
 
-def _die_with_us() -> None:
+def die_with_us() -> None:
     """Runs in the launcher's process, before the launcher: Linux kills it when the supervisor dies, even by kill -9."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 

@@ -14,6 +14,8 @@ from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.reading import read_yaml
 from ddlbench.spec import key
 
+CABLE = "veth0"  # what launcher namespaces calls the cable, on both ends
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -48,8 +50,10 @@ class Machine:
     name: str
     launcher: str = field(
         metadata=key(
-            "Who starts the ranks. local is each framework's own launcher on this machine; slurm is srun.",
-            enum=["local", "slurm"],
+            "Who starts the ranks. local is each framework's own launcher on this machine; slurm is srun; namespaces "
+            "gives each of two ranks on this machine a network of its own, with a cable between them whose bandwidth a "
+            "study sets (`bandwidths_mbit`). That needs root and iproute2.",
+            enum=["local", "slurm", "namespaces"],
         )
     )
     device: str = field(metadata=key("What one worker computes on.", enum=["cpu", "cuda"]))
@@ -289,11 +293,13 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     if (data["price_per_gpu_hour"] is None) != (data["currency"] is None):
         raise complain(path, "currency", data["currency"], "allowed: one with price_per_gpu_hour, none without")
     for queue_only in ("exclude_nodes", "slurm_flags", "data_partition", "data_minutes", "data_gres"):
-        if data["launcher"] == "local" and data[queue_only]:
-            raise complain(path, queue_only, data[queue_only], "allowed: none, because launcher is local")
+        if data["launcher"] != "slurm" and data[queue_only]:
+            raise complain(path, queue_only, data[queue_only], f"allowed: none, because launcher is {data['launcher']}")
     _check_screened(data, path)
     if data["launcher"] == "local" and data["nodes"] != 1:
         raise complain(path, "nodes", data["nodes"], "allowed: 1, because launcher is local")
+    if data["launcher"] == "namespaces":
+        _check_namespaces(data, path)
     for model in data["images_per_s"]:
         if registry.models() != registry.OWN_MODELS and model not in registry.models():
             raise ConfigError(f"{path}: images_per_s.{model}: unknown model; {one_of(registry.models(), model)}")
@@ -302,6 +308,17 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     if set("{}") & set(data["data"]):  # to Snakemake they are wildcards
         raise complain(path, "data", data["data"], "allowed: a path without braces")
     return value_of(Machine, data, name=name)
+
+
+def _check_namespaces(data: dict[str, Any], path: Path) -> None:
+    """Raises ConfigError unless two nodes with a CPU rank each are asked for; names the cable in `environment`."""
+    for name, only in (("nodes", 2), ("workers_per_node", 1), ("device", "cpu")):
+        if data[name] != only:
+            raise complain(path, name, data[name], f"allowed: {only}, because launcher is namespaces")
+    if "GLOO_SOCKET_IFNAME" in data["environment"]:
+        given = data["environment"]["GLOO_SOCKET_IFNAME"]
+        raise complain(path, "environment.GLOO_SOCKET_IFNAME", given, "allowed: left out; launcher namespaces sets it")
+    data["environment"] = {**data["environment"], "GLOO_SOCKET_IFNAME": CABLE}
 
 
 def _check_screened(data: dict[str, Any], path: Path) -> None:

@@ -115,6 +115,7 @@ class Block:
     batch_per_worker: tuple[int, ...]
     global_batch: tuple[int, ...]
     schedules: tuple[str, ...]
+    bandwidths_mbit: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
