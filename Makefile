@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 STUDY := demo
 PYTHON ?= python3.11
 
-# Tests at once: many wait for SLURM or for a rank that is silent, so two more than there are cores (ten at the most).
-AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 2 : 10)))
+# Tests at once: many wait for SLURM or a silent rank, so three more than there are cores (eleven at the most).
+AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 3 : 11)))
 
 .PHONY: demo test test-all lint install gpu-check tensorflow clean
 

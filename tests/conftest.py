@@ -21,6 +21,12 @@ SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
 TIERS = ["unit", "contract", "workflow", "slurm", "gpu", "cuda_build"]
 # Processes that tests start import this tree's package too, wherever ddlbench was installed from.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
+# Groups of tests that one process runs, the longest first.
+TOGETHER = {
+    "cluster": ("tests/slurm/",),
+    "study": ("tests/workflow/test_study.py",),
+    "engines": ("tests/contract/test_frameworks.py", "tests/contract/test_deepspeed_options.py"),
+}
 Once = Callable[[str, Callable[[Path], object]], Path]
 
 
@@ -80,8 +86,8 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests are shared out one by one, but those of SLURM all to one process: their cluster is one. So are those of the
-    study of everything: others would only wait until it is made.
+    """Tests are shared out one by one. All to one process go those that wait for the same thing, which others would
+    only wait for too: SLURM's cluster, the study of everything, the launches of engines.
 
     pytest-xdist 3.8 has marks for this, but pytest 9.2 ignores the ids that they change, without a word.
     """
@@ -89,21 +95,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            together = ("tests/slurm/", "tests/workflow/test_study.py")
-            return next((name for name in together if nodeid.startswith(name)), nodeid)
+            return _together(nodeid) or nodeid
 
     return Scheduling(config, log)
+
+
+def _together(nodeid: str) -> str | None:
+    """Which group of tests this one goes with, None if it goes alone."""
+    groups = [group for group, names in TOGETHER.items() if nodeid.startswith(names)]
+    return groups[0] if groups else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests run with DDLBENCH_SLOW=1 only.
 
-    Quick tiers come first, so that one sees soon what is wrong; where several processes share the tests the long ones
-    come first, so that all end together.
+    Quick tiers come first, so that one sees soon what is wrong. Where several processes share the tests the long ones
+    come first, so that all end together; and the workflow's after the contract's, when the mini study, which most of
+    them need, has been made for the study of everything.
     """
-    shared = "PYTEST_XDIST_WORKER" in os.environ
     tier = {item: item.path.relative_to(ROOT / "tests").parts[0] for item in items}
-    items.sort(key=lambda item: TIERS.index(tier[item]), reverse=shared)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        groups, tiers = list(TOGETHER), ("cuda_build", "gpu", "contract", "workflow", "unit", "slurm")
+        place = {item: groups.index(g) if (g := _together(item.nodeid)) else len(groups) for item in items}
+        items.sort(key=lambda item: (place[item], tiers.index(tier[item])))
+    else:
+        items.sort(key=lambda item: TIERS.index(tier[item]))
     for item in items:
         if not SLOW and item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all, or DDLBENCH_SLOW=1"))
