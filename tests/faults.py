@@ -109,6 +109,12 @@ FAULTS = (
         SLURM + "test_a_node_dies_and_its_run_is_made_again",
     ),
     _fault(
+        "a node dies, then other jobs are submitted",
+        "they avoid that node; a job on many nodes makes none avoided",
+        SLURM + "test_a_node_dies_and_its_run_is_made_again",
+        UNIT + "test_later_jobs_avoid_one_node_and_never_words_that_are_none",
+    ),
+    _fault(
         "a job gives way (PreemptMode=REQUEUE)",
         "it waits in the queue, and is made once",
         SLURM + "test_a_run_gives_way_and_is_made_again",

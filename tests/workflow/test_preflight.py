@@ -92,21 +92,24 @@ def test_its_code_makes_nothing_stale(finished: Path) -> None:
     assert planned(finished) == {}
 
 
-def test_an_interface_that_is_not_there_keeps_training_from_starting(fresh: Path) -> None:
-    edit(fresh / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "ib7"})
-    done = mini(fresh)
+def test_an_interface_that_is_not_there_keeps_training_from_starting(finished: Path) -> None:
+    """As before the first run, but for the data."""
+    shutil.rmtree(finished / "results/runs")
+    (finished / PREFLIGHT).unlink()
+    edit(finished / "config/machines/mini.yaml", environment={"GLOO_SOCKET_IFNAME": "ib7"})
+    done = mini(finished)
     assert done.returncode != 0
     said = "config/machines/mini.yaml: environment: GLOO_SOCKET_IFNAME: no such network interface; there are lo"
     assert f"preflight: {said}" in done.stdout  # at the end, for those who submit jobs
     assert f"error: {said}" in done.stdout
-    assert not (fresh / "results/runs").exists()
-    assert not (fresh / PREFLIGHT).exists()
-    assert json.loads((fresh / FAILED).read_text())["ranks"][0]["interfaces"]
+    assert not (finished / "results/runs").exists()
+    assert not (finished / PREFLIGHT).exists()
+    assert json.loads((finished / FAILED).read_text())["ranks"][0]["interfaces"]
 
-    edit(fresh / "config/machines/mini.yaml", environment={})
-    done = mini(fresh, PREFLIGHT)
+    edit(finished / "config/machines/mini.yaml", environment={})
+    done = mini(finished, PREFLIGHT)
     assert done.returncode == 0, done.stdout
-    assert not (fresh / FAILED).exists()
+    assert not (finished / FAILED).exists()
 
 
 # Modules: a real `module` command, and module files that the tests write.
