@@ -16,6 +16,7 @@
 #                     status    one screen while it runs: done, running, waiting, failed, expected end
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
 #                     verdicts  results/<study>/tables/verdicts.csv    what sources claim, by these runs
+#                     frameworks  what they do, their options and versions: results/<study>/tables/frameworks.csv
 #                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}
 #                     nodes     the slow host, from all records of a machine
 #                     compare   a new software stage beside the old one: --config before=... after=...

@@ -161,7 +161,13 @@ def shares() -> pd.DataFrame:
     parts = [(3.123 * n + 5, (7 * n) % 11 + 2.345 + n / 100) for n in range(1, 11)]
     rows = [
         {"run": f"profiled{n}", "model": "lenet", "framework": "ddp", "loader": "native", "workers": n}
-        | {"communication_percent": a, "input_percent": b, "computation_percent": 90 - a - b, "other_percent": 10.0}
+        | {
+            "communication_percent": a,
+            "input_percent": b,
+            "computation_percent": 80 - a - b,
+            "elementwise_percent": 10.0,
+            "other_percent": 10.0,
+        }
         for n, (a, b) in enumerate(parts)
     ]
     return pd.DataFrame(rows)

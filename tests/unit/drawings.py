@@ -54,7 +54,8 @@ def tables(*rows: dict[str, object]) -> Tables:
     table = pd.DataFrame(epochs)
     parts = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
     times = pd.DataFrame([{"run": r["run"]} | {part: (n + 1) / 1e3 for n, part in enumerate(parts)} for r in rows])
-    shares = {"communication_percent": 20.0, "input_percent": 10.0, "computation_percent": 65.0, "other_percent": 5.0}
+    shares = {"communication_percent": 20.0, "input_percent": 10.0, "computation_percent": 50.0}
+    shares |= {"elementwise_percent": 15.0, "other_percent": 5.0}
     kernels = runs[["run", "model", "framework", "loader", "workers"]].assign(**shares)
     rates = table[["run", "lr"]].assign(epoch=table["epoch"] - 1.0)
     spent = [{"run": r["run"], "images": 3600, "total_s": r["full_train_s"], "transfer_s": 1.0} for r in rows]

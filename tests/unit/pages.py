@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from ddlbench.analysis import frameworks
 from ddlbench.analysis.claims import COLUMNS
 from ddlbench.analysis.collect import collect
 from ddlbench.audit._audit import audit
@@ -41,6 +42,7 @@ def make(folder: Path, title: str = "Made up: a test", figures: bool = True, aga
         collect(records, home / "tables")
         write_audit(audit(of_study(home / "tables")), home / "tables/audit.csv")
         pd.DataFrame([dict.fromkeys(COLUMNS, EVIL)]).to_csv(home / "tables/verdicts.csv", index=False)
+        frameworks.write(home / "tables/frameworks.csv")
         (home / "figures").mkdir()
         for suffix, text in (
             (".svg", EVIL_SVG if title == EVIL else SVG.format("")),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import comparisons
+from ddlbench.analysis import comparisons, frameworks, kernels
 from ddlbench.audit import _findings
 from ddlbench.figures import _hover
 from ddlbench.page import answer, picture, rows, spent, write
@@ -147,6 +149,26 @@ def test_nothing_that_a_study_says_is_markup(tmp_path: Path) -> None:
     assert [tag for tag, _ in tags].count("script") == 1  # our own
     assert not {"img", "iframe", "object"} & {tag for tag, _ in tags}
     assert [name for _, names in tags for name in names if name.startswith("on") or name == "style"] == []
+
+
+def test_what_frameworks_do_is_on_the_page(tmp_path: Path) -> None:
+    text = html.unescape(make(tmp_path).read_text())
+    for row in frameworks.rows():
+        assert f"<td>{row['framework']}</td><td>{row['splits']}</td><td>{row['communicates']}</td>" in text
+        assert f"<td>{row['package']}</td><td>{row['version']}</td>" in text
+
+
+def test_shares_of_kernels_stand_beside_those_of_their_figures_reference() -> None:
+    shares = {f"{name}_percent": 20.0 for name in kernels.CLASSES}
+    settings = {"model": "resnet50", "framework": "ddp", "loader": "native", "workers": 4}
+    table = pd.DataFrame([{"run": "a", "on": "device", "kernel_s": 1.0} | settings | shares])
+    figure = write.Figure("one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv")
+    study = write.Study("test", "", "local", "cuda", "GPU", "", (figure,), (), {})
+    (row,) = write._beside(study, table).to_dict("records")
+    assert (row["communication_percent"], row["published_communication_percent"]) == (20, 22.4)
+    alone = write._beside(replace(study, figures=()), table)
+    assert len(alone) == 1 and not [name for name in alone if name.startswith("published")]
+    assert write._beside(study, table[:0]).empty
 
 
 def test_no_figure_is_needed(tmp_path: Path) -> None:

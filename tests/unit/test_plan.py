@@ -33,8 +33,9 @@ def test_aach2023_has_the_runs_of_figures_3_to_9_and_table_2(paper: Plan) -> Non
         "resnet101-dali": 2 * to_1024 * repeats,
         "resnet101-native": 2 * to_512 * repeats,
         "schedules": 3 * to_1024 * repeats,
-        "profiled-dali": 3 * to_1024,
-        "profiled-native": 3 * to_512,
+        "profiled-dali": 3 * (to_1024 - 1),
+        "profiled-native": 3 * (to_512 - 1),
+        "profiled-4": 3 * 2,
     }
 
 
@@ -50,8 +51,9 @@ def test_aach2023_makes_shared_runs_once(paper: Plan) -> None:
         "resnet101-dali": 27,
         "resnet101-native": 48,
         "schedules": 54,
-        "profiled-dali": 27,
-        "profiled-native": 24,
+        "profiled-dali": 24,
+        "profiled-native": 21,
+        "profiled-4": 6,
     }
     assert len(paper.runs) == sum(new.values()) == 414
 
@@ -63,7 +65,8 @@ def test_aach2023_trains_as_the_paper_says(paper: Plan) -> None:
         assert spec.recipe.name == "aach2023"
         assert spec.batch_per_worker == 64
         assert spec.loader_threads == 8
-        assert spec.epochs == (2 if spec.profiled else 90)
+        assert spec.full_epochs == 90
+        assert spec.epochs == ((5 if spec.workers == 4 else 10) if spec.profiled else 90)
         assert spec.timed is not spec.profiled
         assert spec.workers <= (512 if spec.loader == "native" else 1024)
     assert {j.spec.global_batch for j in paper.runs.values()} == {256 * 2**i for i in range(9)}
@@ -85,7 +88,7 @@ def test_ids_are_unique_and_readable(paper: Plan, demo: Plan) -> None:
     assert pick(paper, framework="ddp", loader="dali-cpu", workers=1024, repeat=2).id == (
         "juwels-booster-imagenet-resnet50-aach2023-ddp-dali-cpu-1024workers-bs65536-step-90epochs-r2"
     )
-    assert pick(paper, profiled=True).id.endswith("-2epochs-r1-profiled")
+    assert pick(paper, profiled=True).id.endswith("-10of90epochs-r1-profiled")
 
 
 def test_json_round_trip(paper: Plan, demo: Plan) -> None:

@@ -56,6 +56,22 @@ rule verdicts:
         "../scripts/verdicts.py"
 
 
+# What the frameworks of the house are and do: no run is asked. Another version that is installed makes it again.
+rule frameworks:
+    input:
+        code=registry.source("analysis", "frameworks"),
+    output:
+        layout.table(STUDY.name, "frameworks") + ".csv",
+    log:
+        layout.study_log(STUDY.name, "frameworks"),
+    params:
+        rows=lambda wildcards: frameworks.rows(),
+    message:
+        "frameworks: what they share out, how they communicate, options and versions: {output}"
+    script:
+        "../scripts/frameworks.py"
+
+
 # Runs that failed keep collect from running: this asks what they left, whatever else is done or not.
 rule failures:
     log:

@@ -9,8 +9,11 @@ rule page:
             for figure in STUDY.figures
             for suffix in ("svg", "pdf", "csv")
         ],
-        tables=[f"{TABLES}/{name}.parquet" for name in ("runs", "comparisons", "losses", "failures", "refused")],
-        said=[f"{TABLES}/verdicts.csv", f"{TABLES}/audit.csv"],
+        tables=[
+            f"{TABLES}/{name}.parquet" for name in ("runs", "comparisons", "losses", "kernels", "failures", "refused")
+        ],
+        said=[f"{TABLES}/{name}.csv" for name in ("verdicts", "audit", "frameworks")],
+        references=[figure.reference_file for figure in STUDY.figures if figure.reference_file],
         code=PAGE_CODE,
     output:
         layout.page(STUDY.name),

@@ -1,6 +1,7 @@
-"""Shares of a profiled run's kernel time: communication, input, computation, other.
+"""Shares of a profiled run's kernel time: communication, input, computation, element-wise, other.
 
-Source: Table 2 of Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w.
+Source: Table 2 of Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w. Its shares are those of NCCL, of
+cuDNN (the convolutions, as its text explains) and of loading. `beside` puts ours next to them where both mean the same.
 """
 
 from __future__ import annotations
@@ -10,32 +11,56 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench import registry
 from ddlbench.analysis.read import Record
 from ddlbench.columns import Column, Why
 from ddlbench.record import KERNELS
 
-CLASSES = ("communication", "input", "computation", "other")
-# The first class whose pattern is found in a kernel's name; none: other.
-_PATTERNS = {
+# What a file of published shares calls ours, where both mean the same on a GPU. Its `io_percent` is not among them: a
+# native loader runs no kernels, and has a fifth of the time there.
+PUBLISHED = {"allreduce_percent": "communication_percent", "cudnn_percent": "computation_percent"}
+CLASSES = ("communication", "input", "computation", "elementwise", "other")
+# The first class whose pattern is found in a kernel's name; none: other. The order matters: names of convolutions have
+# `relu` in them, and those of kernels that a compiler fused have `convolution`.
+_PATTERNS = (
     # Collectives of NCCL and Gloo, and what hands gradients to them and back.
-    "communication": r"nccl|gloo|c10d::|horovod|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
-    r"|torch(\.|::)distributed|compressed_backend",
+    (
+        "communication",
+        r"nccl|gloo|c10d::|horovod|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+        r"|torch(\.|::)distributed|compressed_backend",
+    ),
     # From the disk to the device: loaders' and decoders' kernels, copies to the device.
-    "input": r"dali|dataloader|nvjpeg|nvimgcodec|npp[is]_|memcpy ?h(ost)?to?d",
+    ("input", r"dali|dataloader|nvjpeg|nvimgcodec|npp[is]_|memcpy ?h(ost)?to?d"),
     # What moves or makes memory without computing: before computation, because of its `aten::`.
-    "other": r"^memcpy|^memset|^aten::_?(copy_?|to|to_copy|empty\w*|new_\w+|zeros?\w*|ones\w*|full\w*|fill\w*|view\w*"
-    r"|unsafe_view|reshape\w*|resize\w*|as_strided\w*|t|transpose\w*|permute|detach\w*|slice|select|narrow|split\w*"
-    r"|chunk|unbind|expand\w*|squeeze\w*|unsqueeze\w*|contiguous|clone|cat|stack|alias|lift_fresh|item"
-    r"|local_scalar_dense|pin_memory|is_pinned|set_|record_stream|result_type|unflatten\w*|flatten\w*)$",
-    "computation": r"cudnn|cublas|cutlass|gemm|gemv|xmma|nvjet|winograd|convol|conv\dd|dgrad|wgrad|sm\d\d_|mkldnn"
-    r"|batch_?norm|layer_?norm|bn_(fw|bw)|elementwise|vectorized|reduce_kernel|softmax|nll_loss|cross_entropy|pool"
-    r"|relu|gelu|dropout|attention|flash|fmha|multi_tensor|foreach|fft|nchw|nhwc|triton|adam|sgd"
-    r"|^aten::|^autograd::|backward|at::native::",
-}
+    (
+        "other",
+        r"^memcpy|^memset|^aten::_?(copy_?|to|to_copy|empty\w*|new_\w+|zeros?\w*|ones\w*|full\w*|fill\w*|view\w*"
+        r"|unsafe_view|reshape\w*|resize\w*|as_strided\w*|t|transpose\w*|permute|detach\w*|slice|select|narrow|split\w*"
+        r"|chunk|unbind|expand\w*|squeeze\w*|unsqueeze\w*|contiguous|clone|cat|stack|alias|lift_fresh|item"
+        r"|local_scalar_dense|pin_memory|is_pinned|set_|record_stream|result_type|unflatten\w*|flatten\w*)$",
+    ),
+    # Whatever library does it: cuDNN normalises and pools too.
+    (
+        "elementwise",
+        r"^triton_(poi|red|per)|(batch|layer|group|instance|sync)_?norm|bn_(fw|bw)|(pooling|softmax)_(fw|bw)",
+    ),
+    (
+        "computation",
+        r"cudnn|cublas|cutlass|gemm|gemv|xmma|nvjet|winograd|convol|conv\dd|dgrad|wgrad|sm\d\d_|fft"
+        r"|nchwtonhwc|nhwctonchw|attention|flash|fmha|mkldnn_linear|^triton_tem|(mm|linear|matmul)backward"
+        r"|^aten::_?(mm|bmm|addmm|baddbmm|addbmm|mv|addmv|dot|matmul|linear|linear_backward|einsum|conv\w*)$",
+    ),
+    (
+        "elementwise",
+        r"elementwise|vectorized|reduce_kernel|softmax|nll_loss|cross_entropy|pool|relu|gelu|dropout|norm"
+        r"|multi_tensor|foreach|adam|sgd|triton|nchw|nhwc|^aten::|^autograd::|backward|at::native::",
+    ),
+)
 _MEANS = {
     "communication": "Collectives of NCCL and Gloo, and what hands gradients to them and back.",
     "input": "Loading, decoding and copies to the device.",
-    "computation": "Convolutions, matrix products and everything between them.",
+    "computation": "Convolutions and matrix products, attention among them.",
+    "elementwise": "Element-wise operations, normalisation, pooling, loss and optimiser.",
     "other": "Everything else: mostly what moves or makes memory without computing.",
 }
 COLUMNS = (
@@ -52,7 +77,7 @@ COLUMNS = (
 
 def kind(name: str) -> str:
     """What a kernel or operator does, by its name: one of CLASSES. Upper and lower case are the same."""
-    return next((k for k, pattern in _PATTERNS.items() if re.search(pattern, name.lower())), "other")
+    return next((k for k, pattern in _PATTERNS if re.search(pattern, name.lower())), "other")
 
 
 def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
@@ -83,3 +108,32 @@ def row(record: Record) -> dict[str, Any] | Why:
         return Why(f"the profiler cannot see how framework {spec.framework} communicates here")
     about = {"model": spec.model, "framework": spec.framework, "loader": spec.loader, "workers": spec.workers}
     return {"run": spec.id} | about | measured
+
+
+BESIDE = (
+    *COLUMNS[1:6],
+    *(
+        Column(f"{said}{name}_percent", "float64", means, "%")
+        for name in CLASSES
+        for said, means in (("", _MEANS[name]), ("published_", "The same as published; of CUDA kernels only."))
+        if not said or f"{name}_percent" in PUBLISHED.values()
+    ),
+    Column("doubt", "str", "What is wrong with the published row."),
+    Column("run", "str", "Ours."),
+)
+
+
+def beside(kernels: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
+    """Rows of table `kernels`, in the columns of BESIDE: our shares next to those of a file of `config/references`.
+
+    Nothing is put beside shares of a CPU's time, which are of something else. A loader's family in the file (`dali`) is
+    of each of its members.
+    """
+    theirs = published.rename(columns={name: f"published_{ours}" for name, ours in PUBLISHED.items()})
+    theirs = theirs.rename(columns={"loader": "family"}).astype({"workers": "int64"})
+    keyed = kernels.assign(family=kernels["loader"].map(registry.family))
+    rows = keyed.merge(theirs, on=["model", "family", "workers"], how="left")
+    names = [f"published_{ours}" for ours in PUBLISHED.values()] + ["doubt"]
+    rows = rows.reindex(columns=[*rows, *(name for name in names if name not in rows)])
+    rows[names] = rows[names].astype(object).where(rows["on"] == "device", None)
+    return rows.sort_values(["model", "loader", "framework", "workers"])[[column.name for column in BESIDE]]

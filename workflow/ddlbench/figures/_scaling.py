@@ -10,6 +10,7 @@ from ddlbench.analysis.scaling import SERIES, scaling
 from ddlbench.figures import Options, Tables, _style
 from ddlbench.figures._tables import distinguishing, references
 
+MOST_LINES = 4  # that share a panel, where framework and loader both vary
 # What a measure of scaling is of, by the basis that a study names.
 OF = {"steps": "training steps", "run": "the whole training"}
 
@@ -24,8 +25,9 @@ def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
 def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
     """A figure and its panels with their rows of `table` (see `data`), which also have `line` (its label) and `style`.
 
-    There is one line per framework and loader, and one panel per model, batch, ...; where there are several frameworks
-    and several loaders, also per loader. With only one framework and loader, there is one line per model, batch, ...
+    There is one line per framework and loader, and one panel per model, batch, ...; where that would put more than
+    MOST_LINES of several frameworks and loaders into one panel, also per loader. With only one framework and loader,
+    there is one line per model, batch, ...
     Lines of runs that trained only some of their epochs say so.
     """
     table = table.copy()
@@ -47,7 +49,7 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Ax
         pairs = list(zip(table["framework"], table["loader"], strict=True))
         table["line"] = [", ".join(pair) for pair in pairs]
         styles = [_style.member_style(*pair, options.frameworks) for pair in pairs]
-        if (table[members].nunique() > 1).all():
+        if (table[members].nunique() > 1).all() and len(set(pairs)) > MOST_LINES:
             by.append("loader")
     table["style"] = pd.Series(styles, index=table.index, dtype="object")
     part = (table["epochs"] < table["of_epochs"]).fillna(False)

@@ -1,8 +1,8 @@
 """What profiled runs spent their kernel time on, in percent: communication (all-reduce), input (loading, decoding,
-copies to the device), computation (convolutions, matrix products, everything between them) and other kernels. Kernels
-that run at the same time all count, so communication behind computation is in it. Without a GPU the shares are of the
-operators' CPU time. Paler bars are published shares, those in doubt marked; of their rest nothing was
-published.
+copies to the device), computation (convolutions, matrix products), element-wise operations (with normalisation,
+pooling, loss and optimiser) and other kernels. Kernels that run at the same time all count, so communication behind
+computation is in it. Without a GPU the shares are of the operators' CPU time. Paler bars are published shares, those in
+doubt marked; of their rest nothing was published, and their loading may count other things than ours.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ PARTS = {
     "communication_percent": "communication",
     "input_percent": "input",
     "computation_percent": "computation",
+    "elementwise_percent": "element-wise",
     "other_percent": "other",
 }
 OURS = {

@@ -100,6 +100,8 @@ class Framework(Protocol):
     PACKAGE: str  # what must be importable
     INSTALL: str  # the command that installs it
     DISTRIBUTION: str  # the package whose version a record names
+    SPLITS: str  # what is shared out over ranks; for table `frameworks`
+    COMMUNICATES: str  # what ranks send each other, when, and by which library
     OPTIONS: Options  # by name; those that all frameworks have are `_common.OPTIONS`
     NOT_MEASURED: dict[str, str]  # {"communication_s": why}, where `waits` is None always or with some option
 

@@ -17,6 +17,8 @@ PACKAGE = "torch"
 DISTRIBUTION = "torch"
 INSTALL = "make install"
 NOT_MEASURED: dict[str, str] = {}
+SPLITS = "the batch"
+COMMUNICATES = "all-reduce of buckets of gradients during the backward pass; NCCL on GPUs, Gloo on CPUs"
 OPTIONS: Options = _common.OPTIONS | {
     "bucket_mb": {
         "description": "MiB of gradients that are reduced together, as one bucket.",

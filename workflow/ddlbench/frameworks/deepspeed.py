@@ -26,6 +26,12 @@ PACKAGE = "deepspeed"
 DISTRIBUTION = "deepspeed"
 INSTALL = "make install"
 NOT_MEASURED = {"communication_s": "with zero_stage 3 weights and gradients are sent during both passes"}
+SPLITS = "the batch; ZeRO 1 the optimizer's state too, ZeRO 2 the gradients too, ZeRO 3 the parameters too"
+COMMUNICATES = (
+    "ZeRO 0: all-reduce of gradients after the backward pass; ZeRO 1 and 2: reduction to the ranks that own them, "
+    "after it (1) or during it (2), and all-gather of parameters after the update; ZeRO 3: all-gather of parameters "
+    "during both passes; one-bit optimizers: compressed momentum; NCCL on GPUs, Gloo on CPUs"
+)
 OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
 local_launcher, average = _common.torchrun, _common.average
 

@@ -17,6 +17,11 @@ PACKAGE = "torch"
 DISTRIBUTION = "torch"
 INSTALL = "make install"
 NOT_MEASURED = {"communication_s": "weights and gradients are sent during both passes, beside the computation"}
+SPLITS = "the batch, the parameters, their gradients and the optimizer's state"
+COMMUNICATES = (
+    "all-gather of a block's parameters during both passes, reduce-scatter of its gradients during the backward pass; "
+    "NCCL on GPUs, Gloo on CPUs"
+)
 OPTIONS: Options = _common.OPTIONS | {
     "reshard_after_forward": {
         "description": "Free a block's parameters after its forward pass and gather them again for the backward pass. "

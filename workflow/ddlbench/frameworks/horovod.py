@@ -22,6 +22,10 @@ PACKAGE = "horovod"
 DISTRIBUTION = "horovod"
 INSTALL = "make install (which runs envs/build-horovod.sh)"
 NOT_MEASURED: dict[str, str] = {}
+SPLITS = "the batch"
+COMMUNICATES = (
+    "all-reduce of fused gradients by a background thread during the backward pass; NCCL on GPUs, Gloo or MPI on CPUs"
+)
 PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {

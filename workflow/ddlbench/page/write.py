@@ -31,20 +31,24 @@ from ddlbench.plan.bill import Row
 from ddlbench.plan.runs import Plan
 
 HERE = Path(__file__).parent
-TABLES = ("runs", "comparisons", "losses", "failures", "refused")
+TABLES = ("runs", "comparisons", "losses", "kernels", "failures", "refused")
 # The figure beside the answer is the first of these that a study has; else its first.
 FIRST = ("efficiency", "speed-up", "throughput")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the study: its file is `layout.figure(study, name)`; `runs` are those that it shows (ids)."""
+    """A figure of the study: its file is `layout.figure(study, name)`; `runs` are those that it shows (ids).
+
+    `reference` is the file of published numbers that is drawn beside it.
+    """
 
     name: str
     title: str
     plot: str
     caption: str
     runs: tuple[str, ...]
+    reference: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None]) -> 
             figure.plot,
             " ".join(registry.docstring("figures", figure.plot).split()),
             tuple(plan_runs.figure_runs(plan, figure.name) or ()),
+            figure.reference_file,
         )
         for figure in study.figures
     )
@@ -104,7 +109,7 @@ def html(study: Study, results: Path = layout.RESULTS) -> str:
     """The page. Raises OSError for a table or a figure that is missing."""
     folder = results / study.name / "tables"
     tables = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
-    tables["verdicts"] = pd.read_csv(folder / "verdicts.csv")
+    tables |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
     audit = _findings.read(folder / "audit.csv")
     runs = tables["runs"]
     known = set(runs["run"])
@@ -207,7 +212,7 @@ def _tables(
     results: Path,
 ) -> list[rows.Table]:
     """The page's tables, in its order; those without rows are left out, but that of runs."""
-    from ddlbench.analysis import comparisons, failures, losses, refusals
+    from ddlbench.analysis import comparisons, failures, frameworks, kernels, losses, refusals
 
     def of(columns: Sequence[Column], *without: str) -> dict[str, str]:
         return {
@@ -234,8 +239,14 @@ def _tables(
                    tables["comparisons"], of(comparisons.COLUMNS), known, "tables/comparisons.csv"),
         rows.plain("losses", "Where the time went", "One row per timed run; the parts add up to the total.",
                    tables["losses"], of(losses.COLUMNS), known, "tables/losses.csv"),
+        rows.plain("kernels", "What kernels spend their time on", "One row per profiled run. Published shares are "
+                   "beside those that mean the same: of CUDA kernels, not of a CPU's time.",
+                   _beside(study, tables["kernels"]), of(kernels.BESIDE), known, "tables/kernels.csv"),
         rows.plain("verdicts", "What sources claim", "Verdicts of these runs on claims of papers and documents.",
                    tables["verdicts"], claims, known, "tables/verdicts.csv"),
+        rows.plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
+                   "made; what the runs used is told at its end.",
+                   tables["frameworks"], of(frameworks.COLUMNS), known, "tables/frameworks.csv"),
         rows.plain("audit", "Findings of the audit", "What makes comparisons unfair; docs/audit.md explains the rules.",
                    findings, of(_findings.COLUMNS), known, "tables/audit.csv"),
         rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
@@ -254,6 +265,16 @@ def _tables(
                        pd.read_csv(nodes), of(NODES), known, f"../machines/{study.machine}/nodes.csv")
         )  # fmt: skip
     return [table for table in made if table.rows or table.id == "runs"]
+
+
+def _beside(study: Study, shares: pd.DataFrame) -> pd.DataFrame:
+    """Shares of kernel time with what was published of them, if a figure of the study has such a file."""
+    from ddlbench.analysis import kernels
+
+    files = [figure.reference for figure in study.figures if figure.plot == "kernel-shares" and figure.reference]
+    nothing = pd.DataFrame(columns=["model", "loader", "workers"])
+    beside = kernels.beside(shares, pd.read_csv(files[0]) if files else nothing)
+    return beside.dropna(axis="columns", how="all")
 
 
 def _preflight(study: Study, results: Path) -> dict[str, Any] | None:
@@ -275,6 +296,6 @@ def _files(study: Study, results: Path) -> list[tuple[str, str, str]]:
     """(file, its address from the page, its SHA-256): what the page is made of."""
     home = results / study.name
     paths = [home / "tables" / f"{name}.parquet" for name in TABLES]
-    paths += [home / "tables" / "verdicts.csv", home / "tables" / "audit.csv"]
+    paths += [home / "tables" / f"{name}.csv" for name in ("verdicts", "audit", "frameworks")]
     paths += [home / "figures" / f"{figure.name}.csv" for figure in study.figures]
     return [(path.name, path.relative_to(home).as_posix(), sha256(path)) for path in paths]

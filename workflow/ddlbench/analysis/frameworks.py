@@ -1,0 +1,49 @@
+"""Table `frameworks`: what each framework of the house shares out, how its ranks communicate, its options, its version.
+
+After Table 1 of Aach et al. 2023, doi:10.1186/s40537-023-00765-w, of the frameworks that are here. The members say it
+themselves (`frameworks/`). The version is the one installed where the table is made; what a run used is in its record.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ddlbench import registry
+from ddlbench.columns import Column
+from ddlbench.files import aside
+
+COLUMNS = (
+    Column("framework", "str", "Its name in a study."),
+    Column("splits", "str", "What it shares out over ranks."),
+    Column("communicates", "str", "What ranks send each other, when, and by which library."),
+    Column("options", "str", "What a variant of it may set, with what holds otherwise."),
+    Column("package", "str", "The package that it is of."),
+    Column("version", "str", "The version of that package that is installed here; null if it is not."),
+)
+
+
+def rows() -> list[dict[str, Any]]:
+    """One row per member of the room `frameworks`, in the columns of COLUMNS."""
+    return [_row(name) for name in registry.members("frameworks")]
+
+
+def _row(name: str) -> dict[str, Any]:
+    member = registry.member("frameworks", name)
+    defaults = registry.option_defaults(name).items()
+    row = {"framework": name, "splits": member.SPLITS, "communicates": member.COMMUNICATES}
+    row["options"] = ", ".join(f"{option}: {value}".lower() for option, value in sorted(defaults))
+    try:
+        installed = version(member.DISTRIBUTION)
+    except PackageNotFoundError:
+        installed = None
+    return row | {"package": member.DISTRIBUTION, "version": installed}
+
+
+def write(out: Path) -> None:
+    """The table as csv."""
+    import pandas as pd
+
+    with aside(out) as hidden:
+        pd.DataFrame(rows(), columns=[column.name for column in COLUMNS]).to_csv(hidden, index=False)
