@@ -27,6 +27,26 @@ def test_a_size_that_it_was_made_for_changes_nothing() -> None:
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), plain.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("name", "without"), [("resnet8_half", 1.0), ("resnet18", 0.0), ("resnet50", 0.0)])
+def test_the_last_norm_of_residual_blocks_begins_as_the_recipe_says(name: str, without: float) -> None:
+    """And nothing else changes: no weight is drawn differently."""
+    weights = {}
+    for choice in (None, True, False):
+        torch.manual_seed(0)
+        weights[choice] = dict(models.build(name, 7, 32, choice).named_parameters())
+    differ = [key for key, weight in weights[True].items() if not torch.equal(weight, weights[False][key])]
+    assert len(differ) == {"resnet8_half": 3, "resnet18": 8, "resnet50": 16}[name]  # its residual blocks
+    for choice, begins in ((True, 0.0), (False, 1.0), (None, without)):
+        assert all((weights[choice][key] == begins).all() for key in differ)
+    assert all(torch.equal(weights[None][key], weights[True][key]) for key in weights[True] if key not in differ)
+
+
+@pytest.mark.parametrize("name", ["lenet", "squeezenet1_1", "vit_tiny_patch16_224", "densenet121"])
+def test_models_that_cannot_choose_say_so(name: str) -> None:
+    with pytest.raises(RuntimeError, match=f"zero_init_last: model {name} has no .* allowed: null"):
+        models.build(name, 7, 32, True)
+
+
 def test_operations_of_lenet_by_hand() -> None:
     """Multiplications and additions; the pictures themselves get no gradient, everything else twice the forward's."""
     first = 2 * 32 * 32 * 6 * 5 * 5 * 3

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import math
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+import yaml
 from ddlbench.plan.runs import make_plan
 from ddlbench.rank import precision
 from ddlbench.rank.precision import autocast
@@ -18,7 +21,7 @@ from ddlbench.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, war
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_recipe, load_study
-from ddlbench.spec import RunSpec
+from ddlbench.spec import RunSpec, for_schedule
 
 from tests.specs import run_spec
 
@@ -68,8 +71,59 @@ def test_cosine_begins_at_the_peak_is_half_in_the_middle_and_ends_at_lr_min() ->
 
 @pytest.mark.parametrize("t", [5, 30, 89])
 def test_exponential_is_095_to_the_power_of_whole_epochs(t: int) -> None:
-    assert learning_rate(run("exponential"), t) == pytest.approx(0.1 * 0.95**t)
-    assert learning_rate(run("exponential"), t + 0.99) == pytest.approx(0.1 * 0.95**t)
+    """Of the paper from the end of warm-up, which reaches LR_max; as it was before, from the start of training."""
+    spec = run("exponential")
+    early = replace(spec, recipe=replace(RECIPE, exponential_start="training"))
+    for moment in (t, t + 0.99):
+        assert learning_rate(spec, moment) == pytest.approx(0.1 * 0.95 ** (t - 5))
+        assert learning_rate(early, moment) == pytest.approx(0.1 * 0.95**t)
+    assert warm_up(spec)[1] == pytest.approx(0.1)
+    assert warm_up(early)[1] == pytest.approx(0.0774, abs=5e-5)
+
+
+def test_exponential_of_a_warmup_that_ends_within_an_epoch() -> None:
+    spec = run("exponential")
+    spec = replace(spec, recipe=replace(RECIPE, warmup_epochs=2.5))
+    assert [learning_rate(spec, t) for t in (2.5, 3.49, 3.5)] == pytest.approx([0.1, 0.1, 0.095])
+
+
+def test_cosine_moves_once_per_epoch_or_with_each_step() -> None:
+    spec = run("cosine")
+    steps = replace(spec, recipe=replace(RECIPE, cosine_moves="step"))
+    assert learning_rate(spec, 45.5) == learning_rate(spec, 45) == learning_rate(steps, 45) == pytest.approx(0.05)
+    assert learning_rate(steps, 45.5) == pytest.approx(0.05 * (1 + math.cos(math.pi * 45.5 / 90)))
+
+
+def test_only_runs_of_its_schedule_feel_a_schedules_key() -> None:
+    """Study aach2023 sets `exponential_start`: its other runs keep the text that finished ones were made with."""
+    runs = make_plan(load_study("aach2023"), load_machine("juwels-booster")).runs.values()
+    feel = {job.spec.schedule for job in runs if "exponential_start" in job.spec.to_json()}
+    assert feel == {"exponential"}
+    assert sum(job.spec.schedule == "exponential" for job in runs) == 27
+    assert not [job for job in runs if '"cosine_moves"' in job.spec.to_json() or "zero_init_last" in job.spec.to_json()]
+    assert for_schedule(replace(RECIPE, cosine_moves="step"), "cosine").cosine_moves == "step"
+
+
+@pytest.mark.parametrize(("model", "refused"), [("lenet", True), ("vit_tiny_patch16_224", True), ("resnet50", False)])
+def test_a_model_that_cannot_choose_how_blocks_begin_is_refused_in_the_plan(
+    model: str, refused: bool, tmp_path: Path
+) -> None:
+    for room in ("studies", "recipes"):
+        (tmp_path / room).mkdir()
+        shutil.copy(CONFIG / room / "demo.yaml", tmp_path / room)
+    recipe = tmp_path / "recipes/demo.yaml"
+    recipe.write_text(recipe.read_text() + "zero_init_last: true\n")
+    study = {"title": "one", "dataset": "mnist5k", "recipe": "demo", "models": [model], "frameworks": ["ddp"]}
+    study |= {"loaders": ["native"], "workers": [1], "schedules": ["step"], "batch_per_worker": [32], "epochs": 1}
+    path = tmp_path / "studies/one.yaml"
+    path.write_text(yaml.safe_dump(study | {"repeats": 1, "runs": {"all": {}}, "figures": {}}))
+    if not refused:
+        (job,) = make_plan(load_study("one", path.parent), load_machine("local")).runs.values()
+        assert job.spec.recipe.zero_init_last is True
+        return
+    with pytest.raises(ConfigError, match=f"zero_init_last: true is not allowed; model {model} has no") as error:
+        make_plan(load_study("one", path.parent), load_machine("local"))
+    assert str(error.value).startswith(f"{recipe}: ") and "\n" not in str(error.value)
 
 
 def test_all_workers_and_frameworks_of_a_repeat_share_a_seed() -> None:
@@ -135,7 +189,7 @@ def test_a_run_that_is_all_warmup_heads_for_the_peak(schedule: str, epochs: int)
             {},
             "fall from 0.025 to 0.00669873, where the schedule stands",
         ),
-        ({"schedule": "exponential"}, {"gamma": 0.5}, "fall from 0.025 to 0.003125"),
+        ({"schedule": "exponential"}, {"gamma": 0.5, "exponential_start": "training"}, "fall from 0.025 to 0.003125"),
         ({"schedule": "step"}, {"step_epochs": (3.0,)}, "fall from 0.025 to 0.01"),
         ({"global_batch": 32}, {}, "fall from 0.025 to 0.0125, the rate of recipe aach2023 at 32 images a step"),
         ({"global_batch": 32, "schedule": "polynomial"}, {"warmup_lr": 0.02}, "fall from 0.02 to 0.0125"),

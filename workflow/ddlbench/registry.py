@@ -89,6 +89,23 @@ OWN_MODELS = ("lenet", "resnet8_half", "squeezenet1_1")
 
 
 @cache
+def models_with_zero_init_last() -> tuple[str, ...]:
+    """Models of which a recipe may say `zero_init_last`: ours, and timm's in files that know the word.
+
+    Empty if timm is not installed where this runs.
+    """
+    timm = find_spec("timm")
+    if timm is None or timm.origin is None:
+        return ()
+    names = {"resnet8_half"}
+    for file in (Path(timm.origin).parent / "models").rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        if "zero_init_last" in text:
+            names.update(re.findall(r"@register_model\s+def (\w+)", text))
+    return tuple(sorted(names))
+
+
+@cache
 def models() -> tuple[str, ...]:
     """Names of models of `OWN_MODELS` and of timm's, read from timm's source because importing it would import torch.
 

@@ -49,16 +49,20 @@ def warm_up(spec: RunSpec) -> tuple[float, float]:
 
 def scheduled_lr(spec: RunSpec, epoch: float) -> float:
     """step, cosine and exponential move by whole epochs, as Aach et al. 2023 define them (doi:10.1186/
-    s40537-023-00765-w, section on scheduling); polynomial by the step from the end of warm-up, as MLPerf's reference
-    for LARS does.
+    s40537-023-00765-w, section on scheduling), the cosine by the step if the recipe says so. Exponential counts its
+    epochs from where `exponential_start` says. polynomial moves by the step from the end of warm-up, as MLPerf's
+    reference for LARS does.
     """
     recipe, t = spec.recipe, math.floor(epoch)
     peak = peak_lr(recipe, spec.global_batch)
     if spec.schedule == "step":
         return peak * recipe.step_factor ** sum(t >= milestone for milestone in recipe.step_epochs)
     if spec.schedule == "cosine":
-        return recipe.lr_min + (peak - recipe.lr_min) / 2 * (1 + math.cos(math.pi * t / spec.full_epochs))
+        at = epoch if recipe.cosine_moves == "step" else t
+        return recipe.lr_min + (peak - recipe.lr_min) / 2 * (1 + math.cos(math.pi * at / spec.full_epochs))
     if spec.schedule == "exponential":
+        if recipe.exponential_start == "warmup_end":
+            t = max(0, math.floor(epoch - recipe.warmup_epochs))
         return peak * float(recipe.gamma**t)
     if spec.schedule == "polynomial":
         length = recipe.decay_epochs or spec.full_epochs - recipe.warmup_epochs

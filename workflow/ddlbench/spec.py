@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any
 
@@ -95,6 +95,18 @@ class Recipe:
         default=0.95,
         metadata=key("Factor by which the exponential schedule changes the rate each epoch.", exclusiveMinimum=0),
     )
+    exponential_start: str = field(
+        default="training",
+        metadata=key(
+            "From when the exponential schedule counts its epochs: from the start of training, so that it is under the "
+            "peak by the end of warm-up, or from the end of warm-up, which then reaches the peak.",
+            enum=["training", "warmup_end"],
+        ),
+    )
+    cosine_moves: str = field(
+        default="epoch",
+        metadata=key("Whether the cosine schedule moves once per epoch or with every step.", enum=["epoch", "step"]),
+    )
     power: float = field(default=2.0, metadata=key("Power of the polynomial schedule.", exclusiveMinimum=0))
     decay_epochs: float | None = field(
         default=None,
@@ -135,6 +147,14 @@ class Recipe:
         metadata=key(
             "Whether batch norm takes mean and variance over the images of all workers in a step; otherwise each "
             "worker has its own."
+        ),
+    )
+    zero_init_last: bool | None = field(
+        default=None,
+        metadata=key(
+            "Whether the last normalisation of each residual block begins with weight 0, so that the block begins as "
+            "its shortcut. null leaves it to the model: timm's ResNets begin with 0, resnet8_half with 1. Models "
+            "without such blocks take null only."
         ),
     )
     seed: int = field(default=1, metadata=key("Seed of repeat 1; repeat n uses seed + n - 1.", minimum=0))
@@ -365,6 +385,19 @@ def _written(value: RunSpec | Recipe) -> dict[str, Any]:
     """The fields that go into JSON."""
     later = _LATER[type(value)]
     return {name: v for name, v in vars(value).items() if name not in later or v != later[name]}
+
+
+# Later keys of the recipe that one schedule uses.
+_OF_SCHEDULE = {"exponential_start": "exponential", "cosine_moves": "cosine"}
+
+
+def for_schedule(recipe: Recipe, schedule: str) -> Recipe:
+    """The recipe with the keys of other schedules at their default: a change of these makes no run of this one stale.
+
+    That holds for keys which came after the first records; those of before stand in every run's text.
+    """
+    others = {name: _LATER[Recipe][name] for name, user in _OF_SCHEDULE.items() if user != schedule}
+    return replace(recipe, **others)
 
 
 def complete(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ SETTINGS = (
     *("optimizer", "base_lr", "base_batch", "lr_scaling", "momentum", "nesterov", "beta1", "beta2"),
     *("trust_coefficient", "weight_decay", "decay_norm_and_bias", "clip_norm", "warmup_epochs", "warmup_lr", "lr_min"),
     *("step_epochs", "step_factor", "gamma", "power", "decay_epochs", "label_smoothing", "accumulation"),
-    *("sync_batch_norm",),
+    *("sync_batch_norm", "zero_init_last", "exponential_start", "cosine_moves"),
 )
 
 

@@ -19,7 +19,7 @@ from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
-from ddlbench.spec import RunSpec
+from ddlbench.spec import RunSpec, for_schedule
 
 MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
 
@@ -157,7 +157,7 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             device=machine.device,
             dataset=block.dataset,
             model=model,
-            recipe=block.recipe.at(global_batch),
+            recipe=for_schedule(block.recipe.at(global_batch), schedule),
             framework=framework.name,
             options=framework.options,
             loader=loader,

@@ -18,30 +18,47 @@ from torch import nn
 from ddlbench.rank import sync_norm
 
 
-def build(name: str, classes: int, image_size: int) -> nn.Module:
-    """The untrained model for RGB pictures of `image_size` pixels a side. Raises RuntimeError on a name timm lacks.
+def build(name: str, classes: int, image_size: int, zero_init_last: bool | None = None) -> nn.Module:
+    """The untrained model for RGB pictures of `image_size` pixels a side.
 
-    Its batch norm trains on a batch of one value per channel too (`sync_norm.accept_one_value`).
+    Its batch norm trains on a batch of one value per channel too (`sync_norm.accept_one_value`). `zero_init_last` is
+    the recipe's key. Raises RuntimeError on a name timm lacks, and on that key for a model that has no such choice.
     """
+    if zero_init_last is not None and name in ("lenet", "squeezenet1_1"):
+        raise _no_choice(name)
     if name == "lenet":
         return lenet(classes, image_size)
     if name == "squeezenet1_1":
         return squeezenet1_1(classes)
-    model = resnet8_half(classes) if name == "resnet8_half" else _from_timm(name, classes, image_size)
+    if name == "resnet8_half":
+        model = resnet8_half(classes, zero_init_last or False)
+    else:
+        model = _from_timm(name, classes, image_size, zero_init_last)
     sync_norm.accept_one_value(model)
     return model
 
 
-def _from_timm(name: str, classes: int, image_size: int) -> nn.Module:
+def _no_choice(name: str) -> RuntimeError:
+    return RuntimeError(f"recipe: zero_init_last: model {name} has no residual blocks that can choose; allowed: null")
+
+
+def _from_timm(name: str, classes: int, image_size: int, zero_init_last: bool | None) -> nn.Module:
     mend_torchvision()
     import timm
 
     made_for = timm.models.get_pretrained_cfg(name)
-    settings: dict[str, int] = {}
+    settings: dict[str, int | bool] = {}
     # Vision transformers and their like are made for one size; convolutions take any.
     if made_for is not None and made_for.fixed_input_size and made_for.input_size[-1] != image_size:
         settings["img_size"] = image_size
-    model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes, **settings)
+    if zero_init_last is not None:
+        settings["zero_init_last"] = zero_init_last
+    try:
+        model: nn.Module = timm.create_model(name, pretrained=False, num_classes=classes, **settings)
+    except TypeError as error:
+        if "zero_init_last" in str(error):
+            raise _no_choice(name) from None
+        raise
     return model
 
 
@@ -64,13 +81,13 @@ def lenet(classes: int, image_size: int) -> nn.Module:
     )
 
 
-def resnet8_half(classes: int) -> nn.Module:
+def resnet8_half(classes: int, zero_init_last: bool = False) -> nn.Module:
     """The smallest ResNet of He et al. 2016 for small pictures (arXiv:1512.03385, section 4.2), half as wide.
 
     6n+2 layers with n = 1: one block in each of three stages, of 8, 16 and 32 filters in place of 16, 32 and 64.
     Between stages the shortcut takes every second pixel and pads the new channels with zeros (their option A).
     """
-    return nn.Sequential(
+    model = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=False),
         nn.BatchNorm2d(8),
         nn.ReLU(),
@@ -81,6 +98,12 @@ def resnet8_half(classes: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(32, classes),
     )
+    for block in model:
+        if zero_init_last and isinstance(block, _Residual):
+            last = block.convolutions[-1]
+            assert isinstance(last, nn.BatchNorm2d)
+            nn.init.zeros_(last.weight)
+    return model
 
 
 def squeezenet1_1(classes: int) -> nn.Module:

@@ -124,7 +124,7 @@ def set_up(assignment: Assignment) -> Setup:
     guard = Guard(framework.average, device, assignment.checkpoint_minutes, start.step)
     precision.set_precision(spec)
     torch.manual_seed(spec.seed)  # every rank makes the same model
-    model = models.build(spec.model, classes, spec.recipe.image_size)
+    model = models.build(spec.model, classes, spec.recipe.image_size, spec.recipe.zero_init_last)
     if who.rank == 0 and state is None:
         log.event("ddlbench_flops_per_image", models.flops_per_image(model, spec.recipe.image_size))
         log.event("ddlbench_initial_weights_sha256", weights_sha256(model))
