@@ -38,6 +38,7 @@ ROOMS = (
     "snakefile",
     "figures",
     "recommendation",
+    "what_if",
     "page",
     "gpucheck",
     "new",

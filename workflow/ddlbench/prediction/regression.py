@@ -50,40 +50,81 @@ def predict(
     measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float], priors: Priors
 ) -> Prediction:
     """Raises TooLittleError if it is asked beyond a node from points within one: nobody predicts the network."""
+    return elsewhere(measured, workers, batch_per_worker, priors)
+
+
+def elsewhere(
+    measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float], priors: Priors, at: int | None = None
+) -> Prediction:
+    """As `predict`, for a machine with `at` workers per node, if that is given."""
     import numpy as np
-    from scipy import stats
 
     node = measured.workers_per_node
-    beyond = max(workers) > node >= measured.workers[-1]
-    if beyond and node > 1:
+    beyond = max(workers) > (at or node) and node >= measured.workers[-1]
+    if beyond and max(node, at or node) > 1:
         raise TooLittleError(
             f"all measured counts lie within one node of {node} workers: what lies beyond is not predicted, because "
             f"from such points the median error was 9 % and one in ten over 80 %; measure {2 * node} workers"
         )
-    known, asked = np.array(measured.workers, float), np.array(workers, float)
-    centre, variance, freedom = posterior(measured, asked, np.array(batch_per_worker, float), priors)
-    half = stats.t.ppf(0.975, freedom) * np.sqrt(np.diag(variance))
-    doublings = np.maximum(np.log2(asked / known[-1]), 0.0)
-    return Prediction(
-        np.exp(centre) * asked,
-        np.exp(centre - half * (1 + priors.widen_low * doublings)) * asked,
-        np.exp(centre + half * (1 + priors.widen_high * doublings)) * asked,
-    )
+    asked = np.array(workers, float)
+    centre, variance, freedom = posterior(measured, asked, np.array(batch_per_worker, float), priors, at)
+    down, up = _reach(measured, asked, np.diag(variance), freedom, priors)
+    return Prediction(np.exp(centre) * asked, np.exp(centre - down) * asked, np.exp(centre + up) * asked)
 
 
-def posterior(measured: Measured, asked: Floats, batch: Floats, priors: Priors) -> tuple[Floats, Floats, float]:
-    """(mean of ln x at `asked`, its scale matrix, degrees of freedom) of Student's t, a run's noise included."""
+def _reach(
+    measured: Measured, asked: Floats, variance: Floats, freedom: float, priors: Priors
+) -> tuple[Floats, Floats]:
+    """How far 95 % intervals of ln x reach down and up."""
+    import numpy as np
+    from scipy import stats
+
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(variance)
+    doublings = np.maximum(np.log2(asked / measured.workers[-1]), 0.0)
+    return half * (1 + priors.widen_low * doublings), half * (1 + priors.widen_high * doublings)
+
+
+def lost(measured: Measured, few: int, workers: int, batch: float, priors: Priors) -> tuple[float, float, float]:
+    """What a step takes longer on `workers` than on `few`, as a share of the latter: (at least, likely, at most).
+
+    None of them is below 0. The rates of both are known together, so that an error which both share does not count.
+    """
+    import numpy as np
+
+    if workers <= few:
+        return 0.0, 0.0, 0.0
+    asked = np.array([float(few), float(workers)])
+    centre, variance, freedom = posterior(measured, asked, np.array([batch, batch]), priors)
+    spread = np.array([variance[0, 0] + variance[1, 1] - 2 * variance[0, 1]])
+    down, up = _reach(measured, asked[1:], spread, freedom, priors)
+    middle = float(centre[0] - centre[1])
+    likely, low, high = middle, middle - float(up[0]), middle + float(down[0])
+    return max(0.0, float(np.expm1(low))), max(0.0, float(np.expm1(likely))), max(0.0, float(np.expm1(high)))
+
+
+def posterior(
+    measured: Measured, asked: Floats, batch: Floats, priors: Priors, node: int | None = None
+) -> tuple[Floats, Floats, float]:
+    """(mean of ln x at `asked`, its scale matrix, degrees of freedom) of Student's t, a run's noise included.
+
+    `node` are the workers of a node where `asked` is about another machine than `measured`. What its node changes is
+    then drawn anew from what other series had, because the measured points say nothing of it.
+    """
     import numpy as np
 
     known = np.array(measured.workers, float)
     rates = np.log(np.array(measured.images_per_s) / known)
     batches = np.array(measured.batch_per_worker, float)
     first = (measured.workers_per_node, float(np.exp(rates[0])), batches[0])
-    rows = np.vstack([drift(known, batches, *first), drift(asked, batch, *first)])
+    there = drift(asked, batch, *first)
+    elsewhere = there if node is None else drift(asked, batch, node, *first[1:])
+    rows = np.vstack([drift(known, batches, *first), elsewhere])
     counts = np.log2(np.concatenate([known, asked]))
     covariance = (rows * np.array(priors.slope_sd) ** 2) @ rows.T
     covariance += priors.walk * np.minimum.outer(counts, counts) + priors.noise * np.eye(len(counts)) + _FREE
     n = len(known)
+    changed = (elsewhere - there) * np.array(priors.slope_sd)
+    covariance[n:, n:] += changed @ changed.T
     slopes = np.array(priors.slope)
     residual = rates - rates[0] - rows[:n] @ slopes
     solved = np.linalg.solve(covariance[:n, :n], np.column_stack([residual, covariance[:n, n:]]))

@@ -155,6 +155,8 @@ def page() -> str:
             _table(schema("config")["properties"]["data"]),
             CHECKPOINT,
             _table(schema("config")["properties"]["checkpoint"]),
+            "Keys of `what_if`:\n",
+            _table(schema("config")["properties"]["what_if"]),
             STUDY,
             "Keys of the top level only:\n",
             _table({**study, "properties": own}),

@@ -1,0 +1,254 @@
+"""What if: the formula's ends, what is refused, series of ours and of others, table, text and figure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from ddlbench.figures import Options
+from ddlbench.prediction import Measured, _priors
+from ddlbench.settings.config import ConfigError, check_config
+from ddlbench.what_if import computed, make, picture
+from ddlbench.what_if.changes import AS_IT_IS, Change, asked
+from ddlbench.what_if.computed import NothingToSayError
+from ddlbench.what_if.series import NAMED, Series, series
+
+from tests.specs import JUWELS, run_spec
+from tests.unit.records import tables, write_record
+from tests.unit.test_scaling import runs_table, sized
+
+PRIORS = _priors.read()
+
+
+def made_up(
+    rates: dict[int, float], batch: float = 64.0, node: int = 4, spread: float | None = None, **of: Any
+) -> Series:
+    named = dict.fromkeys(NAMED, "x") | {"machine": "juwels-booster", "precision": "fp32", **of}
+    points = []
+    for workers, rate in rates.items():
+        ends = (None, None) if spread is None else (rate / spread, rate * spread)
+        point = dict(zip(("_low", "_high"), ends, strict=True)) | {"": rate}
+        points.append(
+            {"workers": workers, "repeats": 1 if spread is None else 3}
+            | {f"throughput_images_per_s{end}": value for end, value in point.items()}
+        )
+    measured = Measured(tuple(rates), tuple(rates.values()), (batch,) * len(rates), node)
+    return Series(named, measured, tuple(points), 1_281_167.0, 90, 100.0, None)
+
+
+def rate(one: Series, kind: str, value: Any, workers: int, *others: Series, machine: Any = JUWELS) -> computed.Rate:
+    return computed.rate(one, Change(kind, value), workers, [one, *others], machine, PRIORS)
+
+
+def scaled(*workers: int) -> Series:
+    return made_up({n: 100 * n * 0.98 ** math.log2(n) for n in workers})
+
+
+class TestEnds:
+    def test_no_change_is_none(self) -> None:
+        assert computed.ends((0.0, 0.1, 0.2), (1.0, 1.0), 1.0, 0.6) == pytest.approx((1.0, 1.0))
+
+    def test_a_faster_network_gives_at_most_what_was_lost(self) -> None:
+        assert computed.ends((0.2, 0.2, 0.2), (1.0, 1.0), 1e-9, 0.6) == pytest.approx((1.0, 1.2))
+        # Twice as fast, without overlap: half of the loss.
+        assert computed.ends((0.2, 0.2, 0.2), (1.0, 1.0), 0.5, 0.0) == pytest.approx((1.0, 1.2 / 1.1))
+
+    def test_a_slower_network_brings_to_light_what_was_hidden(self) -> None:
+        low, high = computed.ends((0.2, 0.2, 0.2), (1.0, 1.0), 2.0, 0.6)
+        assert (low, high) == pytest.approx((1.2 / (1 + 2 * 0.2 + 0.6), 1.0))
+
+    def test_a_small_change_changes_little(self) -> None:
+        low, high = computed.ends((0.2, 0.2, 0.2), (1.0, 1.0), 1.001, 0.6)
+        assert 0.99 < low <= 1.0 <= high < 1.01
+
+
+def test_bandwidth_holds_on_simulated_clusters() -> None:
+    """Rings that overlap with the backward pass, whose truth no formula here knows: 16 to 256 workers, 4 a node."""
+    random, held, widths = np.random.default_rng(1), [], []
+    for _ in range(60):
+        compute, size = random.uniform(0.05, 0.3), random.uniform(5e7, 5e8)
+        link, spread = random.uniform(1e9, 20e9), random.uniform(0.002, 0.03)
+
+        def step(
+            workers: int, faster: float, c: float = compute, s: float = size, b: float = link, d: float = spread
+        ) -> float:
+            nodes = workers // 4
+            ring = 2 * (nodes - 1) / nodes * s / (b * faster) if nodes > 1 else 0.0
+            return c * (1 + d * math.sqrt(2 * math.log(workers))) + max(0.05 * ring, ring - 2 / 3 * c)
+
+        one = made_up({n: 64 * n / step(n, 1.0) for n in (4, 8, 16, 32)})
+        for faster in (0.5, 2.0, 10.0):
+            for workers in (16, 64, 256):
+                try:
+                    got = rate(one, "bandwidth", faster, workers)
+                except NothingToSayError:
+                    continue
+                held.append(got.low <= 64 * workers / step(workers, faster) <= got.high)
+                widths.append(got.high / got.low)
+    assert len(held) > 400
+    assert np.mean(held) >= 0.95
+    assert np.median(widths) < 3
+
+
+def test_published_pairs_hold() -> None:
+    """Series of one source that differ in their batch only."""
+    held = []
+    for one, other in permutations(_priors.published(), 2):
+        if one.source == other.source and one.name.rsplit("-b", 1)[0] == other.name.rsplit("-b", 1)[0]:
+            a, b = one.measured, other.measured
+            from_a = made_up(
+                dict(zip(a.workers, a.images_per_s, strict=True)), a.batch_per_worker[0], a.workers_per_node
+            )
+            for workers, truth in zip(b.workers, b.images_per_s, strict=True):
+                got = rate(from_a, "batch_per_worker", b.batch_per_worker[0], workers)
+                held.append(got.low <= truth <= got.high)
+    assert len(held) >= 30
+    assert np.mean(held) >= 0.95
+
+
+class TestRefusals:
+    def test_a_network_that_nobody_saw(self) -> None:
+        with pytest.raises(NothingToSayError, match=r"within one node of 4 workers.*measure 8"):
+            rate(scaled(1, 2, 4), "bandwidth", 2.0, 4)
+        with pytest.raises(NothingToSayError, match="measure 8 workers"):
+            rate(scaled(1, 2, 4), AS_IT_IS, None, 64)
+
+    def test_more_than_an_interval_can_say(self) -> None:
+        one = scaled(4, 8, 16, 32)
+        widths = [got.high / got.low for n in (64, 128, 256) for got in [rate(one, AS_IT_IS, None, n)]]
+        assert widths == sorted(widths)
+        with pytest.raises(NothingToSayError, match="factor of 10; measure 64 workers or more"):
+            rate(one, AS_IT_IS, None, 100_000)
+
+    @pytest.mark.parametrize(("kind", "value"), [("model", "vgg16"), ("precision", "tf32")])
+    def test_what_no_record_has(self, kind: str, value: str) -> None:
+        bare = replace(JUWELS, peak_tflops_per_worker=())
+        with pytest.raises(NothingToSayError, match=f"no record of {kind} {value}.*measure it with 4 workers"):
+            rate(scaled(4, 8), kind, value, 8, machine=bare)
+
+    def test_a_record_of_another_batch_or_loader_does_not_help(self) -> None:
+        bare = replace(JUWELS, peak_tflops_per_worker=())
+        for other in (made_up({4: 800}, 128.0, precision="fp16"), made_up({4: 800}, precision="fp16", loader="y")):
+            with pytest.raises(NothingToSayError):
+                rate(scaled(4, 8), "precision", "fp16", 8, other, machine=bare)
+
+
+def test_another_precision_by_one_record() -> None:
+    fast = made_up({4: 800.0}, precision="fp16", recipe="amp")
+    got = rate(scaled(4, 8, 16), "precision", "fp16", 16, fast)
+    as_it_is = rate(scaled(4, 8, 16), AS_IT_IS, None, 16)
+    assert 1.4 < got.middle / as_it_is.middle < 2.1
+    assert "without repeats, its error is not in the interval" in got.basis
+    sure = made_up({4: 384.16, 8: 752.9, 16: 1475.8}, spread=1.05)
+    wider = rate(sure, "precision", "fp16", 16, made_up({4: 800.0}, precision="fp16", spread=1.05))
+    assert wider.high / wider.low > got.high / got.low
+
+
+def test_another_precision_by_peaks() -> None:
+    peaks = replace(JUWELS, peak_tflops_per_worker=(("fp32", 10.0), ("tf32", 80.0)))
+    got = rate(scaled(4, 8, 16), "precision", "tf32", 8, machine=peaks)
+    as_it_is = rate(scaled(4, 8, 16), AS_IT_IS, None, 8)
+    assert got.low <= as_it_is.low * 1.001  # no gain is possible
+    assert 4 < got.high / as_it_is.high <= 8.001
+
+
+def test_another_model_has_its_gradients() -> None:
+    """As much to compute, three times as much to reduce: the lower end falls."""
+    alike = made_up({4: 384.16}, model="alike")
+    heavy = replace(made_up({4: 384.16}, model="heavy"), gradients_bytes=300.0)
+    one = scaled(4, 8, 16, 32)
+    few, many = (rate(one, "model", name, 32, alike, heavy) for name in ("alike", "heavy"))
+    assert many.low < 0.6 * few.low
+    unknown = replace(heavy, gradients_bytes=None)
+    with pytest.raises(NothingToSayError, match="how large the gradients are"):
+        rate(one, "model", "heavy", 32, unknown)
+
+
+def test_another_node_is_less_sure() -> None:
+    one = scaled(4, 8, 16, 32)
+    as_it_is, other = rate(one, AS_IT_IS, None, 64), rate(one, "workers_per_node", 16, 64)
+    assert other.high / other.low > as_it_is.high / as_it_is.low
+
+
+class TestAsked:
+    def test_each_alone_and_once(self) -> None:
+        changes, workers = asked({"bandwidth": [0.5, 0.5, 2], "precision": "fp16", "workers": 64})
+        names = ["as it is", "0.5 x bandwidth between nodes", "2 x bandwidth between nodes", "fp16"]
+        assert [change.name for change in changes] == names
+        assert workers == [64]
+
+    def test_nothing_is_half_and_twice_the_bandwidth(self) -> None:
+        assert [change.value for change in asked(None)[0]] == [None, 0.5, 2]
+        assert [change.kind for change in asked({"workers": [8]})[0]] == [AS_IT_IS]
+
+    @pytest.mark.parametrize(("kind", "value"), [("model", "resnet51"), ("precision", "fp8")])
+    def test_an_unknown_name(self, kind: str, value: str) -> None:
+        with pytest.raises(ConfigError, match=rf"what_if\.{kind}: {value}: unknown; allowed: "):
+            asked({kind: value})
+
+    @pytest.mark.parametrize("wrong", [{"workers": 100_001}, {"bandwidth": 0}, {"bandwith": 2}, {"workers": ["a"]}, 3])
+    def test_what_the_configuration_refuses(self, wrong: Any) -> None:
+        with pytest.raises(ConfigError, match=r"config\.yaml: what_if"):
+            check_config({"study": "demo", "machine": "local", "what_if": wrong})
+
+
+def test_others_records_have_the_batch_that_they_had() -> None:
+    """MLPerf's submitters change the batch along a series; `scaling` says none for them."""
+    runs = runs_table((sized(8, 8 * 400), 8000.0), (sized(64, 64 * 51), 60000.0))
+    ours = series(runs, 4)
+    assert {one.measured.workers for one in ours} == {(8,), (64,)}  # two batches, two series
+    (one,) = series(runs.assign(records="mlperf", workers_per_node=8), 4)
+    assert one.measured == Measured((8, 64), (8000.0, 60000.0), (400.0, 51.0), 8)
+
+
+def rows(tmp_path: Path) -> list[dict[str, Any]]:
+    one = made_up({4: 400.0, 8: 780.0, 16: 1500.0}, spread=1.02)
+    changes, workers = asked({"bandwidth": [0.5, 2], "precision": "bf16", "workers": [64, 128, 100_000]})
+    bare = replace(JUWELS, peak_tflops_per_worker=(), price_per_gpu_hour=2.0, currency="EUR")
+    return make.rows([one], changes, workers, bare, PRIORS)
+
+
+def test_the_table(tmp_path: Path) -> None:
+    table = pd.DataFrame(rows(tmp_path))
+    assert set(table["by"]) == {"measured", "computed"}
+    measured = table[table["by"] == "measured"]
+    assert list(measured["workers"]) == [4, 8, 16] and set(measured["change"]) == {AS_IT_IS}
+    said = table[table["why_not"].isna()]
+    assert (said["images_per_s_low"] <= said["images_per_s"]).all()
+    assert (said["images_per_s"] <= said["images_per_s_high"]).all()
+    hours = said["train_h"]
+    assert hours.to_list() == pytest.approx((1_281_167 * 90 / said["images_per_s"] / 3600).to_list())
+    assert said["price"].to_list() == pytest.approx((hours * said["workers"] * 2).to_list())
+    assert table.loc[table["why_not"].notna(), "images_per_s"].isna().all()
+    text = make.lines(table.to_dict("records"))
+    assert any("0.5 x bandwidth between nodes: 128 workers: " in line for line in text)
+    assert any(line.startswith("    nothing is said of: bf16, 4 8 16 64 128") for line in text)
+
+
+def test_a_step_larger_than_an_epoch_has_rates_but_no_hours() -> None:
+    small = replace(scaled(4, 8), images=300.0)
+    (row,) = [row for row in make.rows([small], [Change()], [16], JUWELS, PRIORS) if row["workers"] == 16]
+    assert row["images_per_s"] > 0 and row["train_h"] is None and "more images than an epoch" in row["basis"]
+
+
+def test_the_picture(tmp_path: Path) -> None:
+    figure = picture.draw(rows(tmp_path), Options("t", "cuda", "GPU"))
+    assert [axes.get_title() for axes in figure.axes] == ["bandwidth"]
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    assert {"measured: as it is", "computed: as it is", "2 x bandwidth between nodes"} <= set(labels)
+
+
+def test_records_become_rows(tmp_path: Path) -> None:
+    specs = [run_spec(workers=n, global_batch=4 * n, repeat=r) for n in (1, 2) for r in (1, 2)]
+    runs, _ = tables(tmp_path / "tables", *(write_record(tmp_path / "runs", one) for one in specs))
+    (one,) = series(runs, 4)
+    assert one.measured.workers == (1, 2) and one.batch == 4
+    made = make.rows([one], asked({"batch_per_worker": 8})[0], [4], JUWELS, PRIORS)
+    assert [row["workers"] for row in made] == [1, 2, 4] * 2
+    assert [row["by"] for row in made] == ["measured", "measured", "computed", "computed", "computed", "computed"]

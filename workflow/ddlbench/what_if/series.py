@@ -1,0 +1,93 @@
+"""Series of records to compute from: ours along one batch per worker, those of others with the batch that they had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis import scaling
+from ddlbench.prediction import Measured
+
+NAMED = ("machine", "dataset", "model", "framework", "loader", "recipe", "precision")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of training alike in all but the number of workers. `of` has the values of NAMED, None where unknown.
+
+    `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training; `gradients_bytes`
+    and `backward_share` (of the computing of a step) are of its runs, None where no record says it.
+    """
+
+    of: dict[str, Any]
+    measured: Measured
+    points: tuple[dict[str, Any], ...]
+    images: float
+    epochs: int
+    gradients_bytes: float | None
+    backward_share: float | None
+
+    @property
+    def batch(self) -> float:
+        """Images per step of one worker at the largest measured count, which larger counts are computed for."""
+        return self.measured.batch_per_worker[-1]
+
+    @property
+    def name(self) -> str:
+        """In a few words."""
+        words = [self.of[key] for key in ("model", "framework", "loader", "precision") if self.of[key]]
+        if not self.of["loader"]:  # of others' records the machine tells series apart
+            words.append(str(self.of["machine"]))
+        batches = sorted(set(self.measured.batch_per_worker))
+        span = " to ".join(f"{batch:g}" for batch in dict.fromkeys((batches[0], batches[-1])))
+        return f"{', '.join(map(str, words))}, batch {span} per worker"
+
+
+def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
+    """All series of weak scaling in `runs`, the table of `collect`; of others' records all, each with its batches.
+
+    `workers_per_node` is the machine's; others' records say theirs. Of many, first those with the largest count.
+    """
+    table = scaling.scaling(runs)
+    if table.empty:
+        return []
+    placed = scaling.in_series(runs).assign(batch=runs["global_batch"] / runs["workers"])
+    placed = placed[(placed["status"] == "success") & placed["throughput_images_per_s"].notna()]
+    made = list(_each(table, placed, workers_per_node))
+    return sorted(made, key=lambda one: (-one.measured.workers[-1], -len(one.measured.workers), one.name))
+
+
+def _each(table: pd.DataFrame, placed: pd.DataFrame, workers_per_node: int | None) -> Iterator[Series]:
+    for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
+        first = points.iloc[0]
+        if pd.notna(first["global_batch"]):  # strong scaling: the batch of a worker shrinks
+            continue
+        alike = placed
+        for key in scaling.SERIES:
+            alike = alike[alike[key].isna() if pd.isna(first[key]) else alike[key] == first[key]]
+        batches = alike.groupby("workers")["batch"].median()
+        if batches.isna().any():
+            continue  # a record of others without its batch
+        counts = tuple(int(count) for count in points["workers"])
+        own = "records" not in alike or alike["records"].fillna("ours").eq("ours").all()
+        node = workers_per_node if own and workers_per_node else int(alike["workers_per_node"].max())
+        rates = tuple(float(rate) for rate in points["throughput_images_per_s"])
+        computing = _median(alike, "compute_s")
+        backward = _median(alike, "backward_s")
+        yield Series(
+            of={key: None if key not in alike or pd.isna(alike[key].iloc[0]) else alike[key].iloc[0] for key in NAMED},
+            measured=Measured(counts, rates, tuple(float(batches[count]) for count in counts), node),
+            points=tuple({str(key): value for key, value in row.items()} for row in points.to_dict("records")),
+            images=float((alike["epoch_s"] * alike["throughput_images_per_s"]).median()),
+            epochs=int(_median(alike, "of_epochs") or 1),
+            gradients_bytes=_median(alike, "gradients_bytes"),
+            backward_share=backward / computing if backward and computing else None,
+        )
+
+
+def _median(runs: pd.DataFrame, column: str) -> float | None:
+    value = pd.to_numeric(runs[column], errors="coerce").median() if column in runs else float("nan")
+    return None if pd.isna(value) else float(value)
