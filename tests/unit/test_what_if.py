@@ -177,6 +177,12 @@ def test_another_node_is_less_sure() -> None:
 
 
 class TestAsked:
+    def test_the_configuration_may_leave_it_out(self) -> None:
+        given = {"study": "demo", "machine": "local"}
+        assert check_config(given)["what_if"] is None
+        assert check_config({**given, "what_if": None})["what_if"] is None
+        assert check_config({**given, "what_if": {"bandwidth": [0.5, 4]}})["what_if"] == {"bandwidth": [0.5, 4]}
+
     def test_each_alone_and_once(self) -> None:
         changes, workers = asked({"bandwidth": [0.5, 0.5, 2], "precision": "fp16", "workers": 64})
         names = ["as it is", "0.5 x bandwidth between nodes", "2 x bandwidth between nodes", "fp16"]

@@ -163,7 +163,9 @@ def check_against(data: dict[str, Any], rules: dict[str, Any], file: str | Path,
 def _filled(data: dict[str, Any], rules: dict[str, Any]) -> dict[str, Any]:
     defaults = {key: rule["default"] for key, rule in rules.items() if "default" in rule}
     return {
-        key: _filled(value, rules[key]["properties"]) if "properties" in rules.get(key, {}) else value
+        key: _filled(value, rules[key]["properties"])
+        if "properties" in rules.get(key, {}) and isinstance(value, dict)  # a mapping may also be null
+        else value
         for key, value in (defaults | data).items()
     }
 
