@@ -6,17 +6,54 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ddlbench import new
+from ddlbench.new import cluster
+from ddlbench.new import machine as new_machine
+from ddlbench.new import study as new_study
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import ConfigError
-from ddlbench.settings.machine import load_machine
+from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
 
 from tests.conftest import ROOT
 from tests.specs import LAPTOP
 
-SINFO = "login|2|30:00|8|(null)\nbooster|900|1-00:00:00|96+|gpu:a100:4(S:0-3)\ndevel|4|02:00:00|96|gpu:a100:4\n"
-IP = "lo UNKNOWN 127.0.0.1/8\nib0@x UP 10.0.0.1/16\neth1 DOWN\neth0 UP 10.1.0.1/16 fe80::1/64\n"
+# A cluster that is like JUWELS Booster, in the words of SLURM 22.05.
+SINFO = """\
+login|2|30:00|8|(null)
+booster|884|1-00:00:00|96+|gpu:a100:4(S:0-1)
+develbooster|4|02:00:00|96|gpu:a100:4(S:0-1)
+closed|900|02:00:00|96|gpu:a100:4(S:0-1)
+"""
+PARTITIONS = """\
+PartitionName=booster AllowGroups=ALL AllowAccounts=ALL AllowQos=ALL Default=YES QoS=N/A DefaultTime=00:30:00 \
+MaxNodes=384 MaxTime=1-00:00:00 MinNodes=1 Nodes=jwb[0001-0884] State=UP TotalCPUs=84864 TotalNodes=884 \
+SelectTypeParameters=NONE DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED TRES=cpu=84864,mem=1G,gres/gpu=3536
+PartitionName=develbooster MaxNodes=UNLIMITED MaxTime=02:00:00 State=UP TotalNodes=4 DefMemPerNode=UNLIMITED
+PartitionName=closed MaxNodes=UNLIMITED MaxTime=02:00:00 State=DOWN TotalNodes=900
+"""
+NODE = (
+    "NodeName={} Arch=x86_64 CoresPerSocket=24 CPUAlloc=0 CPUEfctv=96 CPUTot=96 CPULoad=0.01 Gres={} NodeAddr={} "
+    "OS=Linux 4.18.0-513.5.1.el8.x86_64 #1 SMP Fri Sep 29 RealMemory=502000 AllocMem=0 FreeMem=498000 Sockets=2 "
+    "Boards=1 MemSpecLimit=2000 State=IDLE ThreadsPerCore=2 TmpDisk=0 Weight=1 Partitions={} "
+    "CfgTRES=cpu=96,mem=502000M,billing=96,gres/gpu=4 Reason=fan CoresPerSocket=1 Gres=gpu:0 [root@2026-01-01]\n"
+)
+NODES = "".join(
+    NODE.format(name, gres, name, partitions)
+    for name, gres, partitions in (
+        ("jwb0001", "gpu:a100:4(S:0-1)", "booster,develbooster"),
+        ("jwb0002", "gpu:a100:4(S:0-1)", "booster"),
+        ("jwb0003", "gpu:h100:2", "booster"),
+    )
+)
+SITE = """\
+Configuration data as of 2026-11-22T15:00:00
+AccountingStorageEnforce = associations,limits
+AccountingStorageType   = accounting_storage/slurmdbd
+DefMemPerNode           = UNLIMITED
+SelectTypeParameters    = CR_CORE_MEMORY
+SLURM_VERSION           = 22.05.8
+"""
+IP = "lo UNKNOWN 127.0.0.1/8\neth9 UP 10.2.0.1/16\nib0@x UP 10.0.0.1/16\neth1 DOWN\neth0 UP 10.1.0.1/16 fe80::1/64\n"
 
 
 @pytest.fixture
@@ -27,33 +64,100 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "config"
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, sinfo: str) -> None:
-    monkeypatch.setattr(new, "_ask", lambda command: {"sinfo": sinfo, "ip": IP}[command[0]])
+def made(folder: Path, monkeypatch: pytest.MonkeyPatch, **says: str) -> tuple[Machine, str]:
+    """The machine, and its file's text, on a cluster that says this; a command that is not given is not there."""
+
+    def ask(command: list[str]) -> str:
+        what = command[-1] if command[0] == "scontrol" else command[0]
+        if what not in says:
+            raise ConfigError(f"{what} is not installed here")
+        return says[what]
+
+    monkeypatch.setattr(cluster, "ask", ask)
+    path = new_machine.write("mine", folder)
+    return load_machine("mine", folder / "machines"), path.read_text()
 
 
 def test_a_machine_file_is_what_the_cluster_says(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, SINFO)
-    path = new.machine("mine", config)
-    made = load_machine("mine", config / "machines")
-    assert (made.device, made.device_name, made.nodes, made.workers_per_node) == ("cuda", "a100", 900, 4)
-    assert made.cores_per_worker == 24
-    assert [(p.name, p.max_nodes, p.max_minutes) for p in made.partitions] == [
-        ("booster", 900, 1440),
-        ("devel", 4, 120),
+    says = {"sinfo": SINFO, "partition": PARTITIONS, "node": NODES, "config": SITE, "ip": IP}
+    mine, text = made(config, monkeypatch, **says)
+    assert (mine.device, mine.device_name, mine.nodes, mine.workers_per_node) == ("cuda", "a100", 384, 4)
+    assert (mine.cores_per_worker, mine.loader_threads) == (12, 12)  # real cores, not hardware threads
+    assert mine.slurm_flags == ("--hint=nomultithread",)
+    assert [(p.name, p.max_nodes, p.max_minutes) for p in mine.partitions] == [
+        ("booster", 384, 1440),
+        ("develbooster", 4, 120),
     ]
-    text = path.read_text()
-    assert "NCCL_SOCKET_IFNAME: ib0 " in text and "eth0" in text and "eth1" not in text
-    assert text.count("SET") > 5
+    assert "{name: booster, max_nodes: 384, max_minutes: 1440}  # 1 of its nodes are of another kind" in text
+    assert mine.memory_mb_per_worker is None and "DefMemPerNode=UNLIMITED: all of a node" in text
+    assert dict(mine.environment) == {"NCCL_SOCKET_IFNAME": "ib0", "GLOO_SOCKET_IFNAME": "ib0"}
+    assert "eth0" in text and "eth1" not in text
+    assert "account=" in text and text.count("SET") > 5
     with pytest.raises(ConfigError, match="is there already"):
-        new.machine("mine", config)
-    assert path.read_text() == text
+        new_machine.write("mine", config)
+    assert (config / "machines/mine.yaml").read_text() == text
+
+
+def test_without_scontrol_and_ip_it_is_what_sinfo_says(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, text = made(config, monkeypatch, sinfo=SINFO)
+    assert (mine.nodes, mine.workers_per_node, mine.cores_per_worker) == (900, 4, 24)
+    assert "96 CPUs of a node by sinfo, perhaps hardware threads" in text
+    assert dict(mine.environment) == {} and mine.memory_mb_per_worker is None
+
+
+def test_what_others_may_have_written_there_does_no_harm(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise = "slurm_load_partitions: Unable to contact slurm controller\n\x00=\n= =\nNodeName= CPUTot=many Sockets=0\n"
+    says = {"sinfo": f"{noise}|||||\na|b|c|d|e\n{SINFO}", "partition": noise, "node": noise, "config": noise}
+    mine, _ = made(config, monkeypatch, **says, ip="\n<script> UP 1.2.3.4\n")
+    assert (mine.nodes, mine.workers_per_node, dict(mine.environment)) == (900, 4, {})
+
+
+@pytest.mark.parametrize("sinfo", ["", "closed|900|02:00:00|96|gpu:4\n", "nonsense\n"])
+def test_no_open_partition_is_an_error(config: Path, monkeypatch: pytest.MonkeyPatch, sinfo: str) -> None:
+    with pytest.raises(ConfigError, match="names no partition here that is open"):
+        made(config, monkeypatch, sinfo=sinfo, partition=PARTITIONS)
+    assert [*(config / "machines").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "site", "memory", "words"),
+    [
+        (
+            "DefMemPerCPU=1000",
+            "SelectTypeParameters = CR_CORE_MEMORY",
+            125_000,
+            "jobs that do not ask get DefMemPerCPU",
+        ),
+        ("", "DefMemPerNode = 4000\nSelectTypeParameters = CR_CPU_MEMORY", 125_000, "get DefMemPerNode=4000"),
+        ("DefMemPerNode=4000", "SelectTypeParameters = CR_CORE", None, "SLURM does not count memory"),
+        ("", "", None, "SET if jobs must ask"),
+    ],
+)
+def test_jobs_ask_for_memory_where_they_would_get_a_part_of_it(
+    config: Path, monkeypatch: pytest.MonkeyPatch, partition: str, site: str, memory: int | None, words: str
+) -> None:
+    says = {"partition": f"PartitionName=booster State=UP {partition}\n", "node": NODES, "config": site}
+    mine, text = made(config, monkeypatch, sinfo=SINFO.splitlines()[1], **says)
+    assert mine.memory_mb_per_worker == memory
+    assert words in text
+
+
+def test_infiniband_goes_first_then_what_is_fast(tmp_path: Path) -> None:
+    for name, kind, speed in (("eth0", "1", "1000"), ("eth9", "1", "100000"), ("hsn0", "32", "-1")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "type").write_text(f"{kind}\n")
+        (tmp_path / name / "speed").write_text(f"{speed}\n")
+    found = cluster.interfaces("lo UP 127.0.0.1/8\neth0 UP 1/8\neth9 UP 2/8\nhsn0 UP 3/8\ngone DOWN\nbare UP", tmp_path)
+    assert [(one.name, one.infiniband, one.mbit_per_s) for one in found] == [
+        ("hsn0", True, None),
+        ("eth9", False, 100_000),
+        ("eth0", False, 1000),
+    ]
 
 
 def test_a_cluster_without_gpus(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, "cpu|4|infinite|2|(null)\n")
-    new.machine("mine", config)
-    made = load_machine("mine", config / "machines")
-    assert (made.device, made.workers_per_node, made.partitions[0].max_minutes) == ("cpu", 2, 525600)
+    mine, _ = made(config, monkeypatch, sinfo="cpu|4|infinite|2|(null)\n")
+    assert (mine.device, mine.workers_per_node, mine.partitions[0].max_minutes) == ("cpu", 2, 525600)
 
 
 def test_where_there_is_no_slurm_it_says_what_to_do(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,15 +166,15 @@ def test_where_there_is_no_slurm_it_says_what_to_do(config: Path, monkeypatch: p
 
     monkeypatch.setattr(subprocess, "run", missing)
     with pytest.raises(ConfigError, match=r"sinfo is not installed here: .*workstation\.yaml"):
-        new.machine("mine", config)
+        new_machine.write("mine", config)
     assert not (config / "machines/mine.yaml").exists()
 
 
 def test_a_study_of_three_answers_can_be_planned(config: Path) -> None:
-    new.study("mine", config, "lenet", "ddp horovod", "1,2")
+    new_study.write("mine", config, "lenet", "ddp horovod", "1,2")
     made = make_plan(load_study("mine", config / "studies"), LAPTOP)
     assert len(made.runs) == 2 * 2 * 2
-    new.study("other", config, "", "", "")
+    new_study.write("other", config, "", "", "")
     assert len(make_plan(load_study("other", config / "studies"), LAPTOP).runs) == 4
 
 
@@ -84,7 +188,7 @@ def test_a_study_of_three_answers_can_be_planned(config: Path) -> None:
 )
 def test_a_wrong_answer_leaves_no_file(config: Path, answers: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        new.study("mine", config, **{"model": "", "frameworks": "", "workers": "", **answers})
+        new_study.write("mine", config, **{"model": "", "frameworks": "", "workers": "", **answers})
     assert list((config / "studies").iterdir()) == []
     with pytest.raises(ConfigError, match="is no name"):
-        new.study("../mine", config, "", "", "")
+        new_study.write("../mine", config, "", "", "")

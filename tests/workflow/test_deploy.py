@@ -1,4 +1,4 @@
-"""The workflow from elsewhere: as a module of another workflow, from a clone of a release; what the catalog asks."""
+"""The workflow from elsewhere: as a module of another workflow, by snakedeploy, with Snakemake alone; the catalog."""
 
 from __future__ import annotations
 
@@ -25,21 +25,41 @@ use rule * from ddlbench
 """
 
 
-def jobs(folder: Path, path: str) -> dict[str, int]:
-    """What a dry run plans; `path` is where Python finds packages beside its own."""
+def called(folder: Path, *command: str, **environment: str) -> str:
+    """What a command says that has to end well."""
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "2", "-n"],
-        cwd=folder, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", done.stdout + done.stderr, re.M)}
+    return done.stdout + done.stderr
+
+
+def release(project: Path, tag: str) -> None:
+    """A git repository of the project, with a tag."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a release"], ["tag", tag]):
+        called(project, *git, *command)
+
+
+def environment(folder: Path, package: str) -> Path:
+    """The programs of an environment with nothing but a package and what that needs."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    install = [str(folder / "bin/pip"), "install", "-q", "--timeout", "10", "--retries", "1", package]
+    if subprocess.run(install, capture_output=True).returncode:
+        pytest.skip(f"{package} cannot be fetched here")
+    return folder / "bin"
+
+
+def jobs(folder: Path, path: str, *options: str, **environment: str) -> dict[str, int]:
+    """What a dry run plans; `path` is where Python finds packages beside its own."""
+    snakemake = (sys.executable, "-m", "snakemake", "--cores", "2", "-n", *options)
+    said = called(folder, *snakemake, PYTHONPATH=path, **environment)
+    return {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", said, re.M)}
 
 
 @pytest.mark.slow
 def test_another_workflow_uses_it_as_a_module(project: Path, tmp_path: Path) -> None:
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(project)]
-    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a release"], ["tag", "v1"]):
-        subprocess.run([*git, *command], check=True)
+    release(project, "v1")
     installed = tmp_path / "installed"
     subprocess.run(["git", "clone", "-q", "--branch", "v1", str(project), str(installed)], check=True)
     mine = tmp_path / "mine"
@@ -55,6 +75,45 @@ def test_another_workflow_uses_it_as_a_module(project: Path, tmp_path: Path) -> 
     module = jobs(mine, "")  # the package lies beside the clone's Snakefile
     assert module.keys() == direct.keys()
     assert module["train"] > direct["train"] > 10
+
+
+@pytest.mark.slow
+def test_snakedeploy_into_an_empty_folder(project: Path, tmp_path: Path) -> None:
+    release(project, "v1")
+    snakedeploy = environment(tmp_path / "environment", "snakedeploy==0.17.1") / "snakedeploy"
+    # Whoever asks git for this repository, snakedeploy or Snakemake, gets ours: no network, and no other difference.
+    github = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{project.as_uri()}.insteadOf"}
+    github |= {"GIT_CONFIG_VALUE_0": "https://github.com/somebody/ddlbench", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    called(
+        mine, str(snakedeploy), "deploy-workflow", "https://github.com/somebody/ddlbench", ".", "--tag", "v1", **github
+    )
+    assert (
+        'github("somebody/ddlbench", path="workflow/Snakefile", tag="v1")' in (mine / "workflow/Snakefile").read_text()
+    )
+    installed = str(project / "workflow")
+    local = ("--profile", "profiles/local")
+    assert jobs(mine, installed, *local, **github) == jobs(project, installed, *local)
+    # Not only planned: scripts and the package are found too.
+    plan = (sys.executable, "-m", "snakemake", *local, "plan")
+    assert "worker hours" in called(mine, *plan, PYTHONPATH=installed, **github)
+    assert (mine / "results/demo/tables/plan.csv").exists()
+
+
+@pytest.mark.slow
+def test_snakemake_alone_reads_it(project: Path, tmp_path: Path) -> None:
+    snakemake = str(environment(tmp_path / "environment", "snakemake==9.27.1") / "snakemake")
+    for snakefile in ("Snakefile", "workflow/Snakefile"):
+        rules = called(project, snakemake, "--list-rules", "-s", snakefile, PYTHONPATH="").split()
+        assert {"all", "train", "page", "audit"} <= {*rules}
+    # The catalog lints a release so, and shows what is found. No conda is offered (docs/architecture.md).
+    lint = subprocess.run(
+        [snakemake, "--lint"], cwd=project, env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True
+    )
+    assert {*re.findall(r"^    \* (.*):$", lint.stderr, re.M)} == {
+        "Specify a conda environment or container for each rule."
+    }, lint.stderr
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`python -m ddlbench new machine NAME` and `python -m ddlbench new study NAME`: a file to begin with (`new.py`)."""
+"""`python -m ddlbench new machine NAME` and `python -m ddlbench new study NAME`: a file to begin with (`new/`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from ddlbench import new
+from ddlbench.new import machine as new_machine
+from ddlbench.new import study as new_study
 from ddlbench.settings.config import ConfigError
 
 
@@ -24,13 +25,13 @@ def main() -> None:
     given = parser.parse_args()
     try:
         if given.kind == "machine":
-            path = new.machine(given.name, Path("config"))
+            path = new_machine.write(given.name, Path("config"))
         else:
             answers = {
                 what: getattr(given, what) or (input(f"{asked}: ") if sys.stdin.isatty() else default)
-                for what, (asked, default) in new.QUESTIONS.items()
+                for what, (asked, default) in new_study.QUESTIONS.items()
             }
-            path = new.study(given.name, Path("config"), **answers)
+            path = new_study.write(given.name, Path("config"), **answers)
     except ConfigError as error:
         sys.exit(str(error))
     print(f"{path}: read it through; lines with SET are yours" if given.kind == "machine" else f"{path}: it is yours")

@@ -51,7 +51,7 @@ rule verdicts:
     log:
         layout.study_log(STUDY.name, "verdicts"),
     message:
-        "verdicts of {STUDY.name} on what sources claim"
+        f"verdicts of {STUDY.name} on what sources claim"
     script:
         "../scripts/verdicts.py"
 
@@ -80,7 +80,7 @@ rule failures:
         runs=list(PLAN.runs),
         tables=TABLES,
     message:
-        "failures: runs of {STUDY.name} that left no record"
+        f"failures: runs of {STUDY.name} that left no record"
     script:
         "../scripts/failures.py"
 
@@ -92,7 +92,7 @@ rule nodes:
     params:
         machine=MACHINE.name,
     message:
-        "nodes: each host of {MACHINE.name} beside the others"
+        f"nodes: each host of {MACHINE.name} beside the others"
     script:
         "../scripts/nodes.py"
 

@@ -7,6 +7,6 @@ rule application:
         config=lambda wildcards: config,
         runs=list(PLAN.runs),
     message:
-        "application for compute time from {STUDY.name} on {MACHINE.name}"
+        f"application for compute time from {STUDY.name} on {MACHINE.name}"
     script:
         "../scripts/application.py"

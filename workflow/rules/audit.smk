@@ -28,6 +28,6 @@ rule audit:
     log:
         layout.study_log(STUDY.name, "audit"),
     message:
-        "audit: what makes comparisons in {STUDY.name} unfair"
+        f"audit: what makes comparisons in {STUDY.name} unfair"
     shell:
         "python -m ddlbench.audit {input:q} | tee {log:q}"

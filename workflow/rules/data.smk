@@ -39,7 +39,7 @@ rule verify:
     params:
         folders=[os.path.dirname(manifest) for manifest in MANIFESTS],
     message:
-        "verify all prepared forms of {STUDY.name}"
+        f"verify all prepared forms of {STUDY.name}"
     shell:
         "python -m ddlbench.data.verify --processes {threads} -- {params.folders:q} 2>&1 | tee {log:q}"
 

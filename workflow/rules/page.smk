@@ -22,6 +22,6 @@ rule page:
     params:
         config=lambda wildcards: config,
     message:
-        "page of {STUDY.name}: {output}"
+        f"page of {STUDY.name}: {{output}}"
     script:
         "../scripts/page.py"

@@ -9,7 +9,7 @@ rule plan:
         memories=lambda wildcards: stale.memories(workflow.persistence, PLAN.runs),
         command=lambda wildcards: rules.train.rule.shellcmd,
     message:
-        "plan of {STUDY.name} on {MACHINE.name}"
+        f"plan of {STUDY.name} on {MACHINE.name}"
     script:
         "../scripts/plan.py"
 
@@ -21,7 +21,7 @@ rule status:
     params:
         config=lambda wildcards: config,
     message:
-        "status of {STUDY.name} on {MACHINE.name}"
+        f"status of {STUDY.name} on {MACHINE.name}"
     script:
         "../scripts/status.py"
 

@@ -13,6 +13,6 @@ rule predict:
         workers_per_node=MACHINE.workers_per_node,
         price_per_hour=MACHINE.price_per_gpu_hour,
     message:
-        "predict {STUDY.name}: more workers than were measured"
+        f"predict {STUDY.name}: more workers than were measured"
     script:
         "../scripts/predict.py"

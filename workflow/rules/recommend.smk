@@ -7,6 +7,6 @@ rule recommend:
         config=lambda wildcards: config,
         runs=list(PLAN.runs),
     message:
-        "recommend: framework, loader, workers and batch from {STUDY.name} on {MACHINE.name}"
+        f"recommend: framework, loader, workers and batch from {STUDY.name} on {MACHINE.name}"
     script:
         "../scripts/recommend.py"

@@ -1,0 +1,182 @@
+"""What SLURM and the network say on a login node: partitions, their nodes, the site's defaults, the interfaces.
+
+`sinfo` has to answer. `scontrol` tells more, and what it does not tell stays None. Commands are asked through `ask`,
+everything else here is a pure function of their output.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddlbench.settings.config import ConfigError
+
+SINFO = ("sinfo", "--noheader", "--exact", "--format=%R|%D|%l|%c|%G")
+YEAR_MINUTES = 365 * 24 * 60  # for a queue without a limit
+INFINIBAND = 32  # ARPHRD_INFINIBAND, Linux's if_arp.h: what /sys/class/net/<interface>/type says
+
+
+@dataclass(frozen=True)
+class Node:
+    """What most nodes of a partition are. `cpus` are those that SLURM counts; the rest is None where nobody says.
+
+    `cores` are real ones, `threads` the hardware threads of each; `memory_mb` is what jobs may get [MiB].
+    """
+
+    gres: str
+    cpus: int
+    cores: int | None = None
+    threads: int | None = None
+    memory_mb: int | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs, by SLURM's words for generic resources: `gpu:a100:4(S:0-1)` -> 4."""
+        return sum(int(n) for n in re.findall(r"\bgpu(?::[A-Za-z][^:,(]*)?:(\d+)", self.gres))
+
+    @property
+    def kind(self) -> str | None:
+        """What SLURM calls its GPUs, `a100`; None where it gives them no name."""
+        found = re.search(r"\bgpu:([A-Za-z][^:,(]*):", self.gres)
+        return found[1] if found else None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A partition: the most nodes and minutes of a job, its nodes, how many of these are of another kind.
+
+    `default_memory` says what a job gets that asks for no memory, as SLURM does; None where nobody knows.
+    """
+
+    name: str
+    nodes: int
+    minutes: int
+    node: Node
+    others: int = 0
+    default_memory: str | None = None
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface that is up; `mbit_per_s` is None where the driver does not say."""
+
+    name: str
+    infiniband: bool
+    mbit_per_s: int | None
+
+
+def ask(command: Sequence[str]) -> str:
+    """What a command prints. Raises ConfigError, of one line."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, errors="replace").stdout
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{command[0]} is not installed here: ask on a login node of the cluster; for a machine without a queue "
+            "copy config/machines/workstation.yaml"
+        ) from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigError(f"{command[0]} does not answer, try again later: {error}") from None
+
+
+def asked_if_there(command: Sequence[str]) -> str:
+    """What a command prints; nothing if it does not answer."""
+    try:
+        return ask(command)
+    except ConfigError:
+        return ""
+
+
+def fields(text: str) -> list[dict[str, str]]:
+    """What `scontrol --oneliner show` prints: one dict per line, of `Name=value`.
+
+    The first of a name counts: behind the facts, a line may end in what somebody wrote as a reason.
+    """
+    lines = (re.findall(r"(?:^|\s)([A-Za-z]\w*)=(\S*)", line) for line in text.splitlines())
+    return [dict(reversed(pairs)) for pairs in lines if pairs]
+
+
+def config(text: str) -> dict[str, str]:
+    """What `scontrol show config` prints, `Name = value` per line."""
+    return {name: value.strip() for name, value in re.findall(r"^([A-Za-z]\w*) *=([^\n]*)$", text, re.M)}
+
+
+def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str, str] | None = None) -> list[Queue]:
+    """The partitions of `SINFO`'s output, those with GPUs first, large ones before small ones; empty without any.
+
+    `partitions` and `nodes` are what `scontrol --oneliner show` says of these. A partition that is closed is left out.
+    """
+    said = {one["PartitionName"]: one for one in fields(partitions) if "PartitionName" in one}
+    members: dict[str, list[Node]] = {}
+    for one in fields(nodes):
+        if node := _node(one):
+            for partition in one.get("Partitions", "").split(","):
+                members.setdefault(partition, []).append(node)
+    found: dict[str, Queue] = {}
+    rows = [line.split("|") for line in sinfo.splitlines()]
+    # sinfo has one row for each kind of node in a partition: the largest says what it is.
+    for row in sorted((row for row in rows if len(row) == 5 and row[1].isdigit()), key=lambda row: -int(row[1])):
+        name, count, limit, cpus, gres = (part.strip() for part in row)
+        own = said.get(name, {})
+        if name in found or own.get("State", "UP") != "UP":
+            continue
+        kinds = Counter(members.get(name, ()))
+        (node, alike) = kinds.most_common(1)[0] if kinds else (Node(gres, _number(cpus) or 1), 0)
+        total = max(int(count), kinds.total())
+        most = min(total, _number(own.get("MaxNodes", "")) or total)
+        found[name] = Queue(name, most, minutes(limit), node, kinds.total() - alike, _default_memory(own, site or {}))
+    return sorted(found.values(), key=lambda queue: (queue.node.gpus == 0, -queue.nodes, queue.name))
+
+
+def _default_memory(*said: Mapping[str, str]) -> str | None:
+    """What a job gets that asks for none: a partition's word goes before the site's; None where nobody says."""
+    words = [f"{name}={one[name]}" for one in said for name in ("DefMemPerNode", "DefMemPerCPU") if name in one]
+    return next((word for word in words if not word.endswith("UNLIMITED")), words[0] if words else None)
+
+
+def _node(said: Mapping[str, str]) -> Node | None:
+    """A node as `scontrol show node` says it; None of what is none."""
+    cpus, sockets, cores = (_number(said.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket"))
+    if not cpus:
+        return None
+    memory = _number(said.get("RealMemory", ""))
+    memory = memory - (_number(said.get("MemSpecLimit", "")) or 0) if memory else None
+    gres = said.get("Gres", "(null)")
+    real = sockets * cores if sockets and cores else None
+    return Node(gres, cpus, real, _number(said.get("ThreadsPerCore", "")), memory)
+
+
+def _number(text: str) -> int | None:
+    """The number that a text begins with: `96+` -> 96; None of `UNLIMITED` and of 0."""
+    found = re.match(r"\d+", text)
+    return int(found[0]) or None if found else None
+
+
+def minutes(limit: str) -> int:
+    """SLURM's time, `1-00:00:00` or `30:00`, in minutes; a year for none."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+    if not found:
+        return YEAR_MINUTES
+    days, hours, mins, _ = (int(part or 0) for part in found.groups())
+    return max(1, (days * 24 + hours) * 60 + mins)
+
+
+def interfaces(ip: str, system: Path = Path("/sys/class/net")) -> list[Interface]:
+    """The interfaces that `ip -brief address` shows as up with an address: InfiniBand first, then fast ones."""
+    found = []
+    for row in (line.split() for line in ip.splitlines()):
+        name = row[0].partition("@")[0] if row else ""
+        if len(row) > 2 and name != "lo" and row[1] in ("UP", "UNKNOWN") and re.fullmatch(r"[\w.:-]+", name):
+            type_, speed = _said(system / name / "type"), _said(system / name / "speed")
+            found.append(Interface(name, type_ == INFINIBAND or name.startswith("ib"), speed))
+    return sorted(found, key=lambda one: (not one.infiniband, -(one.mbit_per_s or 0)))
+
+
+def _said(path: Path) -> int | None:
+    try:
+        return _number(path.read_text(encoding="utf-8", errors="replace"))  # a speed of -1: nobody knows
+    except OSError:
+        return None
