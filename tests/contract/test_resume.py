@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import torch
@@ -60,6 +61,24 @@ def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case)
     assert all(1 <= at["step"] <= step for at in resumed)
     assert_as_undisturbed(again, undisturbed)
     assert not (folder / "failed").exists()
+
+
+@pytest.mark.parametrize(("framework", "case"), on_two("demo", daily=()))
+def test_a_study_interrupts_a_run(tmp_path, data, run, framework, case):
+    """All ranks are killed after five of six steps, and the same call goes on from the checkpoint after the first
+    epoch: two of its three steps would have been half, and before an epoch's last step nothing is written.
+    """
+    undisturbed = run(case, framework, 2)
+    spec = replace(undisturbed.spec, interrupt_steps=5)
+    again = launches.execute(spec, tmp_path / spec.id, data)
+    assert again.code == 0, again.output
+    assert [at["step"] for at in again.values("ddlbench_resumed")] == [3]
+    (note,) = again.values("ddlbench_interrupted")
+    assert note["step"] == 5
+    assert 0 < note["checkpoint_s"] < ENDS_WITHIN_S
+    assert_as_undisturbed(again, undisturbed)
+    assert not list(again.folder.glob(".*"))
+    assert not (again.folder / "failed").exists()
 
 
 def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, run):

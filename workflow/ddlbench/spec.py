@@ -173,7 +173,8 @@ class RunSpec:
     its settings, sorted. `workers` are ranks, one device each; `global_batch` is images a step over all of them;
     `repeat` counts from 1 and moves the seed. Where throughput is measured and the rest extrapolated, `epochs` are
     trained of a run of `of_epochs`. `timed` runs have the machine to themselves; those
-    that are not say nothing about speed. `profiled` runs carry a profiler and are never timed.
+    that are not say nothing about speed. `profiled` runs carry a profiler and are never timed. A run with
+    `interrupt_steps` is killed once, to measure what that costs (`rank/interruption.py`).
     """
 
     machine: str
@@ -196,6 +197,7 @@ class RunSpec:
     profiled: bool = False
     form: str | None = None  # that the loader reads; None: the one it prefers
     bandwidth_mbit: int | None = None  # of the cable between nodes that are namespaces [Mbit/s]; None: all it can
+    interrupt_steps: int | None = None  # all ranks are killed after so many steps, and the run goes on; None: never
 
     @property
     def id(self) -> str:
@@ -219,7 +221,8 @@ class RunSpec:
             f"{epochs}epochs",
             f"r{self.repeat}",
         ]
-        return "-".join(parts + (["profiled"] if self.profiled else []))
+        parts += ["profiled"] if self.profiled else []
+        return "-".join(parts + ([f"interrupt{self.interrupt_steps}"] if self.interrupt_steps else []))
 
     @property
     def _variant(self) -> str:

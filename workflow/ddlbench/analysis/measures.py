@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import accuracy, resources, said, times
+from ddlbench.analysis import accuracy, interruptions, resources, said, times
 from ddlbench.analysis.read import Record
 from ddlbench.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
 
@@ -26,7 +26,15 @@ FULL_ENERGY = Column(
     "J",
     spoiled_by=(SHARING, PROFILER),
 )
-COLUMNS = (*times.COLUMNS, MFU, *accuracy.COLUMNS, *resources.COLUMNS, FULL_ENERGY, *said.COLUMNS)
+COLUMNS = (
+    *times.COLUMNS,
+    MFU,
+    *accuracy.COLUMNS,
+    *resources.COLUMNS,
+    FULL_ENERGY,
+    *said.COLUMNS,
+    *interruptions.COLUMNS,
+)
 
 
 def mfu(images_per_s: float, flops_per_image: float, workers: int, peak_tflops: float) -> float:
@@ -43,7 +51,7 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
     if not record.success:
         return {column.name: Why("the run did not end well") for column in columns}
     spec, reasons = record.spec, record.said("ddlbench_not_measured", {})
-    values = accuracy.measures(record, epochs) | said.measures(record)
+    values = accuracy.measures(record, epochs) | said.measures(record) | interruptions.measures(record)
     values |= resources.resources(record.said("ddlbench_ranks", []), spec.device, reasons)
     if record.timed:
         values |= times.measures(record)

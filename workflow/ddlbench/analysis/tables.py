@@ -201,6 +201,7 @@ SETTINGS = {
     "profiled": "Whether the run carried a profiler.",
     "bandwidth_mbit": "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null elsewhere.",
     "form": "The form of the data set that was read; null where nothing is read.",
+    "interrupt_steps": "Steps after which all ranks were killed, once; null for runs that were left alone.",
     "batch_per_worker": "Images per step on one worker.",
     "nodes": "Nodes that the workers fill.",
     "recipe": "The recipe file.",

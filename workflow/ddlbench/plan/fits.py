@@ -10,7 +10,7 @@ from ddlbench.schedule import warm_up_fault
 from ddlbench.settings.config import complain, names_in
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
-from ddlbench.spec import RunSpec
+from ddlbench.spec import RunSpec, steps_per_epoch
 
 LONGEST_ID = 240  # bytes: file names have 255, and files aside have a few more than the run's
 
@@ -68,6 +68,11 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
     if len(spec.id) > LONGEST_ID:
         allowed = f"allowed: ids of at most {LONGEST_ID} characters; shorten names of machine, recipe or variant"
         raise complain(study.path, where, spec.id, allowed)
+    images = int(registry.member("datasets", spec.dataset).IMAGES["train"])
+    made = spec.epochs * steps_per_epoch(images, spec.global_batch)
+    if spec.interrupt_steps is not None and spec.interrupt_steps >= made:
+        allowed = f"allowed: less than its {made} steps with a global batch of {spec.global_batch}"
+        raise complain(study.path, f"{where}.interrupt.steps", spec.interrupt_steps, allowed)
     reason = registry.member("frameworks", spec.adapter).refuses(spec)
     if reason:
         raise complain(study.path, f"{where}.frameworks", spec.framework, reason)

@@ -173,6 +173,7 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             profiled=block.profiled,
             form=block.form if block.form in forms[1:] else None,
             bandwidth_mbit=bandwidth_mbit,
+            interrupt_steps=block.interrupt_steps,
         )
         fits.check_run(study, block, machine, spec)
         yield spec

@@ -26,6 +26,7 @@ class Assignment:
     checkpoint_epochs: int | None
     checkpoint_minutes: float | None
     silent_s: float = beats.SILENT_S  # after which a rank has stopped answering
+    interrupt_steps: int | None = None  # after which all ranks are to die; None: they are not, or did already
 
     @classmethod
     def read(cls, folder: Path) -> Assignment:
@@ -39,6 +40,7 @@ class Assignment:
             checkpoint_epochs=told["checkpoint_epochs"],
             checkpoint_minutes=told["checkpoint_minutes"],
             silent_s=told["silent_s"],
+            interrupt_steps=told.get("interrupt_steps"),  # earlier versions said nothing of it
         )
 
     def write(self) -> None:
@@ -50,6 +52,7 @@ class Assignment:
             "checkpoint_epochs": self.checkpoint_epochs,
             "checkpoint_minutes": self.checkpoint_minutes,
             "silent_s": self.silent_s,
+            "interrupt_steps": self.interrupt_steps,
         }
         write_json(self.folder / FILE, told)
 

@@ -141,7 +141,6 @@ def set_up(assignment: Assignment) -> Setup:
     else:
         engine.load(state["engine"])
         checkpoint.set_random_state(state["random"])
-        log.event("ddlbench_resumed", {"step": start.step, "elapsed_s": start.elapsed_s})
     setup = Setup(
         assignment=assignment,
         spec=spec,
@@ -167,6 +166,8 @@ def set_up(assignment: Assignment) -> Setup:
         log.event("ddlbench_clock_resolution_s", clock.resolution_s)
         log.event("ddlbench_data_before_clock_s", time.monotonic() - asked)
         log.start("run_start")
+    else:
+        log.event("ddlbench_resumed", {"step": start.step, "elapsed_s": start.elapsed_s})
     clock.start()
     setup.meter.start()
     return setup

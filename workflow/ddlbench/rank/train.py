@@ -7,6 +7,7 @@ accuracy; which framework it drives it does not know. A step's times are in `ste
 
 from __future__ import annotations
 
+import time
 from math import fsum
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from ddlbench import notes
 from ddlbench.frameworks import Moment
 from ddlbench.loaders import Batch
-from ddlbench.rank import checkpoint
+from ddlbench.rank import checkpoint, interruption
 from ddlbench.rank.guard import Stopped
 from ddlbench.rank.measure import merge
 from ddlbench.rank.parts import Parts
@@ -33,6 +34,9 @@ class Training:
         self.parts = Parts(setup.spec, setup.device)
         self.taken: list[Step] = []  # steps whose times are not read yet
         self.losses = list(setup.start.losses)  # of this epoch's steps whose times are
+        self.dies = setup.assignment.interrupt_steps  # after so many steps; None: never
+        self.saves = interruption.checkpoint_step(self.dies, setup.steps)
+        self.checkpoint_s: float | None = None  # what the last one took
 
     def run(self) -> None:
         """Train and validate every epoch, then say what it took.
@@ -45,8 +49,9 @@ class Training:
         for epoch in range(first, epochs):
             loss, save = self.train(epoch, done if epoch == first else 0)
             self.validate(epoch, loss)
-            if epoch + 1 < epochs and (save or (every and (epoch + 1) % every == 0)):
-                self.save((epoch + 1) * s.steps)
+            done_now = (epoch + 1) * s.steps
+            if epoch + 1 < epochs and (save or (every and (epoch + 1) % every == 0) or done_now == self.saves):
+                self.save(done_now)
         used = merge([*s.start.used, s.meter.stop()])
         notes.introduce(s.assignment.folder, s.rank, s.place.local_rank, used["values"] | s.engine.state_bytes())
         s.log.event("ddlbench_elapsed_s", s.clock.now_s())
@@ -66,11 +71,15 @@ class Training:
         batches = s.batches("train", epoch)
         for step in range(done, s.steps):
             self.step(epoch, step, next(batches))
+            now = epoch * s.steps + step + 1
+            if now == self.dies:
+                s.meet()  # all have made the step
+                interruption.die(s.assignment.folder, s.rank, now, self.checkpoint_s)
             if step + 2 >= s.steps:
                 continue  # after the last, what is due comes after the validation; before it, see `Parts`
-            if s.guard.due(self.taken[-1].step) and self.agree():
+            if (s.guard.due(self.taken[-1].step) or now == self.saves) and (self.agree() or now == self.saves):
                 self.write_rows(began)
-                self.save(epoch * s.steps + step + 1)
+                self.save(now)
                 began = s.clock.mark()
         save = self.agree()
         if self.taken:
@@ -140,7 +149,7 @@ class Training:
 
     def save(self, step: int) -> None:
         """A checkpoint after `step` steps of the run. Raises Stopped if a signal asked for it."""
-        s = self.setup
+        s, began_s = self.setup, time.monotonic()
         part = {
             "engine": s.engine.state(),
             "loaders": {split: loader.state() for split, loader in s.loaders.items()},
@@ -150,6 +159,7 @@ class Training:
         }
         about = {"elapsed_s": s.clock.now_s(), "written": s.log.bytes_written()}
         checkpoint.save(s.assignment.folder, step, s.rank, part, about, s.meet, s.of_first)
+        self.checkpoint_s = time.monotonic() - began_s
         if s.guard.stop:
             (s.assignment.folder / notes.STOPPED_NOTE).touch()
             raise Stopped(f"stopped on request after {step} steps; its checkpoint is written")

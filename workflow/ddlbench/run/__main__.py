@@ -32,6 +32,7 @@ from ddlbench.files import sha256, write_json
 from ddlbench.rank import checkpoint
 from ddlbench.rank.assignment import Assignment
 from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
+from ddlbench.run import interrupted
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
 from ddlbench.run.hold import HeldError, held
@@ -72,8 +73,9 @@ def execute(
 ) -> int:
     """Run `command` to its end and put the record in place; `cited` is the preflight, for the record.
 
-    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; else another code. Raises ConfigError
-    if a hidden value of the command cannot be found.
+    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; `interrupted.AGAIN` if it was killed
+    because its study asks for that; else another code. Raises ConfigError if a hidden value of the command cannot be
+    found.
     """
     partial = folder / ".partial"
     shown = [*command, str(partial)]
@@ -81,7 +83,8 @@ def execute(
     saved = _prepare_folder(folder, partial, spec, data)
     when, patience = when or Checkpoints(), patience or Patience()
     told = facts(spec, shown, cited, data)
-    Assignment(partial, spec, data, told, when.epochs, when.minutes, patience.silent_s).write()
+    dies = interrupted.still_to_come(spec, folder)
+    Assignment(partial, spec, data, told, when.epochs, when.minutes, patience.silent_s, dies).write()
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     if saved:
@@ -97,13 +100,17 @@ def execute(
             beats.tidy(partial)
     for name in notes.RESERVES:
         (partial / name).unlink(missing_ok=True)
-    code = seen.code or _complete_record(spec, partial)
+    if interrupted.happened(spec, folder, partial) and seen.told is None:
+        print(f"killed after {spec.interrupt_steps} steps, as its study asks; started again", flush=True)
+        return interrupted.AGAIN
+    code = seen.code or _complete_record(spec, partial, interrupted.kept(spec, folder))
     if code == 0:
         extras = [path for pattern in EXTRAS for path in partial.glob(pattern)]
         for path in (*extras, partial / STEPS, partial / MLLOG):
             path.replace(folder / path.name)
         shutil.rmtree(partial)
         shutil.rmtree(folder / "failed", ignore_errors=True)
+        (folder / interrupted.KEPT).unlink(missing_ok=True)
         _summarise(folder)
         return 0
     if seen.stopped:
@@ -158,7 +165,7 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
     return None
 
 
-def _complete_record(spec: RunSpec, partial: Path) -> int:
+def _complete_record(spec: RunSpec, partial: Path, interruption: dict[str, Any] | None) -> int:
     """Join what the ranks wrote. Returns 0, or 1 if the log has no end or a rank left nothing: that run has failed."""
     if not any(event.key == "run_stop" for event in read_log(partial / MLLOG)):
         print(f"{spec.id}: the launcher ended well but the log has no run_stop", file=sys.stderr)
@@ -168,6 +175,8 @@ def _complete_record(spec: RunSpec, partial: Path) -> int:
         join_steps(partial, spec.workers)
         log = RankLog(partial, 0)
         log.event("ddlbench_ranks", ranks)
+        if interruption:
+            log.event("ddlbench_interrupted", interruption)
         # With these, tables can tell whether the files are the ones that this log was written with.
         log.event("ddlbench_steps_sha256", sha256(partial / STEPS))
         if (partial / KERNELS).exists():
@@ -203,7 +212,9 @@ def main() -> None:
     when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
     try:
         with held(a.folder):
-            code = execute(spec, a.folder, data, a.command, when, cited, Patience(a.silent_s, a.grace_s))
+            code = interrupted.AGAIN
+            while code == interrupted.AGAIN:  # which happens once: `interrupted.still_to_come`
+                code = execute(spec, a.folder, data, a.command, when, cited, Patience(a.silent_s, a.grace_s))
     except (HeldError, ConfigError) as error:
         sys.exit(str(error))
     except OSError as error:  # a full disk, or one that can only be read

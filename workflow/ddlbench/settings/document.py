@@ -173,6 +173,8 @@ def page() -> str:
             ),
             "Keys of `measure`:\n",
             _table({**block["measure"], "$defs": study["$defs"]}),
+            "Keys of `interrupt`:\n",
+            _table(block["interrupt"]),
             "Keys of a figure:\n",
             _table({**figure, "$defs": study["$defs"]}),
             OPTIONS,

@@ -95,7 +95,8 @@ class Block:
 
     Batch sizes are either per worker (weak scaling) or global; the other tuple is empty. `epochs` are trained,
     where throughput is only measured of a run of `of_epochs`; recipes are still as their files say, not yet at a batch.
-    `fit` leaves out numbers of workers that the machine does not have.
+    `fit` leaves out numbers of workers that the machine does not have. Runs with `interrupt_steps` are killed after so
+    many steps, and go on.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Block:
     timed: bool
     fit: bool
     form: str | None
+    interrupt_steps: int | None
     models: tuple[str, ...]
     frameworks: tuple[Framework, ...]
     loaders: tuple[str, ...]
@@ -308,6 +310,9 @@ def _block(
     measure = merged.pop("measure", None) or {"epochs": merged["epochs"], "of": None}
     if measure["of"] is not None and measure["epochs"] > measure["of"]:
         raise complain(path, where("measure") + ".epochs", measure["epochs"], f"allowed: at most {measure['of']} (of)")
+    interrupt = merged.pop("interrupt", None)
+    if interrupt and merged["profiled"]:
+        raise complain(path, where("interrupt"), interrupt, "allowed: none with profiled: true, which measures no time")
     axes = {k: tuple(v) for k, v in merged.items() if isinstance(v, list)}
     scalars = {k: v for k, v in merged.items() if not isinstance(v, list)}
     own_types = {
@@ -315,6 +320,7 @@ def _block(
         "frameworks": tuple(frameworks[name] for name in merged["frameworks"]),
         "epochs": measure["epochs"],
         "of_epochs": measure["of"],
+        "interrupt_steps": interrupt and interrupt["steps"],
     }
     empty: dict[str, tuple[int, ...]] = dict.fromkeys(BATCH, ())
     return Block(name=name, **empty | axes | scalars | own_types)
