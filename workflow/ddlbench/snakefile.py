@@ -90,6 +90,13 @@ def others_records(study: Study) -> list[str]:
     return [str(path) for path in found]
 
 
+def terms(machine: Machine, minutes: float | None) -> tuple[float | None, float | None, str | None, float | None]:
+    """The fields of `analysis.costs.Terms`, with a checkpoint every so many minutes. A node is paid for as a whole."""
+    worker = machine.price_per_gpu_hour
+    price = None if worker is None else worker * machine.workers_per_node
+    return machine.node_hours_between_interruptions, price, machine.currency, minutes
+
+
 def audited(tables: Path) -> list[str]:
     """What this call's audit found, for people: errors and warnings; nothing if the audit was made before."""
     table = tables / "audit.csv"

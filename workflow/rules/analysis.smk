@@ -18,6 +18,7 @@ rule collect:
         multiext(layout.table("{study}", "step_times"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "losses"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "comparisons"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "costs"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "kernels"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "not_measured"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "submissions"), ".parquet", ".csv"),
@@ -33,6 +34,7 @@ rule collect:
         peaks=dict(MACHINE.peak_tflops_per_worker),
         order=list(PLAN.order),
         price=(MACHINE.price_per_gpu_hour, MACHINE.currency),
+        terms=snakefile.terms(MACHINE, config["checkpoint"]["minutes"]),
     message:
         "collect {wildcards.study}: tables of all runs"
     script:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ddlbench import layout, registry
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.costs import Terms
 
 terminal = sys.stderr
 with Path(snakemake.log[0]).open("w") as log:
@@ -18,6 +19,7 @@ with Path(snakemake.log[0]).open("w") as log:
     read = registry.member("records", snakemake.params.kind).read
     tables = Path(snakemake.output[0]).parent
     given = snakemake.params
-    refused = collect(places, tables, given.peaks, given.settings, given.order, tuple(given.price), read)
+    terms = Terms(*given.terms)
+    refused = collect(places, tables, given.peaks, given.settings, given.order, tuple(given.price), read, terms)
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import comparisons, failures, kernels, planned, refusals, summary, tables
+from ddlbench.analysis import comparisons, costs, failures, kernels, planned, refusals, summary, tables
 from ddlbench.analysis import measures as all_measures
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
@@ -33,16 +33,17 @@ def collect(
     order: Sequence[str] = (),
     price: tuple[float | None, str | None] = (None, None),
     read: Callable[[Path, str | None], Summary | None] = read_ours,
+    terms: costs.Terms | None = None,
 ) -> Rows:
     """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of table `refused`.
 
     `read` is of a member of `records/`: others' records are no folders, but files.
 
     `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
-    each run (`planned.py`), without which a record of any settings is taken; `order` are the plan's
-    runs in their order, `price` that of a worker's hour, with its currency. A folder with a log is a record. One that
-    cannot be believed is in table `refused` and in no other, and keeps no other run from its tables. A folder without
-    a log that a failed run left something in is in table `failures`.
+    each run (`planned.py`), without which a record of any settings is taken; `order` are the plan's runs in their
+    order, `price` that of a worker's hour, with its currency; `terms` are for table `costs`. A folder with a log is a
+    record. One that cannot be believed is in table `refused` and in no other, and keeps no other run from its tables. A
+    folder without a log that a failed run left something in is in table `failures`.
     """
     rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
     rows["failures"] = failures.failures(folders)
@@ -62,6 +63,7 @@ def collect(
                 add[name](columns_of(name, of_run))
     _place(rows["runs"], order)
     rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), *price)
+    rows["costs"] = costs.rows(tables.frame("runs", rows["runs"]), terms or costs.Terms())
     for name, some in rows.items():
         tables.write(name, some, folder)
     return rows["refused"]

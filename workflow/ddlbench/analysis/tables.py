@@ -17,6 +17,7 @@ from ddlbench import spec
 from ddlbench.analysis import (
     accuracy,
     comparisons,
+    costs,
     failures,
     kernels,
     losses,
@@ -75,6 +76,11 @@ TABLES = {
     ),
     "comparisons": Table(
         "One row per pair of frameworks, or of loaders, with runs of the same settings.", comparisons.COLUMNS
+    ),
+    "costs": Table(
+        "What trainings cost where nodes are interrupted (`analysis/costs.py`): per setting one row for the chosen "
+        "interval between checkpoints, for the best ones, and for each point of the curve over intervals.",
+        costs.COLUMNS,
     ),
     "kernels": Table("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
     "not_measured": Table("One row per measure that is null, in `runs` or in `kernels`.", NOT_MEASURED),

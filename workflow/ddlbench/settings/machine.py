@@ -234,6 +234,17 @@ class Machine:
         ),
     )
     currency: str | None = field(default=None, metadata=key("Of the price, such as EUR.", pattern="^[A-Za-z]+$"))
+    node_hours_between_interruptions: float | None = field(
+        default=None,
+        metadata=key(
+            "Mean time between interruptions of one node [h], such as failures and spot interruptions; that of a run "
+            "is it divided by its nodes. null is unknown, and table `costs` has no loss by interruptions.",
+            exclusiveMinimum=0,
+        ),
+    )
+    interruptions_source: str | None = field(
+        default=None, metadata=key("Where node_hours_between_interruptions is from; both or none.", minLength=1)
+    )
     power_per_worker_w: float | None = field(
         default=None,
         metadata=key(
@@ -292,6 +303,10 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
         )
     if (data["price_per_gpu_hour"] is None) != (data["currency"] is None):
         raise complain(path, "currency", data["currency"], "allowed: one with price_per_gpu_hour, none without")
+    if (data["node_hours_between_interruptions"] is None) != (data["interruptions_source"] is None):
+        given = data["interruptions_source"]
+        allowed = "allowed: one with node_hours_between_interruptions, none without"
+        raise complain(path, "interruptions_source", given, allowed)
     for queue_only in ("exclude_nodes", "slurm_flags", "data_partition", "data_minutes", "data_gres"):
         if data["launcher"] != "slurm" and data[queue_only]:
             raise complain(path, queue_only, data[queue_only], f"allowed: none, because launcher is {data['launcher']}")

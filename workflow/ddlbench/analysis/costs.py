@@ -1,0 +1,141 @@
+"""What a training costs where nodes are interrupted: node hours at their price, and the expected loss by interruptions.
+
+Interruptions are taken to come at random, at a constant rate for each node: the time between those of a run on n nodes
+is exponential, with the mean of one node divided by n. A run writes a checkpoint after each interval of training; an
+interruption, also one of a checkpoint or of a restart, costs a restart and the work since the last checkpoint.
+
+Sources: Young 1974, Communications of the ACM 17 (9), 530-531, doi:10.1145/361147.361115; Daly 2006, Future Generation
+Computer Systems 22 (3), 303-312, doi:10.1016/j.future.2004.11.016. Checkpoints and restarts are measured
+(`interruptions.py`); without them, or without the machine's mean time between interruptions, nothing is said.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ddlbench.columns import Column
+from ddlbench.spec import CONTROLS
+
+# Of runs that are alike but for repeats: an interrupted one may train fewer epochs, under another schedule.
+ALIKE = ("machine", "dataset", "model", "recipe", "framework", "options", "loader", "form", "workers", "global_batch")
+LENGTH = ("schedule", "epochs", "of_epochs")
+CHOSEN, YOUNG, DALY = "chosen", "Young", "Daly"
+POINTS = 25  # of the curve over intervals
+COLUMNS = (
+    Column("run", "str", "The first of the undisturbed runs that the row rests on."),
+    *(
+        Column(name, "int64" if name in ("workers", "global_batch", "epochs", "of_epochs") else "str", "Of these runs.")
+        for name in (*ALIKE, *LENGTH)
+    ),
+    Column("nodes", "int64", "Nodes that the run fills."),
+    Column(
+        "interval",
+        "str",
+        "`chosen` (`checkpoint.minutes`), `Young`, `Daly` (their best), or null: a point of the curve.",
+    ),
+    Column("interval_s", "float64", "Training between two checkpoints; null where none is written.", "s"),
+    Column("train_s", "float64", "Training time of all epochs without interruptions: median of `full_train_s`.", "s"),
+    Column("checkpoint_s", "float64", "Median of `checkpoint_s` of interrupted runs of these settings.", "s"),
+    Column("restart_s", "float64", "Median of their `restart_s`.", "s"),
+    Column("n", "int64", "How many interrupted runs that is."),
+    Column("between_s", "float64", "Mean time between interruptions of the run: the machine's, by its nodes.", "s"),
+    Column("expected_s", "float64", "Expected time with checkpoints, interruptions and restarts.", "s"),
+    Column("loss_percent", "float64", "What `expected_s` is above `train_s`.", "%"),
+    Column("node_hours", "float64", "Node hours of `train_s`.", "h"),
+    Column("loss_node_hours", "float64", "Node hours of what `expected_s` is above it.", "h"),
+    Column("cost", "float64", "`node_hours` at the machine's price; null where its file names none."),
+    Column("loss_cost", "float64", "`loss_node_hours` at that price."),
+    Column("currency", "str", "Of that price."),
+    Column("why", "str", "Why there is no loss."),
+)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a machine and the configuration say: None where nobody knows, and of `checkpoint_minutes`: never."""
+
+    node_hours_between: float | None = None  # mean time between interruptions of one node [h]
+    node_hour_price: float | None = None  # of a whole node
+    currency: str | None = None
+    checkpoint_minutes: float | None = None
+
+
+def young_s(checkpoint_s: float, between_s: float) -> float:
+    """Young's best interval between checkpoints [s]: sqrt(2 C M). Source: Young 1974."""
+    return math.sqrt(2 * checkpoint_s * between_s)
+
+
+def daly_s(checkpoint_s: float, between_s: float) -> float:
+    """Daly's best interval [s]: sqrt(2 C M) (1 + x/3 + x^2/9) - C with x = sqrt(C / 2M); M where C is 2M or more.
+
+    Source: Daly 2006, the higher order estimate.
+    """
+    if checkpoint_s >= 2 * between_s:
+        return between_s
+    x = math.sqrt(checkpoint_s / (2 * between_s))
+    return young_s(checkpoint_s, between_s) * (1 + x / 3 + x**2 / 9) - checkpoint_s
+
+
+def expected_s(
+    train_s: float, interval_s: float | None, checkpoint_s: float, restart_s: float, between_s: float
+) -> float:
+    """Expected time of `train_s` of training [s]; infinite where a double is too small for it.
+
+    With checkpoints it is M exp(R/M) (exp((t + C)/M) - 1) train_s / t, the complete model of Daly 2006, for a training
+    that is long beside the interval t. Without (`interval_s` None) all work is one piece: M exp(R/M) (exp(train_s/M) -
+    1).
+    """
+    piece, count = (train_s, 1.0) if interval_s is None else (interval_s + checkpoint_s, train_s / interval_s)
+    try:
+        return between_s * math.exp(restart_s / between_s) * math.expm1(piece / between_s) * count
+    except OverflowError:
+        return math.inf
+
+
+def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
+    """Rows of table `costs`, from table `runs`: of each setting the chosen interval, the best ones, and a curve."""
+    done = runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS) & runs["full_train_s"].notna()]
+    undisturbed, killed = done[done["interrupt_steps"].isna()], done[done["interrupt_steps"].notna()]
+    found: list[dict[str, Any]] = []
+    for values, group in undisturbed.groupby([*ALIKE, *LENGTH], dropna=False):
+        same = dict(zip((*ALIKE, *LENGTH), values, strict=True))
+        fits = pd.Series(True, index=killed.index)
+        for name in ALIKE:
+            fits &= killed[name].isna() if pd.isna(same[name]) else killed[name] == same[name]
+        row = same | {"run": group.sort_values("repeat")["run"].iloc[0], "nodes": int(group["nodes"].iloc[0])}
+        found += _of_setting(row, float(group["full_train_s"].median()), killed[fits], terms)
+    return found
+
+
+def _of_setting(row: dict[str, Any], train_s: float, killed: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
+    measured = killed[killed["checkpoint_s"].notna() & killed["restart_s"].notna()]
+    hours = row["nodes"] * train_s / 3600
+    price = terms.node_hour_price
+    row |= {"train_s": train_s, "n": len(measured), "node_hours": hours, "currency": terms.currency}
+    row |= {"cost": None if price is None else hours * price}
+    chosen_s = None if terms.checkpoint_minutes is None else terms.checkpoint_minutes * 60
+    if measured.empty or terms.node_hours_between is None:
+        why = "no interrupted run of these settings left a checkpoint" if measured.empty else ""
+        unknown = "the machine's file does not say how often nodes are interrupted"
+        why = "; ".join(filter(None, [why, unknown if terms.node_hours_between is None else ""]))
+        return [row | {"interval": CHOSEN, "interval_s": chosen_s, "why": why}]
+    between_s = terms.node_hours_between * 3600 / row["nodes"]
+    checkpoint_s, restart_s = (float(measured[name].median()) for name in ("checkpoint_s", "restart_s"))
+    row |= {"checkpoint_s": checkpoint_s, "restart_s": restart_s, "between_s": between_s}
+    best = {YOUNG: young_s(checkpoint_s, between_s), DALY: daly_s(checkpoint_s, between_s)}
+    around = best[DALY] * np.geomspace(0.03, 30, POINTS)
+    at: list[tuple[str | None, float | None]] = [(CHOSEN, chosen_s), *best.items(), *((None, float(s)) for s in around)]
+
+    def priced(name: str | None, interval_s: float | None) -> dict[str, Any]:
+        took = expected_s(train_s, interval_s, checkpoint_s, restart_s, between_s)
+        lost = row["nodes"] * (took - train_s) / 3600
+        told = {"interval": name, "interval_s": interval_s, "expected_s": took, "loss_node_hours": lost}
+        told |= {"loss_percent": 100 * (took - train_s) / train_s}
+        return row | told | {"loss_cost": None if price is None else lost * price}
+
+    return [priced(*one) for one in at]
