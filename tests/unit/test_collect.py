@@ -158,7 +158,7 @@ def test_what_is_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
     records += [write_record(tmp_path / "5", specs[-1], status=None), write_record(tmp_path / "6", ranks=[])]
     for record in records:
         runs, _ = tables(tmp_path / "tables", record)
-        measures = runs.loc[0, "throughput_images_per_s":"resumes"]
+        measures = runs.loc[0, "throughput_images_per_s":"restart_s"]
         given = pd.read_csv(tmp_path / "tables/not_measured.csv")
         given = given[~given["column"].str.contains("_percent")]
         assert sorted(given["column"]) == sorted(measures.index[measures.isna()])

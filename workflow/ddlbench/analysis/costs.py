@@ -103,7 +103,7 @@ def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
     undisturbed, killed = done[done["interrupt_steps"].isna()], done[done["interrupt_steps"].notna()]
     found: list[dict[str, Any]] = []
     for values, group in undisturbed.groupby([*ALIKE, *LENGTH], dropna=False):
-        same = dict(zip((*ALIKE, *LENGTH), values, strict=True))
+        same: dict[str, Any] = dict(zip((*ALIKE, *LENGTH), values, strict=True))
         fits = pd.Series(True, index=killed.index)
         for name in ALIKE:
             fits &= killed[name].isna() if pd.isna(same[name]) else killed[name] == same[name]
