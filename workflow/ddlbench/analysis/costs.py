@@ -22,16 +22,17 @@ from ddlbench.columns import Column
 from ddlbench.spec import CONTROLS
 
 # Of runs that are alike but for repeats: an interrupted one may train fewer epochs, under another schedule.
-ALIKE = ("machine", "dataset", "model", "recipe", "framework", "options", "loader", "form", "workers", "global_batch")
+ALIKE = (
+    *("machine", "dataset", "model", "recipe", "framework", "options", "loader", "form", "workers", "global_batch"),
+    "bandwidth_mbit",
+)
 LENGTH = ("schedule", "epochs", "of_epochs")
+TYPES = dict.fromkeys(("workers", "global_batch", "epochs", "of_epochs"), "int64") | {"bandwidth_mbit": "Int64"}
 CHOSEN, YOUNG, DALY = "chosen", "Young", "Daly"
 POINTS = 25  # of the curve over intervals
 COLUMNS = (
     Column("run", "str", "The first of the undisturbed runs that the row rests on."),
-    *(
-        Column(name, "int64" if name in ("workers", "global_batch", "epochs", "of_epochs") else "str", "Of these runs.")
-        for name in (*ALIKE, *LENGTH)
-    ),
+    *(Column(name, TYPES.get(name, "str"), "Of these runs.") for name in (*ALIKE, *LENGTH)),
     Column("nodes", "int64", "Nodes that the run fills."),
     Column(
         "interval",
