@@ -24,8 +24,8 @@ FEW = 4  # up to so many repeats Student's t, beyond it order statistics
 # Of 5 repeats the range holds the median in 93.75 % of studies, whatever the distribution: stretched by this share of
 # its width at both ends it holds it as often as the level says (bench/intervals.py).
 STRETCHED = {LEVEL: 0.03, VERDICT_LEVEL: 0.08}
-# Student's t of 2 repeats, where one run of five meets a slow node, holds the median in 92.5 % of studies only: stretched
-# by this factor it holds 93 % there and 95.7 % on a quiet machine (bench/intervals.py). Verdicts need none.
+# Student's t of 2 repeats holds the median in 92.5 % of studies where one run of five meets a slow node. Stretched by
+# this factor it holds it in 93.5 % there and in 96 % on a quiet machine (bench/intervals.py). Verdicts need none.
 OF_TWO = {LEVEL: 1.12, VERDICT_LEVEL: 1.0}
 POWER = 0.8  # the chance with which so many repeats are to tell two sides apart
 MOST = 10_000  # repeats that nobody makes
