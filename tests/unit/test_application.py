@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,12 +11,16 @@ import pytest
 from ddlbench import registry
 from ddlbench.application import Block, Heading, Paragraph, Table, docx, latex, markdown
 from ddlbench.application._content import Given, NothingMeasuredError, blocks
+from ddlbench.plan.bill import Row
+from ddlbench.plan.reads import Form
+from ddlbench.plan.stale import MISSING
+from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 
 from tests.unit.audit_clean import study
 
 PREDICTED = {"model": "lenet", "framework": "ddp", "loader": "native", "workers": 16, "images_per_s": 1e4, "low": 9e3}
-PREDICTED |= {"high": 1.1e4, "efficiency": 0.7, "train_h": 2.0, "measured": "1 2 4", "why_not": None}
+PREDICTED |= {"high": 1.1e4, "efficiency": 0.7, "train_h": 2.0, "measured": "1 2 4", "why_not": None, "runs": "a b"}
 
 
 def given() -> Given:
@@ -43,13 +47,72 @@ def test_every_number_leads_to_its_runs() -> None:
     assert isinstance(listed, Table)
     names = {row[0] for row in listed.rows}
     assert all(re.fullmatch(r"\[R\d+\]", row[-1]) and row[-1].strip("[]") in names for row in table.rows)
-    assert {row[1] for row in listed.rows} == set(given().runs["run"])  # four repeats of each of 12 points
-    assert all(row[2] == "d" * 64 for row in listed.rows)
+    # Four repeats of each of 12 points, and what the prediction was made from.
+    assert {row[1] for row in listed.rows} == {*given().runs["run"], "a", "b"}
+    assert all(row[2] == "d" * 64 for row in listed.rows if row[1] not in "ab")
+    (predicted,) = [b for b in made if isinstance(b, Table) and b.caption.startswith("Predicted")]
+    refers = re.search(r"\[(R\d+)\]", predicted.rows[0][-1])
+    assert refers and refers[1] in names
 
 
 def test_what_is_predicted_is_marked() -> None:
     rows = [row for block in blocks(given()) if isinstance(block, Table) for row in block.rows if "10,000" in row]
     assert rows and all("16 (predicted)" in row for row in rows)
+
+
+def planned(**changed: object) -> Row:
+    """A run that is still to be made, of one hour on two nodes."""
+    named = {field.name: None for field in fields(Row)} | {
+        "run": "a",
+        "block": "b",
+        "model": "resnet50",
+        "state": MISSING,
+    }
+    named |= {"framework": "ddp", "loader": "native", "workers": 8, "nodes": 2, "epochs": 90, "of_epochs": 90}
+    named |= {"estimate": "guess", "wall_s": 3600.0, "disk_bytes": 2e9, "inodes": 5, "core_hours": 96.0}
+    return Row(**{**named, "checkpoint_bytes": 1e9, "checkpoint_inodes": 7, **changed})  # type: ignore[arg-type]
+
+
+def request(*bill: Row, **machine: object) -> list[Block]:
+    one = replace(load_machine("juwels-booster"), **machine)  # type: ignore[arg-type]
+    data = [Form("imagenet", "raw", True, 150e9, 1000)]
+    made = blocks(replace(given(), machine=one, bill=bill, forms=data))
+    return made[next(i for i, b in enumerate(made) if isinstance(b, Heading) and b.text == "Requested resources") :]
+
+
+@pytest.mark.parametrize(
+    ("unit", "amount"), [("core hours", "96"), ("GPU hours", "8"), ("node hours", "2"), ("EFLOP", "0.5616")]
+)
+def test_the_request_is_in_the_centres_unit(unit: str, amount: str) -> None:
+    """8 GPUs x 19.5e12 operations/s x 3600 s are 0.5616e18."""
+    table = next(block for block in request(planned(), budget_unit=unit) if isinstance(block, Table))
+    assert table.header[-1] == unit and table.rows[0][-1] == amount
+
+
+def test_storage_counts_data_records_and_checkpoints() -> None:
+    (storage,) = [b for b in request(planned(), planned()) if isinstance(b, Table) and b.caption.startswith("Storage")]
+    assert [row[1:] for row in storage.rows] == [("150", "1000"), ("4", "10"), ("2", "14"), ("156", "1024")]
+    (unknown,) = [
+        b
+        for b in request(planned(), planned(checkpoint_bytes=None))
+        if isinstance(b, Table) and b.caption.startswith("Storage")
+    ]
+    assert (
+        "checkpoints, if all runs trained at once: of 1 runs nobody knows them",
+        "unknown",
+        "unknown",
+    ) in unknown.rows
+    assert unknown.rows[-1][0] == "in sum, of what is known"
+
+
+def test_an_eflop_budget_needs_a_peak(tmp_path: Path) -> None:
+    text = (CONFIG / "machines" / "juwels-booster.yaml").read_text(encoding="utf-8")
+    text = text.replace("budget_unit: core hours", "budget_unit: EFLOP")
+    (tmp_path / "m.yaml").write_text(text, encoding="utf-8")
+    assert load_machine("m", tmp_path).budget_unit == "EFLOP"
+    (tmp_path / "m.yaml").write_text(text.replace("budget_tflops_per_worker: 19.5", ""), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r'budget_unit: "EFLOP" is not allowed; .*budget_tflops_per_worker'):
+        load_machine("m", tmp_path)
 
 
 def test_nothing_is_claimed_without_repeats_or_where_the_interval_holds_no_gain() -> None:

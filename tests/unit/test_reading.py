@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import ConfigError
-from ddlbench.settings.reading import read_yaml
+from ddlbench.settings.reading import read_yaml, typed
 from ddlbench.settings.study import load_study
 
 from tests.unit.spoiled import Files
@@ -205,3 +205,13 @@ def test_a_variable_that_is_not_set_is_no_folder(files: Files, monkeypatch: pyte
         f'{files.path["machine"]}: data: "{text}" is not allowed; the environment has no UNSET: set it, or give a '
         "default: ${UNSET:-...}"
     )
+
+
+def test_values_of_the_command_line_are_those_of_a_file() -> None:
+    """Snakemake reads `--config 'what_if={bandwidth: [0.5, 2]}'` with all values as text."""
+    given = {"minutes": "10", "epochs": "null", "bandwidth": ["0.5", "2", "1e-1"], "model": "resnet18", "as": "3 x"}
+    made = typed(given)
+    assert made == {"minutes": 10, "epochs": None, "bandwidth": [0.5, 2, 0.1], "model": "resnet18", "as": "3 x"}
+    assert typed(10) == 10 and typed(None) is None
+    with pytest.raises(ConfigError, match="--config: "):
+        typed("010")

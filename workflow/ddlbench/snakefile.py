@@ -30,7 +30,7 @@ from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.reading import read_yaml
+from ddlbench.settings.reading import read_yaml, typed
 from ddlbench.settings.study import Study, load_study
 
 # MLPerf's reference convergence points, which the audit reads beside a study's tables.
@@ -67,7 +67,9 @@ def check_configfile(path: Path) -> None:
 def read(config: Mapping[str, Any]) -> Settings:
     """The study and the machine that the configuration names, and all runs. Exits with one line about a mistake."""
     with complaints():
-        checked = settings.check_config(dict(config))
+        # Mappings of numbers: on the command line Snakemake reads their values as text.
+        numbers = {key: typed(config[key]) for key in ("checkpoint", "what_if") if key in config}
+        checked = settings.check_config({**config, **numbers})
         study, machine = load_study(checked["study"]), load_machine(checked["machine"])
         sources = checked["data"]["sources"]
         images = reads.images(study, machine, sources)

@@ -5,7 +5,7 @@ rule application:
         layout.study_log(STUDY.name, "application"),
     params:
         config=lambda wildcards: config,
-        runs=list(PLAN.runs),
+        records=OTHERS or [layout.run(run) for run in PLAN.runs],
     message:
         f"application for compute time from {STUDY.name} on {MACHINE.name}"
     script:

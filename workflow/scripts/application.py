@@ -3,13 +3,12 @@
 import sys
 from pathlib import Path
 
-from ddlbench import layout
 from ddlbench.application._content import NothingMeasuredError
 from ddlbench.application._make import make
 
 config = snakemake.params.config
 try:
-    made = make(config, [Path(layout.run(run)) for run in snakemake.params.runs])
+    made = make(config, [Path(record) for record in snakemake.params.records])
 except NothingMeasuredError:
     said = f"application: study {config['study']} has no finished timed run on machine {config['machine']}"
     Path(snakemake.log[0]).write_text(f"{said}\n", encoding="utf-8")

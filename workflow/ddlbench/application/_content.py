@@ -17,6 +17,7 @@ from ddlbench.analysis.scaling import SERIES, in_series, scaling
 from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.plan.bill import Row
+from ddlbench.plan.reads import Form
 from ddlbench.plan.stale import DONE
 from ddlbench.settings.machine import Machine
 
@@ -31,7 +32,7 @@ class NothingMeasuredError(Exception):
 class Given:
     """All that the section is made from. `digests` are of the logs, by run; `figures` are paths without suffix.
 
-    `predictions` are rows of `prediction/_table.py`, `bill` of `plan/bill.py`.
+    `predictions` are rows of `prediction/_table.py`, `bill` of `plan/bill.py`, `forms` what its runs read.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Given:
     bill: Sequence[Row]
     digests: Mapping[str, str]
     figures: Mapping[str, Path]
+    forms: Sequence[Form] = ()
 
 
 def blocks(given: Given) -> list[Block]:
@@ -58,8 +60,8 @@ def blocks(given: Given) -> list[Block]:
     made: list[Block] = [Heading(f"Scaling: {given.title}"), table]
     made += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
     made += [Paragraph(text) for text in (said, _verdicts(given.comparisons, references)) if text]
-    made += _predicted(given.predictions, workers)
-    made += _request(given.bill, given.machine, workers)
+    made += _predicted(given.predictions, references, workers)
+    made += _request(given.bill, given.forms, given.machine, workers)
     made += _made_with(timed)
     return [*made, Heading("Runs", 3), references.table(given.digests)]
 
@@ -167,7 +169,7 @@ def _verdicts(comparisons: pd.DataFrame, references: _References) -> str:
     return " ".join(said)
 
 
-def _predicted(predictions: Sequence[Mapping[str, Any]], workers: str) -> list[Block]:
+def _predicted(predictions: Sequence[Mapping[str, Any]], references: _References, workers: str) -> list[Block]:
     rows = [
         (
             f"{row['model']}, {row['framework']}, {row['loader']}",
@@ -176,7 +178,7 @@ def _predicted(predictions: Sequence[Mapping[str, Any]], workers: str) -> list[B
             _interval(row["low"], row["high"]) or "none",
             _short(row["efficiency"]),
             _short(row["train_h"]),
-            str(row["measured"]),
+            f"{row['measured']} {references.to(str(row['runs']).split())}",
         )
         for row in predictions
         if not row.get("why_not")
@@ -192,11 +194,13 @@ def hours(row: Row, machine: Machine) -> float | None:
     """What a run takes in the centre's unit."""
     if row.wall_s is None:
         return None
-    each = {"GPU hours": row.workers, "node hours": row.nodes}
+    each: dict[str, float] = {"GPU hours": row.workers, "node hours": row.nodes}
+    if machine.budget_tflops_per_worker is not None:  # 10^12 operations/s for an hour are 3600 / 10^6 EFLOP
+        each["EFLOP"] = row.workers * machine.budget_tflops_per_worker * 3600 / 1e6
     return row.core_hours if machine.budget_unit == "core hours" else row.wall_s / 3600 * each[machine.budget_unit]
 
 
-def _request(bill: Sequence[Row], machine: Machine, workers: str) -> list[Block]:
+def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, workers: str) -> list[Block]:
     """The request, derived: runs that are still to be made, by how many workers they have."""
     unit, left = machine.budget_unit, [row for row in bill if row.state != DONE]
     made: list[Block] = [Heading("Requested resources", 3)]
@@ -218,6 +222,7 @@ def _request(bill: Sequence[Row], machine: Machine, workers: str) -> list[Block]
         "core hours": f"hours x nodes x {machine.cores_per_node_billed} cores billed per node",
         "GPU hours": f"hours x {workers}",
         "node hours": "hours x nodes",
+        "EFLOP": f"hours x 3600 s x {workers} x {machine.budget_tflops_per_worker} TFLOP/s of peak / 10^6",
     }[unit]
     made.append(Table(f"Request, derived: number x hours; {unit} = {how}.", header, tuple(rows)))
     total = sum(hours(row, machine) or 0.0 for row in left)
@@ -226,16 +231,37 @@ def _request(bill: Sequence[Row], machine: Machine, workers: str) -> list[Block]
     ]
     basis = sorted({row.estimate for row in left})
     said.append(f"Hours are estimates of the plan, by: {', '.join(basis)}.")
-    said.append(
-        f"Storage of records: {_short(sum(row.disk_bytes for row in left) / 1e9)} GB in "
-        f"{sum(row.inodes for row in left)} files and folders; data sets and checkpoints come on top."
-    )
+    made.append(_storage(left, forms))
     energy = [row.energy_kwh for row in left if row.energy_kwh is not None]
     if len(energy) == len(left):
         said.append(f"Energy: {_short(sum(energy))} kWh (estimated).")
     else:
         said.append("Energy: unknown; the machine's file names no power, and no run has measured it.")
     return [*made, Paragraph(" ".join(said))]
+
+
+def _storage(left: Sequence[Row], forms: Sequence[Form]) -> Table:
+    """Bytes and inodes of data sets, records and checkpoints, each by itself and in sum."""
+    amounts: list[tuple[str, float | None, int | None]] = [
+        (f"data set {form.dataset} as {form.form}{', which is there' * form.there}", form.bytes, form.inodes)
+        for form in forms
+    ]
+    amounts.append(
+        (f"records of {len(left)} runs", sum(row.disk_bytes for row in left), sum(row.inodes for row in left))
+    )
+    kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in left if row.checkpoint_bytes is not None]
+    name = "checkpoints, if all runs trained at once"
+    if len(kept) < len(left):
+        amounts.append((f"{name}: of {len(left) - len(kept)} runs nobody knows them", None, None))
+    if kept:
+        amounts.append((name, sum(size for size, _ in kept), sum(inodes for _, inodes in kept)))
+    total = (sum(size or 0.0 for _, size, _ in amounts), sum(inodes or 0 for _, _, inodes in amounts))
+    amounts.append(("in sum" if len(kept) == len(left) else "in sum, of what is known", *total))
+    rows = [
+        (what, "unknown" if size is None else _short(size / 1e9), "unknown" if inodes is None else str(inodes))
+        for what, size, inodes in amounts
+    ]
+    return Table("Storage, as the plan counts it.", ("what", "GB", "files and folders"), tuple(rows))
 
 
 def _made_with(timed: pd.DataFrame) -> list[Block]:

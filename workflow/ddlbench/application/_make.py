@@ -30,8 +30,10 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     plan = runs.make_plan(study, machine, config["account"], images)
     with tempfile.TemporaryDirectory() as aside:
         tables = Path(aside)
-        collect(folders, tables, dict(machine.peak_tflops_per_worker), runs.digests(plan))
+        read = {} if study.records is None else {"read": registry.member("records", study.records.kind).read}
+        collect(folders, tables, dict(machine.peak_tflops_per_worker), runs.digests(plan), **read)
         measured = pd.read_parquet(tables / "runs.parquet")
+        others = pd.read_parquet(tables / "submissions.parquet")  # of others' records the file of each
         comparisons = pd.read_parquet(tables / "comparisons.parquet")
     planned = sorted({run.spec.workers for run in plan.runs.values()})
     usable = measured[measured["throughput_images_per_s"].notna()]
@@ -44,7 +46,9 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
         comparisons=comparisons,
         predictions=predicted,
         bill=bill.rows(plan, images, results),
-        digests={folder.name: sha256(folder / MLLOG) for folder in folders if (folder / MLLOG).exists()},
+        digests={folder.name: sha256(folder / MLLOG) for folder in folders if (folder / MLLOG).exists()}
+        | {row["run"]: sha256(Path(row["file"])) for row in others.to_dict("records")},
+        forms=reads.forms(plan, config["data"]["sources"]),
         figures={title: path for title, path in figures.items() if path.with_name(f"{path.name}.png").exists()},
     )
     made = blocks(given)

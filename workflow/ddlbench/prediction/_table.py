@@ -59,6 +59,7 @@ def rows(
         for count in workers or asked(measured.workers, planned):
             row = {key: first[key] for key in SHOWN}
             row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": model}
+            row |= {"runs": " ".join(sorted(alike["run"]))}
             made.append({**row, **_row(measured, count, batch, images * epochs, model, price_per_hour, power, priors)})
     return made
 

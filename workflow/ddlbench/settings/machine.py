@@ -222,8 +222,17 @@ class Machine:
         default="GPU hours",
         metadata=key(
             "What the centre gives to projects: the unit of the request in an application for compute time. Core hours "
-            "need cores_per_node_billed; a GPU hour is one of a worker.",
-            enum=["core hours", "GPU hours", "node hours"],
+            "need cores_per_node_billed, EFLOP budget_tflops_per_worker; a GPU hour is one of a worker.",
+            enum=["core hours", "GPU hours", "node hours", "EFLOP"],
+        ),
+    )
+    budget_tflops_per_worker: float | None = field(
+        default=None,
+        metadata=key(
+            "Peak of one worker that the centre counts with [10^12 floating-point operations a second], for "
+            "budget_unit EFLOP: peak x time, as GCS asks for on JUWELS (jards.gauss-centre.eu); usually the "
+            "double-precision peak of its data sheet.",
+            exclusiveMinimum=0,
         ),
     )
     price_per_gpu_hour: float | None = field(
@@ -301,6 +310,9 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
         raise complain(
             path, "budget_unit", "core hours", "allowed: GPU hours, node hours, or name cores_per_node_billed"
         )
+    if data["budget_unit"] == "EFLOP" and data["budget_tflops_per_worker"] is None:
+        allowed = "allowed: core hours, GPU hours, node hours, or name budget_tflops_per_worker"
+        raise complain(path, "budget_unit", "EFLOP", allowed)
     if (data["price_per_gpu_hour"] is None) != (data["currency"] is None):
         raise complain(path, "currency", data["currency"], "allowed: one with price_per_gpu_hour, none without")
     if (data["node_hours_between_interruptions"] is None) != (data["interruptions_source"] is None):

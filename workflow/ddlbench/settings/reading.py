@@ -79,6 +79,19 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return data
 
 
+def typed(value: Any) -> Any:
+    """A value of the command line as a file would have it: of lists and mappings there Snakemake leaves all as text."""
+    if isinstance(value, dict):
+        return {key: typed(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [typed(inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    where = Path("--config")
+    node = yaml.ScalarNode(_Loader("").resolve(yaml.ScalarNode, value, (True, False)), value)
+    return _Values(where).of(node) if node.tag != f"{TAG}merge" else value
+
+
 def _broken(path: Path, mark: yaml.Mark | None, problem: str) -> ConfigError:
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
     return ConfigError(f"{path}: is not YAML: {where}{problem}")
