@@ -149,3 +149,12 @@ def test_each_format_holds_all_of_it(tmp_path: Path) -> None:
     cells = {cell.text for table in read.tables for row in table.rows for cell in row.cells}
     assert {"16 (predicted)", "d" * 64} <= cells
     assert [docx.SUFFIX, latex.SUFFIX, markdown.SUFFIX] == [".docx", ".tex", ".md"]
+
+
+def test_records_of_others_are_named_by_their_machine() -> None:
+    whole = given()
+    unknown = dict.fromkeys(("loader", "options", "recipe", "epochs", "of_epochs", "form", "schedule"))
+    theirs = whole.runs.assign(records="mlperf", machine="Org dgx", **unknown)
+    said = " ".join(texts(blocks(replace(whole, runs=theirs, predictions=[]))))
+    assert "Org dgx" in said and "None" not in said and "<NA>" not in said
+    assert "plans no runs of its own" in said

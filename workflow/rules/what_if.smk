@@ -8,6 +8,6 @@ rule what_if:
         config=lambda wildcards: config,
         records=OTHERS or [layout.run(run) for run in PLAN.runs],
     message:
-        "what if: computed from {STUDY.name} on {MACHINE.name}"
+        f"what if: computed from {STUDY.name} on {MACHINE.name}"
     script:
         "../scripts/what_if.py"

@@ -55,7 +55,8 @@ def blocks(given: Given) -> list[Block]:
     if timed.empty:
         raise NothingMeasuredError
     references = _References()
-    workers = "GPUs" if given.machine.device == "cuda" else "workers"
+    others = "records" in timed and not timed["records"].fillna("ours").eq("ours").any()
+    workers = "accelerators" if others else "GPUs" if given.machine.device == "cuda" else "workers"
     table, said = _scaling(timed, references, workers)
     made: list[Block] = [Heading(f"Scaling: {given.title}"), table]
     made += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
@@ -82,7 +83,7 @@ class _References:
             for runs, name in self.of.items()
             for place, run in enumerate(runs)
         ]
-        return Table("The runs that the numbers are of.", ("", "run", "SHA-256 of run.mllog"), tuple(rows))
+        return Table("The runs that the numbers are of.", ("", "run", "SHA-256 of its log"), tuple(rows))
 
 
 def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tuple[Table, str]:
@@ -204,6 +205,8 @@ def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, worke
     """The request, derived: runs that are still to be made, by how many workers they have."""
     unit, left = machine.budget_unit, [row for row in bill if row.state != DONE]
     made: list[Block] = [Heading("Requested resources", 3)]
+    if not bill:
+        return [*made, Paragraph("The study plans no runs of its own; nothing is requested.")]
     if not left:
         return [*made, Paragraph("All runs of the plan are done; nothing is requested.")]
     groups: dict[tuple[int, int, str, int], list[Row]] = {}
@@ -279,6 +282,8 @@ def _made_with(timed: pd.DataFrame) -> list[Block]:
 
 def _name(point: pd.Series[Any]) -> str:
     batch = point["batch_per_worker"]
+    if pd.isna(point["loader"]):  # of others' records the machine tells series apart, and batches change along them
+        return f"{point['model']}, {point['framework']}, {point['machine']}"
     size = f"batch {point['global_batch']}" if pd.isna(batch) else f"batch {batch} per worker"
     name = f"{point['model']}, {point['framework']}, {point['loader']}, {size}"
     part = pd.notna(point["of_epochs"]) and point["epochs"] < point["of_epochs"]
