@@ -87,9 +87,8 @@ def typed(value: Any) -> Any:
         return [typed(inner) for inner in value]
     if not isinstance(value, str):
         return value
-    where = Path("--config")
-    node = yaml.ScalarNode(_Loader("").resolve(yaml.ScalarNode, value, (True, False)), value)
-    return _Values(where).of(node) if node.tag != f"{TAG}merge" else value
+    kinds = (name for name, pattern in PLAIN.items() if name != "merge" and pattern.fullmatch(value))
+    return _Values(Path("--config")).of(yaml.ScalarNode(f"{TAG}{next(kinds, 'str')}", value))
 
 
 def _broken(path: Path, mark: yaml.Mark | None, problem: str) -> ConfigError:
