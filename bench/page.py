@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
 from ddlbench import layout  # noqa: E402
-from ddlbench.analysis import claims, nodes, summary  # noqa: E402
+from ddlbench.analysis import claims, frameworks, nodes, summary  # noqa: E402
 from ddlbench.analysis.collect import collect  # noqa: E402
 from ddlbench.audit._audit import audit  # noqa: E402
 from ddlbench.audit._audit import write as write_audit  # noqa: E402
@@ -113,6 +113,7 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
     frames = (pd.read_parquet(home / f"tables/{table}.parquet") for table in ("runs", "kernels"))
     claims.verdicts(verdicts, *frames).to_csv(home / "tables/verdicts.csv", index=False)
     write_audit(audit(of_study(home / "tables")), home / "tables/audit.csv")
+    frameworks.write(home / "tables/frameworks.csv")
     for figure in study.figures:
         options = Options(**json.loads(runs.figure_options(plan, figure.name)))
         if figure.reference_file:

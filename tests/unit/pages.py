@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from ddlbench.analysis import frameworks
+from ddlbench.analysis import frameworks, nodes
 from ddlbench.analysis.claims import COLUMNS
 from ddlbench.analysis.collect import collect
 from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
 from ddlbench.page import write
+from ddlbench.plan.bill import Row
 
 from tests.unit.records import SPEC, write_record
 
@@ -32,6 +35,21 @@ EVIL_SVG = (
 )
 
 
+NOBODY_KNOWS: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__)
+
+
+def of_machine(folder: Path) -> None:
+    """A preflight of two hosts, and what `snakemake nodes` says of them."""
+    folder.mkdir(parents=True)
+    rank = {"read": [], "free_bytes": {"results": 5e9}, "all_reduce": {"gloo": {"bytes": 2**26, "seconds": 0.02}}}
+    found = [rank | {"rank": number, "host": f"node{number}"} for number in (0, 1)]
+    text = json.dumps({"time": 1.79e9, "problems": [f"node1: {EVIL}"], "ranks": found})
+    (folder / "preflight-test.json").write_text(text)
+    row: dict[str, object] = {column.name: None for column in nodes.COLUMNS}
+    row |= {"part": "compute", "verdict": nodes.LIKE, "runs": 4, "epochs": 8, "slow_epochs": 0, "excess_s": 0.01}
+    nodes.write([row | {"host": f"node{number}"} for number in (0, 1)], folder / "nodes.csv")
+
+
 def make(folder: Path, title: str = "Made up: a test", figures: bool = True, again: bool = False) -> Path:
     """`results/test/index.html` in a folder, with records, tables and a figure beside it; `again`: the page only."""
     results = folder / "results"
@@ -43,6 +61,7 @@ def make(folder: Path, title: str = "Made up: a test", figures: bool = True, aga
         write_audit(audit(of_study(home / "tables")), home / "tables/audit.csv")
         pd.DataFrame([dict.fromkeys(COLUMNS, EVIL)]).to_csv(home / "tables/verdicts.csv", index=False)
         frameworks.write(home / "tables/frameworks.csv")
+        of_machine(results / "machines/local")
         (home / "figures").mkdir()
         for suffix, text in (
             (".svg", EVIL_SVG if title == EVIL else SVG.format("")),
@@ -51,6 +70,13 @@ def make(folder: Path, title: str = "Made up: a test", figures: bool = True, aga
         ):
             (home / f"figures/one{suffix}").write_text(text)
     shown = (write.Figure("one", title, "efficiency", f"A caption. {title}", tuple(s.id for s in specs)),)
-    about = write.Study("test", title, "local", "cpu", title, "snakemake page", shown if figures else (), (), {})
+    bill = tuple(
+        Row(
+            **NOBODY_KNOWS | {"run": s.id, "state": "done", "workers": 2, "nodes": 1, "wall_s": 90.0, "gpu_hours": 0.05}
+        )
+        for s in specs
+    )
+    plan = {s.id: 60.0 for s in specs[1:]}
+    about = write.Study("test", title, "local", "cpu", title, "snakemake page", shown if figures else (), bill, plan)
     write.write(about, home / "index.html", results)
     return home / "index.html"

@@ -14,6 +14,7 @@ import pytest
 from ddlbench.analysis import comparisons, frameworks, kernels
 from ddlbench.audit import _findings
 from ddlbench.figures import _hover
+from ddlbench.files import sha256
 from ddlbench.page import answer, picture, rows, spent, write
 from ddlbench.plan.bill import Row
 
@@ -94,10 +95,11 @@ def test_the_bill_says_what_it_does_not_know() -> None:
     known = Row(
         **fields | {"state": "done", "gpu_hours": 2.0, "energy_kwh": 1.5, "energy_measured": True, "price": 4.0}
     )
-    tiles = {what: much for what, much, _ in spent.tiles([known, Row(**fields | {"state": "failed"})], "GPUs")}
+    tiles = {what: much for what, much, _ in spent.tiles([known, Row(**fields | {"state": "failed"})], "GPUs", {})}
     assert tiles == {
         "runs done": "1 of 2",
         "GPU hours used": "2",
+        "GPU hours planned": "?",
         "GPU hours to come": "?",
         "energy [kWh]": "1.5",
         "price [None]": "4",
@@ -130,6 +132,27 @@ def test_a_page_is_one_file_and_its_links_lead_somewhere(tmp_path: Path) -> None
         assert text.count(f">{made}</a>") == 4
     assert text.count("download=") == 3
     assert "script-src &#39;sha256-" in text
+
+
+def test_each_section_has_its_data(tmp_path: Path) -> None:
+    page = make(tmp_path)
+    text = page.read_text()
+    sections = {one[0]: one[1] for one in re.findall(r'<h2 id="([^"]*)">(.*?)</section>', text, re.S)}
+    assert sections.keys() >= {"answer", "figures", "runs", "comparisons", "losses", "verdicts", "planned", "nodes"}
+    # Plan against what it took: 90 s of 60 on 2 workers, for the three runs that a plan could tell.
+    assert "0.1 <small>for 3 of them, before any record; they took 0.15</small>" in sections["answer"]
+    planned = re.findall(r'data-v="([^"]*)"', sections["planned"])
+    assert [float(value) for value in planned] == [2, 1, 60, 90, 1.5, 60 / 3600, 90 / 3600] * 3
+    assert sections["nodes"].count("<td>node") == 2
+    assert "all-reduce of 64 MiB by gloo: 20.0 ms" in sections["preflight"]
+    # From a number back to the record: each row that rests on runs leads to theirs, and these to the records.
+    for table in ("comparisons", "losses", "planned"):
+        for row in re.findall(r"<tr>(<td.*?)</tr>", sections[table], re.S):
+            assert 'href="#run-' in row, row
+    for name in ("runs.parquet", "losses.parquet", "one.csv"):
+        assert f">{name}</a>" in sections["origin"]
+        digest = sha256(next(page.parent.rglob(name)))
+        assert digest in sections["origin"]
 
 
 def test_the_same_results_make_the_same_page(tmp_path: Path) -> None:

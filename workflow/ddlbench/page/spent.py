@@ -13,12 +13,17 @@ from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE
 
 
-def tiles(rows: Sequence[Row], unit: str) -> list[tuple[str, str, str]]:
-    """(what, how much, what to know of it): runs, hours, energy, price; what nobody knows is not among them."""
+def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) -> list[tuple[str, str, str]]:
+    """(what, how much, what to know of it): runs, hours, energy, price; what nobody knows is not among them.
+
+    `before` is what a plan said of each run before there was any record [s].
+    """
     done, todo = [row for row in rows if row.state == DONE], [row for row in rows if row.state != DONE]
     one = unit.removesuffix("s")
     said = [("runs done", f"{len(done)} of {len(rows)}", _states(todo))]
     said.append((f"{one} hours used", _sum(done, "gpu_hours"), "of finished runs, from their records"))
+    if done:
+        said.append((f"{one} hours planned", *_planned(done, before)))
     if todo:
         low, high = _sum(todo, "gpu_hours_low"), _sum(todo, "gpu_hours_high")
         said.append((f"{one} hours to come", _sum(todo, "gpu_hours"), f"{low} to {high}"))
@@ -28,6 +33,16 @@ def tiles(rows: Sequence[Row], unit: str) -> list[tuple[str, str, str]]:
     if any(row.price is not None for row in done):
         said.append((f"price [{done[0].currency}]", _sum(done, "price"), f"at the machine's price of a {one} hour"))
     return said
+
+
+def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[str, str]:
+    """What finished runs were planned to take, and what those of them took that a plan could tell."""
+    table = took(done, before)
+    if not table:
+        return "?", "the machine's file has no images_per_s for them"
+    hours = {name: number(sum(row[f"{name}_worker_hours"] for row in table)) for name in ("planned", "took")}
+    told = "for them" if len(table) == len(done) else f"for {len(table)} of them"
+    return hours["planned"], f"{told}, before any record; they took {hours['took']}"
 
 
 def _states(todo: Sequence[Row]) -> str:
@@ -58,5 +73,9 @@ def took(rows: Sequence[Row], before: Mapping[str, float | None]) -> list[dict[s
     for row in rows:
         plan = before.get(row.run)
         if row.state == DONE and row.wall_s and plan:
-            table.append({"run": row.run, "planned_s": plan, "took_s": row.wall_s, "ratio": row.wall_s / plan})
+            hours = {"planned": plan / 3600, "took": row.wall_s / 3600}
+            of_workers = {f"{name}_worker_hours": value * row.workers for name, value in hours.items()}
+            of_nodes = {f"{name}_node_hours": value * row.nodes for name, value in hours.items()}
+            ratio = {"planned_s": plan, "took_s": row.wall_s, "ratio": row.wall_s / plan}
+            table.append({"run": row.run, "workers": row.workers, "nodes": row.nodes} | ratio | of_workers | of_nodes)
     return table

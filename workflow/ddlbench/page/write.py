@@ -29,11 +29,13 @@ from ddlbench.page import answer, picture, rows, spent
 from ddlbench.plan import runs as plan_runs
 from ddlbench.plan.bill import Row
 from ddlbench.plan.runs import Plan
+from ddlbench.preflight.__main__ import summary
 
 HERE = Path(__file__).parent
 TABLES = ("runs", "comparisons", "losses", "kernels", "failures", "refused")
 # The figure beside the answer is the first of these that a study has; else its first.
 FIRST = ("efficiency", "speed-up", "throughput")
+MEASURED = 20  # lines of what a preflight measured; its file has all
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def html(study: Study, results: Path = layout.RESULTS) -> str:
         style=Markup(style),
         script=Markup(script),
         answer=answer.answer(tables, audit, study.unit),
-        tiles=spent.tiles(study.bill, study.unit) if study.bill else [],
+        tiles=spent.tiles(study.bill, study.unit, study.planned) if study.bill else [],
         first=figures[first] if figures else None,
         figures=figures,
         tables=_tables(study, tables, audit, known, about, results),
@@ -233,6 +235,16 @@ def _tables(
         "why": "Why it cannot be tested here, or what the verdict rests on.",
         "runs": "The runs.",
     }
+    planned = {
+        "run": "The run.",
+        "workers": "Its ranks.",
+        "nodes": "Its computers.",
+        "planned_s": "Wall time by the machine's images_per_s [s].",
+        "took_s": "Wall time by its record [s].",
+        "ratio": "Took over planned.",
+        "planned_node_hours": "Planned wall time of all its nodes [h].",
+        "took_node_hours": "Recorded wall time of all its nodes [h].",
+    }
     made = [
         rows.runs(tables["runs"], results, about),
         rows.plain("comparisons", "Comparisons", "Each two frameworks, or loaders, under the same settings.",
@@ -251,8 +263,7 @@ def _tables(
                    findings, of(_findings.COLUMNS), known, "tables/audit.csv"),
         rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
                    pd.DataFrame(spent.took(study.bill, study.planned)),
-                   {"run": "The run.", "planned_s": "By images_per_s [s].", "took_s": "By its record [s].",
-                    "ratio": "Took over planned."}, known),
+                   planned, known),
         rows.plain("failures", "Failed runs", "Runs that left no record, and why.", tables["failures"],
                    of(failures.COLUMNS), known, "tables/failures.csv"),
         rows.plain("refused", "Refused records", "Records that cannot be true, or cannot be read.", tables["refused"],
@@ -278,17 +289,19 @@ def _beside(study: Study, shares: pd.DataFrame) -> pd.DataFrame:
 
 
 def _preflight(study: Study, results: Path) -> dict[str, Any] | None:
-    """What the last preflight found, if there was one."""
+    """What the last preflight found and measured, if there was one."""
     path = results / "machines" / study.machine / f"preflight-{study.name}.json"
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        lines = summary(found["ranks"])
         return {
             "when": rows.day(float(found["time"])),
             "problems": [str(problem) for problem in found["problems"]],
-            "hosts": sorted({str(rank["host"]) for rank in found["ranks"]}),
+            "measured": lines[:MEASURED],
+            "left": max(0, len(lines) - MEASURED),
             "file": f"../machines/{study.machine}/{path.name}",
         }
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
