@@ -42,10 +42,11 @@ def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
 @pytest.mark.parametrize("plot", FIGURES)
 def test_a_figures_file_holds_its_data_to_the_last_digit(plot: str, tmp_path: Path) -> None:
     third = row(100 / 3, 1 / 3, workers=4, framework="1e5", loader="synthetic", form=None)
-    shown = tables(row(0.1 + 0.2, 2 / 3, workers=8, global_batch=512), third, row(7.0, workers=4))
+    base = row(7.0, workers=4, loader="synthetic", form=None)  # of maps, which show pairs
+    shown = tables(row(0.1 + 0.2, 2 / 3, workers=8, global_batch=512), third, row(7.0, workers=4), base)
     member: FigureMember = registry.member("figures", plot)
     made = member.data(shown, OPTIONS)
-    assert len(made) >= (1 if plot == "efficiency-loss" else 3)  # its bases are no rows
+    assert len(made) >= (1 if plot in ("accuracy-map", "efficiency-loss", "speed-up-map") else 3)  # bases are no rows
     _tables.write(made, tmp_path / "a.csv")
     back = _tables.read(tmp_path / "a.csv")
     assert list(back) == list(made)
@@ -102,6 +103,6 @@ def test_naming_figures_does_not_import_matplotlib() -> None:
     package = str(registry.PACKAGE.parent)
     subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"], check=True)
     assert set(FIGURES) == {
-        "accuracy-batch-size", "accuracy-epochs", "efficiency", "efficiency-loss", "kernel-shares", "learning-rate",
-        "memory", "speed-up", "step-times", "throughput", "time-to-accuracy",
+        "accuracy-batch-size", "accuracy-epochs", "accuracy-map", "efficiency", "efficiency-loss", "kernel-shares",
+        "learning-rate", "memory", "speed-up", "speed-up-map", "step-times", "throughput", "time-to-accuracy",
     }  # fmt: skip

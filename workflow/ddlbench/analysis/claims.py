@@ -241,7 +241,7 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str) -> Said:
     by_repeat = dict(zip(runs["repeat"].tolist(), values, strict=True))
     found = over_repeats(values)
     if claim.relation == "about":
-        verdict = _near(found.low, found.high, claim.value)
+        verdict = near(found.low, found.high, claim.value)
         more = (
             None
             if verdict != UNDECIDED or found.n < 2
@@ -266,16 +266,22 @@ def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str
         verdict = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(apart.verdict, UNDECIDED)
     elif claim.relation == "factor-up-to":
         assert claim.value is not None
-        reached = apart.low is not None and apart.low >= claim.value * (1 - ABOUT)
-        missed = apart.high is not None and apart.high < claim.value * (1 - ABOUT)
-        verdict = SUPPORTED if reached else CONTRADICTED if missed else UNDECIDED
+        verdict = up_to(apart.low, apart.high, claim.value)
     else:
         assert claim.value is not None
-        verdict = _near(apart.low, apart.high, claim.value)
+        verdict = near(apart.low, apart.high, claim.value)
     return _said([ours, theirs], verdict, apart)
 
 
-def _near(low: float | None, high: float | None, value: float) -> str:
+def up_to(low: float | None, high: float | None, value: float) -> str:
+    """Whether an interval reaches a value, or 10 % less, as something may be `up to` it; or misses it; or neither."""
+    least = value * (1 - ABOUT)
+    if low is None or high is None:
+        return UNDECIDED
+    return SUPPORTED if low >= least else CONTRADICTED if high < least else UNDECIDED
+
+
+def near(low: float | None, high: float | None, value: float) -> str:
     """Whether an interval is within 10 % of a value, or outside of that, or neither."""
     least, most = value * (1 - ABOUT), value * (1 + ABOUT)
     if low is None or high is None:

@@ -1,0 +1,124 @@
+"""Maps of settings: what a framework changes in each, in order of operations; what is missing is seen as missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER, difference
+from ddlbench.figures import _tables, accuracy_map, speed_up_map
+from ddlbench.plan.runs import make_plan
+from ddlbench.settings.config import CONFIG
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
+from matplotlib.axes import Axes
+
+from tests.unit.drawings import OPTIONS, SPEC, draw
+
+LIANG = pd.read_csv(CONFIG / "references/liang2023.csv")
+FLOPS = {"vit_base_patch16_224": 1e11, "resnet50": 5e8, "lenet": 4e6}
+TIME = {"vit_base_patch16_224": 900.0, "resnet50": 90.0, "lenet": 9.0}
+
+
+def runs(gains: dict[str, float], repeats: int = 3) -> pd.DataFrame:
+    """DDP and DeepSpeed on two data sets, so many times as fast with DeepSpeed; ViT with pictures of another size."""
+    rows = []
+    for model, gain in gains.items():
+        size = 224 if model.startswith("vit") else 32
+        recipe = replace(SPEC.recipe, name=f"set-{size}" if size == 224 else "set", image_size=size)
+        for dataset in ("cifar10", "cifar100"):
+            for framework in ("ddp", "deepspeed"):
+                for repeat in range(1, repeats + 1):
+                    own = {"model": model, "dataset": dataset, "recipe": recipe, "loader": "native"}
+                    spec = replace(SPEC, framework=framework, repeat=repeat, **own)
+                    faster = gain if framework == "deepspeed" else 1.0
+                    time = TIME[model] / faster * (1 + 0.002 * repeat * (framework == "ddp"))
+                    measures = {"status": "success", "full_train_s": 3 * time, "epoch_s": time, "final_top1": 0.5}
+                    measures |= {"flops_per_image": FLOPS[model]}
+                    if framework == "deepspeed":
+                        measures["final_top1"] += 0.01 + 0.001 * repeat
+                    rows.append(spec.columns() | measures)
+    return pd.DataFrame(rows)
+
+
+def numbers(axes: Axes) -> dict[tuple[int, int], str]:
+    """The numbers of a map's cells by column and row; the intervals beneath them left out."""
+    found = {}
+    for text in axes.texts:
+        x, y = text.get_position()
+        if text.get_fontsize() > 6:
+            found[round(x), round(y)] = text.get_text()
+    return found
+
+
+def test_speed_up_of_each_setting_by_operations() -> None:
+    table = runs({"vit_base_patch16_224": 8.0, "lenet": 1.0, "resnet50": 2.0})
+    options = replace(OPTIONS, basis="run", reference=LIANG)
+    data = speed_up_map.data({"runs": table}, options)
+    assert set(data["framework"]) == {"deepspeed"} and len(data) == 6
+    assert data[data["model"] == "resnet50"]["value"].tolist() == pytest.approx([2, 2], rel=0.01)
+    figure = draw("speed-up-map", {"runs": table}, options)
+    axes = figure.axes[0]
+    assert [t.get_text().split(",")[0] for t in axes.get_yticklabels()] == ["lenet", "resnet50", "vit_base_patch16_224"]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["cifar10\nset", "cifar100\nset"]  # ViT's set is that set
+    assert numbers(axes) == {(x, y): v for y, v in enumerate(("1.00", "2.01", "8.03")) for x in (0, 1)}
+    assert figure.axes[-1].get_ylabel().startswith("time of ddp over time of the other")
+    said = " ".join(text.get_text() for text in figure.legends[0].get_texts())
+    assert "Liang et al. 2023: about 1 for simple tasks. Here 1.00 to 1.00 (lenet): supported." in said
+    assert "up to 8 for complex tasks. Here 2.01 to 8.03 (resnet50, vit_base_patch16_224): supported." in said
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(8.0, "supported"), (7.3, "supported"), (3.0, "contradicted")])
+def test_one_setting_that_reaches_the_eight_is_enough(gain: float, verdict: str) -> None:
+    data = speed_up_map.data({"runs": runs({"vit_base_patch16_224": gain, "resnet50": 1.5})}, OPTIONS)
+    (line,) = speed_up_map.verdicts(data, LIANG)
+    assert line.endswith(f": {verdict}.")
+
+
+def test_single_runs_decide_nothing_and_have_no_interval() -> None:
+    data = speed_up_map.data({"runs": runs({"lenet": 1.0}, repeats=1)}, OPTIONS)
+    assert not data["told"].any() and data["low"].isna().all()
+    assert speed_up_map.verdicts(data, LIANG)[0].endswith("undecided.")
+    assert speed_up_map.verdicts(data, None) == speed_up_map.verdicts(data[:0], LIANG) == []
+
+
+def test_a_setting_that_lacks_a_side_is_hatched() -> None:
+    table = runs({"lenet": 1.0, "resnet50": 2.0})
+    gone = (table["model"] == "lenet") & (table["dataset"] == "cifar100") & (table["framework"] == "ddp")
+    axes = draw("accuracy-map", {"runs": table[~gone]}).axes[0]
+    (hole,) = axes.patches
+    assert hole.get_hatch() and (hole.get_x(), hole.get_y()) == (0.5, -0.5)
+    assert numbers(axes) == {(0, 0): "+1.2", (0, 1): "+1.2", (1, 1): "+1.2"}
+
+
+def test_nothing_to_compare_is_an_empty_map(tmp_path: Path) -> None:
+    table = runs({"lenet": 1.0})
+    for some in (table[:0], table[table["framework"] == "ddp"]):
+        plot = "accuracy-map" if some.empty else "speed-up-map"
+        assert [text.get_text() for text in draw(plot, {"runs": some}).axes[0].texts] == ["no finished runs"]
+    _tables.write(accuracy_map.data({"runs": table}, OPTIONS), tmp_path / "map.csv")
+    assert _tables.read(tmp_path / "map.csv")["told"].tolist() == [True, True]
+
+
+def test_a_difference_by_hand() -> None:
+    ours, theirs = {1: 3.0, 2: 5.0, 3: 4.0}, {1: 1.0, 2: 2.0, 3: 2.0}
+    found = difference(ours, theirs)
+    assert (found.middle, found.n) == (2.0, 3)
+    half = 4.302653 / 3  # Student's t of 2 degrees, times the spread 1 / sqrt(3), over sqrt(3)
+    assert (found.low, found.high) == pytest.approx((7 / 3 - half, 7 / 3 + half), rel=1e-5)
+    assert found.verdict == FASTER
+    assert difference(theirs, ours).verdict == SLOWER
+    assert difference({1: 1.0}, {1: 1.0}).verdict == difference({1: 2.0}, {2: 1.0}).verdict == CANNOT_TELL
+    assert difference({1: 2.0, 2: 2.0}, {3: 1.0}).middle == 1.0
+
+
+def test_what_was_published_of_liang2023_is_of_models_that_the_study_trains() -> None:
+    """A claim once named models that it lacks, and was never testable."""
+    models = {job.spec.model for job in make_plan(load_study("liang2023"), load_machine("slurm")).runs.values()}
+    named = {model for names in LIANG["model"] for model in names.split("|")}
+    claims = pd.read_csv(CONFIG / "references/claims.csv", keep_default_na=False)
+    sides = claims.loc[claims["source"] == "liang2023", "left"]
+    named |= {m for side in sides for part in side.split(";") if part.startswith("model=") for m in part[6:].split("|")}
+    assert named <= models
