@@ -368,6 +368,14 @@ def test_without_timm_the_job_checks_models(files: Files, monkeypatch: pytest.Mo
         registry.models.cache_clear()
 
 
+@pytest.mark.parametrize("size", ["", "x", "-32", "0", "3.2", "\uff13\uff12", "032"])
+def test_a_rate_is_of_a_size_in_pixels(files: Files, size: str) -> None:
+    files.spoil("machine", "lenet: 1000", f'"lenet@{size}": 1000')
+    message = files.complaint()
+    assert message.startswith(f"{files.path['machine']}: images_per_s.lenet@{size}: ")
+    assert message.endswith("allowed after @: the pixels of a side, as 32")
+
+
 def test_a_model_that_nobody_has_gives_no_rate(files: Files) -> None:
     files.spoil("machine", "lenet: 1000", "lenett: 1000")
     message = files.complaint()

@@ -88,6 +88,20 @@ def test_published_efficiencies_decide_between_loaders(paper: Plan) -> None:
     assert estimator.worst == pytest.approx(0.33 ** (1 / math.log2(128 / 4)))
 
 
+def test_a_rate_is_of_one_size_of_pictures(paper: Plan) -> None:
+    """liang2023 trains ResNet-50 on pictures of 32 pixels: its rate on ImageNet says nothing of that."""
+    spec = pick(paper, model="resnet50", workers=4, profiled=False)
+    small = replace(spec, dataset="cifar10", recipe=replace(spec.recipe, image_size=32))
+    found = Estimator(JUWELS, [], []).estimate(small, 50000)
+    assert (found.s, found.basis) == (None, "unknown: no record, no images_per_s of resnet50 at 32 pixels")
+    told = replace(JUWELS, images_per_s=(*JUWELS.images_per_s, ("resnet50@32", 10_000.0), ("lenet", 7.0)))
+    estimated = Estimator(told, [], []).estimate(small, 50000)
+    assert estimated.s == pytest.approx(60 + 90 * 50000 / (4 * 10_000))
+    assert guess_minutes(small, told) == round(30 + 1.5 * 90 * 50000 / (4 * 10_000) / 60)
+    assert guess_minutes(small, JUWELS) == max(p.max_minutes for p in JUWELS.partitions)
+    assert [told.rate("resnet50", 224), told.rate("lenet", 32), told.rate("lenet", 28)] == [616, 7, 7]
+
+
 def test_nothing_known_is_the_queues_limit_or_nothing(paper: Plan, demo: Plan) -> None:
     unknown = replace(JUWELS, images_per_s=())
     found = Estimator(unknown, [], []).estimate(pick(paper), 1281167, limit_minutes=90)

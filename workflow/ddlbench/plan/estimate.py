@@ -121,7 +121,7 @@ class Estimator:
             basis = f"{like.runs} measured run{'s' * (like.runs > 1)}{where}"
             basis += "" if same else ", of other frameworks, loaders or batches"
         else:
-            guess = dict(self.machine.images_per_s).get(spec.model)
+            guess = self.machine.rate(spec.model, spec.recipe.image_size)
             if guess is None:
                 return _unknown(spec, limit_minutes)
             nodes = max(0.0, math.log2(spec.workers / self.machine.workers_per_node))
@@ -175,7 +175,7 @@ class Estimator:
 
 
 def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
-    nothing = f"{UNKNOWN}: no record, no images_per_s of {spec.model}"
+    nothing = f"{UNKNOWN}: no record, no images_per_s of {spec.model} at {spec.recipe.image_size} pixels"
     if limit_minutes is None:
         return Estimate(None, None, None, nothing)
     return Estimate(0.0, 60.0 * limit_minutes, 60.0 * limit_minutes, f"{nothing}; the queue's limit")

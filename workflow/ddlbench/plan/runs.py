@@ -234,7 +234,7 @@ def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int
     attempt gets as much again. Without a rate it is all that a queue gives. `estimate.py` predicts. `images` are those
     of an epoch; None: as many as the data set's module says.
     """
-    rate = dict(machine.images_per_s).get(spec.model)
+    rate = machine.rate(spec.model, spec.recipe.image_size)
     guess = None
     if rate is not None:
         images = images or int(registry.member("datasets", spec.dataset).IMAGES["train"])

@@ -196,8 +196,9 @@ class Machine:
     images_per_s: tuple[tuple[str, float], ...] = field(
         default=(),
         metadata=key(
-            "Training images per second of one worker on a full node, by model. A first guess, for queue limits and "
-            "for the plan as long as there are no records.",
+            "Training images per second of one worker on a full node, by model: of pictures of 224 pixels, or of the "
+            "size that the name gives, `resnet50@32` (lenet and resnet8_half: of any size). A first guess, for queue "
+            "limits and for the plan as long as there are no records.",
             additionalProperties={"exclusiveMinimum": 0},
         ),
     )
@@ -282,6 +283,15 @@ class Machine:
         """The most workers that one run can have."""
         return self.nodes * self.workers_per_node
 
+    def rate(self, model: str, image_size: int) -> float | None:
+        """Images per second of one worker by `images_per_s`, for pictures of this size; None if nothing is said of it.
+
+        A rate of one size says little of another: operations grow with the area, and a GPU with little to do waits.
+        """
+        known = dict(self.images_per_s)
+        usual = image_size == 224 or model in registry.SMALL_MODELS
+        return known.get(f"{model}@{image_size}", known.get(model) if usual else None)
+
     def partition(self, nodes: int, minutes: int | None = None) -> Partition | None:
         """The first partition with room for so many nodes and minutes, else the one that gives them most minutes.
 
@@ -327,7 +337,10 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
         raise complain(path, "nodes", data["nodes"], "allowed: 1, because launcher is local")
     if data["launcher"] == "namespaces":
         _check_namespaces(data, path)
-    for model in data["images_per_s"]:
+    for name_and_size in data["images_per_s"]:
+        model, at, size = name_and_size.partition("@")
+        if at and not (size.isascii() and size.isdigit() and size[0] != "0"):
+            raise complain(path, f"images_per_s.{name_and_size}", size, "allowed after @: the pixels of a side, as 32")
         if registry.models() != registry.OWN_MODELS and model not in registry.models():
             raise ConfigError(f"{path}: images_per_s.{model}: unknown model; {one_of(registry.models(), model)}")
     data["workers_per_node"] = data["workers_per_node"] or len(os.sched_getaffinity(0))
