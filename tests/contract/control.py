@@ -42,7 +42,7 @@ def train(spec: RunSpec, raw: Path) -> Control:
     torch.set_num_threads(1)
     (x, y), (x_val, y_val) = pictures(raw / "train"), pictures(raw / "val")
     torch.manual_seed(spec.seed)
-    model = models.build(spec.model, 10, spec.recipe.image_size)
+    model = models.build(spec.model, 10, spec.recipe.image_size, spec.recipe.zero_init_last)
     r = spec.recipe
     optimizer = torch.optim.SGD(model.parameters(), 1.0, momentum=r.momentum, weight_decay=r.weight_decay)
     losses, norms, correct = [], [], []

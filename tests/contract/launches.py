@@ -50,10 +50,14 @@ PLAIN = replace(
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"recipe": PLAIN, "schedule": "step"},
     # At 64 images the cosine's half is the base rate, and nothing would move.
-    "demo": {"recipe": load_recipe("demo").at(128), "schedule": "cosine", "global_batch": 128},
+    "demo": {
+        "recipe": replace(load_recipe("demo").at(128), cosine_moves="step"),
+        "schedule": "cosine",
+        "global_batch": 128,
+    },
     # Batch norm fails on a single picture of 1x1 features: 48 leaves 17, eight and nine of two ranks.
     "batch-norm": {
-        "recipe": PLAIN,
+        "recipe": replace(PLAIN, zero_init_last=True, exponential_start="warmup_end"),
         "schedule": "exponential",
         "model": "resnet8_half",
         "loader": "dali-cpu",
