@@ -22,6 +22,8 @@ from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
 from ddlbench.plan.measured import Measured, read_measured, read_published
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
+from ddlbench.prediction import Measured as Series
+from ddlbench.prediction import _priors, regression
 from ddlbench.record import MLLOG, STEP_COLUMNS, STEPS, step_type, write_table
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
@@ -125,27 +127,43 @@ def test_one_run_is_a_tenth_either_side(demo: Plan) -> None:
     assert rates(spec, [measured(spec, 100)]) == pytest.approx((100 / ONE_RUN, 100, 100 * ONE_RUN))
 
 
-def test_between_two_counts_efficiency_falls_with_the_logarithm(demo: Plan) -> None:
+def grown(spec: RunSpec, workers: int) -> RunSpec:
+    return replace(spec, workers=workers, global_batch=64 * workers)
+
+
+def test_other_counts_are_predicted_as_snakemake_predict_does(demo: Plan) -> None:
     base = pick(demo, workers=1, timed=True, loader="native")
+    records = [measured(replace(grown(base, w), repeat=r), rate) for w, rate in ((1, 100), (4, 90)) for r in (1, 2)]
+    for workers in (2, 8):
+        spec = grown(base, workers)
+        made = regression.predict(Series((1, 4), (100.0, 360.0), (64.0, 64.0), 8), [workers], [64.0], _priors.read())
+        assert made.low is not None and made.high is not None
+        expected = [float(value[0]) / workers for value in (made.low, made.images_per_s, made.high)]
+        assert rates(spec, records) == pytest.approx(expected)
+        found = Estimator(LAPTOP, records, read_published()).estimate(spec, IMAGES)
+        assert (found.by, found.basis) == ("predicted", "4 measured runs, predicted from 1 4 workers")
+    assert Estimator(LAPTOP, records, []).estimate(grown(base, 4), IMAGES).by == "measured"
 
-    def at(workers: int) -> RunSpec:
-        return replace(base, workers=workers, global_batch=64 * workers)
 
-    records = [measured(replace(at(w), repeat=r), rate) for w, rate in ((1, 100), (8, 70)) for r in (1, 2)]
-    assert rates(at(2), records) == pytest.approx((70, 90, 100))
-    assert rates(at(4), records) == pytest.approx((70, 80, 100))
-    assert rates(at(8), records) == pytest.approx((70, 70, 70))
+def test_of_other_loaders_rates_between_two_counts_fall_with_the_logarithm(demo: Plan) -> None:
+    base = pick(demo, workers=1, timed=True, loader="native")
+    other = replace(base, loader="synthetic")
+    records = [measured(replace(grown(other, w), repeat=r), rate) for w, rate in ((1, 100), (8, 70)) for r in (1, 2)]
+    assert rates(grown(base, 2), records) == pytest.approx((70 / ANOTHER, 90, 100 * ANOTHER))
+    assert rates(grown(base, 4), records) == pytest.approx((70 / ANOTHER, 80, 100 * ANOTHER))
 
 
-def test_beyond_the_measured_counts_a_doubling_may_cost_nothing_or_the_worst_published(demo: Plan) -> None:
+def test_beyond_a_node_a_doubling_may_cost_nothing_or_the_worst_published(demo: Plan) -> None:
+    """From points within a node, where the prediction refuses."""
     base = pick(demo, workers=1, timed=True, loader="native")
     records = [measured(replace(base, repeat=r), 100) for r in (1, 2)]
-    low, likely, high = rates(replace(base, workers=4, global_batch=256), records)
+    small = replace(LAPTOP, workers_per_node=2)
+    low, likely, high = rates(grown(base, 4), records, small)
     worst = min(p.left for p in read_published())
     assert (low, high) == pytest.approx((100 * worst**2, 100))
     assert low < likely < high
-    fewer = [measured(replace(base, workers=2, global_batch=128, repeat=r), 100) for r in (1, 2)]
-    assert rates(base, fewer) == pytest.approx((100, 100, 100 / worst))
+    found = Estimator(small, records, read_published()).estimate(grown(base, 4), IMAGES)
+    assert (found.by, found.basis) == ("guessed", "2 measured runs, extrapolated from 1 workers")
 
 
 def test_another_framework_says_less_and_another_machine_or_model_nothing(demo: Plan) -> None:

@@ -13,7 +13,12 @@ from ddlbench.files import write_text
 SUFFIX = ".tex"
 LEVELS = {2: "section", 3: "subsection"}
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "%": r"\%", "&": r"\&"}
-SPECIAL |= {character: f"\\{character}" for character in "#_${}"} | {"<": r"\textless{}", ">": r"\textgreater{}"}
+BREAK, LONG, PART = "\x00", 20, 8  # where a word of LONG characters or more may break: after each PART of them
+SPECIAL |= (
+    {BREAK: r"\allowbreak{}"}
+    | {character: f"\\{character}" for character in "#_${}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}"}
+)
 
 
 def write(blocks: Sequence[Block], out: Path) -> None:
@@ -59,7 +64,9 @@ def _cell(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return "".join(SPECIAL.get(character, character) for character in text)
+    """What TeX reads as this text. Words that no line holds, such as digests and runs' names, may break anywhere."""
+    words = re.sub(rf"\S{{{LONG},}}", lambda word: BREAK.join(re.findall(f".{{1,{PART}}}", word[0])), text)
+    return "".join(SPECIAL.get(character, character) for character in words)
 
 
 def _linked(text: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ddlbench import files, layout
 from ddlbench.plan import checkpoints, launch
-from ddlbench.plan.estimate import Estimate, Estimator
+from ddlbench.plan.estimate import MEASURED, Estimate, Estimator
 from ddlbench.plan.measured import Measured, read_all, read_published
 from ddlbench.plan.runs import Plan, PlannedRun
 from ddlbench.plan.stale import DONE, STALE, Memory, state
@@ -36,6 +36,7 @@ FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, t
 class Row:
     """One run. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
 
+    `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
     `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
     `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's;
     `checkpoint_bytes` and `checkpoint_inodes` the most that its checkpoints take while it trains.
@@ -70,6 +71,7 @@ class Row:
     asks: str | None
     checkpoint_bytes: float | None = None
     checkpoint_inodes: int | None = None
+    estimate_by: str | None = None
 
 
 def rows(
@@ -114,7 +116,7 @@ def _row(
 ) -> Row:
     spec = planned.spec
     if now == DONE and record:
-        took = Estimate(record.took_s, record.took_s, record.took_s, "its record")
+        took = Estimate(record.took_s, record.took_s, record.took_s, "its record", MEASURED)
     else:
         limit = planned.resources.get("runtime")
         took = estimator.estimate(spec, images[spec.dataset], limit if isinstance(limit, int) else None)
@@ -154,6 +156,7 @@ def _row(
         disk_bytes=_record_bytes(spec, images[spec.dataset], folder, now),
         inodes=FILES + spec.profiled,
         asks=asks if isinstance(asks, str) else None,
+        estimate_by=took.by,
     )
 
 

@@ -6,11 +6,14 @@ numbers.
 estimate = images / (rate x workers) + what a run needs to begin and to end; `rate` is the images per second of one
 worker, validation included. Where the rate and its interval come from:
 
-- Records that are alike (`alike`). Between two measured numbers of workers the rate is interpolated linearly over
-  log2(workers), which is how efficiency falls. The interval reaches from the slowest to the fastest repeat of the
-  neighbours; a single repeat is widened by ONE_RUN. Beyond the measured numbers a doubling of workers costs nothing at
-  best, and at worst what the worst published efficiency lost.
-- Records of the same model only, with another framework, loader or batch: the same, widened by ANOTHER.
+- Records that are alike (`alike`) with as many workers: measured. The interval reaches from the slowest to the fastest
+  repeat; a single repeat is widened by ONE_RUN.
+- Records that are alike with other numbers of workers: predicted, with its interval, by the default model of
+  `prediction/`, which `snakemake predict` asks too.
+- Where that refuses (beyond a node from points within one), and from records of the same model with another framework,
+  loader or batch, which are widened by ANOTHER: guessed. Between two measured numbers of workers the rate is
+  interpolated linearly over log2(workers), which is how efficiency falls. Beyond them a doubling of workers costs
+  nothing at best, and at worst what the worst published efficiency lost.
 - No record: the machine's `images_per_s` on a full node, and published efficiencies beyond it. The interval reaches
   from no loss to the worst published loss, widened by GUESS.
 """
@@ -25,8 +28,9 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean
 from typing import Any
 
-from ddlbench import registry
+from ddlbench import prediction, registry
 from ddlbench.plan.measured import Measured, Published
+from ddlbench.prediction import _priors
 from ddlbench.settings.machine import Machine
 from ddlbench.spec import RunSpec
 
@@ -37,16 +41,19 @@ GUESS = 1.5
 # Where no record says it: what a run needs beside its epochs, at least, likely, at most [s].
 BEGIN_AND_END_S = (0.0, 60.0, 300.0)
 UNKNOWN = "unknown"  # how such a basis begins
+MEASURED, PREDICTED, GUESSED = "measured", "predicted", "guessed"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Wall time of a run [s]: at least, likely, at most; `s` is None if nothing is known. `basis` says from what."""
+    """Wall time of a run [s]: at least, likely, at most; `s` is None if nothing is known. `basis` says from what; `by`
+    is MEASURED, PREDICTED, GUESSED, or None if nothing is known."""
 
     low_s: float | None
     s: float | None
     high_s: float | None
     basis: str
+    by: str | None = None
 
 
 def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -116,7 +123,7 @@ class Estimator:
         """How long this run takes if it is made (again), with so many images an epoch; the limit is the queue's."""
         like, same = self.like(spec)
         if like:
-            rate, where = self._at(spec, like, 1.0 if same else ANOTHER)
+            rate, where, by = self._at(spec, like, same)
             begin_and_end = like.beside_s
             basis = f"{like.runs} measured run{'s' * (like.runs > 1)}{where}"
             basis += "" if same else ", of other frameworks, loaders or batches"
@@ -127,17 +134,26 @@ class Estimator:
             nodes = max(0.0, math.log2(spec.workers / self.machine.workers_per_node))
             rate = Rate(guess * self.worst**nodes / GUESS, guess * self._typical(spec) ** nodes, guess * GUESS)
             basis, begin_and_end = "the machine's images_per_s and published efficiencies", BEGIN_AND_END_S
+            by = GUESSED
         work = spec.epochs * images / spec.workers
         low, likely, high = begin_and_end
-        return Estimate(low + work / rate.high, likely + work / rate.mean, high + work / rate.low, basis)
+        return Estimate(low + work / rate.high, likely + work / rate.mean, high + work / rate.low, basis, by)
 
     def power_w(self, spec: RunSpec) -> float | None:
         """Mean power of a worker and its share of the node in like records [W]; None if none was measured."""
         like = self.like(spec)[0]
         return like.power_w if like else None
 
-    def _at(self, spec: RunSpec, like: Kind, wider: float) -> tuple[Rate, str]:
-        """The rate at the run's number of workers, and how it comes from those that were measured."""
+    def _at(self, spec: RunSpec, like: Kind, same: bool) -> tuple[Rate, str, str]:
+        """(rate at the run's number of workers, how it comes from those that were measured, MEASURED or the others)."""
+        wider = 1.0 if same else ANOTHER
+        if same and spec.workers in like.rates:
+            return like.rates[spec.workers], "", MEASURED
+        if same:
+            predicted = self._predicted(spec, like)
+            if predicted:
+                counts = " ".join(map(str, like.rates))
+                return predicted, f", predicted from {counts} worker{'s' * (counts != '1')}", PREDICTED
         below = [count for count in like.rates if count <= spec.workers]
         above = [count for count in like.rates if count >= spec.workers]
         if below and above:
@@ -146,7 +162,7 @@ class Estimator:
             share = math.log2(spec.workers / below[-1]) / span if span else 0.0
             mean = (1 - share) * first.mean + share * second.mean
             where = f", between {below[-1]} and {above[0]} workers" if span else ""
-            return Rate(min(first.low, second.low) / wider, mean, max(first.high, second.high) * wider), where
+            return Rate(min(first.low, second.low) / wider, mean, max(first.high, second.high) * wider), where, GUESSED
         nearest = below[-1] if below else above[0]
         known, doublings = like.rates[nearest], math.log2(spec.workers / nearest)
         lost = max(0.0, doublings)
@@ -158,7 +174,21 @@ class Estimator:
                 known.high / self.worst**gained * wider,
             ),
             f", extrapolated from {nearest} workers",
+            GUESSED,
         )
+
+    def _predicted(self, spec: RunSpec, like: Kind) -> Rate | None:
+        """By the model that `snakemake predict` asks; None where it refuses, or where there is no numpy."""
+        counts, batch = tuple(like.rates), spec.global_batch / spec.workers
+        rates = tuple(count * rate.mean for count, rate in like.rates.items())
+        measured = prediction.Measured(counts, rates, (batch,) * len(counts), self.machine.workers_per_node)
+        model = registry.member("prediction", prediction.DEFAULT)
+        try:
+            made = model.predict(measured, [spec.workers], [batch], _priors.read())
+        except (prediction.TooLittleError, ImportError):
+            return None
+        low, mean, high = (float(value[0]) / spec.workers for value in (made.low, made.images_per_s, made.high))
+        return Rate(low, mean, high)
 
     def _typical(self, spec: RunSpec) -> float:
         """What a doubling leaves: the geometric mean of the published numbers that are nearest to the run."""

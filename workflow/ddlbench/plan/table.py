@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddlbench.plan.bill import Row, gpu_hours, number
-from ddlbench.plan.estimate import UNKNOWN
+from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import Form
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
@@ -128,12 +128,13 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
         models = ", ".join(sorted({row.model for row in unknown}))
         counted = "not counted" if unknown[0].wall_s is None else "counted at the queue's limit"
         said.append(f"{len(unknown)} runs of {models} are {counted}: no record, no images_per_s.")
-    own = [row for row in todo if "measured run" in row.estimate]
-    guessed = len(todo) - len(own) - len(unknown)
-    if own:
-        said.append(f"{len(own)} runs are estimated from own measured runs.")
-    if guessed:
-        said.append(f"{guessed} runs are guessed from the machine's images_per_s and published efficiencies.")
+    how = {
+        MEASURED: "measured: runs like them, with as many workers, are done",
+        PREDICTED: "predicted from runs with other numbers of workers (docs/prediction.md)",
+        GUESSED: "guessed, from runs of other kinds or the machine's images_per_s, and published efficiencies",
+    }
+    counts = {by: sum(row.estimate_by == by for row in todo) for by in how}
+    said += [f"Hours of {count} runs are {how[by]}." for by, count in counts.items() if count]
     measured = [row for row in table if row.epochs < row.of_epochs]
     if measured:
         full = sorted({f"{row.epochs} of {row.of_epochs}" for row in measured})
