@@ -77,7 +77,7 @@ def draw(
     columns = sorted({*zip(table["dataset"], table["recipes"], strict=True)})
     several = len({dataset for dataset, _ in columns}) > 1
     down, across = _style.grid(len(panels))
-    width, height = 3.4 + across * (0.3 + 0.8 * len(columns)), 2.7 + down * (0.6 + 0.42 * len(models))
+    width, height = 3.4 + across * (0.3 + 0.8 * len(columns)), 2.7 + down * (0.6 + max(1.9, 0.42 * len(models)))
     figure.set_size_inches(max(5.6, width), max(4.0, height + 0.17 * len(said)))
     for axes, rows in panels:
         _cells(axes, rows, list(models.index), columns, scale, number)
