@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 from ddlbench import registry
+from ddlbench.analysis import costs
 from ddlbench.analysis.losses import PARTS
 from ddlbench.figures import FigureMember, Options, Tables, _tables
 from ddlbench.settings.config import CONFIG
@@ -39,7 +40,7 @@ def row(rate: float, top1: float = 0.5, **changes: object) -> dict[str, object]:
     spec = replace(SPEC, **{"global_batch": 64 * changes.get("workers", 4)} | changes)
     measures = {"throughput_images_per_s": rate, "epoch_s": 1200 / rate, "final_top1": top1}
     measures["full_train_s"] = 3 * 1200 / rate + 6  # 2 s each epoch are no training steps
-    measures |= {"flops_per_image": 24e9, "step_p5_s": 0.001, "step_p95_s": 0.02}
+    measures |= {"flops_per_image": 24e9, "step_p5_s": 0.001, "step_p95_s": 0.02, "restart_s": None}
     sizes = {"parameters_bytes": 100 * MIB, "gradients_bytes": 50 * MIB, "optimizer_bytes": 200 * MIB}
     measures |= sizes | {"peak_device_memory_bytes": None, "peak_resident_bytes": 1000 * MIB}
     return spec.columns() | {"status": "success"} | measures
@@ -61,7 +62,12 @@ def tables(*rows: dict[str, object]) -> Tables:
     spent = [{"run": r["run"], "images": 3600, "total_s": r["full_train_s"], "transfer_s": 1.0} for r in rows]
     losses = pd.DataFrame(spent).assign(compute_s=lambda t: t["total_s"] - 1, **dict.fromkeys(OTHER_LOSSES, 0.0))
     losses["together_s"] = float("nan")
-    more = {"losses": losses}
+    named = ["run", *costs.ALIKE, *costs.LENGTH]
+    curve = [("chosen", 1800.0, 3.0), ("Young", 900.0, 2.0), ("Daly", 880.0, 1.9), (None, 60.0, 9.0), (None, 9e4, 20.0)]
+    spent_on = [runs[named].assign(interval=i, interval_s=s, loss_percent=loss) for i, s, loss in curve]
+    prices = pd.concat(spent_on).assign(checkpoint_s=2.0, restart_s=30.0, between_s=2e5, n=1, why=None)
+    prices = prices.assign(node_hours=10.0, loss_node_hours=0.3, cost=None, loss_cost=None, currency=None)
+    more = {"losses": losses, "costs": prices}
     return more | {"runs": runs, "epochs": table, "learning_rates": rates, "step_times": times, "kernels": kernels}
 
 

@@ -141,7 +141,7 @@ def test_a_mistake_in_a_study_that_lends_is_told_of_that_study(tmp_path: Path) -
 SMALL = {
     "aach2023-small": {"dali": 8, "native": 12, "ours": 6, "ceiling": 2, "schedules": 9, "profiled": 4},
     "liang2023-small": {"example": 18, "sgd": 18, "adam": 18},
-    "horovod-vs-deepspeed-small": {"all": 30},
+    "horovod-vs-deepspeed-small": {"all": 30, "interrupted": 10},
     "deepspeed-features-small": {"adam": 15, "lamb": 6, "layer-dropping": 6, "tables": 2},
 }
 RUN_S = 14  # what one such run takes on two cores, nearly all of it start-up
@@ -192,6 +192,15 @@ def test_deepspeed_features_freeze_while_there_are_steps_to_compress() -> None:
                 assert spec.option("freeze_step") <= 0.26 * steps
             if spec.adapter == "deepspeed" and spec.option("progressive_layer_dropping"):  # arXiv:2010.13369
                 assert spec.option("layer_dropping_gamma") == pytest.approx(100 / steps, rel=0.01)
+
+
+def test_horovod_vs_deepspeed_is_planned_on_juwels() -> None:
+    plan = make_plan(load_study("horovod-vs-deepspeed"), JUWELS)
+    assert adds(plan) == {"all": 2 * 5 * 6 * 3, "interrupted": 2 * 5 * 3 * 2}
+    killed = [plan.runs[run].spec for run in plan.blocks["interrupted"]]
+    assert {spec.interrupt_steps for spec in killed} == {200}
+    assert {steps_per_epoch(1_281_167, spec.global_batch) for spec in killed} == {313, 1252, 5005}
+    assert all(plan.runs[run].spec.interrupt_steps is None for run in plan.blocks["all"])
 
 
 @pytest.mark.parametrize("name", ["aach2023", "aach2023-short"])

@@ -20,6 +20,7 @@ from scipy import stats
 
 from ddlbench import spec
 from ddlbench.analysis.comparisons import FREE
+from ddlbench.analysis.resources import STATE
 from ddlbench.analysis.scaling import SERIES, TIMES, in_series
 from ddlbench.analysis.statistics import FASTER, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
 from ddlbench.files import aside
@@ -37,10 +38,14 @@ QUANTITIES = {
     "variation": "full_train_s",  # standard deviation over mean of repeats [1]
     "top1": "top1_percent",
     "memory": "peak_bytes",
+    "model-state": "state_bytes",  # parameters, gradients and the optimizer's state that a worker holds
+    "cost": "node_hours",  # of the whole training, without interruptions [h]
+    "restart": "restart_s",  # of runs that were interrupted [s]
     "network": "network_sent_bytes",
     "communication-share": "communication_percent",
     "computation-share": "computation_percent",
 }
+INTERRUPTED = ("restart",)  # quantities of runs that were killed on purpose; all others are of runs that were not
 BATCHES = {"workers", "global_batch", "batch_per_worker"}
 
 
@@ -157,8 +162,11 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     )
     device, host = table["peak_device_memory_bytes"], table["peak_resident_bytes"]
     table = table.assign(top1_percent=100 * table["final_top1"], peak_bytes=device.fillna(host))
+    parts = table[[column.name for column in STATE]].astype("float64")
+    table = table.assign(state_bytes=parts.sum(axis=1, skipna=False))
+    table = table.assign(node_hours=table["nodes"] * table["full_train_s"] / 3600)
     table = table.assign(speed_up=math.nan, efficiency=math.nan)
-    timed = in_series(table[table[TIMES["run"]].notna()])
+    timed = in_series(table[table[TIMES["run"]].notna() & table["interrupt_steps"].isna()])
     for _, series in timed.groupby(list(SERIES), dropna=False):
         ref = series["workers"].min()
         base = series[series["workers"] == ref]
@@ -176,6 +184,7 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     if not claim.quantity:
         return row
     column = QUANTITIES[claim.quantity]
+    runs = runs[runs["interrupt_steps"].notna() == (claim.quantity in INTERRUPTED)]
     left = _select(runs[runs[column].notna()], claim.left)
     right = _select(runs[runs[column].notna()], claim.left | claim.right) if claim.right else None
     if left.empty or (right is not None and right.empty):

@@ -51,6 +51,7 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
     usable = runs[
         (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & (runs["repeat"] <= spec.CONTROLS)
     ]
+    usable = usable[usable["interrupt_steps"].isna()]  # killed to see what that takes, not to be compared
     made = [row for compared, follows in COMPARED.items() for row in _pairs(usable, compared, follows)]
     for row in made:
         hours = row["more_worker_hours"]

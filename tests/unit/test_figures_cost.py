@@ -1,0 +1,65 @@
+"""Figures of cost, of intervals between checkpoints, and of memory under the stages of ZeRO."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from ddlbench.analysis import claims, comparisons, costs
+from ddlbench.analysis.tables import frame
+from ddlbench.settings.config import CONFIG
+
+from tests.specs import run_spec
+from tests.unit.drawings import OPTIONS, draw, lines, row, said, tables
+
+ZERO1 = (("framework", "deepspeed"), ("zero_stage", 1))
+
+
+def test_bars_of_models_that_were_not_run_are_hatched() -> None:
+    """ResNet-50 was run; of larger models only those are shown that are five times as large as the one before."""
+    sizes = pd.read_csv(CONFIG / "references/model-sizes.csv")
+    shown = tables(row(9.0, framework="deepspeed"), row(9.0, framework="zero1", options=ZERO1))
+    figure = draw("zero-memory", shown, replace(OPTIONS, reference=sizes))
+    (axes,) = figure.axes
+    names = [label.get_text() for label in axes.get_xticklabels()]
+    assert names == ["resnet50\n26.2 M", "vgg16\n138 M", "vit_giant_patch14_224\n1,013 M"]
+    measured = [bar.get_height() for bar in axes.patches if not bar.get_hatch()]
+    assert measured == [350, 350]  # MiB: what `row` gives every run
+    computed = [bar.get_height() for bar in axes.patches if bar.get_hatch()]
+    numbers = [138_357_544, 1_012_611_432]  # of 4 bytes: weights, gradients, and momentum, which 4 workers share
+    assert computed == pytest.approx([n * size / 2**20 for n in numbers for size in (12, 8 + 4 / 4)])
+    assert {"computed, not run", "formula of the ZeRO paper"} <= set(said(figure))
+
+
+def test_the_chosen_interval_stands_beside_the_best() -> None:
+    figure = draw("checkpoint-intervals", tables(row(9.0, workers=4), row(9.0, workers=8)))
+    drawn = lines(figure.axes[0])
+    assert drawn["4 workers"] == [(1.0, 9.0), (1500.0, 20.0)]
+    assert {x for x, _ in drawn["chosen: 30 min"]} == {30}
+    assert {"Daly's best", "Young's best"} <= set(said(figure))
+
+
+def test_what_is_not_known_is_said_in_place_of_a_curve() -> None:
+    shown = tables(row(9.0))
+    unknown = shown["costs"].iloc[:1].assign(loss_percent=float("nan"), loss_node_hours=None, why="nobody knows")
+    figure = draw("checkpoint-intervals", shown | {"costs": unknown})
+    assert [text.get_text() for text in figure.axes[0].texts] == ["nobody knows"]
+    assert "?" in [text.get_text() for text in draw("cost", shown | {"costs": unknown}).axes[0].texts]
+    assert "+3 %" in [text.get_text() for text in draw("cost", shown).axes[0].texts]
+
+
+def test_interrupted_runs_are_compared_only_by_what_an_interruption_took() -> None:
+    """Horovod's restarts take longer; its throughput, of interrupted runs, is in no comparison and in no verdict."""
+    rows = []
+    for name, took in (("horovod", 9.0), ("deepspeed", 3.0)):
+        for repeat in (1, 2, 3, 4):
+            spec = run_spec(framework=name, repeat=repeat, interrupt_steps=60)
+            measures = {"restart_s": took + repeat / 100, "throughput_images_per_s": took, "full_train_s": took}
+            rows.append(spec.columns() | {"status": "success"} | measures)
+    runs = frame("runs", rows)
+    table = claims.verdicts(claims.read(CONFIG / "references/claims.csv"), runs, frame("kernels", [])).set_index("id")
+    assert table.loc["comparison2022-spot", "verdict"] == claims.SUPPORTED
+    assert table.loc["comparison2022-deepspeed-above-horovod-throughput", "verdict"] == claims.NOT_TESTABLE
+    assert comparisons.rows(runs) == []
+    assert costs.rows(runs, costs.Terms()) == []
