@@ -12,6 +12,7 @@
 #                     verify    reads what was prepared again: snakemake --profile profiles/local verify
 #       preflight.smk preflight results/machines/<machine>/preflight-<study>.json    is the machine as promised?
 #       train.smk     train     results/runs/<run id>/{run.mllog,steps.parquet}    shared by all studies
+#       infer.smk     infer     results/inference/<job>/inference.json    what trained models cost to ask
 #       plan.smk      plan      hours, energy, price, disk; what is done, what is stale and why
 #                     status    one screen while it runs: done, running, waiting, failed, expected end
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}

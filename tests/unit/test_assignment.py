@@ -29,7 +29,7 @@ def leave(folder: Path, spec: object = SPEC, data: Path | None = DATA) -> None:
 
 
 def test_ranks_read_what_the_supervisor_wrote(tmp_path: Path) -> None:
-    told = Assignment(tmp_path, SPEC, None, {"host": "here"}, 2, None)
+    told = Assignment(tmp_path, SPEC, None, {"host": "here"}, 2, None, keep_weights=True)
     told.write()
     assert Assignment.read(tmp_path) == told
 

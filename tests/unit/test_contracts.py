@@ -22,6 +22,7 @@ CONTRACTS = {
     "forms": "Form",
     "frameworks": "Framework",
     "loaders": "LoaderMember",
+    "inference": "Way",
     "audit": "Rule",
     "figures": "FigureMember",
     "prediction": "Model",
@@ -88,6 +89,7 @@ BROKEN = [
     ("loaders", "synthetic", "FORMS: tuple[str, ...] = ()", "FORMS: list[str] = []", "FORMS"),
     ("figures", "memory", 'TABLES = ("runs",)', 'TABLES = "runs"', "TABLES"),
     ("figures", "memory", "def draw(data: pd.DataFrame, ", "def draw(rows: int, data: pd.DataFrame, ", "draw"),
+    ("inference", "int8", "SPLITS = False", "", "SPLITS"),
     ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
 ]
 

@@ -104,6 +104,6 @@ def test_naming_figures_does_not_import_matplotlib() -> None:
     subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"], check=True)
     assert set(FIGURES) == {
         "accuracy-batch-size", "accuracy-epochs", "accuracy-map", "checkpoint-intervals", "cost", "efficiency",
-        "efficiency-loss", "kernel-shares", "learning-rate", "memory", "speed-up", "speed-up-map", "step-times",
-        "throughput", "time-to-accuracy", "training-time", "zero-memory",
+        "efficiency-loss", "kernel-shares", "latency", "learning-rate", "memory", "speed-up", "speed-up-map",
+        "step-times", "throughput", "time-to-accuracy", "training-time", "zero-memory",
     }  # fmt: skip

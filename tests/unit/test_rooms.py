@@ -26,6 +26,7 @@ ROOMS = (
     "loaders",
     "frameworks",
     "rank",
+    "inference",
     "analysis",
     "records",
     "audit",

@@ -218,3 +218,4 @@ def test_docs_name_every_study_and_its_runs() -> None:
         assert rows[name] == str(len(make_plan(load_study(name), machine).runs))
     for name in SMALL:
         assert rows[name] == str(sum(SMALL[name].values()))
+    assert rows["inference-small"] == str(len(make_plan(load_study("inference-small"), LAPTOP).runs))

@@ -21,8 +21,10 @@ from tests.conftest import SLOW, Once
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
 
 # Daily, a figure for each choice of tables that figures of timed runs are made from.
-OF_TABLES = {registry.member("figures", n).TABLES: n for n in registry.members("figures") if n != "kernel-shares"}
-FIGURES = registry.members("figures") if SLOW else tuple(sorted(OF_TABLES.values()))
+# Of runs; `latency` is of jobs of inference.
+OF_RUNS = tuple(n for n in registry.members("figures") if n != "latency")
+OF_TABLES = {registry.member("figures", n).TABLES: n for n in OF_RUNS if n != "kernel-shares"}
+FIGURES = OF_RUNS if SLOW else tuple(sorted(OF_TABLES.values()))
 # Figures of other runs than those that are timed.
 LEARNING = ["scaling", "large"] if SLOW else ["scaling"]
 OTHERS = {

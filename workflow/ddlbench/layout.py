@@ -5,6 +5,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
 
     results/
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
+        inference/<job>/        inference.json, infer.log              shared by all studies
         <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
         <study>/application/    the scaling section of an application, in all formats
         <study>/figures/        <figure>.csv (what it is drawn from), .png, .svg, .pdf
@@ -43,6 +44,16 @@ def run_log(run: str, results: Path = RESULTS) -> str:
 def run_steps(run: str, results: Path = RESULTS) -> str:
     """The steps of a run."""
     return f"{results}/runs/{run}/{STEPS}"
+
+
+def inference(job: str) -> str:
+    """The record of a job of inference: there if and only if the job has ended well."""
+    return f"{RESULTS}/inference/{job}/inference.json"
+
+
+def inference_log(job: str) -> str:
+    """What the job's processes printed."""
+    return f"{RESULTS}/inference/{job}/infer.log"
 
 
 def train_log(run: str) -> str:

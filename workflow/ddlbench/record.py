@@ -26,6 +26,7 @@ MLLOG = "run.mllog"
 STEPS = "steps.parquet"
 ROWS = "steps.rows"  # while the run is made: rows as they come, one after the other, of `step_type`
 NULLABLE = {"communication_s"}  # where the framework cannot measure it
+WEIGHTS = "weights.pt"  # the model's state dict at the end, of runs whose model inference asks (`inference/`)
 KERNELS = "kernels.parquet"  # of profiled runs: rank/profiler.py says what is in it
 
 

@@ -25,6 +25,7 @@ from ddlbench.audit import _findings
 from ddlbench.data import target
 from ddlbench.plan import bill, installed, reads, runs, stale
 from ddlbench.preflight import promise
+from ddlbench.record import WEIGHTS
 from ddlbench.run import plugin, requeued, survivors
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
@@ -144,6 +145,8 @@ class Training:
         # The preflight is made once for what a study expects of its machine.
         self.new_preflights = [] if not self.plan.runs or promise.is_current(self.plan) else [self.preflight]
         self._checked = False
+        # Runs whose trained model is asked by inference, and which therefore leave their weights.
+        self.kept = sorted({job.spec.run.id for job in self.plan.inferences.values() if job.spec.trained})
         jobs, queue = self.plan.runs, given.machine.partitions
         if queue and workflow.is_main_process:
             plugin.mend_plugin()
@@ -172,6 +175,7 @@ class Training:
         options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
         machine = self.given.machine
         options += [f"--silent-s={machine.silent_s:g}", f"--grace-s={machine.grace_s:g}"]
+        options += [f"--keep-weights-of={run}" for run in self.kept]
         return shlex.join([f"--preflight={self.preflight}", *options])
 
     def _when_ready(self, run: str) -> str | list[str]:
@@ -205,6 +209,10 @@ class Training:
             Path(layout.run_log(run)), self.plan.runs[run].spec
         ):
             self.workflow.dag.forcefiles.add(layout.run_log(run))
+        # So is one without the weights that inference wants.
+        log = Path(layout.run_log(run))
+        if self.workflow.is_main_process and run in self.kept and log.exists() and not log.with_name(WEIGHTS).exists():
+            self.workflow.dag.forcefiles.add(str(log))
         return self.plan.runs[run].manifest or []
 
     def _starts_jobs(self) -> bool:
@@ -233,6 +241,23 @@ class Training:
             self._check_limit(missing)
         except ConfigError as error:
             print(f"warning: {error}", file=sys.stderr)
+
+
+class Serving:
+    """Rule `infer`: its inputs, `threads`, `resources` and `spec` are functions of a job's wildcards."""
+
+    def __init__(self, workflow: Any, given: Settings) -> None:
+        jobs, queue = given.plan.inferences, given.machine.partitions
+        self.manifest = _signed(lambda wildcards: jobs[wildcards.job].manifest)
+        self.trained: Callable[[Any], str | list[str]] = _signed(lambda wildcards: jobs[wildcards.job].trained or [])
+        self.spec = _signed(lambda wildcards: jobs[wildcards.job].spec.to_json())
+        # Alone on one machine, as timed runs are; a queue gives cores by resources.
+        self.threads = _signed(lambda wildcards: 1 if queue else workflow.cores or 1)
+
+        def asks(name: str) -> Any:
+            return _signed(lambda wildcards, attempt: jobs[wildcards.job].asks(attempt)[name])
+
+        self.resources = {name: asks(name) for job in [*jobs.values()][:1] for name in job.resources}
 
 
 def _signed(function: F) -> F:

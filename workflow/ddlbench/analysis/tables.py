@@ -19,6 +19,7 @@ from ddlbench.analysis import (
     comparisons,
     costs,
     failures,
+    inference,
     kernels,
     losses,
     measures,
@@ -90,6 +91,9 @@ TABLES = {
         "One row per record that cannot be true, or cannot be read. It is in no other table.", refusals.COLUMNS
     ),
 }
+# Tables that `collect` does not write.
+BESIDE = {"inference": Table("One row per job of inference and batch size (rule `infer`).", inference.COLUMNS)}
+EVERY = TABLES | BESIDE
 
 
 def frame(name: str, rows: Rows) -> pd.DataFrame:
@@ -97,7 +101,7 @@ def frame(name: str, rows: Rows) -> pd.DataFrame:
 
     In `runs` a RunSpec's columns come first; they have the types of their values.
     """
-    columns = types(TABLES[name].columns)
+    columns = types(EVERY[name].columns)
     if name == "runs":
         return pd.DataFrame(rows, columns=[*spec.COLUMNS, *columns]).astype(columns)
     return pd.DataFrame(rows, columns=list(columns)).astype(columns)
@@ -107,7 +111,7 @@ def write(name: str, rows: Rows, folder: Path) -> None:
     """`<folder>/<name>.parquet` and, of most tables, `<name>.csv`. Each file is whole, or is not there."""
     table = frame(name, rows)
     folder.mkdir(parents=True, exist_ok=True)
-    if TABLES[name].csv:
+    if EVERY[name].csv:
         with aside(folder / f"{name}.csv") as hidden:
             table.to_csv(hidden, index=False)
     with aside(folder / f"{name}.parquet") as hidden:
@@ -166,7 +170,7 @@ def page() -> str:
         "Times are in seconds, and without the warm-up (`cut_steps`) where not said otherwise. A measure that is",
         "null has its reason in table `not_measured`; it is never zero instead.",
     ]
-    for name, table in TABLES.items():
+    for name, table in EVERY.items():
         said += ["", f"## `{name}`", "", table.means, ""]
         if name == "runs":
             said += ["What was run, in columns with the names of a run's settings:", "", *_settings(), ""]

@@ -10,14 +10,14 @@ from pathlib import Path
 import pandas as pd
 
 from ddlbench import registry
-from ddlbench.analysis.tables import TABLES
+from ddlbench.analysis.tables import EVERY
 from ddlbench.figures import Options, Tables
 from ddlbench.files import aside
 from ddlbench.spec import Recipe, RunSpec
 
 # Columns by the type that they have in a figure's file, where every value is text.
 _SETTINGS = [*fields(RunSpec), *fields(Recipe)]
-_COLUMNS = [column for table in TABLES.values() for column in table.columns]
+_COLUMNS = [column for table in EVERY.values() for column in table.columns]
 WORDS = {"run", "options", "recipe", "step_epochs"}
 WORDS |= {field.name for field in _SETTINGS if str(field.type).startswith("str")}
 WORDS |= {column.name for column in _COLUMNS if column.type == "str"}

@@ -43,6 +43,7 @@ class Figure:
     """A figure of the study: its file is `layout.figure(study, name)`; `runs` are those that it shows (ids).
 
     `reference` is the file of published numbers that is drawn beside it.
+    `asked` are jobs of inference, of a figure that shows these instead.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Figure:
     caption: str
     runs: tuple[str, ...]
     reference: str | None = None
+    asked: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,9 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None]) -> 
             figure.title or figure.name,
             figure.plot,
             " ".join(registry.docstring("figures", figure.plot).split()),
-            tuple(plan_runs.figure_runs(plan, figure.name) or ()),
+            tuple(run for run in plan_runs.figure_runs(plan, figure.name) or () if run in plan.runs),
             figure.reference_file,
+            len(plan.inferences) if plan_runs.is_of_inference(figure.plot) else 0,
         )
         for figure in study.figures
     )
@@ -164,15 +167,23 @@ def _figure(study: Study, figure: Figure, number: int, runs: pd.DataFrame, resul
     shown = runs[(runs["run"].isin(figure.runs) | (not figure.runs)) & (runs["status"] == "success")]
     repeats = shown["repeat"].nunique()
     missing = max(0, len(figure.runs) - len(shown))
+    if figure.asked:
+        return _pictured(figure, number, paths) | {"made": f"{figure.asked} jobs of inference.", "runs": []}
     made = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
+    return _pictured(figure, number, paths) | {
+        "made": f"{made}, up to {repeats} repeat{'s' * (repeats != 1)}. {_hardware(shown)}",
+        "runs": [run for run in figure.runs or shown["run"] if run in set(shown["run"])],
+    }
+
+
+def _pictured(figure: Figure, number: int, paths: Mapping[str, Path]) -> dict[str, Any]:
+    """The picture with its files and its words."""
     return {
         "id": f"figure-{number}",
         "title": figure.title,
         "svg": picture.inline(paths["svg"], f"f{number}", f"{figure.title}. {figure.caption.split('. ')[0]}."),
         "downloads": [(suffix.upper(), path.name, picture.data_url(path)) for suffix, path in paths.items()],
         "caption": figure.caption,
-        "made": f"{made}, up to {repeats} repeat{'s' * (repeats != 1)}. {_hardware(shown)}",
-        "runs": [run for run in figure.runs or shown["run"] if run in set(shown["run"])],
     }
 
 

@@ -28,6 +28,8 @@ def main() -> None:
     table.writerow(("run", "asks", "command"))
     for run, planned in plan.runs.items():
         table.writerow((run, planned.resources.get("asks"), planned.resources["launch"]))
+    for job, asked in plan.inferences.items():
+        table.writerow((job, asked.resources.get("asks"), asked.resources["launch"]))
 
 
 if __name__ == "__main__":

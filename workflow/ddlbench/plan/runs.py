@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from math import prod
 
 from ddlbench import registry
 from ddlbench.analysis import planned
-from ddlbench.plan import fits, launch, order
+from ddlbench.plan import fits, infer, launch, order
 from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
@@ -49,7 +49,8 @@ class Plan:
     """All runs of a study on a machine, each once, by id; and which of them each block named.
 
     `order` are all ids in the order in which they are to be made, control runs among them. `left_out` are numbers of
-    workers that the machine does not have, and that the study does not insist on.
+    workers that the machine does not have, and that the study does not insist on. `inferences` are the jobs that ask
+    runs' models, by id.
     """
 
     study: Study
@@ -58,6 +59,7 @@ class Plan:
     blocks: Mapping[str, tuple[str, ...]]
     left_out: tuple[int, ...]
     order: tuple[str, ...] = ()
+    inferences: Mapping[str, infer.PlannedInference] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -98,7 +100,10 @@ def make_plan(
         controls = {spec.id: spec for spec in ordered if spec.control}
         specs, blocks[order.BLOCK] = specs | controls, tuple(controls)
     made = {run: _planned(spec, machine, account, (images or {}).get(spec.dataset)) for run, spec in specs.items()}
-    return Plan(study, machine, made, blocks, tuple(sorted(left_out)), tuple(spec.id for spec in ordered))
+    asked = [made[run] for run in blocks[study.inference.runs]] if study.inference else []
+    inferences = infer.jobs(study, machine, asked, account)
+    places = tuple(spec.id for spec in ordered)
+    return Plan(study, machine, made, blocks, tuple(sorted(left_out)), places, inferences)
 
 
 def _check_size(study: Study) -> None:
@@ -126,6 +131,10 @@ def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence
         if not any(blocks[name] for name in names):
             allowed = f"machine {machine.name} has {machine.workers} workers, fewer than any of its runs needs"
             raise complain(study.path, key, list(names), allowed)
+    for figure in study.figures:
+        if is_of_inference(figure.plot) and study.inference is None:
+            allowed = "the study has no key inference, whose jobs it shows; allowed: any other plot"
+            raise complain(study.path, f"figures.{figure.name}.plot", figure.plot, allowed)
 
 
 def _planned(spec: RunSpec, machine: Machine, account: str | None, images: int | None) -> PlannedRun:
@@ -182,7 +191,8 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
 def outputs(plan: Plan) -> list[tuple[str, str]]:
     """(rule, wildcards joined by _) of every job that takes long."""
     forms = {tuple(run.manifest.split("/")[-3:-1]) for run in plan.runs.values() if run.manifest}
-    return [("train", run) for run in plan.runs] + [("prepare", "_".join(form)) for form in sorted(forms)]
+    long = [("train", run) for run in plan.runs] + [("prepare", "_".join(form)) for form in sorted(forms)]
+    return long + [("infer", job) for job in plan.inferences]
 
 
 def digests(plan: Plan) -> dict[str, str]:
@@ -193,16 +203,23 @@ def digests(plan: Plan) -> dict[str, str]:
 def figure_runs(plan: Plan, name: str) -> list[str] | None:
     """The ids of the runs that a figure shows: those of its blocks whose columns have one of the selected values.
 
-    None for a study of others' records: which runs there are, only its tables say.
+    None for a study of others' records: which runs there are, only its tables say. Of a figure of inference, its jobs.
     """
     figure = next(f for f in plan.study.figures if f.name == name)
     if plan.study.records:
         return None
+    if is_of_inference(figure.plot):
+        return list(plan.inferences)
     runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
     if not figure.select:
         return list(runs)
     columns = {run: plan.runs[run].spec.columns() for run in runs}
     return [run for run in runs if all(columns[run][column] in values for column, values in figure.select)]
+
+
+def is_of_inference(plot: str) -> bool:
+    """Whether a plot shows jobs of inference, and no runs."""
+    return "inference" in registry.member("figures", plot).TABLES
 
 
 def figure_options(plan: Plan, name: str) -> str:
@@ -215,7 +232,9 @@ def figure_options(plan: Plan, name: str) -> str:
         "title": figure.title,
         "device": device(plan),
         "device_name": plan.machine.device_name,
-        "frameworks": sorted({plan.runs[run].spec.framework for run in figure_runs(plan, name) or ()}),
+        "frameworks": sorted(
+            {plan.runs[run].spec.framework for run in figure_runs(plan, name) or () if run in plan.runs}
+        ),
         "basis": figure.basis,
         "target": figure.target,
     }

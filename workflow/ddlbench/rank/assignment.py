@@ -27,6 +27,7 @@ class Assignment:
     checkpoint_minutes: float | None
     silent_s: float = beats.SILENT_S  # after which a rank has stopped answering
     interrupt_steps: int | None = None  # after which all ranks are to die; None: they are not, or did already
+    keep_weights: bool = False  # at the end of training
 
     @classmethod
     def read(cls, folder: Path) -> Assignment:
@@ -41,6 +42,7 @@ class Assignment:
             checkpoint_minutes=told["checkpoint_minutes"],
             silent_s=told["silent_s"],
             interrupt_steps=told.get("interrupt_steps"),  # earlier versions said nothing of it
+            keep_weights=told.get("keep_weights", False),
         )
 
     def write(self) -> None:
@@ -53,6 +55,7 @@ class Assignment:
             "checkpoint_minutes": self.checkpoint_minutes,
             "silent_s": self.silent_s,
             "interrupt_steps": self.interrupt_steps,
+            "keep_weights": self.keep_weights,
         }
         write_json(self.folder / FILE, told)
 

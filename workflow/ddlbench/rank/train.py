@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from ddlbench import notes
+from ddlbench.files import aside
 from ddlbench.frameworks import Moment
 from ddlbench.loaders import Batch
 from ddlbench.rank import checkpoint, interruption
@@ -23,6 +24,7 @@ from ddlbench.rank.parts import Parts
 from ddlbench.rank.setup import Setup
 from ddlbench.rank.steps import Step, gathered, rows
 from ddlbench.rank.validation import count_correct, share_batch_norm
+from ddlbench.record import WEIGHTS
 from ddlbench.schedule import learning_rate
 
 
@@ -59,6 +61,10 @@ class Training:
         reasons = s.framework.NOT_MEASURED if s.engine.waits is None else {}
         s.log.event("ddlbench_not_measured", reasons | used["not_measured"])
         s.log.stop("run_stop", status="success")
+        if s.assignment.keep_weights and s.rank == 0:
+            # Of frameworks whose rank 0 has all of them (`plan/infer.py` sees to that).
+            with aside(s.assignment.folder / WEIGHTS) as hidden:
+                torch.save(s.model.state_dict(), hidden)
 
     def train(self, epoch: int, done: int) -> tuple[float, bool]:
         """The epoch's steps after those `done`: their mean loss; whether ranks agreed to write a checkpoint now."""

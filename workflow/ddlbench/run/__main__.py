@@ -31,7 +31,7 @@ from ddlbench.data.verify import glance, index
 from ddlbench.files import sha256, write_json
 from ddlbench.rank import checkpoint
 from ddlbench.rank.assignment import Assignment
-from ddlbench.record import KERNELS, MLLOG, STEPS, RankLog, join_steps, read_log
+from ddlbench.record import KERNELS, MLLOG, STEPS, WEIGHTS, RankLog, join_steps, read_log
 from ddlbench.run import interrupted
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
@@ -43,7 +43,7 @@ from ddlbench.spec import RunSpec
 
 FAILURE = "failure.json"
 # What a run leaves beside its log and its steps, if it was told to.
-EXTRAS = (KERNELS, "nsys-*", "flops.txt", "comms.txt")
+EXTRAS = (KERNELS, WEIGHTS, "nsys-*", "flops.txt", "comms.txt")
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,10 @@ def execute(
     when: Checkpoints | None = None,
     cited: dict[str, Any] | None = None,
     patience: Patience | None = None,
+    keep_weights: bool = False,
 ) -> int:
-    """Run `command` to its end and put the record in place; `cited` is the preflight, for the record.
+    """Run `command` to its end and put the record in place; `cited` is the preflight, for the record;
+    `keep_weights` adds the trained weights to it.
 
     Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; `interrupted.AGAIN` if it was killed
     because its study asks for that; else another code. Raises ConfigError if a hidden value of the command cannot be
@@ -84,7 +86,7 @@ def execute(
     when, patience = when or Checkpoints(), patience or Patience()
     told = facts(spec, shown, cited, data)
     dies = interrupted.still_to_come(spec, folder)
-    Assignment(partial, spec, data, told, when.epochs, when.minutes, patience.silent_s, dies).write()
+    Assignment(partial, spec, data, told, when.epochs, when.minutes, patience.silent_s, dies, keep_weights).write()
     notes.reserve(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     if saved:
@@ -197,6 +199,7 @@ def main() -> None:
     parser.add_argument("--silent-s", type=float, default=beats.SILENT_S, help="silence that ends a run [s]")
     parser.add_argument("--grace-s", type=float, default=beats.GRACE_S, help="time for a last checkpoint [s]")
     parser.add_argument("--preflight", type=Path, help="what the machine was found to be, which the record cites")
+    parser.add_argument("--keep-weights-of", action="append", default=[], help="runs that leave their weights, by id")
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
     environment_modules.check()
@@ -212,9 +215,11 @@ def main() -> None:
     when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
     try:
         with held(a.folder):
+            kept = spec.id in a.keep_weights_of
             code = interrupted.AGAIN
             while code == interrupted.AGAIN:  # which happens once: `interrupted.still_to_come`
-                code = execute(spec, a.folder, data, a.command, when, cited, Patience(a.silent_s, a.grace_s))
+                patience = Patience(a.silent_s, a.grace_s)
+                code = execute(spec, a.folder, data, a.command, when, cited, patience, kept)
     except (HeldError, ConfigError) as error:
         sys.exit(str(error))
     except OSError as error:  # a full disk, or one that can only be read

@@ -164,6 +164,8 @@ def page() -> str:
             _table(own["audit"]),
             "Keys of `control`:\n",
             _table({**own["control"], "$defs": study["$defs"]}),
+            "Keys of `inference`:\n",
+            _table({**own["inference"], "$defs": study["$defs"]}),
             "Keys of `records`:\n",
             _table({**own["records"], "$defs": study["$defs"]}),
             "Keys of a block, or of the top level for all blocks; required in one of the two places:\n",

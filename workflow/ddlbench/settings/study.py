@@ -11,6 +11,7 @@ from typing import Any
 
 from ddlbench import registry
 from ddlbench.settings.config import CONFIG, ConfigError, check, check_against, complain, names_in, one_of, schema
+from ddlbench.settings.inference import Inference, inference
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.reading import read_yaml
 from ddlbench.spec import COLUMNS, Recipe
@@ -176,6 +177,7 @@ class Study:
     fail_on: str | None = None
     control: Control | None = None
     records: Published | None = None
+    inference: Inference | None = None
 
 
 def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
@@ -206,12 +208,13 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     if control:
         _is_one_of(data["runs"], control.runs, path, "control.runs")
     blocks += borrowed
-    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"), control, published)
+    asked = inference(path, data, data["runs"])
+    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"), control, published, asked)
 
 
 def _blocks(path: Path, data: dict[str, Any]) -> tuple[Block, ...]:
     """A study's own blocks, of its checked file. Raises ConfigError."""
-    own_keys = ("title", "variants", "runs", "figures", "audit", "control", "records")
+    own_keys = ("title", "variants", "runs", "figures", "audit", "control", "records", "inference")
     common = {k: v for k, v in data.items() if k not in own_keys}
     frameworks = {name: Framework(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, own) for name, own in data["variants"].items()}

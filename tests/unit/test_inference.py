@@ -1,0 +1,260 @@
+"""Jobs of inference as values, and what they come to; no torch. Each way to serve: tests/contract/test_inference.py."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ddlbench import layout, registry
+from ddlbench.analysis import inference, tables
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.inference import InferSpec
+from ddlbench.inference._measure import AT_LEAST, AT_MOST, questions
+from ddlbench.inference._record import FORMAT
+from ddlbench.plan.runs import figure_runs, make_plan, outputs
+from ddlbench.settings.study import load_study
+
+from tests.specs import LAPTOP, run_spec
+from tests.unit.spoiled import STUDY, Files
+
+
+def infer_spec(**changes: Any) -> InferSpec:
+    """The plain LeNet of `run_spec`, asked for 1 and 64 pictures."""
+    given = {"run": run_spec(), "trained": True, "member": "plain", "workers": 1, "workers_per_node": 1}
+    return InferSpec(**given | {"batches": (1, 64), "repeat": 1} | changes)
+
+
+def test_an_id_is_readable_and_holds_what_differs() -> None:
+    spec = infer_spec()
+    assert re.fullmatch(r"here-mnist5k-lenet-demo-trained\.[0-9a-f]{4}-plain-1workers-r1", spec.id)
+    others = [
+        replace(spec, trained=False),
+        replace(spec, member="int8"),
+        replace(spec, workers=2),
+        replace(spec, repeat=2),
+        replace(spec, batches=(1, 32)),
+        replace(spec, run=replace(spec.run, epochs=3)),
+    ]
+    assert len({spec.id, *(other.id for other in others)}) == 1 + len(others)
+
+
+def test_settings_come_back_from_their_text() -> None:
+    spec = infer_spec(member="tensor-slicing", workers=2)
+    assert InferSpec.from_json(spec.to_json()) == spec
+    assert "\n" not in spec.to_json()
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"run": {}}', "7", infer_spec().to_json().replace('"member"', '"way"')])
+def test_what_are_no_settings_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="these are no settings"):
+        InferSpec.from_json(text)
+
+
+@pytest.mark.parametrize("member", registry.members("inference"))
+def test_its_ranks_are_started_by_a_framework_that_there_is(member: str) -> None:
+    assert infer_spec(member=member).adapter in registry.members("frameworks")
+
+
+def test_asking_members_loads_nothing_heavy() -> None:
+    code = "import sys; from ddlbench import registry; [registry.member('inference', n) for n in "
+    code += "registry.members('inference')]; print({'torch', 'torchao', 'deepspeed', 'numpy'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"
+
+
+def test_a_batch_size_is_asked_often_enough_and_not_for_ever() -> None:
+    assert questions(1e-6) == questions(0.0) == AT_MOST
+    assert questions(60.0) == AT_LEAST
+    assert questions(0.04) == 100
+
+
+# The plan
+
+
+def test_the_small_study_asks_two_models_in_five_ways() -> None:
+    plan = make_plan(load_study("inference-small"), LAPTOP)
+    assert len(plan.runs) == 2
+    assert len(plan.inferences) == 2 * 5
+    specs = [job.spec for job in plan.inferences.values()]
+    assert Counter(spec.member for spec in specs) == dict.fromkeys(registry.members("inference"), 2)
+    assert {(spec.member, spec.workers) for spec in specs if spec.workers > 1} == {("tensor-slicing", 2)}
+    assert {spec.run.id for spec in specs} == set(plan.runs)
+    for name, job in plan.inferences.items():
+        assert (job.spec.id, job.trained) == (name, layout.run_log(job.spec.run.id))
+        assert job.manifest == plan.runs[job.spec.run.id].manifest
+        assert str(job.resources["launch"]).endswith("-m ddlbench.inference")
+        assert f"--nproc-per-node={job.spec.workers}" in str(job.resources["launch"])
+    assert figure_runs(plan, "latency") == list(plan.inferences)
+    assert [name for rule, name in outputs(plan) if rule == "infer"] == list(plan.inferences)
+
+
+def study_with(files: Files, inference: object, **changes: object) -> None:
+    """Study `mine` with this key `inference`."""
+    text = yaml.safe_load(STUDY) | changes | {"inference": inference}
+    (files.folder / "studies/mine.yaml").write_text(yaml.safe_dump(text))
+
+
+TRAIN = {"runs": "scaling", "members": ["plain"]}
+
+
+@pytest.mark.parametrize(
+    ("inference", "changes", "says"),
+    [
+        (TRAIN | {"runs": "scalin"}, {}, 'inference.runs: "scalin" is not allowed; allowed: batch-size, scaling (did'),
+        (
+            TRAIN | {"members": ["int4"]},
+            {},
+            'inference.members: "int4" is not allowed; allowed: compiled, deepspeed, int8',
+        ),
+        (TRAIN | {"members": []}, {}, "inference.members: [] is not allowed; allowed: at least 1 item"),
+        (TRAIN | {"batches": [0]}, {}, "inference.batches.0: 0 is not allowed; allowed: at least 1"),
+        (TRAIN | {"weights": "best"}, {}, 'inference.weights: "best" is not allowed; allowed: initial, trained'),
+        (TRAIN | {"workers": [1]}, {}, "inference.workers.0: 1 is not allowed; allowed: at least 2"),
+        (
+            TRAIN | {"members": ["tensor-slicing"], "workers": [4]},
+            {},
+            "inference.workers: 4 is not allowed; allowed: at most 2",
+        ),
+        ({"members": ["plain"]}, {}, "inference.runs: is missing"),
+        (TRAIN | {"batch": [1]}, {}, "inference.batch: unknown key; allowed: batches"),
+        ([], {}, "inference: [] is not allowed; allowed: a mapping of keys to values"),
+        (
+            TRAIN,
+            {
+                "runs": {
+                    "scaling": {
+                        "frameworks": ["horovod"],
+                        "loaders": ["native"],
+                        "workers": [1],
+                        "batch_per_worker": [64],
+                    }
+                }
+            },
+            "allowed: a block with framework ddp and a loader that reads",
+        ),
+        (
+            TRAIN,
+            {
+                "runs": {
+                    "scaling": {
+                        "frameworks": ["ddp"],
+                        "loaders": ["synthetic"],
+                        "workers": [1],
+                        "batch_per_worker": [64],
+                    }
+                }
+            },
+            "allowed: a block with framework ddp and a loader that reads",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(files: Files, inference: object, changes: dict[str, object], says: str) -> None:
+    study_with(files, inference, **{"figures": {}} | changes)
+    said = files.complaint()
+    assert said.startswith(f"{files.path['study']}: inference")
+    assert says in said
+
+
+def test_models_that_train_in_half_precision_are_refused(files: Files) -> None:
+    files.path["recipe"].write_text(files.path["recipe"].read_text() + "precision: bf16\n")
+    block = {"frameworks": ["ddp"], "loaders": ["native"], "workers": [1], "global_batch": [256]}
+    study_with(files, TRAIN, recipe="mine", figures={}, runs={"scaling": block})
+    assert "its recipe mine has precision bf16; allowed: fp32, tf32" in files.complaint()
+
+
+def test_a_figure_of_latency_needs_the_key(files: Files) -> None:
+    files.spoil("study", "plot: efficiency", "plot: latency")
+    files.spoil("study", "    reference: aach2023\n", "")
+    assert 'figures.efficiency.plot: "latency" is not allowed; the study has no key inference' in files.complaint()
+
+
+def test_a_model_is_asked_once_by_its_smallest_run(files: Files) -> None:
+    study_with(files, TRAIN | {"weights": "initial", "batches": [8, 1]}, repeats=2)
+    plan = make_plan(load_study("mine", files.folder / "studies"), files.machine())
+    (job,) = plan.inferences.values()
+    assert (job.spec.run.workers, job.spec.run.repeat, job.spec.batches) == (1, 1, (1, 8))
+    assert job.trained is None
+    assert not job.spec.trained
+    without = make_plan(load_study("mine", files.folder / "studies"), files.machine()).runs
+    (files.folder / "studies/mine.yaml").write_text(STUDY.replace("repeats: 1", "repeats: 2"))
+    plain = make_plan(load_study("mine", files.folder / "studies"), files.machine())
+    assert plain.inferences == {}
+    assert {run: job.spec for run, job in plain.runs.items()} == {run: job.spec for run, job in without.items()}
+
+
+# Records
+
+
+def record(of: InferSpec, **changes: object) -> dict[str, Any]:
+    """One that is whole: latencies of 2 ms, but for slow first ones."""
+    facts = {"cpu": "AMD EPYC", "gpu": None, "package": "torch", "versions": {"torch": "2.13.0"}}
+    asked = [{"batch": b, "first_s": 0.5, "latencies_s": [0.1, 0.05] + 58 * [0.002]} for b in of.batches]
+    counts = {"images": 1000, "correct": 900, "plain_correct": 905, "other_answers": 9, "largest_difference": 0.25}
+    sizes = {"weights_bytes": 100, "plain_weights_bytes": 400, "weights_sha256": "ab"}
+    made = {"format": FORMAT, "spec": json.loads(of.to_json()), "facts": facts, "reason": None, "batches": asked}
+    return made | counts | sizes | changes
+
+
+def test_a_record_becomes_rows(tmp_path: Path) -> None:
+    spec = infer_spec(member="int8")
+    path = tmp_path / "inference.json"
+    path.write_text(json.dumps(record(spec)))
+    one, many = inference.rows([tmp_path], [spec])
+    assert set(one) == {column.name for column in inference.COLUMNS}
+    assert (one["batch"], many["batch"]) == (1, 64)
+    assert one["latency_p50_s"] == one["latency_p95_s"] == 0.002
+    assert many["throughput_images_per_s"] == pytest.approx(64 / 0.002)
+    assert one["warm_up_questions"] >= 2  # the slow ones
+    assert one["questions"] + one["warm_up_questions"] == 60
+    assert (one["top1"], one["top1_change"], one["first_s"]) == (0.9, -0.005, 0.5)
+    tables.write("inference", [one, many], tmp_path)
+    assert {path.name for path in tmp_path.glob("inference.*")} == {
+        "inference.json",
+        "inference.csv",
+        "inference.parquet",
+    }
+
+
+def test_a_way_that_could_not_be_tried_says_why(tmp_path: Path) -> None:
+    spec = infer_spec(member="compiled")
+    bare = {name: record(spec)[name] for name in ("format", "spec", "facts")}
+    (tmp_path / "inference.json").write_text(json.dumps(bare | {"reason": "there is no C++ compiler"}))
+    rows = inference.rows([tmp_path], [spec])
+    assert [(row["batch"], row["reason"]) for row in rows] == [(b, "there is no C++ compiler") for b in (1, 64)]
+    assert {row["latency_p50_s"] for row in rows} == {None}
+    assert len(tables.frame("inference", rows)) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"format": 2}, "has format 2; this version reads 1"),
+        ({"spec": json.loads(infer_spec(repeat=2).to_json())}, "is of other settings"),
+        ({"correct": 1001}, "has more answers than pictures"),
+        ({"other_answers": -1, "correct": -1, "plain_correct": -1}, "has more answers than pictures"),
+        ({"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": [0.002, float("nan")]}]}, "times that cannot be"),
+        ({"batches": [{"batch": 1, "first_s": 0.5, "latencies_s": []}]}, "times that cannot be"),
+        ({"batches": [{"batch": 1, "first_s": -0.5, "latencies_s": [0.002]}]}, "times that cannot be"),
+        ({"batches": 7}, "cannot be read"),
+        ({"facts": []}, "cannot be read"),
+    ],
+)
+def test_a_record_that_cannot_be_true_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+    spec = infer_spec()
+    (tmp_path / "inference.json").write_text(json.dumps(record(spec, **changes)))
+    with pytest.raises(RefusedError, match=says):
+        inference.rows([tmp_path], [spec])
+
+
+def test_half_a_record_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inference.json").write_text(json.dumps(record(infer_spec()))[:-20])
+    with pytest.raises(RefusedError, match="cannot be read"):
+        inference.rows([tmp_path], [infer_spec()])

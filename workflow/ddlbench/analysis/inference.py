@@ -1,0 +1,126 @@
+"""Records of inference to table `inference`: what a model costs to ask, one row per job and batch size.
+
+Warm-up is cut as from the steps of training (`statistics.warm_up`). Read `inference/__init__.py` for what a job is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ddlbench.analysis import statistics
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.columns import Column
+from ddlbench.inference import InferSpec
+from ddlbench.inference._record import FORMAT, RECORD
+
+Rows = list[dict[str, Any]]
+
+COLUMNS = (
+    Column("run", "str", "The job's id, which is also its folder in `results/inference`."),
+    Column("machine", "str", "The machine file."),
+    Column("device", "str", "`cpu` or `cuda`."),
+    Column("cpu", "str", "The processor."),
+    Column("gpu", "str", "The GPU; null without one."),
+    Column("dataset", "str", "The data set whose validation pictures are asked."),
+    Column("model", "str", "The model."),
+    Column("recipe", "str", "The recipe by which it was trained."),
+    Column("weights", "str", "`trained`: those at the end of `trained_run`; `initial`: those with which it began."),
+    Column("trained_run", "str", "The run whose model is asked."),
+    Column("member", "str", "The way to serve: a member of `workflow/ddlbench/inference`."),
+    Column("version", "str", "Version of the package that serves."),
+    Column("workers", "Int64", "Ranks that answer together, one device each."),
+    Column("repeat", "Int64", "The repeat: another process that does the same."),
+    Column("batch", "Int64", "Pictures in one question.", "images"),
+    Column("reason", "str", "Why nothing was measured; then all that follows is null."),
+    Column("first_s", "float64", "The first question of this size, which may compile something.", "s"),
+    Column("questions", "Int64", "Questions that count, after the warm-up."),
+    Column("warm_up_questions", "Int64", "Questions at the beginning that are cut (docs/statistics.md)."),
+    Column("steady", "boolean", "Whether latencies became steady."),
+    Column("latency_p50_s", "float64", "Half of the questions were answered within this time, one at a time.", "s"),
+    Column("latency_p95_s", "float64", "95 % of the questions were answered within this time.", "s"),
+    Column("throughput_images_per_s", "float64", "Pictures by the time of their questions.", "images/s"),
+    Column("weights_bytes", "Int64", "Parameters and buffers that one worker holds.", "bytes"),
+    Column("plain_weights_bytes", "Int64", "Those of the plain model.", "bytes"),
+    Column("images", "Int64", "Validation pictures that were asked for the next columns, all of the split.", "images"),
+    Column("top1", "float64", "Share of right answers."),
+    Column("top1_change", "float64", "That share less the plain model's, by the same process on the same pictures."),
+    Column("other_answers", "Int64", "Pictures that it answers otherwise than the plain model.", "images"),
+    Column("largest_difference", "float64", "Of a score to the plain model's, over the first batch of these pictures."),
+)
+
+
+def rows(folders: Iterable[Path], specs: Iterable[InferSpec]) -> Rows:
+    """The rows of these jobs, in their order. Raises RefusedError for a record that cannot be true, or be read."""
+    return [row for folder, spec in zip(folders, specs, strict=True) for row in of_record(folder / RECORD, spec)]
+
+
+def of_record(path: Path, spec: InferSpec) -> Rows:
+    """The rows of one job, one per batch size. Raises RefusedError."""
+    again = "remove it, and start the workflow again"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["format"] != FORMAT:
+            raise RefusedError(path, f"has format {record['format']}; this version reads {FORMAT}", again)
+        if InferSpec.from_json(json.dumps(record["spec"])) != spec:
+            raise RefusedError(path, "is of other settings than the study's", again)
+        return list(_rows(path, record, spec))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, RefusedError):
+            raise
+        raise RefusedError(path, f"cannot be read: {error!r}", again) from None
+
+
+def _rows(path: Path, record: dict[str, Any], spec: InferSpec) -> Iterable[dict[str, Any]]:
+    facts, run = record["facts"], spec.run
+    job = {
+        "run": spec.id,
+        "machine": run.machine,
+        "device": run.device,
+        "cpu": facts["cpu"],
+        "gpu": facts["gpu"],
+        "dataset": run.dataset,
+        "model": run.model,
+        "recipe": run.recipe.name,
+        "weights": "trained" if spec.trained else "initial",
+        "trained_run": run.id,
+        "member": spec.member,
+        "version": facts["versions"].get(facts["package"]),
+        "workers": spec.workers,
+        "repeat": spec.repeat,
+        "reason": record["reason"],
+    }
+    if record["reason"]:
+        nothing = {column.name: None for column in COLUMNS}
+        yield from ({**nothing, **job, "batch": batch} for batch in spec.batches)
+        return
+    images = record["images"]
+    if not all(0 <= record[count] <= images for count in ("correct", "plain_correct", "other_answers")):
+        raise RefusedError(path, f"has more answers than pictures ({images})")
+    job |= {name: record[name] for name in ("weights_bytes", "plain_weights_bytes", "images", "other_answers")}
+    job |= {"top1": record["correct"] / images, "largest_difference": record["largest_difference"]}
+    job |= {"top1_change": (record["correct"] - record["plain_correct"]) / images}
+    for asked in record["batches"]:
+        yield {**job, "batch": asked["batch"], "first_s": asked["first_s"], **times(path, asked)}
+
+
+def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """What the latencies of a batch size come to. Raises RefusedError for times that cannot be."""
+    taken: Sequence[float] = asked["latencies_s"]
+    if not taken or not all(isinstance(s, float) and math.isfinite(s) and s > 0 for s in (*taken, asked["first_s"])):
+        raise RefusedError(path, f"has times that cannot be at batch {asked['batch']}")
+    cut, steady = statistics.warm_up(taken)
+    kept = np.asarray(taken[cut:])
+    return {
+        "questions": len(kept),
+        "warm_up_questions": cut,
+        "steady": steady,
+        "latency_p50_s": float(np.quantile(kept, 0.5)),
+        "latency_p95_s": float(np.quantile(kept, 0.95)),
+        "throughput_images_per_s": asked["batch"] * len(kept) / float(kept.sum()),
+    }

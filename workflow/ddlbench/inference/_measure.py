@@ -1,0 +1,97 @@
+"""Asks a model and takes the time: what one rank does. The record holds all that was measured; warm-up is cut later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+# Questions of each batch size: as many as fit into so many seconds, within these bounds. The 95th percentile of fewer
+# than some 20 would be the longest of them.
+AT_LEAST, AT_MOST, SECONDS = 40, 300, 4.0
+
+
+def questions(one_s: float) -> int:
+    """How often a batch size is asked, when one question takes so long [s]."""
+    return max(AT_LEAST, min(AT_MOST, round(SECONDS / max(one_s, 1e-9))))
+
+
+def latencies(
+    answer: Callable[[Tensor], Any], images: Tensor, agree: Callable[[int], int] = int
+) -> tuple[float, list[float]]:
+    """(seconds of the first question, seconds of each further one), one question at a time.
+
+    A question's time ends when its answer is there; on a GPU the host waits for it. `agree` gives all ranks the number
+    of questions that rank 0 gives it.
+    """
+    import torch
+
+    def ask() -> float:
+        began = time.perf_counter()
+        answer(images)
+        if images.is_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    with torch.inference_mode():
+        first = ask()
+        # The second question may still compile something: the third says how long one takes.
+        ask()
+        taken = [ask() for _ in range(agree(questions(ask())))]
+    return first, taken
+
+
+class Answers(NamedTuple):
+    """What a model says of all pictures, in their order; of the first batch the pictures and their scores too."""
+
+    classes: Tensor  # int64 [n]
+    labels: Tensor  # int64 [n], what is right
+    images: Tensor  # float32 [batch, 3, size, size]
+    scores: Tensor  # float32 [batch, classes]
+
+
+def answers(model: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]]) -> Answers:
+    """Ask it for all pictures. There is at least one."""
+    import torch
+
+    said, right = [], []
+    first: list[Tensor] = []
+    with torch.inference_mode():
+        for images, labels in batches:
+            if not len(labels):
+                continue
+            scores = model(images).float()
+            said.append(scores.argmax(1))
+            right.append(labels.clone())  # a loader may use its memory again
+            first = first or [images.clone(), scores.clone()]
+    return Answers(torch.cat(said), torch.cat(right), *first)
+
+
+def weights_bytes(model: nn.Module) -> int:
+    """Bytes of parameters and buffers that this rank holds, each storage once; of quantised tensors, of their parts."""
+    held: dict[int, int] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        for part in _parts(tensor):
+            storage = part.untyped_storage()
+            held[storage.data_ptr()] = storage.nbytes()
+    return sum(held.values())
+
+
+def _parts(tensor: Any) -> list[torch.Tensor]:
+    """The plain tensors that a tensor is made of."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in _parts(getattr(tensor, name))]
+
+
+def load(model: nn.Module, path: Path) -> None:
+    """Give the model the weights that a run left. Raises RuntimeError if they are of another model."""
+    import torch
+
+    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

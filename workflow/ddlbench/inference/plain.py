@@ -1,0 +1,23 @@
+"""The model as PyTorch runs it, in 32 bits: what the other ways are compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PACKAGE = DISTRIBUTION = "torch"
+INSTALL = "make install"
+FRAMEWORK = "ddp"
+SPLITS = False
+
+
+def lacks(device: str) -> str | None:
+    """Nothing."""
+    return None
+
+
+def ready(model: nn.Module) -> nn.Module:
+    """The model itself."""
+    return model

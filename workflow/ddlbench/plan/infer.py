@@ -1,0 +1,124 @@
+"""Study + machine -> jobs of inference: the models of a block's runs, asked in each way. Pure, as `runs.py` is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Protocol
+
+from ddlbench import layout, registry
+from ddlbench.inference import InferSpec
+from ddlbench.plan import launch
+from ddlbench.settings.config import complain
+from ddlbench.settings.inference import Inference
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Study
+from ddlbench.spec import RunSpec
+
+PROGRAM = ("python", "-m", "ddlbench.inference")
+# Run time limit of a job's first attempt [min]: imports, compiling and asking take minutes; nobody has measured it on a
+# cluster. Each further attempt gets as much again.
+MINUTES = 60
+# The framework whose rank 0 has all weights at the end, as plain tensors.
+TRAINED_BY = "ddp"
+PRECISIONS = ("fp32", "tf32")  # in which a way can be told from plain by nothing but itself
+
+Resources = Mapping[str, str | int | None]
+
+
+class Trained(Protocol):
+    """A planned run (`runs.PlannedRun`)."""
+
+    @property
+    def spec(self) -> RunSpec: ...
+    @property
+    def manifest(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class PlannedInference:
+    """A job, the form that it reads, the log of the run whose weights it takes (None: initial ones), what it asks."""
+
+    spec: InferSpec
+    manifest: str
+    trained: str | None
+    asks: Callable[[int], Resources]  # of an attempt, counted from 1
+
+    @property
+    def resources(self) -> Resources:
+        """Of its first attempt."""
+        return self.asks(1)
+
+
+def jobs(
+    study: Study, machine: Machine, block: Iterable[Trained], account: str | None = None
+) -> dict[str, PlannedInference]:
+    """Every job of the study's key `inference` by id; `block` are the runs of the block that it names.
+
+    Raises ConfigError if the block has no run to take a model from, or the machine cannot hold a job.
+    """
+    wanted = study.inference
+    if wanted is None:
+        return {}
+    _check_workers(study, wanted, machine)
+    made = {}
+    models = _models(study, wanted, block)
+    for run, member, repeat in product(models, wanted.members, range(1, wanted.repeats + 1)):
+        splits = registry.member("inference", member).SPLITS
+        for workers in wanted.workers if splits else (1,):
+            spec = InferSpec(
+                run=run.spec,
+                trained=wanted.trained,
+                member=member,
+                workers=workers,
+                workers_per_node=min(workers, machine.workers_per_node),
+                batches=wanted.batches,
+                repeat=repeat,
+            )
+            made[spec.id] = _planned(spec, run.manifest or "", machine, account)
+    return made
+
+
+def _planned(spec: InferSpec, manifest: str, machine: Machine, account: str | None) -> PlannedInference:
+    def asks(attempt: int) -> Resources:
+        partition = machine.partition(spec.nodes, attempt * MINUTES)
+        minutes = min(attempt * MINUTES, partition.max_minutes) if partition else attempt * MINUTES
+        return launch.resources(spec, machine, minutes, account, PROGRAM)
+
+    return PlannedInference(spec, manifest, layout.run_log(spec.run.id) if spec.trained else None, asks)
+
+
+def _models(study: Study, wanted: Inference, block: Iterable[Trained]) -> list[Trained]:
+    """One run for each model and recipe of the block: of those under TRAINED_BY that learn, that of the fewest workers,
+    the first repeat of it. Raises ConfigError without any."""
+    learn = [
+        run
+        for run in block
+        if run.spec.adapter == TRAINED_BY and run.manifest and registry.member("loaders", run.spec.loader).LEARNS
+    ]
+    learn.sort(key=lambda run: (run.spec.workers, run.spec.repeat))
+    chosen: dict[tuple[str, str], Trained] = {}
+    for run in learn:
+        chosen.setdefault((run.spec.model, run.spec.recipe.name), run)
+    if not chosen:
+        allowed = f"allowed: a block with framework {TRAINED_BY} and a loader that reads pictures"
+        raise complain(study.path, "inference.runs", wanted.runs, allowed)
+    for run in chosen.values():
+        if run.spec.recipe.precision not in PRECISIONS:
+            said = f"its recipe {run.spec.recipe.name} has precision {run.spec.recipe.precision}"
+            raise complain(study.path, "inference.runs", wanted.runs, f"{said}; allowed: {', '.join(PRECISIONS)}")
+    return list(chosen.values())
+
+
+def _check_workers(study: Study, wanted: Inference, machine: Machine) -> None:
+    """Raises ConfigError if a model would be split over more workers than there are, or over parts of nodes."""
+    if not any(registry.member("inference", member).SPLITS for member in wanted.members):
+        return
+    for workers in wanted.workers:
+        if workers > machine.workers:
+            allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has"
+            raise complain(study.path, "inference.workers", workers, allowed)
+        if workers > machine.workers_per_node and workers % machine.workers_per_node:
+            allowed = f"allowed: up to {machine.workers_per_node}, or full nodes of so many"
+            raise complain(study.path, "inference.workers", workers, allowed)
