@@ -130,5 +130,6 @@ class Browser:
 
     def pdf(self, to: Path) -> None:
         """The page as it prints on A4."""
+        self._ask("Emulation.setEmulatedMedia", media="print")  # else that of the screen, which `open` asked for, stays
         made = self._ask("Page.printToPDF", paperWidth=8.27, paperHeight=11.69, printBackground=False)
         to.write_bytes(base64.b64decode(made["data"]))
