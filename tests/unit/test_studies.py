@@ -143,6 +143,7 @@ SMALL = {
     "liang2023-small": {"example": 18, "sgd": 18, "adam": 18},
     "horovod-vs-deepspeed-small": {"all": 30, "interrupted": 10},
     "deepspeed-features-small": {"adam": 15, "lamb": 6, "layer-dropping": 6, "tables": 2},
+    "loaders-small": {"preferred": 24, "webdataset": 18},
 }
 RUN_S = 14  # what one such run takes on two cores, nearly all of it start-up
 
@@ -166,9 +167,18 @@ def test_liang2023_small_has_nine_settings() -> None:
     assert {spec.framework for spec in specs} == {"ddp", "deepspeed"}
 
 
+def test_loaders_small_reads_each_form_with_every_loader_that_can() -> None:
+    specs = [job.spec for job in make_plan(load_study("loaders-small"), LAPTOP).runs.values()]
+    assert {(spec.loader, spec.reads) for spec in specs} == {
+        ("synthetic", None),
+        *((loader, "webdataset") for loader in ("native", "spdl", "dali-cpu")),
+        *(("native", "raw"), ("spdl", "raw"), ("dali-cpu", "tfrecord")),
+    }
+
+
 def test_small_twins_share_runs_with_the_demo(demo: Plan) -> None:
     shared = {name: len(make_plan(load_study(name), LAPTOP).runs.keys() & demo.runs.keys()) for name in SMALL}
-    none = {"liang2023-small": 0, "deepspeed-features-small": 0}
+    none = {"liang2023-small": 0, "deepspeed-features-small": 0, "loaders-small": 0}
     assert shared == none | {"aach2023-small": 25, "horovod-vs-deepspeed-small": 12}
 
 
