@@ -1,13 +1,14 @@
 #!/usr/bin/env python
 """How fast pictures are fed: our loaders against timm's, torchvision's, and DALI's own pipeline written by hand.
 
-`python bench/loaders.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet, both forms) and has each side
+`python bench/loaders.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet, every form) and has each side
 read all training pictures some times, in a process of its own, with as many worker processes or threads as there are
-cores: random resized crop to 224, flip, normalise; float batches on the CPU. The sides are there at the same time and
-take turns by the epoch. Images/s are of the epochs after the first of each start (workers are then running, files in
-the page cache); CPU-ms an image are of the same epochs, of the process and its workers. A ratio is the median over
-pairs of epochs, with its 95 % interval.
-Prints a table and the ratios that have limits; exits with 1 if one is broken.
+cores (or with each of the numbers that `--threads` names): random resized crop to 224, flip, normalise; float batches
+on the CPU. The sides are there at the same time and take turns by the epoch. Images/s are of the epochs after the first
+of each start (workers are then running, files in the page cache); CPU-ms an image are of the same epochs, of the
+process and its workers. A ratio is the median over pairs of epochs, with its 95 % interval.
+Prints a table for each number of threads, ratios, and how many threads are enough; exits with 1 if a ratio that has a
+limit is below it. `--figure` draws the table.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ RATIOS = [  # (ours, rival, limit)
     ("dali-cpu tfrecord", "bare DALI tfrecord", OF_DALI),
     ("dali-cpu raw", "bare DALI raw", OF_DALI),
 ]
+ENOUGH = 0.95  # of the fastest: so many threads are enough
+LOOKS = {
+    "raw": ("o", "-"),
+    "tfrecord": ("s", "--"),
+    "webdataset": ("^", ":"),
+}  # marker and line of a form in the figure
+Results = dict[str, list[dict[str, float]]]  # by side, an epoch each
 Epochs = Iterator[Iterator[tuple[Any, Any]]]
 
 
@@ -173,6 +181,10 @@ SIDES: dict[str, Callable[[Path, int], Epochs]] = {
     "native": ours("native", "raw"),
     "dali-cpu tfrecord": ours("dali-cpu", "tfrecord"),
     "dali-cpu raw": ours("dali-cpu", "raw"),
+    "spdl": ours("spdl", "raw"),
+    "native webdataset": ours("native", "webdataset"),
+    "spdl webdataset": ours("spdl", "webdataset"),
+    "dali-cpu webdataset": ours("dali-cpu", "webdataset"),
     "timm": timm,
     "torchvision": torchvision,
     "bare DALI tfrecord": dali("tfrecord"),
@@ -210,10 +222,10 @@ def serve(side: str, data: Path, threads: int) -> None:
         print(json.dumps({"images_per_s": images / seconds, "cpu_ms": 1e3 * spent / images}), flush=True)
 
 
-def measure(sides: Sequence[str], data: Path, threads: int, epochs: int) -> dict[str, list[dict[str, float]]]:
+def measure(sides: Sequence[str], data: Path, threads: int, epochs: int) -> Results:
     """Images/s and CPU-ms an image of each side's epochs after the first. All sides are there and take turns by the
     epoch, so that what else the machine does hits all of them; they go first and last by turns."""
-    results: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    results: Results = {side: [] for side in sides}
     command = [sys.executable, __file__, "--threads", str(threads), "--data", str(data), "--side"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     running = {side: subprocess.Popen([*command, side], **pipes) for side in sides}
@@ -237,27 +249,35 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=2000, help="training pictures, made for this")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side is started")
     parser.add_argument("--epochs", type=int, default=3, help="of each start that count; one more comes first")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="worker processes or threads")
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--threads", type=int, nargs="+", default=[cores], help="worker processes or threads")
+    parser.add_argument("--figure", type=Path, help="draw images/s over threads into this file")
     parser.add_argument("--data", type=Path, help="where the forms lie from an earlier call")
     parser.add_argument("--sides", nargs="+", default=list(SIDES), choices=SIDES)
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)  # one measurement, in this process
     a = parser.parse_args()
     if a.side:
-        serve(a.side, a.data, a.threads)
+        serve(a.side, a.data, *a.threads)
         return
     with tempfile.TemporaryDirectory() as scratch:
         data = a.data or Path(scratch)
         place = Place(f"train={a.images},val=10,classes=10", data / "fetched")
-        for form in ("raw", "tfrecord"):
-            prepare("synthetic-imagenet", form, data / form, place=place, processes=a.threads)
-        results: dict[str, list[dict[str, float]]] = {side: [] for side in a.sides}
+        for form in registry.members("forms"):
+            prepare("synthetic-imagenet", form, data / form, place=place, processes=cores)
+        found: dict[int, Results] = {threads: {side: [] for side in a.sides} for threads in a.threads}
         for _ in range(a.rounds):
-            for side, measured in measure(a.sides, data, a.threads, a.epochs).items():
-                results[side] += measured
-    sys.exit(not report(results, a.threads))
+            for threads, results in found.items():
+                for side, measured in measure(a.sides, data, threads, a.epochs).items():
+                    results[side] += measured
+    good = [report(results, threads) for threads, results in found.items()]
+    if len(found) > 1:
+        report_enough(found)
+    if a.figure:
+        draw(found, a.figure)
+    sys.exit(not all(good))
 
 
-def report(results: dict[str, list[dict[str, float]]], threads: int) -> bool:
+def report(results: Results, threads: int) -> bool:
     """Print the tables; False if a ratio is below its limit."""
     print(f"{threads} worker processes or threads, {SIZE} pixels, {BATCH} images a batch")
     print(f"{'loader':20} {'images/s':>9} {'min..max':>12} {'CPU-ms an image':>16} {'min..max':>12}")
@@ -277,7 +297,66 @@ def report(results: dict[str, list[dict[str, float]]], threads: int) -> bool:
             said = f"{spread(rates)} in images/s (limit {limit}), {spread(costs)} in images a CPU-s"
             print(f"{our} / {rival}: {said}{verdict}")
             good &= median(rates) >= limit
+    for side in results if "native" in results else ():
+        if side not in ("native", *(rival for _, rival, _ in RATIOS)):
+            pairs = list(zip(results[side], results["native"], strict=True))
+            rates = [s["images_per_s"] / n["images_per_s"] for s, n in pairs]
+            costs = [n["cpu_ms"] / s["cpu_ms"] for s, n in pairs]
+            print(f"{side} / native: {spread(rates)} in images/s, {spread(costs)} in images a CPU-s")
     return good
+
+
+def report_enough(found: dict[int, Results]) -> None:
+    """From how many threads on each side is within 5 % of its fastest."""
+    for side in next(iter(found.values())):
+        rates = {threads: median(m["images_per_s"] for m in results[side]) for threads, results in found.items()}
+        enough = min(threads for threads, rate in rates.items() if rate >= ENOUGH * max(rates.values()))
+        print(f"{side}: {enough} threads are enough ({', '.join(f'{t}: {r:.0f}/s' for t, r in sorted(rates.items()))})")
+
+
+def draw(found: dict[int, Results], path: Path) -> None:
+    """Images/s and images per CPU second over threads, medians with the least and most: a line per loader and form."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    sides = list(next(iter(found.values())))
+    colours = dict(zip(dict.fromkeys(side.split()[0] for side in sides), plt.get_cmap("tab10").colors, strict=False))
+    told = {
+        "images/s": lambda m: m["images_per_s"],
+        "images per second of processor time": lambda m: 1e3 / m["cpu_ms"],
+    }
+    threads = sorted(found)
+    for axes, (label, value) in zip(panels, told.items(), strict=True):
+        for number, side in enumerate(sides):
+            loader, *form = side.split()
+            marker, line = LOOKS[form[-1]] if form and form[-1] in LOOKS else LOOKS["raw"]
+            values = [[value(m) for m in found[t][side]] for t in threads]
+            middle = [median(v) for v in values]
+            ends = [[m - min(v) for m, v in zip(middle, values, strict=True)]]
+            ends.append([max(v) - m for m, v in zip(middle, values, strict=True)])
+            x = [t * 1.03 ** (number - len(sides) / 2) for t in threads]  # side by side
+            name = " ".join(form[-1:]) if form and form[-1] in LOOKS else "raw"
+            axes.errorbar(
+                x,
+                middle,
+                ends,
+                marker=marker,
+                linestyle=line,
+                color=colours[loader],
+                capsize=2,
+                label=f"{loader}, {name}",
+            )
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(threads, map(str, threads))
+        axes.minorticks_off()
+        axes.set_ylim(bottom=0)
+        axes.set(xlabel="threads or worker processes", ylabel=label)
+        axes.grid(alpha=0.3)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":
