@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ddlbench import registry
 from ddlbench.data.prepare import write_form
 from ddlbench.data.source import BadImage, Entry, Picture
 
@@ -67,9 +68,9 @@ def some(train: int, val: int, classes: int = 3, **settings: Any) -> Memory:
     return Memory(given, tuple(f"class{c}" for c in range(classes)), **settings)
 
 
-def prepare_both(folder: Path, samples: dict[str, list[Sample]], classes: tuple[str, ...]) -> Path:
-    """Both forms of given samples: `folder/raw` and `folder/tfrecord`."""
-    for form in ("raw", "tfrecord"):
+def prepare_all(folder: Path, samples: dict[str, list[Sample]], classes: tuple[str, ...]) -> Path:
+    """Given samples in every form: `folder/raw`, `folder/tfrecord`, ..."""
+    for form in registry.members("forms"):
         write_form(lambda: Memory(samples, classes), "mnist5k", form, folder / form)
     return folder
 

@@ -15,7 +15,7 @@ from ddlbench.datasets import mnist5k
 from tests.conftest import Once
 from tests.contract import control, launches
 from tests.contract.engines import engine_packages, engines_folder, results  # noqa: F401 (fixtures)
-from tests.sources import Sample, prepare_both
+from tests.sources import Sample, prepare_all
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def digits(once: Once) -> dict[str, list[Sample]]:
 def data(once: Once, digits: dict[str, list[Sample]]) -> Path:
     """A few hundred digits in both forms."""
     few = {s: list(islice(digits[s], 0, None, len(digits[s]) // n))[:n] for s, n in launches.IMAGES.items()}
-    return once("data", lambda folder: prepare_both(folder, few, mnist5k.CLASSES))
+    return once("data", lambda folder: prepare_all(folder, few, mnist5k.CLASSES))
 
 
 @pytest.fixture(scope="session")

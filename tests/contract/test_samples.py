@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gc
 import io
+import re
+import shutil
+import threading
+import traceback
 import weakref
 from collections import Counter
 from dataclasses import replace
@@ -17,9 +21,18 @@ from ddlbench.loaders._share import MEAN, STD
 from PIL import Image
 
 from tests.contract import launches
-from tests.sources import prepare_both
+from tests.sources import prepare_all
 
-READERS = (("native", "raw"), ("dali-cpu", "tfrecord"), ("dali-cpu", "raw"))  # (loader, form)
+# (loader, form): those that read pictures on any device; members that are added are held to this by themselves.
+READERS = [
+    (loader, form)
+    for loader in registry.members("loaders")
+    for form in registry.member("loaders", loader).FORMS
+    if registry.member("loaders", loader).DEVICE is None
+]
+OFTEN = (("native", "raw"), ("dali-cpu", "tfrecord"), ("dali-cpu", "raw"))  # daily in every case
+ALIKE = [reader for reader in READERS if reader[0] in ("native", "spdl")]  # the same pictures in the same order
+DALI = [reader for reader in READERS if reader[0] == "dali-cpu"]
 # (training images, validation images, global batch, ranks); the sizes of shares matter, not the pictures.
 EVEN = [(1000, 250, 96, workers) for workers in (1, 2, 3)]
 AWKWARD = [
@@ -27,8 +40,22 @@ AWKWARD = [
     (133, 67, 66, 3),  # the same for two of three ranks
     (40, 20, 64, 3),  # one step, smaller than a batch
 ]
-# Both loaders decode PNG without loss; in the last bits they normalise differently.
+# All loaders decode PNG without loss; in the last bits they normalise differently.
 PIXEL_TOLERANCE = 1e-5  # normalised units
+
+
+def cases(readers, *each):
+    """Parameters (reader, *case): of the readers of `OFTEN` all cases, of others the first daily and the rest slow."""
+    return [
+        pytest.param(
+            reader,
+            *case,
+            marks=() if reader in OFTEN or number == 0 else pytest.mark.slow,
+            id="-".join(map(str, filter(None, (*reader, *case)))),
+        )
+        for reader in readers
+        for number, case in enumerate(each)
+    ]
 
 
 def some_of(digits, split, images):
@@ -38,14 +65,14 @@ def some_of(digits, split, images):
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory, digits):
-    """Some images of mnist5k in both forms, by (training images, validation images); prepared once."""
+    """Some images of mnist5k in every form, by (training images, validation images); prepared once."""
     folders = {}
 
     def folder(train, val):
         if (train, val) not in folders:
             samples = {"train": some_of(digits, "train", train), "val": some_of(digits, "val", val)}
             made = tmp_path_factory.mktemp(f"{train}-{val}")
-            folders[train, val] = prepare_both(made, samples, mnist5k.CLASSES)
+            folders[train, val] = prepare_all(made, samples, mnist5k.CLASSES)
         return folders[train, val]
 
     return folder
@@ -80,9 +107,10 @@ def expected(sample):
     return image.transpose(2, 0, 1).tobytes(), sample.label
 
 
-@pytest.mark.parametrize(("train", "val", "batch", "workers"), EVEN + AWKWARD)
-@pytest.mark.parametrize("split", ["train", "val"])
-@pytest.mark.parametrize("reader", READERS, ids="-".join)
+@pytest.mark.parametrize(
+    ("reader", "split", "train", "val", "batch", "workers"),
+    cases(READERS, *((split, *case) for case in AWKWARD + EVEN for split in ("train", "val"))),
+)
 def test_every_sample_once_an_epoch(prepared, digits, reader, split, train, val, batch, workers):
     images = {"train": train, "val": val}[split]
     whole = Counter(map(expected, some_of(digits, split, images)))
@@ -115,6 +143,61 @@ def test_loaders_give_the_same_pictures(prepared):
             torch.testing.assert_close(pictures[0][0], other, rtol=0, atol=PIXEL_TOLERANCE)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_loaders_that_decode_in_python_give_the_same_batches(prepared, workers):
+    """To the bit and in the same order, from either form: the same training, whoever feeds it."""
+    recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=16)
+    given = [
+        [list(one.epoch(epoch)) for one in open_all(reader, prepared(257, 65), "train", 257, 64, workers, recipe)]
+        for reader in ALIKE
+        for epoch in range(2)
+    ]
+    assert len(given) >= 8
+    for number, other in enumerate(given[2:]):
+        for ours, theirs in zip(given[number % 2], other, strict=True):
+            pairs = list(zip(ours, theirs, strict=True))
+            assert all(torch.equal(x, u) and torch.equal(y, v) for (x, y), (u, v) in pairs)
+
+
+def spoiled(folder, reader):
+    """The form with every byte of every picture's middle zeroed, under the names that loaders know."""
+    form = reader[1]
+    for file in folder.rglob("*"):
+        data = file.read_bytes() if file.is_file() else b""
+        if data and (file.suffix == ".png" or ("-of-" in file.name and file.suffix != ".idx")):
+            file.write_bytes(re.sub(rb"IDAT.{20}", lambda found: b"IDAT" + bytes(20), data, flags=re.DOTALL))
+    return folder / form
+
+
+@pytest.mark.parametrize("reader", READERS, ids="-".join)
+def test_a_picture_that_cannot_be_decoded_ends_the_run(prepared, tmp_path, reader):
+    """It is not left out; and where the loader knows it, the message names the picture."""
+    folder = tmp_path / "spoiled"
+    shutil.copytree(prepared(50, 20), folder)
+    spoiled(folder, reader)
+    (opened,) = open_all(reader, folder, "train", 50, 16, 1)
+    with pytest.raises((OSError, RuntimeError)) as caught:
+        list(opened.epoch(0))
+    said = "".join(traceback.format_exception(caught.value))
+    assert reader[0] == "dali-cpu" or str(folder / reader[1] / "train") in said
+
+
+def test_threads_of_spdl_end_with_an_epoch_that_nobody_takes(prepared):
+    """Begun or not: a rank that fails must not wait for them."""
+    before = threading.active_count()
+    (loader,) = open_all(("spdl", "raw"), prepared(257, 65), "train", 257, 16, 1)
+    batches = loader.epoch(0)
+    assert threading.active_count() > before
+    del batches
+    gc.collect()
+    assert threading.active_count() == before
+    batches = loader.epoch(1)
+    next(batches)
+    batches.close()
+    assert threading.active_count() == before
+    assert len(list(loader.epoch(1))) == 17
+
+
 def through_a_file(state):
     """A state as a checkpoint gives it back."""
     file = io.BytesIO()
@@ -123,9 +206,10 @@ def through_a_file(state):
     return torch.load(file, weights_only=True)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("split", ["train", "val"])
-@pytest.mark.parametrize("reader", [*READERS, ("synthetic", None)], ids=lambda r: "-".join(filter(None, r)))
+@pytest.mark.parametrize(
+    ("reader", "split", "workers"),
+    cases([*READERS, ("synthetic", None)], *((split, workers) for workers in (2, 1) for split in ("train", "val"))),
+)
 def test_goes_on_from_any_step(prepared, reader, split, workers):
     """From a state, the rest of that epoch and the next one are what they would have been, to the bit."""
     images, batch = {"train": (257, 64), "val": (65, 16)}[split]  # five steps; in the last, one of two ranks has none
@@ -157,12 +241,12 @@ def test_goes_on_from_any_step(prepared, reader, split, workers):
 
 
 def test_dali_refuses_a_step_that_it_is_not_at(prepared):
-    (opened,) = open_all(READERS[1], prepared(257, 65), "train", 257, 64, 1)
+    (opened,) = open_all(("dali-cpu", "tfrecord"), prepared(257, 65), "train", 257, 64, 1)
     with pytest.raises(RuntimeError, match="step 2 needs the state"):
         opened.epoch(1, 2)
 
 
-@pytest.mark.parametrize("reader", READERS[1:], ids="-".join)
+@pytest.mark.parametrize("reader", DALI, ids="-".join)
 def test_dali_shuffles_classes_and_epochs(prepared, reader):
     """Class folders are read class by class unless they are shuffled: every batch must hold many classes."""
     (opened,) = open_all(reader, prepared(1000, 250), "train", 1000, 100, 1)

@@ -15,26 +15,21 @@ from tests.gpu import DEVICE, needs
 from tests.specs import run_spec
 
 pytestmark = needs()
-READERS = [
-    ("native", "raw"),
-    ("dali-cpu", "tfrecord"),
-    ("dali-cpu", "raw"),
-    ("dali-gpu", "tfrecord"),
-    ("dali-gpu", "raw"),
-]
+ROOM = registry.members("loaders")
+READERS = [(loader, form) for loader in ROOM for form in registry.member("loaders", loader).FORMS]
 # On a CPU, where only the test is tried, each once.
 PAIRS = [
     (framework, *reader)
     for framework in registry.members("frameworks")
     for reader in READERS
-    if DEVICE == "cuda" or framework == "ddp" or reader == READERS[0]
+    if DEVICE == "cuda" or framework == "ddp" or reader == ("native", "raw")
 ]
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    for form in ("raw", "tfrecord"):
+    for form in registry.members("forms"):
         prepare.prepare("mnist5k", form, folder / form)
     return folder
 

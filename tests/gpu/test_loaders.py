@@ -16,19 +16,21 @@ from PIL import Image
 
 from tests.contract import launches
 from tests.gpu import DEVICE, needs
-from tests.sources import Sample, prepare_both
+from tests.sources import Sample, prepare_all
 
 torch = pytest.importorskip("torch")
 pytestmark = needs()
 
-READERS = [("native", "raw"), ("dali-cpu", "tfrecord"), ("dali-gpu", "tfrecord"), ("dali-gpu", "raw")]
+READERS = [(name, form) for name in registry.members("loaders") for form in registry.member("loaders", name).FORMS]
+NATIVE = ("native", "raw")
+OTHERS = [reader for reader in READERS if reader != NATIVE]
 IMAGES, BATCH, SIZE = {"train": 96, "val": 32}, 8, 64
 AHEAD_CYCLES = 100_000_000  # the GPU begins each step so much later [cycles of its clock, some 0.06 s]
 
 
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both forms of JPEGs with smooth colours, as photographs have them."""
+    """Every form of JPEGs with smooth colours, as photographs have them."""
     draw = np.random.default_rng(1)
 
     def sample(number: int) -> Sample:
@@ -38,7 +40,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Sample(f"{number:02d}.jpg", number % 2, buffer.getvalue(), 150, 200)
 
     samples = {split: [sample(number) for number in range(count)] for split, count in IMAGES.items()}
-    return prepare_both(tmp_path_factory.mktemp("photographs"), samples, ("a", "b"))
+    return prepare_all(tmp_path_factory.mktemp("photographs"), samples, ("a", "b"))
 
 
 def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None) -> Any:
@@ -75,16 +77,16 @@ def test_nobody_overwrites_pictures_that_the_gpu_has_not_used_yet(reader: tuple[
         assert seen(ahead.epoch(epoch), True) == seen(waiting.epoch(epoch), False)
 
 
-@pytest.mark.parametrize("reader", READERS[1:], ids=lambda reader: "-".join(reader))
+@pytest.mark.parametrize("reader", OTHERS, ids=lambda reader: "-".join(reader))
 def test_every_loader_shows_the_same_photographs(reader: tuple[str, str], photographs: Path) -> None:
     """Half a grey level on average, as between decoders on the CPU; blocky upsampling of colours would be several."""
-    native, other = (torch.cat([x for x, _ in opened(of, photographs, "val").epoch(0)]) for of in (READERS[0], reader))
+    native, other = (torch.cat([x for x, _ in opened(of, photographs, "val").epoch(0)]) for of in (NATIVE, reader))
     distance = (native[:, None] - other[None]).abs().mean((2, 3, 4)) * 255 * 0.225  # normalised units to grey levels
     assert sorted(distance.argmin(1).tolist()) == list(range(IMAGES["val"]))  # each has one partner, in another order
     assert distance.min(1).values.max() < 0.5
 
 
-@pytest.mark.parametrize("reader", READERS[1:], ids=lambda reader: "-".join(reader))
+@pytest.mark.parametrize("reader", OTHERS, ids=lambda reader: "-".join(reader))
 def test_a_stream_goes_on_from_its_checkpoint(reader: tuple[str, str], photographs: Path) -> None:
     """The GPU's decoder draws crops, too: its random state must be in DALI's checkpoint."""
     whole = opened(reader, photographs, "train")
