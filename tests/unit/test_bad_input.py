@@ -335,7 +335,8 @@ def test_dali_gpu_needs_a_gpu(files: Files) -> None:
 def test_a_loader_reads_only_its_forms(files: Files) -> None:
     files.spoil("study", "repeats: 1", "repeats: 1\nform: tfrecord")
     assert files.complaint() == (
-        f'{files.path["study"]}: runs.scaling.form: "tfrecord" is not allowed; allowed: raw, what loader native reads'
+        f'{files.path["study"]}: runs.scaling.form: "tfrecord" is not allowed; '
+        "allowed: raw, webdataset, what loader native reads"
     )
 
 

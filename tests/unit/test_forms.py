@@ -1,4 +1,4 @@
-"""The two forms on disk: what is written, and that the manifest says it."""
+"""The forms on disk: what is written, and that the manifest says it."""
 
 import hashlib
 import shutil
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ddlbench import registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import prepare, write_form
 from ddlbench.data.source import BadImage, Entry, SourceError
 from ddlbench.data.verify import verify
 from ddlbench.forms import _example, raw, tfrecord
-from ddlbench.loaders._share import Files, share, shuffled
+from ddlbench.forms.raw import Files
+from ddlbench.loaders._share import share, shuffled
 from ddlbench.spec import steps_per_epoch
 
 from tests.sources import Memory, Sample, contents, picture, some
@@ -115,14 +117,14 @@ def test_imagenet_has_tf_slims_shards_and_small_sets_have_fewer() -> None:
     assert (count("train", 3), count("val", 1)) == (3, 1)
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", registry.members("forms"))
 def test_any_number_of_processes_gives_the_same_bytes(tmp_path: Path, form: str) -> None:
     for processes in (1, 2, 5):
         made(some(60, 20), form, tmp_path / str(processes), processes=processes)
     assert contents(tmp_path / "1") == contents(tmp_path / "2") == contents(tmp_path / "5")
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", registry.members("forms"))
 def test_a_bad_picture_stops(tmp_path: Path, form: str) -> None:
     source = some(60, 20, bad=frozenset({"class1/00001.png"}))
     with pytest.raises(BadImage, match=r"train/class1/00001\.png: is bad"):
@@ -131,7 +133,7 @@ def test_a_bad_picture_stops(tmp_path: Path, form: str) -> None:
     assert not list(tmp_path.rglob("*.partial/**/*.partial"))
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", registry.members("forms"))
 def test_bad_pictures_are_skipped_and_listed(tmp_path: Path, form: str) -> None:
     bad = frozenset({"class1/00001.png", "class0/00003.png"})
     manifest = made(some(60, 20, bad=bad), form, tmp_path, on_error="skip")
@@ -141,8 +143,10 @@ def test_bad_pictures_are_skipped_and_listed(tmp_path: Path, form: str) -> None:
         assert told.images == sum(told.images_per_class.values()) == count - 2
     if form == "raw":
         assert len(contents(tmp_path / "raw/train")) == 58
-    else:
+    elif form == "tfrecord":
         assert sum(len(records(s)) for s in tfrecord.shards(tmp_path / "tfrecord", "train")) == 58
+    if samples := registry.member("forms", form).samples(tmp_path / form, "train"):
+        assert len(samples) == len(samples.labels) == 58
     with pytest.raises(BadImage):  # what was left out under one policy is not taken under the other
         made(some(60, 20, bad=bad), form, tmp_path)
     assert Manifest.read(tmp_path / form) == manifest
@@ -233,7 +237,7 @@ def test_loaders_read_the_tree_that_the_manifest_names(tmp_path: Path) -> None:
     assert manifest.splits["val"].images_per_class == {"class0": 0, "class1": 1, "class2": 2}
     files = Files(tmp_path / "raw", "val")
     assert files.list is not None and files.list.parent == tmp_path / "raw"
-    assert [(files.path(n), label) for n, label in enumerate(files.labels.tolist())] == [
+    assert [(files.name(n), label) for n, label in enumerate(files.labels.tolist())] == [
         (f"{tmp_path}/site/val/{name}", label)
         for name, label in (("class1/00004.png", 1), ("class2/00002.png", 2), ("class2/00005.png", 2))
     ]

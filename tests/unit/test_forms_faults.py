@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ddlbench import registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.source import BadImage
@@ -19,6 +20,8 @@ from ddlbench.data.source import BadImage
 from tests.conftest import ROOT
 from tests.sources import contents, picture, some
 
+FORMS = registry.members("forms")
+PARTS = {"raw": "train/class[0-9]", "tfrecord": "train-*-of-00004", "webdataset": "train-*-of-00004.tar"}
 SLOW = "some(60, 20, seconds=0.01)"
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"}
 
@@ -52,11 +55,11 @@ def half_written(work: Path, reference: dict[str, bytes]) -> list[str]:
     found = contents(work) if work.exists() else {}
     final = {n: b for n, b in found.items() if ".partial" not in n and not n.startswith((".parts/", ".manifest"))}
     # Of a shard's two files the index comes first; a shard that is there has its index.
-    assert all(f"{n}.idx" in final for n in final if re.search(r"-of-\d{5}$", n))
+    assert all(f"{n}.idx" in final for n in final if re.search(r"-of-\d{5}(\.tar)?$", n))
     return [name for name, data in final.items() if name != "job.json" and data != reference[name]]
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", FORMS)
 def test_killed_at_random_moments_it_goes_on(tmp_path: Path, form: str) -> None:
     began = time.monotonic()
     write_form(lambda: some(60, 20, seconds=0.01), "some", form, tmp_path / "straight" / form, processes=2)
@@ -91,11 +94,11 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, form: str) -> None:
     assert sorted(p.name for p in folder.parent.iterdir()) == [f".{form}.lock", form]
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", FORMS)
 def test_finished_parts_are_not_made_again(tmp_path: Path, form: str) -> None:
     process = start(form, tmp_path / form)
     work = tmp_path / f".{form}.partial"
-    name = {"raw": "train/class[0-9]", "tfrecord": "train-*-of-00004"}[form]
+    name = PARTS[form]
     while not list(work.glob(name)):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
@@ -157,7 +160,7 @@ def small_disk(tmp_path: Path) -> Path:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", FORMS)
 def test_a_full_disk(small_disk: Path, tmp_path: Path, form: str) -> None:
     def again(folder: Path) -> subprocess.CompletedProcess[str]:
         manifest = folder / form / "manifest.json"
@@ -172,7 +175,7 @@ def test_a_full_disk(small_disk: Path, tmp_path: Path, form: str) -> None:
     assert Path(said[1]).is_relative_to(work)
     assert float(said[2]) > float(said[3])
     assert not list(work.rglob("*.partial"))
-    kept = sorted(p.name for p in work.glob({"raw": "train/*", "tfrecord": "train-*-of-00004"}[form]))
+    kept = sorted(p.name for p in work.glob({"raw": "train/*"}.get(form, PARTS[form])))
     assert kept
     subprocess.run(["mount", "-o", "remount,size=30m", small_disk], check=True)
     done = again(small_disk)
@@ -193,7 +196,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", FORMS)
 def test_a_bad_file_is_one_line_or_listed(site: Path, tmp_path: Path, form: str) -> None:
     manifest = tmp_path / form / "manifest.json"
     done = prepare("imagenet", form, manifest, "--source", site)
@@ -209,7 +212,7 @@ def test_a_bad_file_is_one_line_or_listed(site: Path, tmp_path: Path, form: str)
     assert list(Manifest.read(manifest.parent).splits["train"].skipped) == ["n01/b.JPEG"]
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", ["train/n02/c\udcff.JPEG", "train/n\udcff/c.JPEG"])
 def test_a_name_that_is_not_utf_8_is_one_line(site: Path, tmp_path: Path, form: str, name: str) -> None:
     (site / name).parent.mkdir(exist_ok=True)
@@ -253,7 +256,7 @@ def test_another_number_of_pictures_than_was_published_is_said_loudly(site: Path
     ("arguments", "said"),
     [
         (("imagenett", "raw"), "did you mean imagenet?"),
-        (("mnist5k", "raws"), "allowed: raw, tfrecord"),
+        (("mnist5k", "raws"), "allowed: raw, tfrecord, webdataset"),
         (("imagenet", "raw", "--source", "nowhere"), "nowhere"),
     ],
 )

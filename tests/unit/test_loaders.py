@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
-from ddlbench.forms import raw
+from ddlbench.forms import _kept, raw
+from ddlbench.forms.raw import Files
 from ddlbench.loaders import _share, native
-from ddlbench.loaders._share import Files
 
 from tests.contract.engine_probe import Case, spec_of
 
@@ -98,16 +98,16 @@ def test_worker_processes_share_names_and_labels(tmp_path, monkeypatch):
     Manifest("mnist5k", "raw", 1, "/data/imagenet", tuple(f"class{n}" for n in range(10)), 0, 1, {}, {}, splits).write(
         tmp_path / "raw"
     )
-    pictures = native.Pictures(Files(tmp_path / "raw", "train"), True, run(2, 16)).files
-    assert pictures.path(1) == f"/data/imagenet/train/class0/{names[10]}"
-    assert pictures.path(count - 1) == f"/data/imagenet/train/class9/{names[-1]}"
+    pictures = native.Whole(Files(tmp_path / "raw", "train"), True, run(2, 16)).samples
+    assert pictures.name(1) == f"/data/imagenet/train/class0/{names[10]}"
+    assert pictures.name(count - 1) == f"/data/imagenet/train/class9/{names[-1]}"
     assert np.array_equal(pictures.labels, np.repeat(range(10), count // 10))
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
         before = private_bytes()
         for i in range(count):
-            pictures.path(i)
+            pictures.name(i)
         os.write(writable, str(private_bytes() - before).encode())
         os._exit(0)
     os.waitpid(child, 0)
@@ -117,7 +117,7 @@ def test_worker_processes_share_names_and_labels(tmp_path, monkeypatch):
 def test_names_need_not_be_utf_8(tmp_path):
     names = [os.fsdecode(b"caf\xe9.png"), "two  words .png"]
     files = Files(form(tmp_path / "raw", names, 1), "train")
-    assert [files.path(n) for n in range(2)] == [f"{tmp_path}/raw/train/class000/{name}" for name in sorted(names)]
+    assert [files.name(n) for n in range(2)] == [f"{tmp_path}/raw/train/class000/{name}" for name in sorted(names)]
 
 
 def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypatch):
@@ -146,7 +146,7 @@ def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypat
 
 def test_where_nothing_can_be_written_each_rank_lists_for_itself(tmp_path, monkeypatch):
     folder = form(tmp_path / "raw", [f"{n}.png" for n in range(5)], 2)
-    monkeypatch.setattr(raw, "aside", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
+    monkeypatch.setattr(_kept, "aside", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
     assert index(folder) == []
     listed = []
     files_of = raw.files
@@ -154,4 +154,4 @@ def test_where_nothing_can_be_written_each_rank_lists_for_itself(tmp_path, monke
     files = Files(folder, "train")
     assert files.list is None
     assert len(listed) == 2  # each class once
-    assert files.path(4) == f"{folder}/train/class001/3.png"
+    assert files.name(4) == f"{folder}/train/class001/3.png"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ddlbench import registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import index, verify
@@ -21,11 +22,11 @@ SHARD = "train-00001-of-00004"
 
 @pytest.fixture
 def forms(tmp_path: Path) -> dict[str, Path]:
-    """Both forms of one source."""
+    """All forms of one source."""
     source = some(60, 20)
-    for form in ("raw", "tfrecord"):
+    for form in registry.members("forms"):
         write_form(lambda: source, "some", form, tmp_path / form)
-    return {form: tmp_path / form for form in ("raw", "tfrecord")}
+    return {form: tmp_path / form for form in registry.members("forms")}
 
 
 def offsets(shard: Path) -> list[tuple[int, int]]:
@@ -151,7 +152,7 @@ def test_a_list_of_files_that_misleads(forms: dict[str, Path]) -> None:
     listed = raw.list_path(forms["raw"], Manifest.read(forms["raw"]), "train")
     listed.write_text(listed.read_text().replace(" 1\n", " 2\n", 1))
     (problem,) = verify([forms["raw"]])
-    assert problem.startswith(f"{listed}: does not list what the class folders hold; remove it")
+    assert problem.startswith(f"{listed}: does not list what the form holds; remove it")
     listed.unlink()
     assert verify([forms["raw"]]) == []
 
@@ -176,7 +177,7 @@ def test_what_a_killed_process_left_of_a_list_is_removed(forms: dict[str, Path])
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("form", ["raw", "tfrecord"])
+@pytest.mark.parametrize("form", registry.members("forms"))
 def test_pictures_that_cannot_be_decoded(tmp_path: Path, form: str) -> None:
     source = some(12, 6)
     train = source.samples["train"]
@@ -241,7 +242,7 @@ def test_a_manifest_that_says_what_cannot_be(forms: dict[str, Path], values: dic
 def test_an_unknown_form_is_one_line_of_the_command(forms: dict[str, Path]) -> None:
     change(forms["raw"], form="nope")
     (line,) = command(forms["raw"])
-    assert "form 'nope'; allowed: raw, tfrecord" in line
+    assert "form 'nope'; allowed: raw, tfrecord, webdataset" in line
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "{", "[" * 100_000, '{"classes": "ab"}'])

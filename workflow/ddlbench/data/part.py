@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,11 +22,15 @@ AHEAD = 32  # pictures that the kernel is asked for before they are read
 
 
 class Part(NamedTuple):
-    """One part of a split: its path within the form, and what goes into it, in order."""
+    """One part of a split: its path within the form, and what goes into it, in order.
+
+    `numbers` are of the entries, where a form wants to tell them by numbers.
+    """
 
     split: str
     name: str
     entries: list[Entry]
+    numbers: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import Checked, Part, Written
 from ddlbench.data.source import Entry, Source
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Samples(Protocol):
+    """The pictures of a split, to be read in any order, and by several threads or processes at once.
+
+    They are numbered by class and name, in every form alike: loaders that draw an order of numbers train the same in
+    each.
+    """
+
+    @property
+    def labels(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Labels, from 0."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def read(self, index: int) -> bytes:
+        """An image file's bytes. Raises OSError."""
+
+    def name(self, index: int) -> str:
+        """Where it lies, for people."""
 
 
 class Form(Protocol):
@@ -53,6 +77,10 @@ class Form(Protocol):
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
         """What is wrong with what `index` left, one line each. For `verify`. Raises OSError."""
+
+    def samples(self, folder: Path, split: str) -> Samples | None:
+        """The pictures of a split, given where the manifest lies; None if only a reader of the form itself finds
+        them. Raises OSError, ValueError."""
 
     def names(self, folder: Path, split: str) -> set[str]:
         """The parts of a split that lie in the folder, under the manifest's names (keys of `sha256`)."""

@@ -1,15 +1,13 @@
-"""raw: class folders of image files, `train/<class>/<file>` and `val/<class>/<file>`; what the native loader reads.
+"""raw: class folders of image files, `train/<class>/<file>` and `val/<class>/<file>`; what every loader reads.
 
 A source that is such a tree already is used where it lies: its files are read and digested, none is copied.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import random
 import shutil
-import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,13 +17,14 @@ from ddlbench.data.manifest import KEPT, NAME, Manifest, sha256
 from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable
 from ddlbench.data.pictures import is_named_so
 from ddlbench.data.source import Entry, Source, SourceError
-from ddlbench.files import aside
+from ddlbench.forms import _kept
 
 PARTS = "class folders"
 FORMAT = 1  # raise it when the same pictures are to be written in another way
 LABEL_OFFSET = 0
 IN_PLACE = True
 BLOCK_BYTES = 4096  # on most file systems
+KEPT_AS = "files"
 
 
 def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
@@ -99,51 +98,71 @@ def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
         return sorted(f.name for f in found if is_named_so(f.name) and f.name not in left_out)
 
 
+class Files:
+    """The files of a split, by class and name, and their labels: classes' positions in the manifest.
+
+    Arrays, and no object per file: a million strings are 100 MB in each process, and Python writes to each that it
+    reads. `list` is the file of `listed` that DALI reads too; None if there could be none.
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        import numpy as np
+
+        manifest = Manifest.read(folder)
+        self.root = f"{manifest.data(folder)}/{split}"
+        self.lines, self.list = listed(folder, manifest, split)
+        a_piece = 1 << 24  # the whole would be as large again
+        pieces = range(0, len(self.lines), a_piece)
+        ends = [np.flatnonzero(self.lines[n : n + a_piece] == ord("\n")) + n for n in pieces]
+        self.ends = np.concatenate([np.array([-1]), *ends])
+        counts = manifest.splits[split].images_per_class
+        self.labels = np.repeat(np.arange(len(manifest.classes)), [counts.get(name, 0) for name in manifest.classes])
+        if len(self) != len(self.labels):
+            raise RuntimeError(f"{self.list}: lists {len(self)} files, the manifest says {len(self.labels)}: remove it")
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def name(self, index: int) -> str:
+        """The file of a picture."""
+        line = self.lines[self.ends[index] + 1 : self.ends[index + 1]].tobytes()
+        return f"{self.root}/{os.fsdecode(line.rpartition(b' ')[0])}"
+
+    def read(self, index: int) -> bytes:
+        """A picture's file. Raises OSError."""
+        with open(self.name(index), "rb") as file:  # noqa: PTH123 (a Path is as much work as reading a small file)
+            return file.read()
+
+
+def samples(folder: Path, split: str) -> Files:
+    """The pictures of a split, to be read in any order. Raises OSError, ValueError."""
+    return Files(folder, split)
+
+
 def index(folder: Path, manifest: Manifest) -> None:
     """Write the lists of files that loaders read (`listed`), if they are not there. Raises OSError, ValueError."""
-    for split in manifest.splits:
-        path = list_path(folder, manifest, split)
-        if path.exists():
-            continue
-        lines = b"".join(_lines(folder, manifest, split))
-        with aside(path, path.with_suffix(f".{socket.gethostname()}-{os.getpid()}")) as hidden:
-            hidden.write_bytes(lines)
-        for other in folder.glob(f"{KEPT}.*.{split}.*"):  # of another manifest, or begun elsewhere: not needed any more
-            if other != path:
-                other.unlink(missing_ok=True)
+    _kept.leave(folder, manifest, KEPT_AS, lambda split: b"".join(_lines(folder, manifest, split)))
 
 
 def list_path(folder: Path, manifest: Manifest, split: str) -> Path:
     """The list of a split's files, beside the manifest and of this manifest only: one line `<class>/<file> <label>` for
     each, by class and name; labels count from 0. DALI reads it as it is."""
-    return folder / f"{KEPT}.{manifest.digest()}.{split}.files"
+    return _kept.path(folder, manifest, split, KEPT_AS)
 
 
 def listed(folder: Path, manifest: Manifest, split: str) -> tuple[Any, Path | None]:
     """The lines of a split's list, one after the other, uint8, and the file that they are mapped from.
 
-    The file's pages are shared by all processes of a node. Where there is none (`index` says who makes it, and not each
-    rank), the folders are listed, and the path is None. Raises ValueError if they hold not as many files as the
-    manifest says.
+    Where there is none (`index` says who makes it, and not each rank), the folders are listed, and the path is None.
+    Raises ValueError if they hold not as many files as the manifest says.
     """
     import numpy as np
 
     path = list_path(folder, manifest, split)
-    lines = _mapped(path)
+    lines = _kept.mapped(path)
     if lines is not None:
         return lines, path
     return np.frombuffer(b"".join(_lines(folder, manifest, split)), np.uint8), None
-
-
-def _mapped(path: Path) -> Any:
-    """A file's bytes, uint8, which are read when they are looked at; None if there are none."""
-    import numpy as np
-
-    try:
-        with path.open("rb", buffering=0) as file:
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    except (OSError, ValueError):  # it is not there; an empty file cannot be mapped
-        return None
 
 
 def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
@@ -166,13 +185,10 @@ def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
 
 def check_index(folder: Path, manifest: Manifest) -> list[str]:
     """Lists of files that do not say what the class folders hold. Raises OSError."""
-    problems = []
-    for split in manifest.splits:
-        path = list_path(folder, manifest, split)
-        with suppress(ValueError):  # other numbers than the manifest's: that is said of the folders
-            if path.exists() and path.read_bytes() != b"".join(_lines(folder, manifest, split)):
-                problems.append(f"{path}: does not list what the class folders hold; remove it: it is made again")
-    return problems
+    try:
+        return _kept.differing(folder, manifest, KEPT_AS, lambda split: b"".join(_lines(folder, manifest, split)))
+    except ValueError:  # other numbers than the manifest's: that is said of the folders
+        return []
 
 
 def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:

@@ -1,110 +1,27 @@
 """tfrecord: shards of tf.train.Example records in TF-slim's layout, each with DALI's index, written in one pass.
 
-Pictures are shuffled by the seed over the whole split before they are dealt to shards, because DALI shuffles within a
-small buffer only. A writer holds one picture at a time.
-What a record is: `_example.py`.
+What a record is: `_example.py`. What all forms of shards do alike: `_shards.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import random
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ddlbench.data.manifest import KEPT, NAME, Manifest
-from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable, write_through
-from ddlbench.data.source import Entry, Source
-from ddlbench.files import aside
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.part import Checked, undecodable
+from ddlbench.data.source import Entry, Picture
 from ddlbench.forms import _example
 from ddlbench.forms._example import FRAME_BYTES, packed_crc, parse, record, unframed
+from ddlbench.forms._shards import Shards, index_of
 
 PARTS = "shards"
 FORMAT = 1  # raise it when the same pictures are to be written in another way
 IN_PLACE = False
 LABEL_OFFSET = _example.LABEL_OFFSET
-# ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
-# but no fewer shards than these (and no shard without an image).
-IMAGES_PER_SHARD = {"train": 1251, "val": 391}
-BESIDE_BYTES = 250  # of a record beside its picture, and its line in the index
-AT_ONCE = 16  # shards that `glance` looks at: a cluster's file system answers slowly, but many at once
 LOST = -1  # the length of a record that nothing says
-SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not all at the end
-LEAST_SHARDS = {"train": 4, "val": 2}
-
-
-def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
-    """The shards `<split>-00000-of-01024`, ...: the shuffled entries, dealt like cards."""
-    shuffled = list(entries)
-    random.Random(seed).shuffle(shuffled)
-    count = shard_count(split, len(entries))
-    return [Part(split, f"{split}-{i:05d}-of-{count:05d}", shuffled[i::count]) for i in range(count)]
-
-
-def shard_count(split: str, images: int) -> int:
-    """How many a split of so many images has."""
-    return min(images, max(LEAST_SHARDS[split], round(images / IMAGES_PER_SHARD[split])))
-
-
-def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
-    """(bytes on disk, files and folders) of a form: a shard and its index each, folder and manifests."""
-    files = 2 * sum(shard_count(split, count) for split, count in images.items())
-    return sum(images.values()) * (picture_bytes + BESIDE_BYTES), files + 3
-
-
-def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
-    """Write `folder/<shard>` and `<shard>.idx`, which has one line "offset size" per record.
-
-    Raises BadImage, SourceError, OSError.
-    """
-    path = folder / part.name
-    digest, lines, offset = hashlib.sha256(), [], 0
-    labels: Counter[str] = Counter()
-    skipped: dict[str, str] = {}
-    sent = 0  # up to here the disk has been told to write
-    with aside(path, _partial(folder, part)) as hidden:
-        with hidden.open("wb") as file:
-            for entry, picture in pictures(part, source, on_error, skipped):
-                data = record(entry, picture, source.classes)
-                file.write(data)
-                digest.update(data)
-                lines.append(f"{offset} {len(data)}\n")
-                labels[source.classes[entry.label]] += 1
-                offset += len(data)
-                if offset - sent > SEND_EVERY:
-                    file.flush()
-                    os.posix_fadvise(file.fileno(), sent, offset - sent, os.POSIX_FADV_DONTNEED)
-                    sent = offset
-            file.flush()
-            os.fsync(file.fileno())
-        written = Written(dict(sorted(labels.items())), offset, {part.name: digest.hexdigest()}, skipped)
-        # The shard gets its name last: one that has its name has its index and its note.
-        write_through(index_of(path), "".join(lines).encode())
-        note(folder, part, written)
-    return written
-
-
-def is_whole(part: Part, source: Source, folder: Path, written: Written) -> bool:
-    """Whether the shard of this note is there."""
-    path = folder / part.name
-    return path.is_file() and path.stat().st_size == written.bytes
-
-
-def discard(part: Part, folder: Path) -> None:
-    """Remove what an interrupted `write` left."""
-    _partial(folder, part).unlink(missing_ok=True)
-    index_of(_partial(folder, part)).unlink(missing_ok=True)
-
-
-def shards(folder: Path, split: str) -> list[Path]:
-    """The shards of a split, in order."""
-    return sorted(p for p in folder.glob(f"{split}-*-of-*") if p.suffix != ".idx")
 
 
 def index(folder: Path, manifest: Manifest) -> None:
@@ -116,18 +33,8 @@ def check_index(folder: Path, manifest: Manifest) -> list[str]:
     return []
 
 
-def names(folder: Path, split: str) -> set[str]:
-    """The parts of a split that lie in the folder, as the manifest names them."""
-    return {path.name for path in shards(folder, split)}
-
-
-def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Files and folders that are no part of the form, by their path within it."""
-    shards = {name for split in manifest.splits.values() for name in split.sha256}
-    known = {NAME, *shards, *(f"{name}.idx" for name in shards)}
-    for file in sorted(os.scandir(folder), key=lambda file: file.name):
-        if (file.name not in known and not file.name.startswith(KEPT)) or not file.is_file(follow_symlinks=False):
-            yield file.name
+def samples(folder: Path, split: str) -> None:
+    """None: DALI's own reader finds the labels."""
 
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
@@ -163,88 +70,6 @@ def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tupl
     if not 0 <= label < len(classes) or classes[label] != synset:
         raise ValueError(f"label {label + LABEL_OFFSET} is not class {synset}")
     return synset, encoded, size
-
-
-class Glance(NamedTuple):
-    """What a look at one shard found: records and bytes, the digest of its first record, what is wrong."""
-
-    records: int
-    bytes: int
-    first: str
-    problems: list[str]
-
-
-def glance(folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
-    """Sizes and indices of all shards, compared with the manifest; of each shard its first record and, as far as
-    `most_bytes` go, some others by chance: CRCs and labels. A form that is smaller is read whole."""
-    share = most_bytes // max(1, sum(len(split.sha256) for split in manifest.splits.values()))
-    problems = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for split, told in manifest.splits.items():
-            look = partial(_glance, folder, manifest.classes, share)
-            found = dict(zip(told.sha256, pool.map(look, told.sha256), strict=True))
-            wrong = [problem for one in found.values() for problem in one.problems]
-            firsts: dict[str, str] = {}
-            for name, one in found.items():
-                if one.first and (other := firsts.setdefault(one.first, name)) != name:
-                    wrong.append(f"{name}: begins with the same record as {other}: one was copied over the other")
-            if not wrong:
-                for what, told_, there in (
-                    ("records", told.images, sum(one.records for one in found.values())),
-                    ("bytes", told.bytes, sum(one.bytes for one in found.values())),
-                ):
-                    if told_ != there:
-                        wrong.append(f"{split}: its shards have {there} {what}, the manifest says {told_}")
-            problems += wrong
-    return problems
-
-
-def _glance(folder: Path, classes: tuple[str, ...], most_bytes: int, name: str) -> Glance:
-    path = folder / name
-    try:
-        index = _index(path)
-        descriptor = os.open(path, os.O_RDONLY)
-    except (OSError, ValueError) as error:
-        where = getattr(error, "filename", None) or index_of(path)
-        reason = error.strerror if isinstance(error, OSError) else error
-        return Glance(0, 0, "", [f"{Path(where).name}: cannot be read: {reason}"])
-    try:
-        size = os.fstat(descriptor).st_size
-        sizes = [size for _, size in index]
-        ends = list(accumulate(sizes, initial=0))
-        if [offset for offset, _ in index] != ends[:-1] or min(sizes, default=FRAME_BYTES) < FRAME_BYTES:
-            return Glance(len(index), size, "", [f"{name}.idx: its records do not follow each other"])
-        if ends[-1] != size:
-            return Glance(len(index), size, "", [f"{name}: has {size} bytes, its .idx says {ends[-1]}"])
-        problems, first = [], ""
-        for number in _some(sizes, most_bytes):
-            offset, length = index[number]
-            framed = os.pread(descriptor, length, offset)
-            if number == 0:
-                first = hashlib.sha256(framed).hexdigest()
-            try:
-                _understood(unframed(framed), classes)
-            except ValueError as error:
-                problems.append(f"{name}: record {number}: {error}")
-                break
-    except OSError as error:
-        return Glance(0, 0, "", [f"{name}: cannot be read: {error.strerror}"])
-    finally:
-        os.close(descriptor)
-    return Glance(len(index), size, first, problems)
-
-
-def _some(sizes: list[int], most_bytes: int) -> list[int]:
-    """Numbers of records to read, in order: the first, and others by chance as long as they fit."""
-    others = list(range(1, len(sizes)))
-    random.shuffle(others)  # another choice each time: in the end all are seen
-    chosen, left = ([0] if sizes else []), most_bytes - sum(sizes[:1])
-    for number in others:
-        if left <= 0:
-            break
-        chosen.append(number)
-        left -= sizes[number]
-    return sorted(chosen)
 
 
 def _index(shard: Path) -> list[tuple[int, int]]:
@@ -295,10 +120,23 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
         problems.append(f"{path.name}: ends after record {number - 1}; the .idx has {len(index)} records")
 
 
-def index_of(shard: Path) -> Path:
-    """Where a shard's index lies."""
-    return shard.with_name(shard.name + ".idx")
+def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: int, offset: int) -> tuple[bytes, str]:
+    data = record(entry, picture, classes)
+    return data, f"{offset} {len(data)}\n"
 
 
-def _partial(folder: Path, part: Part) -> Path:
-    return folder / f"{part.name}.partial"
+_SHARDS = Shards(
+    suffix="",
+    beside_bytes=250,
+    lists=0,
+    least_bytes=FRAME_BYTES,
+    end=b"",
+    record=_record,
+    head=lambda count: "",
+    index=_index,
+    look=lambda framed, classes, place: _understood(unframed(framed), classes),
+    numbered=False,
+)
+parts, needs, write = _SHARDS.parts, _SHARDS.needs, _SHARDS.write
+is_whole, discard = _SHARDS.is_whole, _SHARDS.discard
+shards, names, strangers, glance = _SHARDS.shards, _SHARDS.names, _SHARDS.strangers, _SHARDS.glance

@@ -1,4 +1,4 @@
-"""The DALI pipeline that `dali_cpu.py` and `dali_gpu.py` share; reads the forms tfrecord and raw."""
+"""The DALI pipeline that `dali_cpu.py` and `dali_gpu.py` share; reads the forms tfrecord, raw and webdataset."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench import registry
-from ddlbench.forms import raw, tfrecord
-from ddlbench.loaders._share import MEAN, STD, Files
+from ddlbench.forms import raw, tfrecord, webdataset
+from ddlbench.loaders._share import MEAN, STD
 from ddlbench.loaders._stream import Held
 from ddlbench.spec import steps_per_epoch
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ddlbench.loaders import Batch
     from ddlbench.spec import RunSpec
 
-FORMS = ("tfrecord", "raw")
+FORMS = ("tfrecord", "raw", "webdataset")
 FAMILY = "dali"
-LABEL_OFFSET = {"tfrecord": tfrecord.LABEL_OFFSET, "raw": raw.LABEL_OFFSET}
+LABEL_OFFSET = {"tfrecord": tfrecord.LABEL_OFFSET, "raw": raw.LABEL_OFFSET, "webdataset": webdataset.LABEL_OFFSET}
 PACKAGE = "nvidia.dali"
 INSTALL = "make install"
 # Two builds of the same Python package; envs/install.sh says which one is taken.
@@ -110,7 +110,7 @@ class DaliLoader:
         for _ in range(self.step, self.steps):
             (batch,) = next(self.iterator)  # on the run's device
             self.step += 1
-            yield batch["images"], batch["labels"].squeeze(-1).long() - self.label_offset
+            yield batch["images"], _numbers(batch["labels"]) - self.label_offset
             if self.held is not None:  # the step has been enqueued
                 self.held.keep(batch)
 
@@ -206,17 +206,30 @@ def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]
     if train:  # the same order on every rank, of which each has its part
         common |= {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": spec.seed}
     if spec.reads == "raw":
-        files = Files(folder, split)
+        files = raw.Files(folder, split)
         if files.list:
             encoded, label = fn.readers.file(file_root=files.root, file_list=str(files.list), **common)
         else:
-            names = [files.path(n) for n in range(len(files))]
+            names = [files.name(n) for n in range(len(files))]
             encoded, label = fn.readers.file(files=names, labels=files.labels.tolist(), **common)
         return encoded, label
-    paths = tfrecord.shards(folder, split)
+    member = webdataset if spec.reads == "webdataset" else tfrecord
+    paths = [str(path) for path in member.shards(folder, split)]
+    indices = [f"{path}.idx" for path in paths]
+    if spec.reads == "webdataset":
+        read: Any = fn.readers.webdataset(
+            paths=paths,
+            index_paths=indices,
+            ext=[";".join(webdataset.PICTURES), "cls"],
+            missing_component_behavior="error",
+            random_shuffle=train,
+            initial_fill=SHUFFLE_BUFFER,
+            **common,
+        )
+        return read[0], read[1]
     record: Any = fn.readers.tfrecord(
-        path=[str(p) for p in paths],
-        index_path=[f"{p}.idx" for p in paths],
+        path=paths,
+        index_path=indices,
         features={
             "image/encoded": tfrec.FixedLenFeature([], tfrec.string, ""),
             "image/class/label": tfrec.FixedLenFeature([1], tfrec.int64, -1),
@@ -226,6 +239,19 @@ def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]
         **common,
     )
     return record["image/encoded"], record["image/class/label"]
+
+
+def _numbers(labels: Any) -> Any:
+    """int64 [n] of labels as a reader gives them: numbers [n, 1], or of webdataset their digits, uint8 [n, digits]."""
+    import torch
+
+    if labels.dtype != torch.uint8:
+        return labels.squeeze(-1).long()
+    digits = labels.long() - ord("0")
+    numbers = digits[:, 0]
+    for place in range(1, digits.shape[1]):  # no tensor of powers, whose copy would wait for the GPU
+        numbers = numbers * 10 + digits[:, place]
+    return numbers
 
 
 def _device_index() -> int:

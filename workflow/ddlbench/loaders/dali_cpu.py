@@ -1,4 +1,4 @@
-"""dali-cpu: NVIDIA DALI, pictures decoded and augmented on the CPU; reads the tfrecord form, or raw."""
+"""dali-cpu: NVIDIA DALI, pictures decoded and augmented on the CPU; reads tfrecord, raw or webdataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dali-gpu: NVIDIA DALI, pictures decoded and augmented by the GPU's decoder; reads the tfrecord form, or raw."""
+"""dali-gpu: NVIDIA DALI, pictures decoded and augmented by the GPU's decoder; reads tfrecord, raw or webdataset."""
 
 from __future__ import annotations
 

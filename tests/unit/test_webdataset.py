@@ -1,0 +1,226 @@
+"""The form webdataset: tar shards that other tools read, and damage that is named."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import tarfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.prepare import write_form
+from ddlbench.data.verify import glance, index, verify
+from ddlbench.forms import raw, webdataset
+from ddlbench.forms.webdataset import BLOCK
+
+from tests.sources import Memory, Sample, picture, some
+
+SHARD, OTHER = "train-00001-of-00004.tar", "train-00002-of-00004.tar"
+
+
+def made(folder: Path, source: Memory | None = None, form: str = "webdataset") -> Path:
+    """A form of 60 and 20 pictures."""
+    source = source or some(60, 20)
+    write_form(lambda: source, "mnist5k", form, folder / form)
+    return folder / form
+
+
+def as_webdataset_reads(shards: list[Path]) -> list[dict[str, bytes]]:
+    """What WebDataset makes of tar files: files that follow each other and have one key are one sample; the key ends at
+    the first dot of the file's name."""
+    found: list[dict[str, bytes]] = []
+    for shard in shards:
+        with tarfile.open(shard) as tar:
+            key = None
+            for member in tar:
+                folder, slash, name = member.name.rpartition("/")
+                stem, _, extension = name.partition(".")
+                if folder + slash + stem != key:
+                    key = folder + slash + stem
+                    found.append({"__key__": key.encode()})
+                assert member.isreg() and extension not in found[-1]
+                opened = tar.extractfile(member)
+                assert opened is not None
+                found[-1][extension] = opened.read()
+    return found
+
+
+def test_other_tools_read_every_sample_once_with_its_label(tmp_path: Path) -> None:
+    hostile = ["a.b.png", ".hidden.png", "a b\t.png", "ü" * 100 + ".png", "../x.png", "{0..9}.png", "\u202e.png"]
+    samples = [Sample(name, n % 11, picture(n), 9, 12) for n, name in enumerate(hostile * 3)]
+    samples += [Sample("j.JPEG", 10, picture(99, kind="JPEG"), 9, 12)]
+    classes = tuple(f"{n:02d} c.l/{n}"[:8] for n in range(11))
+    folder = made(tmp_path, Memory({"train": samples, "val": samples}, classes))
+    for split in ("train", "val"):
+        found = as_webdataset_reads(webdataset.shards(folder, split))
+        assert len({sample["__key__"] for sample in found}) == len(found)
+        pictures = [(int(s["cls"]), s.get("png") or s["jpg"]) for s in found]
+        assert Counter(pictures) == Counter((s.label, s.encoded) for s in samples)
+        assert {len(s["cls"]) for s in found} == {2}
+        told = [json.loads(sample["json"]) for sample in found]
+        assert Counter((t["class"], t["filename"]) for t in told) == Counter(
+            (classes[s.label], s.filename) for s in samples
+        )
+    assert verify([folder]) == []
+
+
+def test_headers_are_pythons_own_and_tar_takes_them(tmp_path: Path) -> None:
+    for name, size in (("0007/0001234.jpg", 1234567), ("0/0.cls", 1), ("a" * 100, 8**11 - 1)):
+        info = tarfile.TarInfo(name)
+        info.size = size
+        assert webdataset._header(name, size) == info.tobuf(tarfile.USTAR_FORMAT)
+    with pytest.raises(ValueError, match="do not fit"):
+        webdataset._header("a", 8**11)
+    folder = made(tmp_path)
+    for shard in webdataset.shards(folder, "train"):
+        listed = subprocess.run(["tar", "--list", "--file", shard], capture_output=True, text=True, check=True)
+        assert (len(listed.stdout.splitlines()), listed.stderr) == (45, "")
+
+
+def test_the_index_is_that_of_dalis_tool(tmp_path: Path) -> None:
+    wds2idx = pytest.importorskip("wds2idx")
+    for shard in webdataset.shards(made(tmp_path), "val"):
+        creator = wds2idx.IndexCreator(str(shard), str(tmp_path / "idx"), verbose=False)
+        creator.create_index()
+        creator.close()
+        assert (tmp_path / "idx").read_bytes() == Path(f"{shard}.idx").read_bytes()
+
+
+def test_samples_are_numbered_as_in_the_raw_form(tmp_path: Path) -> None:
+    """Also without those that were skipped: an order of numbers is the same training in both forms."""
+    for bad in (frozenset[str](), frozenset({"class1/00001.png", "class2/00059.png"})):
+        found = []
+        for member in (raw, webdataset):
+            folder = tmp_path / str(len(bad)) / str(member.__name__).rpartition(".")[2]
+            source = some(60, 20, bad=bad)
+            write_form(lambda: source, "mnist5k", folder.name, folder, on_error="skip")  # noqa: B023
+            samples = member.samples(folder, "train")
+            found.append([(samples.read(n), int(samples.labels[n])) for n in range(len(samples))])
+        assert found[0] == found[1]
+        assert len(found[0]) == 60 - len(bad)
+
+
+def test_the_list_of_samples_is_made_again_and_not_needed(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    (kept,) = folder.glob(".*.train.samples")
+    before = kept.read_bytes()
+    assert len(before) == 60 * 32
+    whole = [webdataset.samples(folder, "train").read(n) for n in range(60)]
+    kept.unlink()
+    assert [webdataset.samples(folder, "train").read(n) for n in range(60)] == whole
+    assert index(folder) == []
+    assert kept.read_bytes() == before
+    kept.write_bytes(before[32:] + before[:32])
+    assert verify([folder]) == [f"{kept}: does not list what the form holds; remove it: it is made again"]
+    kept.write_bytes(before[32:])
+    with pytest.raises(ValueError, match="59 samples in train, the manifest says 60"):
+        webdataset.samples(folder, "train")
+
+
+def test_the_plan_knows_what_it_needs(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    there = [path.stat().st_size for path in folder.iterdir()]
+    size, files = webdataset.needs({"train": 60, "val": 20}, 3, len(picture(1)))
+    assert files == len(there) + 1  # the folder
+    shards = sum(path.stat().st_size for path in folder.glob("*.tar*")) + 80 * 32
+    assert 0.9 * shards < size < 1.1 * shards
+
+
+def spoil(change: Callable[[bytes], bytes], name: str = SHARD) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+def at(offset: int, data: bytes) -> Callable[[bytes], bytes]:
+    return lambda whole: whole[:offset] + data + whole[offset + len(data) :]
+
+
+def copied(folder: Path) -> None:
+    for suffix in ("", ".idx"):
+        shutil.copy(folder / f"{OTHER}{suffix}", folder / f"{SHARD}{suffix}")
+
+
+# Header, label, header: the first picture begins at 3 blocks, and each sample has 7 (a picture here has 2).
+PICTURE = 3 * BLOCK
+HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a picture's byte": (spoil(at(PICTURE + 70, b"\0\1\2")), "record 0: its picture's CRC is wrong"),
+    "zeros": (spoil(at(PICTURE, bytes(BLOCK))), "record 0: its picture's CRC is wrong"),
+    "a header's byte": (spoil(at(2 * BLOCK + 126, b"9")), "record 0: has a damaged header"),
+    "another label": (spoil(at(BLOCK, b"7")), "record 0: label 7 is not class"),
+    "no label": (spoil(at(BLOCK, b"x")), "record 0: is no picture's sample"),
+    "cut": (spoil(lambda data: data[: 8 * BLOCK]), ""),
+    "cut at its end": (spoil(lambda data: data[:-10]), ""),
+    "empty": (spoil(lambda data: b""), ""),
+    "longer": (spoil(lambda data: data + bytes(BLOCK)), ""),
+    "no shard": (lambda folder: (folder / SHARD).unlink(), f"{SHARD}: cannot be read"),
+    "copied": (copied, ""),
+    "no index": (lambda folder: (folder / f"{SHARD}.idx").unlink(), f"{SHARD}.idx: cannot be read"),
+    "another version": (spoil(lambda text: b"v1.1" + text[4:], f"{SHARD}.idx"), f"{SHARD}.idx: "),
+    "an empty index": (spoil(lambda text: b"", f"{SHARD}.idx"), f"{SHARD}.idx: "),
+    "an index that lacks a line": (spoil(lambda text: text[: text.rindex(b"cls")], f"{SHARD}.idx"), f"{SHARD}.idx: "),
+    "an index of bytes": (spoil(lambda text: b"\xff\xfe", f"{SHARD}.idx"), f"{SHARD}.idx: "),
+    "a huge number": (spoil(lambda text: text.replace(b" 512 ", b" " + b"9" * 30 + b" "), f"{SHARD}.idx"), f"{SHARD}"),
+    "an endless number": (spoil(lambda text: text.replace(b" 512 ", b" " + b"9" * 5000 + b" "), f"{SHARD}.idx"), SHARD),
+    "the label of the index": (
+        spoil(lambda text: re.sub(rb"\d(/\d+\.\w+)", rb"7\1", text), f"{SHARD}.idx"),
+        f"{SHARD}: record 0: label ",
+    ),
+    "a number of the index": (
+        spoil(lambda text: re.sub(rb"/\d+\.", b"/0000099.", text), f"{SHARD}.idx"),
+        "are not those of the .idx",
+    ),
+    "where the index says a picture lies": (
+        spoil(lambda text: text.replace(b" 1536 ", b" 1537 "), f"{SHARD}.idx"),
+        f"{SHARD}: record 0: its picture does not lie where the .idx says",
+    ),
+    "a label with a blank": (spoil(at(BLOCK, b" ")), "record 0: is no picture's sample"),
+    "a size below 0": (spoil(lambda text: text.replace(b" 512 1 ", b" 512 -1 "), f"{SHARD}.idx"), f"{SHARD}.idx: "),
+}
+
+
+def test_a_whole_form(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    assert glance(folder) == []
+    assert verify([folder, made(tmp_path, form="raw")], processes=2) == []
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_damage_is_named(tmp_path: Path, harm: str) -> None:
+    """By the look before a run and by `verify`."""
+    folder = made(tmp_path)
+    spoil_it, said = HARMS[harm]
+    spoil_it(folder)
+    for problems in (glance(folder), verify([folder])):
+        assert any(said in problem and SHARD in problem for problem in problems), problems
+        assert all("\n" not in problem and len(problem) < 400 for problem in problems)
+
+
+def test_random_damage_is_seen_by_verify_and_breaks_nothing(tmp_path: Path) -> None:
+    """Any byte, of shards and indices: what is said is one line each, and never an exception."""
+    folder = made(tmp_path)
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for path in (folder / SHARD, folder / f"{SHARD}.idx"):
+        whole = path.read_bytes()
+        for _ in range(12):
+            data = bytearray(whole)
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+            path.write_bytes(data)
+            glance(folder)
+            assert verify([folder])
+        path.write_bytes(whole)
+
+
+def test_the_manifest_is_as_of_other_forms(tmp_path: Path) -> None:
+    forms = [Manifest.read(made(tmp_path, form=form)) for form in ("raw", "tfrecord", "webdataset")]
+    for split in ("train", "val"):
+        assert len({json.dumps(m.splits[split].images_per_class) for m in forms}) == 1
+    told = forms[2].splits["train"]
+    assert told.bytes == sum(p.stat().st_size for p in webdataset.shards(tmp_path / "webdataset", "train"))
+    assert (forms[2].label_offset, list(told.sha256)) == (0, [f"train-0000{n}-of-00004.tar" for n in range(4)])
