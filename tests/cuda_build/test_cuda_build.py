@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name not in LOCAL_WHEELS and name not in ("PYTHONPATH", "LD_LIBRARY_PATH")
+        if name not in LOCAL_WHEELS and name not in ("PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_HOME")
     }
     return kept | {"PIP_CONFIG_FILE": os.devnull}
 
