@@ -25,7 +25,7 @@ from ddlbench import beats, notes
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.files import write_json
 from ddlbench.forms import raw
-from ddlbench.loaders._share import Files
+from ddlbench.forms.raw import Files
 from ddlbench.record import ROWS, STEP_COLUMNS, STEPS, RankLog, join_steps, step_type
 from ddlbench.run.listen import Ears, Probe
 
@@ -61,7 +61,7 @@ def reader(folder: Path, said: Path) -> None:
     files = Files(folder, "train")
     took_s = time.perf_counter() - began
     for index in np.random.default_rng(1).integers(0, len(files), 1000):
-        assert files.path(index).endswith(".JPEG")
+        assert files.name(index).endswith(".JPEG")
     write_json(said, {"seconds": took_s, "bytes": private_bytes() - before})
 
 
