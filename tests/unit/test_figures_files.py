@@ -41,9 +41,11 @@ def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
 
 @pytest.mark.parametrize("plot", FIGURES)
 def test_a_figures_file_holds_its_data_to_the_last_digit(plot: str, tmp_path: Path) -> None:
-    third = row(100 / 3, 1 / 3, workers=4, framework="1e5", loader="synthetic", form=None)
-    base = row(7.0, workers=4, loader="synthetic", form=None)  # of maps, which show pairs
-    shown = tables(row(0.1 + 0.2, 2 / 3, workers=8, global_batch=512), third, row(7.0, workers=4), base)
+    cable = {"bandwidth_mbit": 10} if plot == "throughput-bandwidth" else {}
+    third = row(100 / 3, 1 / 3, workers=4, framework="1e5", loader="synthetic", form=None, **cable)
+    base = row(7.0, workers=4, loader="synthetic", form=None, **cable)  # of maps, which show pairs
+    one = row(0.1 + 0.2, 2 / 3, workers=8, global_batch=512, **cable)
+    shown = tables(one, third, row(7.0, workers=4, **cable), base)
     member: FigureMember = registry.member("figures", plot)
     made = member.data(shown, OPTIONS)
     assert len(made) >= (1 if plot in ("accuracy-map", "efficiency-loss", "speed-up-map") else 3)  # bases are no rows
@@ -103,7 +105,8 @@ def test_naming_figures_does_not_import_matplotlib() -> None:
     package = str(registry.PACKAGE.parent)
     subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"], check=True)
     assert set(FIGURES) == {
-        "accuracy-batch-size", "accuracy-epochs", "accuracy-map", "checkpoint-intervals", "cost", "efficiency",
-        "efficiency-loss", "kernel-shares", "latency", "learning-rate", "memory", "speed-up", "speed-up-map",
-        "step-times", "throughput", "time-to-accuracy", "training-time", "zero-memory",
+        "accuracy-batch-size", "accuracy-epochs", "accuracy-map", "bytes-sent", "checkpoint-intervals", "cost",
+        "efficiency", "efficiency-loss", "kernel-shares", "latency", "learning-rate", "loss-samples", "memory",
+        "speed-up", "speed-up-map", "step-times", "throughput", "throughput-bandwidth", "time-to-accuracy",
+        "training-time", "zero-memory",
     }  # fmt: skip

@@ -259,6 +259,13 @@ def test_ranks_on_one_node_instead_of_two(ranks: Facts, promised: dict[str, Any]
     assert "ranks run on 1 node; promised were 2" in problems
 
 
+def test_nodes_that_are_namespaces_of_one_host(ranks: Facts, promised: dict[str, Any]) -> None:
+    for facts in ranks:
+        facts["host"] = "node1"
+    problems = [p.text for p in judge.judge(ranks, promised | {"launcher": "namespaces"})]
+    assert not any("promised were 2" in text for text in problems)
+
+
 def test_errors_come_first(ranks: Facts, promised: dict[str, Any]) -> None:
     ranks[0]["cores"] = [0]
     ranks[0]["lacks"] = ["torch"]

@@ -46,6 +46,7 @@ TITLES = {
     "loader_threads": "{} loader threads",
     "epochs": "{} epochs",
     "of_epochs": "of {} epochs",
+    "bandwidth_mbit": "{:.0f} Mbit/s",
 }
 
 
@@ -153,6 +154,18 @@ def count_axis(figure: Figure, counts: Iterable[int]) -> None:
             axes.set_xlim(counts[0] / 1.3, counts[-1] * 1.3)
         if len(figure.axes) > 1 and len(counts) > 5:
             axes.tick_params(axis="x", labelrotation=60)
+
+
+def at_values(figure: Figure, values: Iterable[float]) -> None:
+    """x logarithmic, with ticks exactly at the values as plain numbers."""
+    values = sorted(set(values))
+    for axes in figure.axes:
+        if values:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(FixedLocator(values))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            axes.set_xlim(values[0] / 1.5, values[-1] * 1.5)
 
 
 def worker_label(options: Options) -> str:

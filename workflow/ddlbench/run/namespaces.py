@@ -37,13 +37,17 @@ def lacks() -> str | None:
     return None
 
 
-def in_namespace(program: Sequence[str]) -> list[str]:
-    """The argv that starts a program in new namespaces; it waits for a line, which says that the cable is there.
+# In its namespaces: `/sys` anew, because it shows the interfaces of the namespace that it was mounted in; and this
+# host's name for its address on the cable ($0), because Horovod meets by it whatever HOROVOD_GLOO_IFACE says. Wait.
+SHELL = """mount -t sysfs sysfs /sys && hosts=$(mktemp) &&
+printf '127.0.0.1 localhost\\n%s %s\\n' "$0" "$(uname -n)" > "$hosts" &&
+mount --bind "$hosts" /etc/hosts && rm "$hosts" && read -r _ && exec "$@"
+"""
 
-    `/sys` is mounted anew, because it shows the interfaces of the namespace that it was mounted in.
-    """
-    wait = 'mount -t sysfs sysfs /sys && read -r _ && exec "$@"'
-    return ["unshare", "--net", "--mount", "sh", "-c", wait, "rank", *program]
+
+def in_namespace(node: int, program: Sequence[str]) -> list[str]:
+    """The argv that starts a node's program in new namespaces; it waits for a line: then the cable is there."""
+    return ["unshare", "--net", "--mount", "sh", "-c", SHELL, address(node), *program]
 
 
 def wiring(pids: Sequence[int], mbit: int | None) -> list[list[str]]:
@@ -93,7 +97,7 @@ def run(program: Sequence[str], nodes: int, mbit: int | None) -> int:
     """
     ranks = [
         subprocess.Popen(
-            in_namespace(program),
+            in_namespace(node, program),
             stdin=subprocess.PIPE,
             env=os.environ | variables(node, nodes),
             preexec_fn=die_with_us,
@@ -123,7 +127,7 @@ def _wait_for_namespace(rank: subprocess.Popen[bytes]) -> None:
     give_up = time.monotonic() + PATIENCE_S
     while ours.readlink() == theirs.readlink():
         if rank.poll() is not None or time.monotonic() > give_up:
-            raise OSError(f"{' '.join(in_namespace([]))}: makes no network namespace")
+            raise OSError("unshare --net --mount: makes no network namespace")
         time.sleep(0.01)
 
 
