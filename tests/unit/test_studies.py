@@ -142,8 +142,8 @@ SMALL = {
     "aach2023-small": {"dali": 8, "native": 12, "ours": 6, "ceiling": 2, "schedules": 9, "profiled": 4},
     "liang2023-small": {"example": 18, "sgd": 18, "adam": 18},
     "horovod-vs-deepspeed-small": {"all": 30, "interrupted": 10},
-    "deepspeed-features-small": {"adam": 15, "lamb": 6, "layer-dropping": 6, "tables": 2},
     "loaders-small": {"preferred": 24, "webdataset": 18},
+    "deepspeed-features-small": {"adam": 15, "lamb": 6, "layer-dropping": 3, "tables": 2},
 }
 RUN_S = 14  # what one such run takes on two cores, nearly all of it start-up
 
@@ -199,7 +199,7 @@ def test_deepspeed_features_freeze_while_there_are_steps_to_compress() -> None:
             spec = job.spec
             steps = spec.epochs * steps_per_epoch(images[spec.dataset], spec.global_batch)
             if spec.adapter == "deepspeed" and spec.option("compression") != "none":
-                assert spec.option("freeze_step") <= 0.26 * steps
+                assert spec.option("freeze_step") <= 0.65 * steps
             if spec.adapter == "deepspeed" and spec.option("progressive_layer_dropping"):  # arXiv:2010.13369
                 assert spec.option("layer_dropping_gamma") == pytest.approx(100 / steps, rel=0.01)
 
