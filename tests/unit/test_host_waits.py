@@ -48,6 +48,7 @@ def training(**recipe: Any) -> Training:
         images={"train": IMAGES * STEPS},
         steps=STEPS,
         start=SimpleNamespace(losses=[]),
+        assignment=SimpleNamespace(interrupt_steps=None),
         engine=Alone(model, optimizer, spec, Clock("cpu")),
         share=share,
         clock=Clock("cpu"),

@@ -217,16 +217,16 @@ def test_a_run_that_met_its_limit_asks_for_more_and_for_a_longer_queue(paper: Pl
     machine = replace(
         JUWELS,
         partitions=(
-            Partition("devel", 4, 120),
-            Partition("main", 384, 180),
+            Partition("devel", 4, 200),
+            Partition("main", 384, 300),
         ),
     )
     of = make_plan(paper.study, machine)
     job = of.runs[pick(of, profiled=True, workers=4).id]
     asked = [(a["slurm_partition"], a["runtime"]) for a in map(job.asks, (1, 2, 3, 4))]
     first = guess_minutes(job.spec, machine)
-    assert 2 * first <= 120 < 3 * first <= 180 < 4 * first
-    assert asked == [("devel", first), ("devel", 2 * first), ("main", 3 * first), ("main", 180)]
+    assert 2 * first <= 200 < 3 * first <= 300 < 4 * first
+    assert asked == [("devel", first), ("devel", 2 * first), ("main", 3 * first), ("main", 300)]
     assert f"limit {2 * first} min" in str(job.asks(2)["asks"])
     assert job.asks(1) == job.resources
 

@@ -237,7 +237,7 @@ def test_a_run_leaves_the_digests_of_its_files(tmp_path: Path) -> None:
     log = RankLog(partial, 0)
     for _, of_rank in steps.groupby("rank"):
         log.write_steps(packed([StepRow(*row) for row in of_rank.itertuples(index=False)]))
-    assert _complete_record(profiled, partial) == 0
+    assert _complete_record(profiled, partial, None) == 0
     assert collect([partial], tmp_path / "tables") == []
     for name in (STEPS, KERNELS):
         good = (partial / name).read_bytes()

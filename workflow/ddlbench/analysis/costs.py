@@ -27,7 +27,10 @@ ALIKE = (
     "bandwidth_mbit",
 )
 LENGTH = ("schedule", "epochs", "of_epochs")
-TYPES = dict.fromkeys(("workers", "global_batch", "epochs", "of_epochs"), "int64") | {"bandwidth_mbit": "Int64"}
+# Others' records may leave out how many epochs there were.
+TYPES = dict.fromkeys(("workers", "global_batch"), "int64") | dict.fromkeys(
+    ("epochs", "of_epochs", "bandwidth_mbit"), "Int64"
+)
 CHOSEN, YOUNG, DALY = "chosen", "Young", "Daly"
 POINTS = 25  # of the curve over intervals
 COLUMNS = (

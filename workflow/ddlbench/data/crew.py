@@ -17,6 +17,8 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any
 
+GRACE_S = 5  # that a process of the crew has to end
+
 
 class CrewError(RuntimeError):
     """A process of the crew was killed; one line."""
@@ -82,7 +84,10 @@ class Crew:
         for process in self.processes:
             process.terminate()
         for process in self.processes:
-            process.join()
+            process.join(GRACE_S)
+            if process.is_alive():  # it was told before it could listen
+                process.kill()
+                process.join()
 
     def __enter__(self) -> Crew:
         return self
@@ -95,6 +100,7 @@ class Crew:
 
 def _work(parent: Connection, others: list[Connection]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # with SIGTERM, whatever it does itself when it hears that
     for end in others:  # or nobody would see that the parent has died
         end.close()
     threading.Thread(target=_end_with_parent, daemon=True).start()
