@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddlbench.loaders._pictures import Normalised, Pictures, opened
@@ -60,9 +61,11 @@ class Loader:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
         from spdl.pipeline import PipelineBuilder
 
-        pictures, threads = self.pictures, self.spec.loader_threads
+        pictures, threads, over = self.pictures, self.spec.loader_threads, Event()
 
         def fill(piece: Any) -> Any:
+            if over.is_set():
+                return piece, None
             try:
                 wanted = piece.indices[piece.begin : piece.end].tolist()
                 pictures.fill(piece.pixels[piece.begin : piece.end].numpy(), epoch, wanted)
@@ -73,22 +76,24 @@ class Loader:
         pieces = -(-self.spec.batch_per_worker // PIECE)
         builder: PipelineBuilder[Any, Any] = PipelineBuilder()
         pipeline = (
-            builder.add_source(self._pieces(epoch, first_step))
+            builder.add_source(self._pieces(epoch, first_step, over))
             .pipe(fill, concurrency=threads, output_order="input")
             .add_sink(AHEAD * pieces)
             .build(num_threads=threads, max_failures=0, use_thread_output_queue=True)
         )
         pipeline.start()  # not lazily: threads begin to decode when this is called
-        return self._batches(pipeline)
+        return self._batches(pipeline, over)
 
     def state(self) -> None:
         """None: epoch and step decide every batch."""
 
-    def _pieces(self, epoch: int, first_step: int) -> Iterator[Piece]:
+    def _pieces(self, epoch: int, first_step: int, over: Event) -> Iterator[Piece]:
         import torch
 
         size, pinned = self.pictures.size, self.spec.device == "cuda"
         for indices in share(self._order(epoch), self.spec.global_batch, self.rank, self.spec.workers, first_step):
+            if over.is_set():
+                return
             pixels = torch.empty(len(indices), 3, size, size, dtype=torch.uint8, pin_memory=pinned)
             begins = range(0, max(1, len(indices)), PIECE)  # a batch without a picture is a piece, too
             for number, begin in enumerate(begins):
@@ -101,7 +106,7 @@ class Loader:
             return shuffled(self.images, self.spec.seed, epoch)
         return np.arange(self.images)
 
-    def _batches(self, pipeline: Any) -> Iterator[Batch]:
+    def _batches(self, pipeline: Any, over: Event) -> Iterator[Batch]:
         try:
             for piece, error in pipeline:
                 if error is not None:
@@ -109,4 +114,7 @@ class Loader:
                 if not piece.left:
                     yield self.normalised.batch(piece.pixels, self.pictures.samples.labels[piece.indices])
         finally:
+            over.set()
+            for _ in pipeline:  # SPDL's stop may wait for ever for a thread that has no room for its piece
+                pass
             pipeline.stop()
