@@ -62,7 +62,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     counts = " to ".join(map(str, sorted({n[0], n[-1]})))
     places[0, 0].plot([], [], color="black", linewidth=1, marker="_", label=f"n = {counts}: up to 95 % of questions")
     _style.legend(figure)
-    figure.supxlabel(_hardware(measured, options), fontsize="small")
+    figure.suptitle(f"{options.title}\n{_hardware(measured, options)}", wrap=True)  # below, the legend would hide it
     return figure
 
 
