@@ -95,9 +95,7 @@ def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, r
     assert_as_undisturbed(again, undisturbed)
 
 
-@pytest.mark.parametrize(
-    ("framework", "number"), [*on_two(signal.SIGUSR1, daily=("horovod",)), ("ddp", signal.SIGTERM)]
-)
+@pytest.mark.parametrize(("framework", "number"), [*on_two(signal.SIGUSR1, daily=()), ("ddp", signal.SIGTERM)])
 def test_told_to_stop(tmp_path, data, run, framework, number):
     """SIGUSR1 is SLURM's warning before the time limit. SIGTERM is a pre-empted job's, to every process of the step:
     to the loaders' workers too.
@@ -144,6 +142,7 @@ def test_the_supervisor_is_killed(tmp_path, data, run):
         pytest.fail("a rank of the killed supervisor is still there")
 
 
+@pytest.mark.slow
 def test_another_recipe_does_not_go_on_from_this_ones_checkpoint(tmp_path, data, run):
     undisturbed = run("plain", "ddp", 2)
     spec, folder = undisturbed.spec, tmp_path / undisturbed.spec.id
