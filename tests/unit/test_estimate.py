@@ -5,17 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from ddlbench import registry
-from ddlbench.data.prepare import prepare
-from ddlbench.data.source import Place
 from ddlbench.plan import bill, reads
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
@@ -24,7 +18,7 @@ from ddlbench.plan.runs import Plan, guess_minutes, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
 from ddlbench.prediction import Measured as Series
 from ddlbench.prediction import _priors, regression
-from ddlbench.record import MLLOG, STEP_COLUMNS, STEPS, step_type, write_table
+from ddlbench.record import MLLOG, STEPS
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
@@ -346,86 +340,3 @@ def test_a_limit_is_kept_or_refused(paper: Plan, demo: Plan, tmp_path: Path) -> 
         bill.check_limit(table, hours - 1)
     with pytest.raises(ConfigError, match="cannot be kept: nothing is known of 31 runs"):
         bill.check_limit(bill_of(demo, tmp_path), 100)
-
-
-# Sizes
-
-
-def test_minutes_and_estimates_know_how_many_synthetic_pictures_there_are(demo: Plan) -> None:
-    study, machine = load_study("demo"), replace(LAPTOP, images_per_s=(("lenet", 10.0),))
-    blocks = tuple(replace(block, dataset="synthetic-imagenet") for block in study.blocks)
-    study = replace(study, blocks=blocks, figures=())
-    sources = {"synthetic-imagenet": "train=20000,val=1000"}
-    images = reads.images(study, machine, sources)
-    assert images == {"synthetic-imagenet": 20000}
-    assert reads.images(study, machine, {}) == {"synthetic-imagenet": 2000}
-    spec = pick(make_plan(study, machine, images=images), workers=1, model="lenet")
-    assert guess_minutes(spec, machine) == round(30 + 1.5 * 8 * 2000 / 10 / 60)
-    assert guess_minutes(spec, machine, images=20000) == round(30 + 1.5 * 8 * 20000 / 10 / 60)
-    with pytest.raises(ConfigError, match=r"data\.sources\.synthetic-imagenet: 'trian=1'"):
-        reads.images(study, machine, {"synthetic-imagenet": "trian=1"})
-
-
-def test_a_prepared_form_says_how_many_images_there_are(tmp_path: Path) -> None:
-    prepare("synthetic-imagenet", "raw", tmp_path / "synthetic-imagenet/raw", place=Place("train=40,val=20", tmp_path))
-    study = load_study("demo")
-    blocks = tuple(replace(block, dataset="synthetic-imagenet") for block in study.blocks)
-    machine = replace(LAPTOP, data=str(tmp_path))
-    assert reads.images(replace(study, blocks=blocks), machine, {}) == {"synthetic-imagenet": 40}
-
-
-@pytest.mark.parametrize("form", registry.members("forms"))
-def test_a_form_needs_the_inodes_and_disk_that_were_said(form: str, tmp_path: Path) -> None:
-    given = "train=300,val=100,classes=5"
-    prepare("synthetic-imagenet", form, tmp_path / form, place=Place(given, tmp_path))
-    files = [tmp_path / form, *(tmp_path / form).rglob("*")]
-    member = registry.member("datasets", "synthetic-imagenet")
-    size, inodes = registry.member("forms", form).needs(*member.expected(given), member.PICTURE_BYTES)
-    assert inodes == len(files)
-    there = sum(-(-f.stat().st_size // 4096) * 4096 for f in files if f.is_file())
-    assert size == pytest.approx(there, rel=0.1)
-
-
-def test_every_data_set_says_what_a_picture_weighs() -> None:
-    for name in registry.members("datasets"):
-        assert 100 < registry.member("datasets", name).PICTURE_BYTES < 1e6
-
-
-def test_imagenet_in_class_folders_needs_no_disk_of_its_own(paper: Plan, tmp_path: Path) -> None:
-    forms = {form.form: form for form in reads.forms(paper, {})}
-    assert forms["tfrecord"].inodes == 2307  # 1024 + 128 shards and indices, two manifests, the folder
-    assert forms["raw"].inodes > 1331167
-    assert all(1.5e11 < form.bytes < 1.6e11 for form in forms.values())
-    (tmp_path / "train").mkdir()
-    forms = {form.form: form for form in reads.forms(paper, {"imagenet": str(tmp_path)})}
-    assert (forms["raw"].bytes, forms["raw"].inodes) == (0, 6)
-    assert forms["tfrecord"].bytes > 1.5e11
-
-
-def test_a_row_of_steps_takes_what_was_said(tmp_path: Path) -> None:
-    rng, rows = np.random.default_rng(1), 400_000
-    whole = {"epoch": np.repeat(np.arange(10), rows // 10), "step": np.arange(rows) // 4, "rank": np.arange(rows) % 4}
-    whole |= {"images": np.full(rows, 64), "lr": np.repeat(rng.random(rows // 4), 4)}
-    table = np.zeros(rows, dtype=step_type())
-    for name in STEP_COLUMNS:
-        table[name] = whole.get(name, rng.random(rows))
-    write_table(table, tmp_path / "steps.parquet")
-    assert (tmp_path / "steps.parquet").stat().st_size / rows == pytest.approx(bill.STEP_BYTES, rel=0.1)
-
-
-def test_the_bill_needs_nothing_but_python(tmp_path: Path) -> None:
-    """So that a login node can make it, and the Snakefile can keep its limit."""
-    program = """
-import sys
-from pathlib import Path
-from ddlbench.plan import bill, reads, runs, table as plan_table
-from ddlbench.settings import machine, study
-s, m = study.load_study("aach2023"), machine.load_machine("juwels-booster")
-images = reads.images(s, m, {})
-p = runs.make_plan(s, m, None, images)
-plan_table.lines(p, bill.rows(p, images, Path(sys.argv[1])), reads.forms(p, {}), 1.0)
-heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "pandas", "pyarrow", "PIL"}
-print(" ".join(sorted(heavy & set(sys.modules))))
-"""
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []

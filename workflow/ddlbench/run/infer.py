@@ -24,6 +24,7 @@ from ddlbench.inference._record import ASSIGNMENT, RECORD
 from ddlbench.record import WEIGHTS
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import facts
+from ddlbench.run.watch import die_with_us
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 
@@ -49,7 +50,7 @@ def execute(spec: InferSpec, folder: Path, data: Path, trained: Path | None, com
     write_json(folder / ASSIGNMENT, given)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     with reading(data, spec.id):
-        code = subprocess.run(argv, env=os.environ | hidden).returncode
+        code = subprocess.run(argv, env=os.environ | hidden, preexec_fn=die_with_us).returncode
     if code == 0 and not (folder / RECORD).exists():
         print(f"{spec.id}: the launcher ended well but there is no {RECORD}", file=sys.stderr)
         return 1
