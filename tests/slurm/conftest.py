@@ -153,6 +153,7 @@ class Project:
     folder: Path
     cluster: Cluster
     started: list[subprocess.Popen[str]] = field(default_factory=list)
+    started_at: float = 0.0  # when Snakemake was started last
 
     def write(self, kind: str, name: str, **content: Any) -> None:
         """config/<kind>/<name>.yaml."""
@@ -171,6 +172,7 @@ class Project:
         config = [f"study={study}", f"machine={machine}", f"account={account}"]
         command = [sys.executable, HASTY, "--profile", "profiles/slurm", *HASTE, *arguments]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | self.cluster.environment
+        self.started_at = time.time()
         with (self.folder / "out.log").open("w") as out:
             process = subprocess.Popen(
                 [*command, "--config", *config],
@@ -199,9 +201,12 @@ class Project:
 
 
 def training(project: Project, part: str = "") -> list[Path]:
-    """Logs of runs with `part` in their names that train now: one epoch is over."""
+    """Logs of runs with `part` in their names that train now: one epoch is over.
+
+    A supervisor that SLURM killed before it could put a failed run aside leaves an older log; that one does not count.
+    """
     logs = project.folder.glob(f"results/runs/*{part}*/.partial/run.mllog")
-    return [log for log in logs if "epoch_stop" in log.read_text()]
+    return [log for log in logs if log.stat().st_mtime > project.started_at and "epoch_stop" in log.read_text()]
 
 
 def running(project: Project, count: int = 1) -> list[Path]:
