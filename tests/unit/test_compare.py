@@ -100,6 +100,25 @@ def test_what_differs_is_listed() -> None:
     assert {row["host"] for row in compare.rows(before, moved)} == {ALL}  # no host is on both sides
 
 
+def test_variables_that_differ_are_listed() -> None:
+    """A machine file with one more variable is a stage too; runs without it have it unset."""
+    before = [replace(one, environment={"OMP_NUM_THREADS": "1"}) for one in runs(1)]
+    after = [replace(one, environment={"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "SSE41"}) for one in runs(2)]
+    assert compare.differences(before, after) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41"]
+    mixed = [*before[1:], after[0]]
+    assert compare.differences(before, mixed) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41, unset"]
+
+
+def test_sides_made_one_after_the_other_are_said() -> None:
+    """A drift of the machine looks like software then."""
+    before = [replace(one, began_s=float(one.repeat)) for one in runs(1)]
+    after = [replace(one, began_s=one.repeat + 100.0) for one in runs(2)]
+    assert [line.split(":")[0] for line in compare.differences(before, after)] == ["order"]
+    assert [line.split(":")[0] for line in compare.differences(after, before)] == ["order"]
+    alternated = [replace(one, began_s=one.repeat + 0.5) for one in runs(2)]
+    assert compare.differences(before, alternated) == []
+
+
 def test_nothing_in_common() -> None:
     other = [replace(one, cell="other") for one in runs(2)]
     assert compare.rows(runs(1), other) == compare.lines([]) == []
@@ -117,6 +136,7 @@ def planted(folder: Path, machine: str, repeat: int, forward_s: float, torch: st
     steps["forward_s"] = forward_s * (1 + 0.01 * repeat)
     replace_steps(record, steps)
     edit_log(record, '"torch": "2.0"', f'"torch": "{torch}"')
+    edit_log(record, '"command": "python"', f'"command": "env OMP_NUM_THREADS=1 STAGE={torch} torchrun"')
     return record
 
 
@@ -131,7 +151,7 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     assert verdict(rows) == verdict(rows, "compute_s") == verdict(rows, "compute_s", "node7") == "faster"
     (whole,) = [row for row in rows if row["quantity"] == "epoch_s"]
     assert whole["ratio"] == pytest.approx(0.29 / 0.34, rel=0.01)
-    assert compare.differences(before, after) == ["torch: 2.0 -> 2.1"]
+    assert compare.differences(before, after) == ["STAGE: 2.0 -> 2.1", "torch: 2.0 -> 2.1"]
     # The same two as folders.
     (tmp_path / "new").mkdir()
     for record in (tmp_path / "runs").glob("stage-2025-*"):

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pandas as pd
 
 from ddlbench.analysis import refusals, statistics, times
+from ddlbench.analysis.origin import variables
 from ddlbench.analysis.read import Record, read
 from ddlbench.columns import Column
 from ddlbench.files import aside, printable
@@ -46,13 +48,16 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Run:
-    """What one record says: seconds by quantity, and by host and quantity; and the software it was made with."""
+    """What one record says: seconds by quantity, and by host and quantity; the software it was made with, and the
+    variables that its ranks were given."""
 
     cell: str
     repeat: int
     seconds: Mapping[str, float]
     of_host: Mapping[str, Mapping[str, float]]
     software: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    began_s: float | None = None
 
 
 def run(record: Record) -> Run | None:
@@ -75,12 +80,14 @@ def run(record: Record) -> Run | None:
         for name, parts in OF_HOST.items():
             for host, value in by_host[parts].mean().sum(axis=1).items():
                 of_host.setdefault(str(host), {})[name] = float(value)
-    cell = replace(record.spec, machine="any", repeat=1).id
-    return Run(cell.removeprefix("any-").removesuffix("-r1"), record.spec.repeat, seconds, of_host, _software(record))
-
-
-def _software(record: Record) -> dict[str, str]:
+    cell = replace(record.spec, machine="any", repeat=1).id.removeprefix("any-").removesuffix("-r1")
     facts = record.said("ddlbench_facts", {})
+    given = {name: printable(value) for name, value in variables(str(facts.get("command") or "")).items()}
+    began_s = record.last["run_start"].time_s
+    return Run(cell, record.spec.repeat, seconds, of_host, _software(facts), given, began_s)
+
+
+def _software(facts: Mapping[str, Any]) -> dict[str, str]:
     said = dict(facts.get("versions") or {})
     said |= {name: facts[name] for name in ("python", "kernel", "cpu", "commit") if name in facts}
     return {name: printable(value) for name, value in said.items()}
@@ -151,19 +158,33 @@ def _row(cell: str, host: str, name: str, values: Iterable[tuple[float | None, f
 
 
 def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
-    """What the sides were made with, where it is not the same; a line each. Hosts too: a faster one is no software."""
+    """What the sides were made with, where it is not the same; a line each. Hosts too: a faster one is no software.
+
+    Values of variables that might be secrets are hidden in records, so that two of them cannot differ.
+    """
     said = []
-    values: list[dict[str, set[str]]] = [defaultdict(set), defaultdict(set)]
-    for of, runs in zip(values, (before, after), strict=True):
-        for one in runs:
-            for name, value in one.software.items():
-                of[name].add(value)
-            of["hosts"] |= set(one.of_host)
-    for name in sorted(set(values[0]) | set(values[1])):
-        old, new = (", ".join(sorted(of.get(name, {"unknown"}))) for of in values)
-        if old != new:
-            said.append(f"{name}: {old} -> {new}")
+    sides = (before, after)
+    software = [name for runs in sides for one in runs for name in one.software]
+    given = [name for runs in sides for one in runs for name in one.environment]
+    for name in sorted({*software, *given}):
+        of = [
+            {one.environment.get(name, "unset") if name in given else one.software.get(name, "unknown") for one in runs}
+            for runs in sides
+        ]
+        if of[0] != of[1]:
+            said.append(f"{name}: {' -> '.join(', '.join(sorted(values)) for values in of)}")
+    hosts = [{host for one in runs for host in one.of_host} for runs in sides]
+    if hosts[0] != hosts[1]:
+        said.append(f"hosts: {' -> '.join(', '.join(sorted(of_side)) or 'unknown' for of_side in hosts)}")
+    if _apart(before, after) or _apart(after, before):
+        said.append("order: all runs of one side came before the other's; a drift of the machine would look the same")
     return said
+
+
+def _apart(first: Sequence[Run], then: Sequence[Run]) -> bool:
+    """Whether all runs of one side began before any of the other's; of one run each there is no other order."""
+    times = [[one.began_s for one in runs if one.began_s is not None] for runs in (first, then)]
+    return min(map(len, times)) > 1 and max(times[0]) < min(times[1])
 
 
 def lines(of: Sequence[Row]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from ddlbench import registry
@@ -59,3 +60,18 @@ def values(record: Record) -> dict[str, Any]:
         "command": facts.get("command"),
         "initial_weights_sha256": record.said("ddlbench_initial_weights_sha256"),
     }
+
+
+def variables(command: str) -> dict[str, str]:
+    """Variables of the environment that ranks were given: those that `env` gets at the beginning of their command."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # written by others
+        return {}
+    found: dict[str, str] = {}
+    for word in words[1:] if words[:1] == ["env"] else []:
+        name, equals, value = word.partition("=")
+        if not equals:
+            break
+        found[name] = value
+    return found

@@ -21,8 +21,9 @@ PROGRAM = ("python", "-m", "ddlbench.rank")
 # Stands for the value of a variable that might be a secret. Command lines end up in records, logs and Snakemake's
 # memory, and any user of the machine can list them: `run/environment.py` puts the values into the ranks' environment.
 HIDDEN = "..."
-# A machine's own variables whose values are shown all the same: threads, memory, network, GPUs, which explain a speed.
-SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "GLOO_", "NCCL_", "UCX_", "CUDA_")
+# A machine's own variables whose values are shown all the same: threads, memory, instruction sets, network, GPUs. They
+# explain a speed.
+SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "ONEDNN_", "ATEN_", "GLOO_", "NCCL_", "UCX_", "CUDA_")
 
 
 class Ranks(Protocol):
