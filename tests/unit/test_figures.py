@@ -247,6 +247,21 @@ def test_accuracy_by_batch_size() -> None:
     assert legend(figure) == ["cosine", "step", "Aach et al. 2023: about"]
 
 
+def test_published_times_of_whole_trainings() -> None:
+    """In the unit of the axis, amid the bars of so many workers."""
+    shown = tables(
+        *(row(9.0, framework=f, repeat=r) | {"full_train_s": 50_000.0} for f in ("ddp", "horovod") for r in (1, 2)),
+        row(9.0, workers=8) | {"full_train_s": 25_000.0},
+        row(9.0, workers=4, model="resnet101") | {"full_train_s": 80_000.0},
+    )
+    figure = draw("training-time", shown, replace(OPTIONS, reference=REFERENCE))
+    resnet101, resnet50 = sorted(figure.axes, key=lambda axes: axes.get_title())
+    assert lines(resnet50)["Aach et al. 2023: about"] == [(13.0, 0.5)]
+    assert "Aach et al. 2023: about" not in lines(resnet101)
+    assert figure.axes[-1].get_xlabel() == "training time [h]"
+    assert legend(figure)[-1] == "Aach et al. 2023: about"
+
+
 def test_accuracy_by_epoch() -> None:
     changes = [{"schedule": s, "global_batch": b} for s in ("step", "cosine") for b in (32, 64)]
     figure = draw(

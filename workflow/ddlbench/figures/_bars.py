@@ -124,6 +124,20 @@ def whiskers(axes: Axes, rows: pd.DataFrame, low: str, high: str) -> None:
     _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if len(single) else "")
 
 
+def reference_points(axes: Axes, rows: pd.DataFrame, points: pd.DataFrame, x: str) -> None:
+    """Published numbers, in column `x`, amid the bars of their worker count; of limits, a triangle to the open side.
+
+    A number for workers that no bar has is left out.
+    """
+    places = points["workers"].map(rows.groupby("workers")["bar"].mean())
+    for (name, relation), group in points[places.notna()].groupby(["name", "relation"]):
+        marker, says = _style.RELATIONS[str(relation)]
+        lying = {"^": ">", "v": "<"}.get(marker, marker)
+        look = _style.REFERENCE | {"marker": lying}
+        axes.plot(group[x], places[group.index], label=f"{name}: {says}", **look)
+        axes.set_xlim(right=max(axes.get_xlim()[1], 1.05 * float(group[x].max())))  # the axis is shared
+
+
 def y_label(options: Options) -> str:
     """What a bar's name says."""
     return f"framework, {_style.worker_label(options)}"

@@ -37,6 +37,14 @@ MARKERS = ("o", "s", "D", "^", "v", "P")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", ":", (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
 RELATIONS = {"approx": ("o", "about"), "above": ("^", "more than"), "below": ("v", "less than")}
+REFERENCE: dict[str, Any] = {
+    "linestyle": "none",
+    "markersize": 7,
+    "markerfacecolor": "none",
+    "markeredgecolor": "black",
+    "markeredgewidth": 1.2,
+    "zorder": 4,
+}
 DEVICES = {"cuda": "GPUs", "accelerator": "accelerators"}
 # Values that do not speak for themselves.
 TITLES = {
@@ -260,14 +268,8 @@ def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
         axes.plot(
             group[x],
             group["value"],
-            linestyle="none",
-            marker=marker,
-            markersize=7,
-            markerfacecolor="none",
-            markeredgecolor="black",
-            markeredgewidth=1.2,
-            zorder=4,
             label=f"{name}: {says}",
+            **REFERENCE | {"marker": marker},
         )
     for at, group in points.sort_values("value").groupby(x):
         below, side = float("-inf"), "right"

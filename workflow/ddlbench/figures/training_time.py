@@ -1,6 +1,6 @@
 """Time of the whole training, with validation and warm-up and without interruptions: the median over n repeats. Lines
 at the end of a bar are its 95 % interval. Of runs that trained only some of their epochs (extrapolated), the others are
-added at the rate of those that were trained.
+added at the rate of those that were trained. Hollow black markers are published times for so many workers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PARTS = {"full_train_s": "training"}
 TABLES = ("runs",)
-PUBLISHED: tuple[str, ...] = ()
+PUBLISHED = ("runtime",)
 SETTINGS: tuple[str, ...] = ()
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
@@ -32,6 +32,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per loader, model, batch, ...; one bar per framework and worker count."""
     from ddlbench.figures import _bars, _style
+    from ddlbench.figures._tables import references
 
     longest = 0.0 if data.empty else float(data["full_train_s"].max())
     unit, seconds = next((one for one in UNITS if longest >= 2 * one[1]), UNITS[-1])
@@ -39,6 +40,10 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure, panels = _bars.stacks(table, PARTS, options)
     for axes, rows in panels:
         _bars.whiskers(axes, rows, "spread", "spread")
+        points = references(options, "runtime", rows.drop(columns=["framework", "schedule"], errors="ignore"))
+        if len(points):
+            points["time"] = points["value"] * points["unit"].map(dict(UNITS)) / seconds
+            _bars.reference_points(axes, rows, points, "time")
     _style.labels(figure, f"training time [{unit}]", _bars.y_label(options))
     _style.legend(figure)
     return figure
