@@ -48,10 +48,10 @@ from tests.browser import CHROMIUM, Browser  # noqa: E402
 from tests.unit.records import RANKS, write_record  # noqa: E402
 
 MIB = 1_000_000
-# Study, machine, the most megabytes of the page and the most seconds until it is open; None: told, no limit.
-PAGES: tuple[tuple[str, str, float, float | None], ...] = (
+# Study, machine, the most megabytes of the page and the most seconds until it is open.
+PAGES: tuple[tuple[str, str, float, float], ...] = (
     ("demo", "local", 5.0, 1.0),
-    ("aach2023", "juwels-booster", 15.0, None),
+    ("aach2023", "juwels-booster", 15.0, 1.0),
 )
 BEGAN_S = 1.79e9
 # Milliseconds from asking for the page until something is drawn, and until all of it is loaded.
@@ -82,10 +82,9 @@ def main() -> None:
             count, made_s, page = make(name, machine, results)
             mb = page.stat().st_size / MIB
             seen_s, open_s = opened(page, Path(scratch), a.opens)
-            ratio = "" if most_s is None else f"{open_s / most_s:6.2f}"
             size = f"{name:10} {count:5} {made_s:9.1f} {mb:6.2f} {mb / most_mb:7.2f}"
-            print(f"{size} {seen_s:9.2f} {open_s:9.2f} {ratio}", flush=True)
-            failed |= mb > most_mb or (most_s is not None and open_s > most_s)
+            print(f"{size} {seen_s:9.2f} {open_s:9.2f} {open_s / most_s:6.2f}", flush=True)
+            failed |= mb > most_mb or open_s > most_s
     sys.exit(failed)
 
 
@@ -201,10 +200,15 @@ def write_log(folder: Path, spec: RunSpec, images: int, took_s: float, began_s: 
     path = folder / MLLOG
     path.write_text(re.sub(r'"time_ms": \d+', f'"time_ms": {begin_ms}', path.read_text()))
     log.mllog.start("run_start", None, None, time_ms=begin_ms)
-    for epoch in range(spec.epochs):
-        log.mllog.start(
-            "epoch_start", None, {"epoch_num": epoch + 1}, time_ms=begin_ms + long_ms * epoch // spec.epochs
-        )
+    log.mllog.start("epoch_start", None, {"epoch_num": 1}, time_ms=begin_ms)
+    # mllog asks for its caller's file, which takes milliseconds: too long for 30 000 epochs.
+    mark, said = path.read_text().splitlines()[-1].split(" ", 1)
+    first = json.loads(said)
+    with path.open("a") as file:
+        for epoch in range(1, spec.epochs):
+            metadata = first["metadata"] | {"epoch_num": epoch + 1}
+            later = first | {"time_ms": begin_ms + long_ms * epoch // spec.epochs, "metadata": metadata}
+            file.write(f"{mark} {json.dumps(later)}\n")
     log.mllog.end("run_stop", None, {"status": "success"}, time_ms=begin_ms + long_ms)
     log.mllog.event("ddlbench_elapsed_s", took_s, None, time_ms=begin_ms + long_ms)
     measured = [RANKS[0] | {"device_energy_j": 300.0 * took_s}] * spec.workers

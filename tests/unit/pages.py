@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,23 @@ def of_machine(folder: Path) -> None:
     nodes.write([row | {"host": f"node{number}"} for number in (0, 1)], folder / "nodes.csv")
 
 
-def make(folder: Path, title: str = "Made up: a test", figures: bool = True, again: bool = False) -> Path:
-    """`results/test/index.html` in a folder, with records, tables and a figure beside it; `again`: the page only."""
+def make(
+    folder: Path,
+    title: str = "Made up: a test",
+    figures: bool = True,
+    again: bool = False,
+    records: Sequence[Path] | None = None,
+) -> Path:
+    """`results/test/index.html` in a folder, with records, tables and a figure beside it; `again`: the page only.
+
+    `records` are folders of runs in place of four that are made up.
+    """
     results = folder / "results"
     home = results / "test"
     specs = [replace(SPEC, framework=framework, repeat=repeat) for framework in ("ddp", "horovod") for repeat in (1, 2)]
     if not again:
-        records = [write_record(results / "runs", spec) for spec in specs]
+        if records is None:
+            records = [write_record(results / "runs", spec) for spec in specs]
         collect(records, home / "tables")
         write_audit(audit(of_study(home / "tables")), home / "tables/audit.csv")
         pd.DataFrame([dict.fromkeys(COLUMNS, EVIL)]).to_csv(home / "tables/verdicts.csv", index=False)

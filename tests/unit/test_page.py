@@ -138,7 +138,7 @@ def test_each_section_has_its_data(tmp_path: Path) -> None:
     page = make(tmp_path)
     text = page.read_text()
     sections = {one[0]: one[1] for one in re.findall(r'<h2 id="([^"]*)">(.*?)</section>', text, re.S)}
-    assert sections.keys() >= {"answer", "figures", "runs", "comparisons", "losses", "verdicts", "planned", "nodes"}
+    assert sections.keys() >= {"answer", "runs", "comparisons", "losses", "verdicts", "planned", "nodes"}
     # Plan against what it took: 90 s of 60 on 2 workers, for the three runs that a plan could tell.
     assert "0.1 <small>for 3 of them, before any record; they took 0.15</small>" in sections["answer"]
     planned = re.findall(r'data-v="([^"]*)"', sections["planned"])
@@ -196,6 +196,16 @@ def test_shares_of_kernels_stand_beside_those_of_their_figures_reference() -> No
 
 def test_no_figure_is_needed(tmp_path: Path) -> None:
     assert "<figure>" not in make(tmp_path, figures=False).read_text()
+
+
+def test_a_study_of_which_no_run_ended_well_has_a_page(tmp_path: Path) -> None:
+    failed = tmp_path / "results/runs/one"
+    (failed / "failed").mkdir(parents=True)
+    (failed / "failed/failure.json").write_text('{"cause": "out of memory"}')
+    text = make(tmp_path, figures=False, records=[failed]).read_text()
+    assert "No run has ended well yet." in text
+    assert "failed-runs: 1" in text  # the audit's finding
+    assert 'id="t-failures"' in text and 'id="figures"' not in text
 
 
 def test_marks_say_their_values() -> None:

@@ -130,3 +130,6 @@ def test_the_catalog_finds_what_it_asks_for() -> None:
     assert {"mandatory-flags", "software-stack-deployment", "report"} <= said.keys()
     for path in ("workflow/Snakefile", "config/README.md", "config/config.yaml", "README.md", "LICENSE"):
         assert (ROOT / path).is_file(), path
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").lower()
+    assert "snakemake" in readme and "workflow" in readme  # its search asks for both words
+    assert [*(ROOT / "workflow/rules").glob("*.smk")]

@@ -23,6 +23,8 @@ SOURCE = (
 def check(material: Material) -> Iterator[Finding]:
     """A finding for each cell with a gap."""
     runs = material.runs[material.runs["repeat"] <= CONTROLS]
+    if runs.empty:
+        return  # no run left a record
     keys = present(runs, [*COMPARED, *CELL])
     table = runs.groupby(keys, dropna=False)["repeat"].agg(["max", "nunique"])
     gaps = table[table["max"] > table["nunique"]].reset_index()[keys]

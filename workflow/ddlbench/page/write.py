@@ -138,6 +138,7 @@ def html(study: Study, results: Path = layout.RESULTS) -> str:
         first=figures[first] if figures else None,
         figures=figures,
         tables=_tables(study, tables, audit, known, about, results),
+        ended=bool((runs["status"] == "success").any()),
         measured=_measured(runs),
         hardware=_hardware(runs),
         preflight=_preflight(study, results),

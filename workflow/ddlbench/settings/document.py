@@ -33,6 +33,9 @@ key that is not listed here is refused, and so are a key given twice and a value
 names the file, the key, the value and what is allowed. `python -m ddlbench.plan <study> <machine>` checks
 the files and lists the runs without starting any.
 
+Whoever deploys the workflow with snakedeploy has to install the package too: `make install` in a clone of the same
+release. docs/deploy.md there says more.
+
 The files are YAML 1.2: `yes`, `no`, `on` and `off` are text, and so are `1:30` and dates. A number with zeros
 before it (`010`) is refused. Aliases (`*name`) and merge keys (`<<`) work. Only `config.yaml` and the command
 line are also read by Snakemake, as YAML 1.1: write `true` and `false` there, and `1.0e3` for `1e3`.
