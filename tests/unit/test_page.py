@@ -54,6 +54,11 @@ def said(monkeypatch: pytest.MonkeyPatch, audit: tuple[dict[str, str], ...] = ()
             "With native on 64 GPUs, ddp and horovod cannot be told apart: ddp is 0.9 to 1.2 times as fast as horovod. "
             "4 more repeats would probably tell, about 30 hours of GPUs.",
         ),
+        (
+            {"verdict": "cannot tell", "low": 0.9, "high": 1.2, "more_repeats": 7988, "more_worker_hours": 89.0},
+            "With native on 64 GPUs, ddp and horovod cannot be told apart: ddp is 0.9 to 1.2 times as fast as horovod. "
+            "Not even 100 more repeats would tell.",
+        ),
         ({"workers": 1}, "With native on 1 GPU, ddp is 6 to 9 % faster than horovod."),
     ],
 )
@@ -70,6 +75,25 @@ def test_one_pair_of_runs_makes_no_sentence(monkeypatch: pytest.MonkeyPatch) -> 
     found = said(monkeypatch, n=1, low=None, high=None, verdict="cannot tell")
     assert found.said == ()
     assert found.open[0].startswith("1 of 1 comparisons of frameworks rest on one pair of runs")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [(0.62, 0.76, True), (0.3, 0.95, True), (0.5, 1.4, True), (0.11, 3.66, False), (0.33, 1.63, False)],
+)
+def test_an_efficiency_that_answers_nothing_is_left_open(
+    low: float, high: float, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row: dict[str, Any] = dict.fromkeys(answer.SERIES, "x") | {"framework": "ddp", "loader": "native"}
+    row |= {"workers": 2, "ref_workers": 1, "repeats": 2, "efficiency_low": low, "efficiency_high": high}
+    monkeypatch.setattr(answer, "scaling", lambda *_: pd.DataFrame([row]))
+    monkeypatch.setattr(answer, "_runs_of", lambda *_: ["a", "b"])
+    found = answer.answer(NOTHING | {"comparisons": compared().head(0)}, (), "workers")
+    if told:
+        assert found.said[0].words.startswith(f"ddp with native keeps {answer.number(100 * low)} to ")
+    else:
+        assert found.said == ()
+        assert found.open[0].startswith("1 of 1 series over workers have intervals of efficiency too wide")
 
 
 def test_a_sentence_about_runs_that_cannot_be_compared_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

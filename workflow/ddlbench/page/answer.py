@@ -21,6 +21,8 @@ from ddlbench.analysis.statistics import CANNOT_TELL, FASTER
 from ddlbench.audit import SEVERITIES, _findings
 
 MOST = 6  # sentences of a kind on the first screen; the tables have all
+MANY = 100  # repeats that nobody makes
+WIDE = 3.0  # an efficiency whose interval's ends are further apart than this factor answers nothing
 WORDS = {
     "input_s": "waiting for images",
     "waiting_s": "waiting for the slowest rank",
@@ -122,10 +124,9 @@ def _compared(row: Mapping[str, Any], unit: str, models: bool) -> Said:
         words = f"{begins}, {left} and {right} cannot be told apart: {left} is {times} as fast as {right}."
         if not pd.isna(row["more_repeats"]):
             more = int(row["more_repeats"])
-            words += (
-                f" {more} more repeat{'s' if more != 1 else ''} would probably tell, "
-                f"about {number(float(row['more_worker_hours']))} hours of {unit}."
-            )
+            hours = f"about {number(float(row['more_worker_hours']))} hours of {unit}"
+            repeats = f"{more} more repeat{'s' if more != 1 else ''} would probably tell, {hours}"
+            words += f" {repeats}." if more <= MANY else f" Not even {MANY} more repeats would tell."
     elif row["verdict"] == FASTER:
         how = f"{percents(low - 1, high - 1)} faster than" if high < 3 else f"{times} as fast as"
         words = f"{begins}, {left} is {how} {right}."
@@ -141,10 +142,14 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
     lost = waterfall(runs, losses) if len(losses) else pd.DataFrame(columns=[*SERIES, "workers"])
     known = last[last["efficiency_low"].notna()].sort_values("workers", ascending=False, kind="stable")
     telling = [name for name in ("model", "schedule", "recipe", "dataset", "epochs") if last[name].nunique() > 1]
+    vague = []
     for row in _records(known):
         ours = " with ".join(str(row[name]) for name in ("framework", "loader") if not _null(row[name]))
         ours = ", ".join([ours, *(str(row[name]) for name in telling)])
         low, high = float(row["efficiency_low"]), float(row["efficiency_high"])
+        if low <= 1 <= high and high > WIDE * low:
+            vague.append(f"{ours} ({number(100 * low)} to {number(100 * high)} %)")
+            continue
         words = (
             f"{ours} keeps {number(100 * low)} to {number(100 * high)} % of its efficiency, "
             f"over the whole training, from {row['ref_workers']} to {count(row['workers'], unit)}."
@@ -153,6 +158,11 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
             words += _why(lost, row)
         sure = f"95 % interval, {row['repeats']} runs each"
         yield Said(words, sure, tuple(_runs_of(runs, row)))
+    if vague:
+        yield (
+            f"{len(vague)} of {len(last)} series over {unit} have intervals of efficiency too wide for an answer: "
+            f"{', '.join(vague)}. More repeats would narrow them."
+        )
     alone = len(last) - len(known)
     if alone:
         yield (
