@@ -106,7 +106,7 @@ def test_a_rank_is_stopped(tmp_path, data, frameworks):
         assert "Timed out" not in outcome.output, "the other rank ended first"
 
 
-@pytest.mark.parametrize("framework", on_two())
+@pytest.mark.parametrize("framework", on_two(daily=("ddp",)))
 def test_a_loss_is_no_number(tmp_path, data, framework):
     outcome = misdo(tmp_path, data, framework, "nan", rank=0)
     assert_failed(outcome)
@@ -188,7 +188,7 @@ def test_data_is_missing(tmp_path):
     assert str(tmp_path / "nowhere" / "raw" / "manifest.json") in outcome.output
 
 
-@pytest.mark.parametrize("framework", on_two())
+@pytest.mark.parametrize("framework", on_two(daily=("ddp",)))
 def test_another_number_of_ranks_is_refused(tmp_path, data, framework):
     spec = launches.spec_of("plain", framework, 2)
     launches.need(spec)

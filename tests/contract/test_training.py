@@ -5,11 +5,13 @@ The native loader's order does not depend on the number of ranks: 1 and 2 see th
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from ddlbench.schedule import learning_rate
 
-from tests.contract.launches import FRAMEWORKS, IMAGES
+from tests.contract.launches import FRAMEWORKS, IMAGES, TWO
 
 # Ranks differ from the control in the order of float32 sums: two of them add up in halves.
 LOSS_TOLERANCE = 1e-6  # relative; seen: 2e-7
@@ -19,8 +21,19 @@ AGAINST_CONTROL = [("plain", 1), ("plain", 2), ("demo", 2)]
 BETWEEN_FRAMEWORKS = [*AGAINST_CONTROL, ("batch-norm", 2)]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize(("case", "workers"), AGAINST_CONTROL)
+def of_each(cases: list[tuple[str, int]], without: str = "") -> list[Any]:
+    """Parameters (case, workers, framework). Daily every framework trains `plain` on two ranks; the other cases, whose
+    loop is the same, are trained by two of them (see `launches.on_two`), and by all in the slow tier.
+    """
+    return [
+        pytest.param(case, workers, f, marks=() if f in TWO or (case, workers) == ("plain", 2) else pytest.mark.slow)
+        for case, workers in cases
+        for f in FRAMEWORKS
+        if f != without
+    ]
+
+
+@pytest.mark.parametrize(("case", "workers", "framework"), of_each(AGAINST_CONTROL))
 class TestControl:
     def test_losses(self, run, controlled, case, workers, framework):
         assert run(case, framework, workers).losses() == pytest.approx(controlled(case).losses, rel=LOSS_TOLERANCE)
@@ -52,8 +65,7 @@ def test_control_would_notice_clipping(controlled):
     assert max(controlled("plain").gradient_norms) > 2
 
 
-@pytest.mark.parametrize("framework", [f for f in FRAMEWORKS if f != "ddp"])
-@pytest.mark.parametrize(("case", "workers"), BETWEEN_FRAMEWORKS)
+@pytest.mark.parametrize(("case", "workers", "framework"), of_each(BETWEEN_FRAMEWORKS, without="ddp"))
 def test_frameworks_agree_to_the_last_bit(run, case, workers, framework):
     one, other = run(case, "ddp", workers), run(case, framework, workers)
     assert one.steps["loss"].tolist() == other.steps["loss"].tolist()
@@ -63,8 +75,7 @@ def test_frameworks_agree_to_the_last_bit(run, case, workers, framework):
         assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize(("case", "workers"), [c for c in BETWEEN_FRAMEWORKS if c[1] > 1])
+@pytest.mark.parametrize(("case", "workers", "framework"), of_each([c for c in BETWEEN_FRAMEWORKS if c[1] > 1]))
 def test_all_ranks_end_with_the_same_parameters(run, case, workers, framework):
     """Batch norm's running statistics too: they are averaged before validation."""
     first, *others = run(case, framework, workers).states()
@@ -72,8 +83,7 @@ def test_all_ranks_end_with_the_same_parameters(run, case, workers, framework):
         assert [name for name in first if not torch.equal(first[name], other[name])] == []
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize(("case", "workers"), BETWEEN_FRAMEWORKS)
+@pytest.mark.parametrize(("case", "workers", "framework"), of_each(BETWEEN_FRAMEWORKS))
 def test_learning_rate_is_the_recipes(run, case, workers, framework):
     outcome = run(case, framework, workers)
     steps = -(-IMAGES["train"] // outcome.spec.global_batch)
