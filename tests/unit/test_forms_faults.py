@@ -18,11 +18,13 @@ from ddlbench.data.prepare import write_form
 from ddlbench.data.source import BadImage
 
 from tests.conftest import ROOT
+from tests.conftest import SLOW as SLOW_TIER
 from tests.sources import contents, picture, some
 
 FORMS = registry.members("forms")
 PARTS = {"raw": "train/class[0-9]", "tfrecord": "train-*-of-00004", "webdataset": "train-*-of-00004.tar"}
 SLOW = "some(60, 20, seconds=0.01)"
+KILLS = 10 if SLOW_TIER else 4  # at moments that differ each day
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"}
 
 
@@ -69,7 +71,7 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, form: str) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     kills = finished = 0
-    while kills < 10:
+    while kills < KILLS:
         folder = tmp_path / str(finished) / form
         work = folder.with_name(f".{form}.partial")
         process = start(form, folder)
