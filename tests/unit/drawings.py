@@ -81,7 +81,10 @@ def tables(*rows: dict[str, object]) -> Tables:
     latencies = runs[["run", "model", "recipe", "workers", "repeat"]].assign(**asked)
     latencies["throughput_images_per_s"] = runs["throughput_images_per_s"]
     latencies = latencies[latencies["throughput_images_per_s"].notna()]
-    more = {"losses": losses, "costs": prices, "inference": latencies}
+    counted = {"module": "(model)", "depth": 0, "deepspeed_flops_per_image": 8e9 / 3, "torch_flops_per_image": 8e9}
+    counted |= {"published_flops_per_image": None, "published_by": None}
+    operations = runs.loc[runs["status"] == "success", ["run", "model", "image_size"]].assign(**counted)
+    more = {"losses": losses, "costs": prices, "inference": latencies, "operations": operations}
     return more | {"runs": runs, "epochs": table, "learning_rates": rates, "step_times": times, "kernels": kernels}
 
 

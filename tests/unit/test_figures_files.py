@@ -107,6 +107,6 @@ def test_naming_figures_does_not_import_matplotlib() -> None:
     assert set(FIGURES) == {
         "accuracy-batch-size", "accuracy-epochs", "accuracy-map", "bytes-sent", "checkpoint-intervals", "cost",
         "efficiency", "efficiency-loss", "kernel-shares", "latency", "learning-rate", "loss-samples", "memory",
-        "speed-up", "speed-up-map", "step-times", "throughput", "throughput-bandwidth", "time-to-accuracy",
-        "training-time", "zero-memory",
+        "operations", "speed-up", "speed-up-map", "step-times", "throughput", "throughput-bandwidth",
+        "time-to-accuracy", "training-time", "zero-memory",
     }  # fmt: skip

@@ -28,6 +28,9 @@ ROWS = "steps.rows"  # while the run is made: rows as they come, one after the o
 NULLABLE = {"communication_s"}  # where the framework cannot measure it
 WEIGHTS = "weights.pt"  # the model's state dict at the end, of runs whose model inference asks (`inference/`)
 KERNELS = "kernels.parquet"  # of profiled runs: rank/profiler.py says what is in it
+FLOPS = "flops.txt"  # of runs with option flops_profiler: DeepSpeed's table
+FLOPS_COUNTED = "flops.json"  # beside it: PyTorch's count of each module's forward pass over one picture
+COMMS = "comms.txt"  # of runs with option comms_logger: DeepSpeed's table
 
 
 class StepRow(NamedTuple):

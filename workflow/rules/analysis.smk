@@ -11,6 +11,7 @@ rule collect:
         others=OTHERS,
         code=[registry.source("analysis", name) for name in registry.members("analysis")],
         measures=registry.source("rank", "measure"),
+        published="config/references/operations.csv",
         readers=[os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("records/*.py"))] if OTHERS else [],
     output:
         multiext(layout.table("{study}", "runs"), ".parquet", ".csv"),
@@ -20,6 +21,8 @@ rule collect:
         multiext(layout.table("{study}", "comparisons"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "costs"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "kernels"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "operations"), ".parquet", ".csv"),
+        multiext(layout.table("{study}", "messages"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "not_measured"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "submissions"), ".parquet", ".csv"),
         multiext(layout.table("{study}", "failures"), ".parquet", ".csv"),

@@ -10,7 +10,17 @@ rule page:
             for suffix in ("svg", "pdf", "csv")
         ],
         tables=[
-            f"{TABLES}/{name}.parquet" for name in ("runs", "comparisons", "losses", "kernels", "failures", "refused")
+            f"{TABLES}/{name}.parquet"
+            for name in (
+                "runs",
+                "comparisons",
+                "losses",
+                "kernels",
+                "operations",
+                "messages",
+                "failures",
+                "refused",
+            )
         ],
         said=[f"{TABLES}/{name}.csv" for name in ("verdicts", "audit", "frameworks")],
         references=[figure.reference_file for figure in STUDY.figures if figure.reference_file],

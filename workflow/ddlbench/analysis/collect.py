@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import comparisons, costs, failures, kernels, planned, refusals, summary, tables
+from ddlbench.analysis import comparisons, costs, failures, kernels, operations, planned, refusals, summary, tables
 from ddlbench.analysis import measures as all_measures
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
@@ -63,6 +63,7 @@ def collect(
                 add[name](columns_of(name, of_run))
     _place(rows["runs"], order)
     rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), *price)
+    rows["operations"] = operations.add_published(rows["operations"], operations.read_published())
     rows["costs"] = costs.rows(tables.frame("runs", rows["runs"]), terms or costs.Terms())
     for name, some in rows.items():
         tables.write(name, some, folder)
@@ -91,6 +92,9 @@ def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:
     if of_run["no_kernels"]:
         percents = [column.name for column in kernels.COLUMNS if column.unit == "%"]
         rows["not_measured"] += _not_measured(run["run"], dict.fromkeys(percents, Why(of_run["no_kernels"])))
+    rows |= {name: of_run.get(name, []) for name in ("operations", "messages")}  # others' records have none
+    unread = {name: Why(reason) for name, reason in of_run.get("unread", {}).items()}
+    rows["not_measured"] += _not_measured(run["run"], unread)
     return rows
 
 

@@ -21,14 +21,14 @@ from typing import Any
 import pandas as pd
 
 from ddlbench import registry
-from ddlbench.analysis import accuracy, kernels, losses, measures, origin, times
+from ddlbench.analysis import accuracy, kernels, losses, measures, messages, operations, origin, times
 from ddlbench.analysis.read import Record, read
 from ddlbench.columns import Why
 from ddlbench.files import sha256, write_text
-from ddlbench.record import KERNELS, MLLOG, STEPS
+from ddlbench.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS, MLLOG, STEPS
 
 NAME = "summary.jsonl"
-RECORD = (MLLOG, STEPS, KERNELS)
+RECORD = (MLLOG, STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)
 
 Summary = dict[str, Any]
 
@@ -38,14 +38,15 @@ def make(record: Record) -> Summary:
 
     `run`: columns of table `runs` that are no measures. `values`: its measures, by name; `why`: the reasons of those
     that are null. `epochs`, `learning_rates`: columns of these tables without the run, lists by name. `step_times`,
-    `losses`, `kernels`: the run's row, or None. `no_kernels`: why a profiled run has none, or None.
+    `losses`, `kernels`: the run's row, or None. `no_kernels`: why a profiled run has none, or None. `operations`,
+    `messages`: the run's rows of these tables; `unread`: why it has none of one, by its name.
     """
     spec = record.spec
     row = spec.columns() | {"status": "success" if record.success else "failed"} | origin.values(record)
     row |= {"records": "ours", "images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
     row |= {"control": spec.control}
     summary: Summary = {"run": row, "step_times": None, "losses": None, "kernels": None}
-    summary["no_kernels"] = None
+    summary |= {"no_kernels": None, "operations": [], "messages": [], "unread": {}}
     summary |= {"epochs": {}, "learning_rates": {}}
     epochs = accuracy.epochs(record) if record.success else pd.DataFrame()
     if record.success:
@@ -57,6 +58,12 @@ def make(record: Record) -> Summary:
         if spec.profiled:
             shares = kernels.row(record)
             summary["no_kernels" if isinstance(shares, Why) else "kernels"] = shares
+        for name, table in (("operations", operations), ("messages", messages)):
+            found = table.of_run(record.folder, spec)
+            if isinstance(found, Why):
+                summary["unread"][name] = found
+            else:
+                summary[name] = found
     values = measures.measures(record, epochs)
     summary["why"] = {name: str(value) for name, value in values.items() if isinstance(value, Why)}
     summary["values"] = {name: _plain(value) for name, value in values.items() if not isinstance(value, Why)}

@@ -23,6 +23,8 @@ from ddlbench.analysis import (
     kernels,
     losses,
     measures,
+    messages,
+    operations,
     origin,
     refusals,
     submissions,
@@ -84,7 +86,18 @@ TABLES = {
         costs.COLUMNS,
     ),
     "kernels": Table("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
-    "not_measured": Table("One row per measure that is null, in `runs` or in `kernels`.", NOT_MEASURED),
+    "operations": Table(
+        "One row per module of each run with DeepSpeed's FLOPS profiler: its counts beside PyTorch's own counter and, "
+        "of whole models, published ones (`config/references/operations.csv`).",
+        operations.COLUMNS,
+    ),
+    "messages": Table(
+        "One row per kind and size of message of each run with DeepSpeed's log of messages.", messages.COLUMNS
+    ),
+    "not_measured": Table(
+        "One row per measure that is null, in `runs` or in `kernels`, and per table that a file of a run should be in.",
+        NOT_MEASURED,
+    ),
     "submissions": Table("One row per record of others: what it says beside what its clocks say.", submissions.COLUMNS),
     "failures": Table("One row per failed run that left no record.", failures.COLUMNS),
     "refused": Table(

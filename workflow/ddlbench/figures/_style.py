@@ -55,6 +55,7 @@ TITLES = {
     "epochs": "{} epochs",
     "of_epochs": "of {} epochs",
     "bandwidth_mbit": "{:.0f} Mbit/s",
+    "image_size": "{} pixels",
 }
 
 
@@ -113,7 +114,7 @@ def grid(panels: int) -> tuple[int, int]:
 
 
 def panels(
-    rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True
+    rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True, share_x: bool = True
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
     """A figure with one panel for each combination of the columns `by` in `rows`: (figure, [(axes, its rows)]).
 
@@ -125,13 +126,13 @@ def panels(
     size = (6.0, 4.4) if len(groups) == 1 else (1.0 + 2.7 * across, 1.3 + 2.3 * down)
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(options.title, wrap=True)
-    places = figure.subplots(down, across, squeeze=False, sharex=True, sharey=share_y).ravel()
+    places = figure.subplots(down, across, squeeze=False, sharex=share_x, sharey=share_y).ravel()
     for empty in places[len(groups) :]:
         empty.remove()
     for place, (axes, (values, _)) in enumerate(zip(places, groups, strict=False)):
         said = [title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
         axes.set_title(", ".join(said))
-        axes.tick_params(labelbottom=place + across >= len(groups))
+        axes.tick_params(labelbottom=place + across >= len(groups) or not share_x)
     if rows.empty:
         places[0].text(0.5, 0.5, "no finished runs", transform=places[0].transAxes, ha="center", va="center")
         places[0].set(xticks=[], yticks=[])

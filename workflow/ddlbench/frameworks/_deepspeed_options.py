@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.frameworks import _common, _onebit
+from ddlbench.record import FLOPS
 from ddlbench.spec import needs_whole_layers
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
         theta, gamma = spec.option("layer_dropping_theta"), spec.option("layer_dropping_gamma")
         config["progressive_layer_drop"] = {"enabled": True, "theta": theta, "gamma": gamma}
     if spec.option("flops_profiler"):
-        table = str(Path(os.environ["DDLBENCH_FOLDER"]) / "flops.txt")
+        table = str(Path(os.environ["DDLBENCH_FOLDER"]) / FLOPS)
         config["flops_profiler"] = {"enabled": True, "profile_step": 1, "output_file": table}
     if spec.option("comms_logger"):
         config["comms_logger"] = {"enabled": True, "verbose": False, "prof_all": True, "debug": False}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench import registry
 from ddlbench.frameworks import _common, _deepspeed_options, _onebit
 from ddlbench.frameworks._common import Most, Skipped, bytes_of, tensors_in
+from ddlbench.record import COMMS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -344,7 +345,7 @@ def close() -> None:
     from deepspeed.comm import comm
 
     if comm.comms_logger.enabled and comm.get_rank() == 0:
-        table = Path(os.environ["DDLBENCH_FOLDER"]) / "comms.txt"
+        table = Path(os.environ["DDLBENCH_FOLDER"]) / COMMS
         with table.open("w", encoding="utf-8") as file, redirect_stdout(file):
             comm.comms_logger.log_all(print_log=True)
     _common.close()

@@ -32,7 +32,7 @@ from ddlbench.plan.runs import Plan
 from ddlbench.preflight.__main__ import summary
 
 HERE = Path(__file__).parent
-TABLES = ("runs", "comparisons", "losses", "kernels", "failures", "refused")
+TABLES = ("runs", "comparisons", "losses", "kernels", "operations", "messages", "failures", "refused")
 # The figure beside the answer is the first of these that a study has; else its first.
 FIRST = ("efficiency", "speed-up", "throughput")
 MEASURED = 20  # lines of what a preflight measured; its file has all
@@ -226,7 +226,7 @@ def _tables(
     results: Path,
 ) -> list[rows.Table]:
     """The page's tables, in its order; those without rows are left out, but that of runs."""
-    from ddlbench.analysis import comparisons, failures, frameworks, kernels, losses, refusals
+    from ddlbench.analysis import comparisons, failures, frameworks, kernels, losses, messages, operations, refusals
 
     def of(columns: Sequence[Column], *without: str) -> dict[str, str]:
         return {
@@ -266,6 +266,11 @@ def _tables(
         rows.plain("kernels", "What kernels spend their time on", "One row per profiled run. Published shares are "
                    "beside those that mean the same: of CUDA kernels, not of a CPU's time.",
                    _beside(study, tables["kernels"]), of(kernels.BESIDE), known, "tables/kernels.csv"),
+        rows.plain("operations", "Operations by module", "One row per module of runs with DeepSpeed's FLOPS profiler: "
+                   "its counts of a forward pass over one picture beside PyTorch's own counter and published ones.",
+                   tables["operations"], of(operations.COLUMNS), known, "tables/operations.csv"),
+        rows.plain("messages", "Messages", "One row per kind and size of message of each run with DeepSpeed's log.",
+                   tables["messages"], of(messages.COLUMNS), known, "tables/messages.csv"),
         rows.plain("verdicts", "What sources claim", "Verdicts of these runs on claims of papers and documents.",
                    tables["verdicts"], claims, known, "tables/verdicts.csv"),
         rows.plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "

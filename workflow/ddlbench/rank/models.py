@@ -154,6 +154,21 @@ def flops_per_image(model: nn.Module, image_size: int) -> int:
     return int(counter.get_total_flops())
 
 
+def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
+    """The same of the forward pass alone, by module: "" is the whole model, "layer1.0" a part of it.
+
+    Modules in which nothing is counted are left out.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    shapes = copy.deepcopy(model).to("meta").train()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        shapes(torch.empty(1, 3, image_size, image_size, device="meta"))
+    counts = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
+    counts.pop("Global", None)
+    return {name.partition(".")[2]: count for name, count in counts.items() if count}
+
+
 @cache
 def mend_torchvision() -> None:
     """Let a CUDA-built torchvision be imported beside a CPU-built torch.

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ddlbench import beats, notes, registry
+from ddlbench.files import write_json
 from ddlbench.frameworks import Engine, Framework
 from ddlbench.loaders import Batch, Loader
 from ddlbench.rank import checkpoint, models, optimizers, place, precision, profiler, sync_norm
@@ -24,7 +25,7 @@ from ddlbench.rank.assignment import Assignment
 from ddlbench.rank.clock import Clock
 from ddlbench.rank.guard import Guard
 from ddlbench.rank.measure import Meter
-from ddlbench.record import RankLog
+from ddlbench.record import FLOPS_COUNTED, RankLog
 from ddlbench.spec import RunSpec, steps_per_epoch
 
 
@@ -128,6 +129,8 @@ def set_up(assignment: Assignment) -> Setup:
     if who.rank == 0 and state is None:
         log.event("ddlbench_flops_per_image", models.flops_per_image(model, spec.recipe.image_size))
         log.event("ddlbench_initial_weights_sha256", weights_sha256(model))
+        if spec.all_options().get("flops_profiler"):
+            write_json(folder / FLOPS_COUNTED, models.forward_flops(model, spec.recipe.image_size))
     model.to(device)
     share = sync_norm.Share()
     if spec.recipe.sync_batch_norm:

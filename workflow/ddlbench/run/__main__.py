@@ -31,7 +31,7 @@ from ddlbench.data.verify import glance, index
 from ddlbench.files import sha256, write_json
 from ddlbench.rank import checkpoint
 from ddlbench.rank.assignment import Assignment
-from ddlbench.record import KERNELS, MLLOG, STEPS, WEIGHTS, RankLog, join_steps, read_log
+from ddlbench.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS, MLLOG, STEPS, WEIGHTS, RankLog, join_steps, read_log
 from ddlbench.run import interrupted
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
@@ -43,7 +43,7 @@ from ddlbench.spec import RunSpec
 
 FAILURE = "failure.json"
 # What a run leaves beside its log and its steps, if it was told to.
-EXTRAS = (KERNELS, WEIGHTS, "nsys-*", "flops.txt", "comms.txt")
+EXTRAS = (KERNELS, WEIGHTS, "nsys-*", FLOPS, FLOPS_COUNTED, COMMS)
 
 
 @dataclass(frozen=True)

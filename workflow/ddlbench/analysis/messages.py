@@ -1,0 +1,78 @@
+"""Table `messages`: DeepSpeed's log of what its ranks sent each other, by operation and size of the message.
+
+Runs with option `comms_logger` leave `comms.txt`, what rank 0 logged since the run last started. Sizes are those that
+DeepSpeed was asked to send, rounded as it writes them, and not bytes on a network: what a one-bit optimizer packs or an
+all-reduce sends twice is not in them. Each message is waited for, so times are longer than without the log.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ddlbench.columns import Column, Why
+from ddlbench.record import COMMS
+from ddlbench.spec import RunSpec
+
+COLUMNS = (
+    Column("run", "str", "The run."),
+    Column("model", "str", "Its model."),
+    Column("framework", "str", "Its framework, or a variant of one."),
+    Column("workers", "Int64", "Its ranks."),
+    Column("operation", "str", "What the message was: `all_reduce`, `broadcast`, ..."),
+    Column("message_bytes", "float64", "Size of one message, rounded as DeepSpeed writes it.", "bytes"),
+    Column("messages", "Int64", "How many of this size rank 0 sent since the run last started."),
+    Column("bytes", "float64", "All of them together.", "bytes"),
+    Column("total_s", "float64", "Time in which they were waited for, together.", "s"),
+    Column("mean_s", "float64", "Mean of one, a tenth of them at either end left out.", "s"),
+    Column("algorithm_bits_per_s", "float64", "Size by time, a mean; rounded by DeepSpeed to 10 Mbit/s.", "bit/s"),
+    Column("bus_bits_per_s", "float64", "The same for what a link carries in such an operation.", "bit/s"),
+)
+HEAD = "Comm. Op"
+UNITS = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))}
+_SIZE = re.compile(r"^\s+([0-9.]+) ?([KMGTP]?B)\s+(\d+)((?:\s+[0-9.e+-]+){4})\s*$")
+_OPERATION = re.compile(r"^\w+$")
+
+
+def parse(text: str) -> list[dict[str, Any]]:
+    """What `comms.txt` says: one row per operation and size. Raises ValueError for a line that cannot be."""
+    lines = text.splitlines()
+    if not lines or not lines[0].startswith(HEAD):
+        raise ValueError("is no log of messages of DeepSpeed's")
+    made: list[dict[str, Any]] = []
+    operation = None
+    for number, line in enumerate(lines[1:], 2):
+        size = _SIZE.match(line)
+        if size and operation:
+            total_ms, mean_ms, algorithm, bus = map(float, size[4].split())
+            each, messages = float(size[1]) * UNITS[size[2]], int(size[3])
+            made.append(
+                {
+                    "operation": operation,
+                    "message_bytes": each,
+                    "messages": messages,
+                    "bytes": each * messages,
+                    "total_s": total_ms / 1e3,
+                    "mean_s": mean_ms / 1e3,
+                    "algorithm_bits_per_s": algorithm * 1e9,
+                    "bus_bits_per_s": bus * 1e9,
+                }
+            )
+        elif _OPERATION.match(line.strip()) and not line.startswith(" "):
+            operation = line.strip()
+        elif line.strip():
+            raise ValueError(f"line {number} is no message: {line.strip()[:60]!r}")
+    return made
+
+
+def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
+    """The rows of a run with a log of messages, none of a run without, or the reason why its log gives none."""
+    path = folder / COMMS
+    if not path.exists():
+        return []
+    about = {"run": spec.id, "model": spec.model, "framework": spec.framework, "workers": spec.workers}
+    try:
+        return [about | row for row in parse(path.read_text(encoding="utf-8", errors="replace"))]
+    except ValueError as error:
+        return Why(f"{path.name} {error}")
