@@ -86,6 +86,11 @@ def report(study: str) -> str:
     return f"{RESULTS}/{study}/report.html"
 
 
+def allreduce(machine: str) -> str:
+    """What all-reduces take on a machine."""
+    return f"{RESULTS}/machines/{machine}/allreduce.csv"
+
+
 def study_log(study: str, job: str) -> str:
     """What a job printed that belongs to one study."""
     return f"{RESULTS}/{study}/logs/{job}.log"
