@@ -11,7 +11,8 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
         <study>/figures/        <figure>.csv (what it is drawn from), .png, .svg, .pdf
         <study>/index.html      the page of the study; report.html is Snakemake's own
         <study>/logs/
-        machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
+        machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv,
+                                allreduce-<study>.csv
         compare/                <before>-<after>.csv
         logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
 """
@@ -86,9 +87,9 @@ def report(study: str) -> str:
     return f"{RESULTS}/{study}/report.html"
 
 
-def allreduce(machine: str) -> str:
-    """What all-reduces take on a machine."""
-    return f"{RESULTS}/machines/{machine}/allreduce.csv"
+def allreduce(machine: str, study: str) -> str:
+    """What all-reduces take on a machine, over as many workers as the study has."""
+    return f"{RESULTS}/machines/{machine}/allreduce-{study}.csv"
 
 
 def study_log(study: str, job: str) -> str:

@@ -1,15 +1,16 @@
-# All-reduces of growing messages over growing numbers of nodes, measured alone: minutes on a cluster. Nothing else needs
-# it: snakemake --profile profiles/local allreduce, with the other options as for the study; --force measures again.
+# All-reduces of growing messages over growing numbers of workers, measured alone: minutes on a cluster. Nothing else
+# needs it: snakemake --profile profiles/local allreduce, with the other options as for the study; --force: once more.
 rule allreduce:
     output:
-        layout.allreduce(MACHINE.name),
+        layout.allreduce(MACHINE.name, STUDY.name),
     log:
-        layout.log(f"allreduce-{MACHINE.name}"),
+        layout.log(f"allreduce-{MACHINE.name}-{STUDY.name}"),
     envmodules:
         *MACHINE.modules,
-    threads: allreduce.trial(PLAN).workers
+    # Alone on one machine, as timed runs are; a queue gives cores by resources.
+    threads: lambda wildcards: 1 if MACHINE.partitions else workflow.cores or 1
     resources:
-        **launch.resources(allreduce.trial(PLAN), MACHINE, allreduce.MINUTES, config["account"], allreduce.PROGRAM),
+        **allreduce.resources(PLAN, config["account"]),
     params:
         machine=MACHINE.name,
         device=MACHINE.device,
