@@ -9,15 +9,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from ddlbench.analysis.collect import collect
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.figures import Options
 from ddlbench.recommendation import NothingToRecommendError, candidates, choice, convergence, front
 from ddlbench.recommendation.make import REFERENCE, fairness, make, rows, text
+from ddlbench.records import mlperf
 from ddlbench.settings.machine import Machine
 from ddlbench.spec import RunSpec
 
 from tests.specs import JUWELS, run_spec
 from tests.unit.records import tables, write_record
+from tests.unit.test_mlperf import log, place
 
 IMAGES = 1_281_167
 SOLD = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR", power_per_worker_w=400, power_per_node_w=1000, pue=1.5)
@@ -200,7 +203,11 @@ class TestChoice:
         }
         row |= {"images_per_s": 1.0, "images_per_s_low": ends[0], "images_per_s_high": ends[1]}
         row |= {"epochs_to_target": 60.0, "epochs_low": 30.0, "epochs_high": 120.0, "epochs_by": "own runs"}
-        return row | dict.fromkeys(convergence.CURVE, "same") | {"dataset": "imagenet", "model": "resnet50"}
+        return (
+            row
+            | dict.fromkeys(convergence.CURVE, "same")
+            | {"dataset": "imagenet", "model": "resnet50", "accelerator": None}
+        )
 
     def test_workers_are_taken_as_long_as_they_bring_more_than_they_cost(self) -> None:
         # Half the time for a third more hours is worth it; a tenth less time for as much more is not.
@@ -341,3 +348,30 @@ def test_records_become_a_recommendation(tmp_path: Path) -> None:
     some = rows(*tables(tmp_path / "tables", *folders), 0.5, replace(JUWELS, nodes=1, workers_per_node=2))
     assert {(row["workers"], row["epochs_to_target"]) for row in some} == {(1, 1), (2, 1)}
     assert sorted(row["place"] for row in some) == [1, 2]
+
+
+def test_submitters_are_recommended_by_their_own_records(tmp_path: Path) -> None:
+    """Of made-up logs (top-1 0.57 and 0.76 after epochs 3 and 4 of 10 s); the second system's epochs take as long."""
+    place(tmp_path / "all", log())
+    place(tmp_path / "all", log(), nodes=2)
+    place(tmp_path / "all", log(), org="Else", name="other_n1")
+    collect(mlperf.find(tmp_path / "all"), tmp_path / "tables", read=mlperf.read)
+    runs, epochs = (pd.read_parquet(tmp_path / "tables" / f"{name}.parquet") for name in ("runs", "epochs"))
+    runs.loc[runs["machine"] == "Else other", "gpu"] = "B2"
+    some = rows(runs, epochs, 0.759, None)
+    assert {(row["system"], row["workers"], row["global_batch"], row["place"]) for row in some} == {
+        ("Org box_fw", 8, 4096, 1),
+        ("Org box_fw", 16, 4096, 2),
+        ("Else other", 8, 4096, 1),  # another accelerator, whose price nobody knows
+    }
+    assert at(some, 16)["hours"] == pytest.approx(4 * 10 / 3600, rel=1e-3)
+    assert {row["epochs_by"] for row in some} == {"the submitter's runs"}
+    said = "\n".join(text(some, 0.759, None))
+    assert "resnet on resnet, A1, to top-1 0.759, 2 candidates:\n  take Org box_fw (F), 8 workers, batch 4096" in said
+    assert "None" not in said and "predicted" not in said
+    front.save(some, Options("t", "accelerator", "A", (), target=0.759), tmp_path / "front")
+    with pytest.raises(NothingToRecommendError, match=r"no run reached top-1 0.8; the best had 0.76"):
+        rows(runs, epochs, 0.8, None)
+    (last,) = runs.loc[runs["workers"] == 16, "run"]
+    stopped = rows(runs, epochs[(epochs["run"] != last) | (epochs["epoch"] < 4)], 0.759, None)
+    assert "1 of 2 trainings at batch 4096 reached the target" in {row["why_not"] for row in stopped}

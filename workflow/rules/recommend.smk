@@ -5,7 +5,7 @@ rule recommend:
         layout.study_log(STUDY.name, "recommend"),
     params:
         config=lambda wildcards: config,
-        runs=list(PLAN.runs),
+        records=OTHERS or [layout.run(run) for run in PLAN.runs],
     message:
         f"recommend: framework, loader, workers and batch from {STUDY.name} on {MACHINE.name}"
     script:

@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from ddlbench import files, layout
+from ddlbench import files
 from ddlbench.recommendation import NothingToRecommendError
 from ddlbench.recommendation.make import make
 
 log = Path(snakemake.log[0])
 try:
-    text, made = make(snakemake.params.config, [Path(layout.run(run)) for run in snakemake.params.runs])
+    text, made = make(snakemake.params.config, [Path(record) for record in snakemake.params.records])
 except NothingToRecommendError as error:
     files.write_text(log, f"recommend: {error}\n")
     sys.exit(f"recommend: {error}")

@@ -63,7 +63,7 @@ def rows(
     `runs` is the table of `collect`. Without a machine there are measured worker counts only, and no price. A step
     takes as long under any schedule and in any epoch: runs that differ in these only are repeats of one speed.
     """
-    usable = runs[[registry.member("loaders", name).LEARNS for name in runs["loader"]]]
+    usable = runs[[name is None or registry.member("loaders", name).LEARNS for name in runs["loader"]]]
     usable = usable.assign(schedule="any", epochs=0, of_epochs=0)
     placed = scaling.in_series(usable)
     table = scaling.scaling(usable)
@@ -76,6 +76,9 @@ def rows(
         fitting = [curve for curve in curves if _fits(curve, first)]
         for speed in _speeds(points, alike, machine, planned, priors):
             row = {key: first[key] for key in ("dataset", "model", "framework", "loader", "options", "recipe")}
+            row |= {"system": None, "accelerator": None}
+            if machine is None:
+                row |= {"system": first["machine"], "accelerator": alike["gpu"].iloc[0]}
             if not fitting:
                 why = f"no full training with recipe {first['recipe']} says how many epochs are needed"
                 made.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, images, machine, alike)})
@@ -85,6 +88,17 @@ def rows(
                     said["recipe"] = f"{first['recipe']} (speed), {curve.of['recipe']} (epochs)"
                 made.append({**row, **said, **_row(speed, curve.at(speed.global_batch), images, machine, alike)})
     return made
+
+
+def of_others(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs of others' records, as `rows` and `convergence.curves` want them; without those whose batch nobody says.
+
+    What a submitter trains with is its own: nobody else's epochs to the target count for it. All runs were full
+    trainings, which end at the target.
+    """
+    runs = runs[runs["global_batch"].notna()]
+    own = {"recipe": runs["machine"] + "'s own", "options": "{}", "epochs": 0, "of_epochs": 0, "loader": None}
+    return runs.assign(**own, schedule=None, batch=runs["global_batch"])
 
 
 def _alike(placed: pd.DataFrame, first: pd.Series[Any]) -> pd.DataFrame:
@@ -117,7 +131,8 @@ def _speeds(
         rate, low, high = (None if pd.isna(value) else float(value) for value in ends)
         assert rate is not None  # a point of `scaling` has a rate
         count, node, each = int(point["workers"]), int(at["workers_per_node"].iloc[0]), point["batch_per_worker"]
-        batch = int(point["global_batch"]) if pd.isna(each) else int(each) * count
+        whole = at["batch"].iloc[0] if "batch" in at else point["global_batch"]
+        batch = int(whole) if pd.isna(each) else int(each) * count
         yield Speed(count, node, batch, rate, low, high, MEASURED, int(point["repeats"]), names, adapter=adapter)
     if machine is None or priors is None or pd.isna(points["batch_per_worker"].iloc[0]):
         return

@@ -65,18 +65,19 @@ def faster_by(first: Row, second: Row) -> float:
 
 
 def mark_front(rows: Sequence[Row]) -> None:
-    """Sets `front` of each row: no other of its model and data set takes less time for fewer worker hours."""
+    """Sets `front` of each row: no other of its subject takes less time for fewer worker hours."""
     for row in rows:
         rivals = [
             other
             for other in rows
-            if other is not row and other["hours"] is not None and _subject(other) == _subject(row)
+            if other is not row and other["hours"] is not None and subject(other) == subject(row)
         ]
         row["front"] = row["hours"] is not None and not any(_dominates(other, row) for other in rivals)
 
 
-def _subject(row: Row) -> tuple[str, str]:
-    return row["dataset"], row["model"]
+def subject(row: Row) -> tuple[str | None, ...]:
+    """What only candidates for the same purpose share."""
+    return row["dataset"], row["model"], row["accelerator"]
 
 
 def _dominates(a: Row, b: Row) -> bool:

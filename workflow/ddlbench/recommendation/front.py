@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from ddlbench.figures import Options, _style
 from ddlbench.recommendation.candidates import MEASURED
 
-POINT = ["dataset", "model", "framework", "loader", "options", "workers", "global_batch"]  # one marker
+POINT = ["dataset", "model", "system", "framework", "loader", "options", "workers", "global_batch"]  # one marker
 UNITS = (("h", 1.0), ("min", 1 / 60), ("s", 1 / 3600))  # the first in which the shortest time is at least 1
 
 
@@ -32,16 +32,17 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
     numbers = {"hours": float, "hours_low": float, "hours_high": float}
     table = table.astype(numbers).assign(cost=table["price"] if sold else table["worker_hours"])
     table[[*numbers]] /= hours
-    table["line"] = table["framework"] + ", " + table["loader"]
+    table["line"] = table["system"].fillna(table["framework"] + ", " + table["loader"].fillna(""))
     table = table.sort_values("place").drop_duplicates(POINT)
     lines = sorted(table["line"].unique())
-    by = [column for column in ("dataset", "model") if table[column].nunique() > 1]
+    by = [column for column in ("dataset", "model", "accelerator") if table[column].nunique() > 1]
     figure, panels = _style.panels(table, by, options)
     for axes, some in panels:
         for label, points in some.groupby("line", sort=True):
             one = points.iloc[0]
             style = _style.nth_style(lines.index(str(label)))  # fill tells what is predicted, so markers differ
-            style["color"] = _style.member_style(one["framework"], one["loader"], options.frameworks)["color"]
+            if one["system"] is None:
+                style["color"] = _style.member_style(one["framework"], one["loader"], options.frameworks)["color"]
             look: dict[str, Any] = {
                 "color": style["color"],
                 "marker": style["marker"],
@@ -92,14 +93,15 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
 
 
 def _log_x(figure: Figure) -> None:
-    """x as `_style.log_y` does y: plain numbers at 1, 2, 5 of each decade, or evenly."""
+    """x as `_style.log_y` does y: plain numbers at 1, 2, 5 or 1, 3 of each decade, or evenly."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     for axes in figure.axes:
         axes.set_xscale("log")
     for axes in figure.axes:
         low, high = axes.get_xlim()
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else MaxNLocator(6))
+        subs = (1, 2, 5) if high < 100 * low else (1, 3)  # else their numbers would touch
+        axes.xaxis.set_major_locator(LogLocator(subs=subs) if high > 10 * low else MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         axes.xaxis.set_minor_locator(NullLocator())
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ddlbench import files, layout
+from ddlbench import files, layout, registry
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.audit import _findings
@@ -35,23 +36,26 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     study, machine = load_study(config["study"]), load_machine(config["machine"])
     plan = runs.make_plan(study, machine, config["account"], reads.images(study, machine, config["data"]["sources"]))
     with tempfile.TemporaryDirectory() as aside:
-        collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan))
+        read = {} if study.records is None else {"read": registry.member("records", study.records.kind).read}
+        collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan), **read)
         measured, epochs = (pd.read_parquet(Path(aside, f"{table}.parquet")) for table in ("runs", "epochs"))
         refused = refusals.lines(refusals.read(Path(aside)))
     planned = sorted({run.spec.workers for run in plan.runs.values()})
+    of = f"study {study.name}" + ("" if study.records else f" on machine {machine.name}")
     try:
-        made = rows(measured, epochs, target, machine, planned)
+        made = rows(measured, epochs, target, None if study.records else machine, planned)
     except NothingToRecommendError as error:
-        raise NothingToRecommendError(f"study {study.name} on machine {machine.name}: {error}") from None
+        raise NothingToRecommendError(f"{of}: {error}") from None
     table = results / study.name / "tables" / f"{NAME}.csv"
     table.parent.mkdir(parents=True, exist_ok=True)
     with files.aside(table) as hidden:
         pd.DataFrame(made).to_csv(hidden, index=False)
     names = tuple(sorted({run.spec.framework for run in plan.runs.values()}))
-    options = Options(study.title, machine.device, machine.device_name, names, target=target)
+    device = "accelerator" if study.records else machine.device
+    options = Options(study.title, device, machine.device_name, names, target=target)
     picture = results / study.name / "figures" / f"{NAME}.png"
     front.save(made, options, picture.with_suffix(""))
-    said = [*text(made, target, machine), fairness(table.with_name("audit.csv")), *refused]
+    said = [*text(made, target, None if study.records else machine), fairness(table.with_name("audit.csv")), *refused]
     return "\n".join(said), [table, picture]
 
 
@@ -67,18 +71,21 @@ def fairness(audit: Path) -> str:
 
 
 def rows(
-    measured: pd.DataFrame, epochs: pd.DataFrame, target: float, machine: Machine, planned: Sequence[int] = ()
+    measured: pd.DataFrame, epochs: pd.DataFrame, target: float, machine: Machine | None, planned: Sequence[int] = ()
 ) -> list[dict[str, Any]]:
     """All candidates, the best of each model and data set first, then those that are none and why.
 
-    `measured` and `epochs` are the tables `runs` and `epochs` of `collect`. Raises NothingToRecommendError.
+    `measured` and `epochs` are the tables `runs` and `epochs` of `collect`; `machine` is None for records of others.
+    Raises NothingToRecommendError.
     """
-    if "records" in measured:  # those of others name neither framework nor loader
-        measured = measured[measured["records"].fillna("ours") == "ours"]
+    if machine is None and len(measured):
+        measured = candidates.of_others(measured)
     timed = measured[(measured["status"] == "success") & measured["throughput_images_per_s"].notna()]
     if timed.empty:
-        raise NothingToRecommendError("no finished timed run; train first")
-    curves = convergence.curves(measured, epochs, target, pd.read_csv(REFERENCE))
+        raise NothingToRecommendError("no finished timed run" + ("; train first" if machine else ""))
+    curves = convergence.curves(measured, epochs, target, pd.read_csv(REFERENCE) if machine else None)
+    if machine is None:
+        curves = [replace(curve, source=convergence.THEIRS) for curve in curves]
     made = candidates.rows(measured, curves, machine, planned)
     usable = [row for row in made if row["why_not"] is None]
     if not usable:
@@ -97,14 +104,14 @@ def rows(
 
 
 def choices(usable: Sequence[dict[str, Any]]) -> list[choice.Choice]:
-    """One per data set and model."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """One per data set and model, and of others' records per accelerator: nobody knows what another one costs."""
+    groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
     for row in usable:
-        groups.setdefault((row["dataset"], row["model"]), []).append(row)
+        groups.setdefault(choice.subject(row), []).append(row)
     return [choice.choose(some) for some in groups.values()]
 
 
-def text(made: Sequence[dict[str, Any]], target: float, machine: Machine) -> list[str]:
+def text(made: Sequence[dict[str, Any]], target: float, machine: Machine | None) -> list[str]:
     """What people read. `made` are `rows`."""
     said: list[str] = []
     for chosen in choices([row for row in made if row["why_not"] is None]):
@@ -113,7 +120,7 @@ def text(made: Sequence[dict[str, Any]], target: float, machine: Machine) -> lis
     if any(row["speed_by"] == candidates.PREDICTED and row["why_not"] is None for row in made):
         said.append("[predicted]: nobody ran so many workers; docs/prediction.md says how good such numbers are")
     largest = max(row["workers"] for row in made if row["speed_by"] == candidates.MEASURED)
-    if largest <= machine.workers_per_node < machine.workers:
+    if machine and largest <= machine.workers_per_node < machine.workers:
         beyond = 2 * machine.workers_per_node
         said.append(f"nothing is said of more than one node, because none was measured: measure {beyond} workers")
     reasons: dict[tuple[str, str], int] = {}

@@ -15,7 +15,8 @@ Row = dict[str, Any]
 def lines(choice: Choice, target: float) -> Iterator[str]:
     """What is said of one model on one data set."""
     first, front = choice.first, [row for row in choice.ordered if row["front"]]
-    yield f"{first['model']} on {first['dataset']} to top-1 {target:g}, {len(choice.ordered)} candidates:"
+    of = f"{first['model']} on {first['dataset']}" + (f", {first['accelerator']}," if first["accelerator"] else "")
+    yield f"{of} to top-1 {target:g}, {len(choice.ordered)} candidate{'s' * (len(choice.ordered) > 1)}:"
     several = " (one of several that the runs cannot tell apart, see below)" if choice.alike else ""
     yield f"  take {name(first)}{several}"
     yield f"    it takes {numbers(first)}"
@@ -36,18 +37,23 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     yield f"  {what}: {name(cheap)}: {numbers(cheap)}"
     yield f"  on the front of time against price: {len(front)} of {len(choice.ordered)} (column front)"
     if choice.second is None:
-        yield "  there is no second candidate: more workers, loaders or frameworks would give one"
+        yield "  there is no second candidate" + (
+            "" if first["system"] else ": more workers, loaders or frameworks would give one"
+        )
     else:
         share = faster_by(first, choice.second)
         yield (
             f"  second: {name(choice.second)}: {numbers(choice.second)}; it would be first if it took "
             f"{_percent(share)} less time, by more throughput or fewer epochs"
         )
-    yield f"  what would shrink the interval of the first most: {_narrower(first)}"
+    if not first["system"]:
+        yield f"  what would shrink the interval of the first most: {_narrower(first)}"
 
 
 def name(row: Row) -> str:
     """A candidate in a few words; what is predicted says so."""
+    if row["system"]:
+        return f"{row['system']} ({row['framework']}), {_workers(row['workers'])}, batch {row['global_batch']}"
     mark = " [predicted]" if row["speed_by"] == PREDICTED else ""
     length = "" if row["of_epochs"] is None else f" over {row['of_epochs']} epoch{'s' * (row['of_epochs'] > 1)}"
     variant = "" if row["options"] in (None, "{}") else f" {row['options']}"
