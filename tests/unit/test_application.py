@@ -9,7 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench import registry
+from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.application import Block, Heading, Paragraph, Table, docx, latex, markdown
+from ddlbench.application._columns import shares
 from ddlbench.application._content import Given, NothingMeasuredError, blocks
 from ddlbench.plan.bill import Row
 from ddlbench.plan.reads import Form
@@ -125,7 +127,7 @@ def test_nothing_is_claimed_without_repeats_or_where_the_interval_holds_no_gain(
     slow.loc[many, "epoch_s"] = 1.0 + slow.loc[many, "repeat"] % 2  # half of them slower than the base, half faster
     slow.loc[~many, "epoch_s"] = 1.5
     said = " ".join(texts(blocks(replace(whole, runs=slow))))
-    assert "the runs cannot tell" in said and "shorter by a factor" not in said
+    assert "The runs cannot tell" in said and "shorter by a factor" not in said
 
 
 def test_without_a_finished_timed_run_it_refuses() -> None:
@@ -158,3 +160,43 @@ def test_records_of_others_are_named_by_their_machine() -> None:
     said = " ".join(texts(blocks(replace(whole, runs=theirs, predictions=[]))))
     assert "Org dgx" in said and "None" not in said and "<NA>" not in said
     assert "plans no runs of its own" in said
+
+
+def test_a_run_is_listed_once() -> None:
+    """Comparisons are of runs that points are of: they refer to these."""
+    of = {
+        "left": "ddp",
+        "right": "horovod",
+        "model": "lenet",
+        "with": "native",
+        "n": 4,
+        "ratio": 1.2,
+        "low": 1.1,
+        "high": 1.3,
+    }
+    pair = [
+        " ".join(given().runs.loc[(given().runs["framework"] == name) & (given().runs["workers"] == 1), "run"])
+        for name in ("ddp", "horovod")
+    ]
+    rows = [
+        of | {"workers": 1, "verdict": "faster", "runs": " ".join(pair)},
+        of | {"workers": 2, "verdict": CANNOT_TELL, "runs": "a"},
+        of | {"workers": 4, "verdict": CANNOT_TELL, "runs": "b"},
+    ]
+    made = blocks(replace(given(), comparisons=pd.DataFrame(rows)))
+    listed = made[-1]
+    assert isinstance(listed, Table)
+    names = [row[1] for row in listed.rows]
+    assert len(names) == len(set(names))
+    said = " ".join(texts(made))
+    assert re.search(
+        r"ddp was faster than horovod on 1 worker with lenet and native: 1.2 times .*n = 4\) (\[R\d+\] ?){2,}\.", said
+    )
+    assert "The runs cannot tell which is faster: ddp or horovod on 2 and 4 workers with lenet and native [R" in said
+
+
+def test_columns_are_as_wide_as_their_cells_and_no_line_is_too_long() -> None:
+    made = shares(Table("", ("a", "longer"), (("1", "x" * 40),)), 100)
+    assert made == [0.03, 0.42]
+    wide = shares(Table("", ("a", "b", "c"), (("1", "x" * 80, "y" * 90),)), 100)
+    assert sum(wide) == pytest.approx(1) and wide[0] == 0.03 and abs(wide[1] - wide[2]) < 0.02

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis.scaling import SERIES, in_series, scaling
-from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.application import Block, Heading, Paragraph, Picture, Table
+from ddlbench.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
 from ddlbench.plan.bill import Row
 from ddlbench.plan.reads import Form
 from ddlbench.plan.stale import DONE
@@ -60,7 +60,7 @@ def blocks(given: Given) -> list[Block]:
     table, said = _scaling(timed, references, workers)
     made: list[Block] = [Heading(f"Scaling: {given.title}"), table]
     made += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
-    made += [Paragraph(text) for text in (said, _verdicts(given.comparisons, references)) if text]
+    made += [Paragraph(text) for text in (said, verdicts(given.comparisons, references.to, workers)) if text]
     made += _predicted(given.predictions, references, workers)
     made += _request(given.bill, given.forms, given.machine, workers)
     made += _made_with(timed)
@@ -68,13 +68,17 @@ def blocks(given: Given) -> list[Block]:
 
 
 class _References:
-    """Names of groups of runs, in the order in which they are asked for."""
+    """Names of groups of runs, in the order in which they are asked for. Runs of several groups go by these."""
 
     def __init__(self) -> None:
         self.of: dict[tuple[str, ...], str] = {}
 
     def to(self, runs: Iterable[str]) -> str:
-        return f"[{self.of.setdefault(tuple(sorted(runs)), f'R{len(self.of) + 1}')}]"
+        asked = {*runs}
+        parts = [group for group in self.of if asked.issuperset(group)]
+        if set().union(*parts) == asked:
+            return " ".join(f"[{self.of[group]}]" for group in parts)
+        return f"[{self.of.setdefault(tuple(sorted(asked)), f'R{len(self.of) + 1}')}]"
 
     def table(self, digests: Mapping[str, str]) -> Table:
         """Every run with its digest, by name of its group."""
@@ -87,9 +91,10 @@ class _References:
 
 
 def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tuple[Table, str]:
-    """The table of measured points, and what they say in a paragraph."""
+    """The table of measured points, and what they say in a paragraph: claims first."""
     placed = in_series(timed)
-    rows, said = [], []
+    rows: list[tuple[str, ...]] = []
+    said: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
     for _, points in scaling(timed).groupby(list(SERIES), dropna=False, sort=False):
         name = _name(points.iloc[0])
         for point in points.to_dict("records"):
@@ -102,22 +107,17 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
                     name,
                     str(int(alike["nodes"].iloc[0])),
                     str(point["workers"]),
-                    _short(alike["epoch_s"].median()),
-                    _short(point["throughput_images_per_s"]),
-                    _short(point["speed_up"]),
-                    _short(point["efficiency"]),
-                    _interval(point["efficiency_low"], point["efficiency_high"]) or "none",
+                    short(alike["epoch_s"].median()),
+                    short(point["throughput_images_per_s"]),
+                    short(point["speed_up"]),
+                    short(point["efficiency"]),
+                    interval(point["efficiency_low"], point["efficiency_high"]) or "none",
                     str(point["repeats"]),
                     refers,
                 )
             )
-        last, base = points.iloc[-1], int(points["ref_workers"].iloc[0])
-        if len(points) > 1:
-            said.append(f"{name}: {_claim(last, base, workers)} {refers}.")
-        else:
-            said.append(
-                f"{name}: measured on {last['workers']} {workers} only; nothing is said of its scaling {refers}."
-            )
+        kind, what = claim(points.iloc[-1], int(points["ref_workers"].iloc[0]), workers)
+        said[kind].append(f"{name}{':' if kind == CLAIMED else ','} {what} {refers}")
     header = (
         "series",
         "nodes",
@@ -131,43 +131,9 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
         "runs",
     )
     caption = "Measured scaling. Times are of the training steps of an epoch; the interval is the efficiency's."
-    return Table(caption, header, tuple(rows)), " ".join(said)
-
-
-def _claim(last: Mapping[str, Any] | pd.Series[Any], base: int, workers: str) -> str:
-    """What a series' largest point says; of one run, or where the interval holds no gain, that it cannot be told."""
-    low, high, where = last["speed_up_low"], last["speed_up_high"], f"from {base} to {last['workers']} {workers}"
-    if not _interval(low, high):
-        return (
-            f"{where} one measurement gives a speed-up of {_short(last['speed_up'])} and an efficiency of "
-            f"{_short(last['efficiency'])}; without repeats no interval is known, and nothing is claimed"
-        )
-    sure = f"95 % interval {_interval(low, high)}, n = {last['repeats']}"
-    if low <= 1 <= high:
-        return f"whether training is faster {where}, the runs cannot tell (speed-up {_short(last['speed_up'])}, {sure})"
-    return (
-        f"{where} the training steps of an epoch took a time shorter by a factor of {_short(last['speed_up'])} "
-        f"({sure}), "
-        f"an efficiency of {_short(last['efficiency'])} "
-        f"({_interval(last['efficiency_low'], last['efficiency_high'])})"
-    )
-
-
-def _verdicts(comparisons: pd.DataFrame, references: _References) -> str:
-    """What the runs say of frameworks and loaders, and what they cannot tell."""
-    said = []
-    for row in comparisons.to_dict("records"):
-        where = f"on {row['workers']} workers with {row['model']} and {row['with']}"
-        refers = references.to(str(row["runs"]).split())
-        if row["verdict"] == CANNOT_TELL:
-            said.append(f"Whether {row['left']} or {row['right']} is faster {where}, the runs cannot tell {refers}.")
-        else:
-            interval = _interval(row["low"], row["high"])
-            said.append(
-                f"{row['left']} was {row['verdict']} than {row['right']} {where}: {_short(row['ratio'])} times its "
-                f"throughput (95 % interval {interval}, n = {row['n']}) {refers}."
-            )
-    return " ".join(said)
+    sentences = [f"{what}." for what in said[CLAIMED]]
+    sentences += [f"{KINDS[kind].format(workers=workers)}: {'; '.join(said[kind])}." for kind in KINDS if said[kind]]
+    return Table(caption, header, tuple(rows)), " ".join(sentences)
 
 
 def _predicted(predictions: Sequence[Mapping[str, Any]], references: _References, workers: str) -> list[Block]:
@@ -175,10 +141,10 @@ def _predicted(predictions: Sequence[Mapping[str, Any]], references: _References
         (
             f"{row['model']}, {row['framework']}, {row['loader']}",
             f"{row['workers']} (predicted)",
-            _short(row["images_per_s"]),
-            _interval(row["low"], row["high"]) or "none",
-            _short(row["efficiency"]),
-            _short(row["train_h"]),
+            short(row["images_per_s"]),
+            interval(row["low"], row["high"]) or "none",
+            short(row["efficiency"]),
+            short(row["train_h"]),
             f"{row['measured']} {references.to(str(row['runs']).split())}",
         )
         for row in predictions
@@ -217,9 +183,9 @@ def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, worke
         known = [(row.wall_s, hours(row, machine)) for row in some]
         lacking = [1 for wall, amount in known if wall is None or amount is None]
         unknown += len(lacking)
-        whole = "unknown" if lacking else _short(sum(amount or 0.0 for _, amount in known))
-        each = "unknown" if lacking else _short(sum(w or 0.0 for w, _ in known) / len(known) / 3600)
-        rows.append((f"{model}, {epochs} epochs", str(nodes), str(count), str(len(some)), each, whole))
+        whole = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in known))
+        each = "unknown" if lacking else short(sum(w or 0.0 for w, _ in known) / len(known) / 3600)
+        rows.append((f"{model}, {counts([epochs], 'epochs')}", str(nodes), str(count), str(len(some)), each, whole))
     header = ("runs", "nodes", workers, "number", "hours each (mean)", unit)
     how = {
         "core hours": f"hours x nodes x {machine.cores_per_node_billed} cores billed per node",
@@ -230,14 +196,14 @@ def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, worke
     made.append(Table(f"Request, derived: number x hours; {unit} = {how}.", header, tuple(rows)))
     total = sum(hours(row, machine) or 0.0 for row in left)
     said = [
-        f"In sum {_short(total)} {unit}" + (f", without {unknown} runs whose time nobody knows." if unknown else ".")
+        f"In sum {short(total)} {unit}" + (f", without {unknown} runs whose time nobody knows." if unknown else ".")
     ]
     basis = sorted({row.estimate for row in left})
-    said.append(f"Hours are estimates of the plan, by: {', '.join(basis)}.")
+    said.append(f"Hours are estimates of the plan, from: {', '.join(basis)}.")
     made.append(_storage(left, forms))
     energy = [row.energy_kwh for row in left if row.energy_kwh is not None]
     if len(energy) == len(left):
-        said.append(f"Energy: {_short(sum(energy))} kWh (estimated).")
+        said.append(f"Energy: {short(sum(energy))} kWh (estimated).")
     else:
         said.append("Energy: unknown; the machine's file names no power, and no run has measured it.")
     return [*made, Paragraph(" ".join(said))]
@@ -261,7 +227,7 @@ def _storage(left: Sequence[Row], forms: Sequence[Form]) -> Table:
     total = (sum(size or 0.0 for _, size, _ in amounts), sum(inodes or 0 for _, _, inodes in amounts))
     amounts.append(("in sum" if len(kept) == len(left) else "in sum, of what is known", *total))
     rows = [
-        (what, "unknown" if size is None else _short(size / 1e9), "unknown" if inodes is None else str(inodes))
+        (what, "unknown" if size is None else short(size / 1e9), "unknown" if inodes is None else str(inodes))
         for what, size, inodes in amounts
     ]
     return Table("Storage, as the plan counts it.", ("what", "GB", "files and folders"), tuple(rows))
@@ -273,7 +239,11 @@ def _made_with(timed: pd.DataFrame) -> list[Block]:
     for name in VERSIONS:
         found = sorted({str(value) for value in timed[name].dropna()} - {""}) if name in timed else []
         rows.append((name.replace("_", " "), ", ".join(found) or "not recorded"))
-    made: list[Block] = [Heading("Software", 3), Table("As the records say.", ("what", "version"), tuple(rows))]
+    made: list[Block] = [Heading("Software", 3)]
+    if all(version == "not recorded" for _, version in rows):
+        made.append(Paragraph("The records name no versions beside those in the names of the series."))
+    else:
+        made.append(Table("As the records say.", ("what", "version"), tuple(rows)))
     commands = [str(command) for command in timed["command"].dropna().unique()] if "command" in timed else []
     if commands:
         made.append(Paragraph(f"Command of one run, of {len(commands)}: {commands[0]}"))
@@ -288,11 +258,3 @@ def _name(point: pd.Series[Any]) -> str:
     name = f"{point['model']}, {point['framework']}, {point['loader']}, {size}"
     part = pd.notna(point["of_epochs"]) and point["epochs"] < point["of_epochs"]
     return f"{name}, {point['epochs']} of {point['of_epochs']} epochs" if part else name
-
-
-def _short(value: float) -> str:
-    return "unknown" if value is None or value != value else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None or pd.isna(low) or pd.isna(high) else f"{_short(low)} to {_short(high)}"

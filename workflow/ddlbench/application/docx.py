@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.application import Block, Heading, Paragraph, Table
+from ddlbench.application._columns import shares
 from ddlbench.files import aside
 
 SUFFIX = ".docx"
+LINE = 100  # characters of 8 points on a line
 
 
 def write(blocks: Sequence[Block], out: Path) -> None:
@@ -36,9 +38,11 @@ def write(blocks: Sequence[Block], out: Path) -> None:
 def _table(document: Any, block: Table) -> None:
     from docx.shared import Pt
 
+    section = document.sections[0]
+    room = section.page_width - section.left_margin - section.right_margin
     table = document.add_table(rows=1 + len(block.rows), cols=len(block.header), style="Table Grid")
     for line, row in zip(table.rows, (block.header, *block.rows), strict=True):
-        for cell, text in zip(line.cells, row, strict=True):
-            cell.text = text
+        for cell, text, width in zip(line.cells, row, shares(block, LINE), strict=True):
+            cell.text, cell.width = text, int(width * room)
             for run in cell.paragraphs[0].runs:
                 run.font.size, run.font.bold = Pt(8), row is block.header

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ddlbench.application import Block, Heading, Paragraph, Table
+from ddlbench.application._columns import shares
 from ddlbench.files import write_text
 
 SUFFIX = ".tex"
 LEVELS = {2: "section", 3: "subsection"}
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "%": r"\%", "&": r"\&"}
+LINE = 80  # characters of \\footnotesize on a line of \\documentclass{article}
 BREAK, LONG, PART = "\x00", 20, 8  # where a word of LONG characters or more may break: after each PART of them
 SPECIAL |= (
     {BREAK: r"\allowbreak{}"}
@@ -33,13 +35,13 @@ def _lines(block: Block, out: Path) -> Iterator[str]:
     elif isinstance(block, Paragraph):
         yield _linked(_escaped(block.text))
     elif isinstance(block, Table):
-        # Long words, such as digests, must break: columns share the width of the page.
-        column = f"p{{{0.96 / len(block.header):.3f}\\linewidth}}"
+        # Long words, such as digests, must break: columns have the width of their share.
+        columns = "".join(f"p{{\\dimexpr {of:.3f}\\linewidth-2\\tabcolsep}}" for of in shares(block, LINE))
         rows = [" & ".join(_cell(cell) for cell in row) + r" \\" for row in (block.header, *block.rows)]
         yield "\n".join(
             [
                 "{\\footnotesize\\setlength{\\tabcolsep}{2pt}\\raggedright",
-                f"\\begin{{longtable}}{{{column * len(block.header)}}}",
+                f"\\begin{{longtable}}{{{columns}}}",
                 f"\\caption{{{_escaped(block.caption)}}}\\\\ \\toprule",
                 f"{rows[0]} \\midrule \\endhead",
                 *rows[1:],

@@ -1,0 +1,13 @@
+"""How wide a table's columns are: as their longest cell, as long as a line has room."""
+
+from __future__ import annotations
+
+from ddlbench.application import Table
+
+
+def shares(table: Table, line: int) -> list[float]:
+    """The share of a line of each column, where `line` characters fit into one; the longest give way first."""
+    longest = [max(len(row[at]) for row in (table.header, *table.rows)) + 2 for at in range(len(table.header))]
+    while sum(longest) > line:
+        longest[longest.index(max(longest))] -= 1
+    return [length / line for length in longest]
