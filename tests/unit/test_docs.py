@@ -63,3 +63,19 @@ def test_no_page_with_numbers_says_who_is_faster(page: str) -> None:
 def test_such_words_are_found() -> None:
     said = "DDP is faster. Horovod wins; the fastest loader; native is slower than dali; the slowest rank is waited for"
     assert SAYS_WHO_WINS.findall(said) == ["faster", "wins", "fastest", "native is slower"]
+
+
+# Snakemake takes every word behind --config up to the next option for a setting: a target there ends in a traceback.
+TARGET_BEHIND_SETTINGS = re.compile(r"snakemake [^#`\n]*--config(?: \w+=(?:'[^']*'|[^\s`']+))+ +[a-z_]+(?=[\s`,.:]|$)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_no_command_has_its_target_behind_its_settings(page: Path) -> None:
+    if page.name != "CHANGELOG.md":
+        assert TARGET_BEHIND_SETTINGS.findall((ROOT / page).read_text(encoding="utf-8")) == []
+
+
+def test_a_target_behind_settings_is_seen() -> None:
+    assert TARGET_BEHIND_SETTINGS.search("`snakemake --config what_if='{a: 4}' what_if`")
+    assert not TARGET_BEHIND_SETTINGS.search("`snakemake compare --config before=a after=b` says")
+    assert not TARGET_BEHIND_SETTINGS.search("snakemake --config study=mine -n   # what")

@@ -1,4 +1,4 @@
-# What to train with to reach an accuracy, from the records that are there: snakemake --config target=0.759 recommend,
+# What to train with to reach an accuracy, from the records that are there: snakemake recommend --config target=0.759,
 # with the other options as for the study. It starts no training.
 rule recommend:
     log:

@@ -1,5 +1,5 @@
 # Rates on another machine or with another batch, model or precision, computed from the records that are there:
-# snakemake --config what_if='{bandwidth: 4, workers: 1024}' what_if, with the other options as for the study. It starts
+# snakemake what_if --config what_if='{bandwidth: 4, workers: 1024}', with the other options as for the study. It starts
 # no training.
 rule what_if:
     log:
