@@ -97,8 +97,9 @@ def of_others(runs: pd.DataFrame) -> pd.DataFrame:
     trainings, which end at the target.
     """
     runs = runs[runs["global_batch"].notna()]
-    own = {"recipe": runs["machine"] + "'s own", "options": "{}", "epochs": 0, "of_epochs": 0, "loader": None}
-    return runs.assign(**own, schedule=None, batch=runs["global_batch"])
+    own = runs["machine"] + "'s own"
+    full = runs.assign(epochs=0, of_epochs=0, batch=runs["global_batch"])
+    return full.assign(recipe=own, options="{}", loader=None, schedule=None)
 
 
 def _alike(placed: pd.DataFrame, first: pd.Series[Any]) -> pd.DataFrame:
