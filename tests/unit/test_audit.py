@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench import registry
+from ddlbench.analysis.collect import collect
 from ddlbench.analysis.tables import TABLES
 from ddlbench.audit import SEVERITIES, Material, _findings
 from ddlbench.audit import __main__ as command
@@ -20,7 +21,7 @@ from ddlbench.audit.document import page
 from ddlbench.columns import types
 
 from tests.conftest import ROOT
-from tests.unit.audit_clean import Fault, changed, claims, found, publication, study
+from tests.unit.audit_clean import Fault, changed, claims, found, one, publication, study
 from tests.unit.audit_faults import COMPARED, COUNTED, NUMBERS, TIMES
 
 STUDY = study()
@@ -200,14 +201,37 @@ def test_the_paper_words_against_its_own_numbers() -> None:
 # Control runs.
 
 
+def test_an_impossible_rate_is_an_error_and_stops_no_other_rule() -> None:
+    tables = study()
+    one(tables, throughput_images_per_s=0.0)
+    rows = audit(of_tables(tables))
+    (run,) = {row["runs"] for row in rows if row["rule"] == "impossible-clocks"}
+    assert run == tables["runs"].loc[6, "run"]
+    assert [row for row in rows if "cannot read" in row["evidence"]] == []
+
+
+def test_a_study_without_a_successful_run_was_not_checked(tmp_path: Path) -> None:
+    assert collect([], tmp_path) == []
+    rows = audit(of_study(tmp_path))
+    assert {row["severity"] for row in rows} == {"not checked"}
+    assert "table runs has no successful run" in {row["evidence"] for row in rows}
+
+
+def test_runs_without_a_name_are_refused() -> None:
+    tables = study()
+    tables["runs"] = tables["runs"].drop(columns="run")
+    with pytest.raises(ValueError, match="table runs has no column run"):
+        of_tables(tables)
+
+
 def test_control_runs_alone_give_no_finding() -> None:
     tables = study()
     cell = tables["runs"].iloc[0]
     rates = [900.5, 899.2, 900.1, 900.9]
     made = [{**cell, "run": f"c{n}", "repeat": 1000 + n, "seed": 1000 + n, "control": True} for n in (1, 2, 3, 4)]
-    for place, (one, rate) in enumerate(zip(made, rates, strict=True)):
+    for place, (control, rate) in enumerate(zip(made, rates, strict=True)):
         change = {"throughput_images_per_s": rate, "train_s": cell["train_s"] * cell["throughput_images_per_s"] / rate}
-        one |= change | {"epoch_s": 6400 / rate, "started_s": 1.7e9 + 100 * 12 * place + 50}
+        control |= change | {"epoch_s": 6400 / rate, "started_s": 1.7e9 + 100 * 12 * place + 50}
     epochs = tables["epochs"]
     of_cell = epochs[epochs["run"] == cell["run"]]
     tables["epochs"] = pd.concat([epochs, *(of_cell.assign(run=one["run"], train_s=one["epoch_s"]) for one in made)])

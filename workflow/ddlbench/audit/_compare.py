@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -105,8 +106,13 @@ def ids_of_each(rows: pd.DataFrame) -> list[str]:
 
 
 def timed(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs whose speed means something."""
-    return runs[runs["throughput_images_per_s"].notna()]
+    """The runs whose speed means something: they are timed, and their rate can be (`impossible_clocks.py`)."""
+    return runs[positive(runs["throughput_images_per_s"])]
+
+
+def positive(values: pd.Series[Any]) -> pd.Series[bool]:
+    """Which values are finite numbers above 0."""
+    return pd.to_numeric(values, errors="coerce").between(0, math.inf, inclusive="neither")
 
 
 # How a published number is meant, and how it is written.

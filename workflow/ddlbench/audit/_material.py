@@ -9,7 +9,7 @@ import pandas as pd
 
 from ddlbench.analysis.scaling import KEYS, scaling
 from ddlbench.audit import AUDITED, Material
-from ddlbench.audit._compare import words
+from ddlbench.audit._compare import positive, timed, words
 
 # What `scaling` computes, and what published numbers call it.
 QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
@@ -36,8 +36,10 @@ def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] 
 
 
 def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = None) -> Material:
-    """Tables of `collect` as an audit takes them."""
+    """Tables of `collect` as an audit takes them. Raises ValueError for runs without names."""
     made = dict(tables)
+    if "run" not in made["runs"]:
+        raise ValueError("table runs has no column run, which names each run")
     if "status" in made["runs"]:
         runs = made["runs"]
         failed = runs[runs["status"] != "success"]
@@ -54,10 +56,13 @@ def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = Non
 
 def numbers(runs: pd.DataFrame) -> pd.DataFrame:
     """What figures draw of these runs over the number of workers, in the columns of published numbers."""
-    needed = {*KEYS, "status", "workers", "global_batch", "throughput_images_per_s", "epoch_s", "run"}
+    needed = {*KEYS, "status", "workers", "global_batch", "batch_per_worker", "repeat", "run"}
+    needed |= {"throughput_images_per_s", "epoch_s"}
     if not needed.issubset(runs.columns):
         return pd.DataFrame()
-    table = scaling(runs)
+    # Rates that cannot be are other rules' matter; no interval can be had of them.
+    runs = timed(runs)
+    table = scaling(runs[positive(runs["epoch_s"])])
     base = table[table["workers"] == table["ref_workers"]]
     keys = [*KEYS, "batch_per_worker", "global_batch"]
     # A key may be null: merged by a number for each combination.
