@@ -270,3 +270,8 @@ def test_a_long_table_is_cut_and_says_so() -> None:
     made = rows.plain("a", "A", "Means.", table, {"run": "The run.", "machine": "Of both."}, set())
     assert len(made.rows) == 1000
     assert made.means == "Means. The first 1000 of 1500 rows. All rows: machine here."
+
+
+def test_a_long_text_is_cut_and_says_so() -> None:
+    assert rows.cell("a" * 2000).text == "a" * 2000
+    assert rows.cell("a" * 5_000_000).text == "a" * 2000 + " ... (5000000 letters)"

@@ -41,6 +41,8 @@ def test_it_fits_a_phone_and_paper_and_nothing_complains(browser: Browser, page:
     browser.open(page, width=width, height=844, dark=dark, media=media)
     assert browser.complaints == []
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    # On paper nothing can be clicked, but names of runs are still there.
+    assert browser.evaluate("document.querySelector('#t-losses tbody a').getBoundingClientRect().width") > 0
     assert browser.evaluate("getComputedStyle(document.body).color") == (
         "rgb(230, 233, 238)"
         if dark and media == "screen"

@@ -67,7 +67,7 @@ def test_a_screen_of_a_study_that_runs_here(tmp_path: Path) -> None:
     # 20 s of the one that runs, 60 s of the other; 10 and 50, 50 and 90.
     ends = [status.datetime.fromtimestamp(NOW + s).strftime("%Y-%m-%d %H:%M") for s in (80, 60, 140)]
     assert f"expected end: {ends[0]} ({ends[1]} to {ends[2]}), one run after another" in text
-    assert "0.5 used by finished runs, 1 to come (0.8 to 2); max_gpu_hours: 2" in text
+    assert "0.5 used by finished runs, 1 for the others (0.8 to 2), of which 0.0111 are used; max_gpu_hours: 2" in text
     # Who held it has died: it runs no longer.
     dead = asdict(hold.myself()) | {"born": "long ago"}
     (tmp_path / "runs" / running / hold.HOLDER).write_text(json.dumps(dead))
@@ -77,7 +77,7 @@ def test_a_screen_of_a_study_that_runs_here(tmp_path: Path) -> None:
 def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = small()
     plan = replace(plan, machine=replace(LAPTOP, partitions=(Partition("gpu", 1, 60),)))
-    first, second, *_ = plan.runs
+    first, second, third, _ = plan.runs
     asked: list[Any] = []
 
     def jobs(comments: set[str], folder: Path) -> list[survivors.SlurmJob]:
@@ -85,6 +85,7 @@ def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pyte
         return [
             survivors.SlurmJob("7", "RUNNING", "None", f"rule_train_wildcards_{first}"),
             survivors.SlurmJob("8", "PENDING", "Priority", f"rule_train_wildcards_{second}"),
+            survivors.SlurmJob("9", "PENDING", "JobHeldUser", f"rule_train_wildcards_{third}"),
         ]
 
     monkeypatch.setattr(survivors, "slurm_jobs", jobs)
@@ -92,7 +93,12 @@ def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pyte
     text = screen(plan, tmp_path)
     assert "4 runs: 0 done, 1 running, 3 waiting, 0 failed" in text
     assert f"  running {first}: epoch 1 of {plan.runs[first].spec.epochs}, SLURM job 7" in text
-    assert f"  waiting {second}: SLURM job 8 pending: Priority" in text
+    assert (
+        f"  waiting {third}: SLURM job 9 is held (JobHeldUser) and will not start; to let it: scontrol release 9"
+        in text
+    )
+    assert "  waiting " + second not in text  # it waits as all do
+    assert "  queue   2 of 3 that wait have a SLURM job: 1 Priority, 1 JobHeldUser\n" in text
     assert "if the queue goes on giving 1 nodes" in text
     assert len(asked) == 1  # SLURM is asked once
 
@@ -110,4 +116,4 @@ def test_an_end_that_nobody_knows_is_not_guessed(tmp_path: Path) -> None:
     states = {row.run: status.Now(status.RUNNING) for row in rows}
     text = "\n".join(status.lines(plan, rows, states, tmp_path, None))
     assert "expected end: nobody knows how long 4 of the runs take" in text
-    assert "? to come" in text
+    assert "? for the others" in text

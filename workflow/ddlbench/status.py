@@ -7,6 +7,7 @@ changes nothing, so it may be called at any time, beside the Snakemake that is a
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ddlbench.plan.bill import Row, number
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
 from ddlbench.record import MLLOG
-from ddlbench.run import hold, survivors
+from ddlbench.run import hold, slurm, survivors
 from ddlbench.run.hold import HOLDER
 from ddlbench.settings.config import ConfigError
 
@@ -31,11 +32,15 @@ PARTIAL = ".partial"
 
 @dataclass(frozen=True)
 class Now:
-    """What a run that is not done is at: `since` it runs [s since 1970], what to say of it."""
+    """What a run that is not done is at: `since` it runs [s since 1970], what to say of it.
+
+    `reason` is SLURM's word for why the run's job has not started; "" where it is in no queue.
+    """
 
     state: str
     since: float | None = None
     words: str = ""
+    reason: str = ""
 
 
 def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[dict[str, Now], str]:
@@ -63,7 +68,8 @@ def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
     if job:
         if job.state in hold.LIVING:
             return Now(RUNNING, since, f"{_epochs(partial, row)}SLURM job {job.id}")
-        return Now(WAITING, None, f"SLURM job {job.id} {job.state.lower()}: {job.reason}")
+        advice = slurm.advice(job.id, job.reason)
+        return Now(WAITING, None, f"SLURM job {job.id} {advice}" if advice else "", job.reason)
     holder = hold.read(folder / HOLDER)
     if holder is not None and hold.alive(holder) is not False:
         return Now(RUNNING, since, f"{_epochs(partial, row)}{holder}")
@@ -97,10 +103,12 @@ def lines(
     said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
     said.append(f"{len(rows)} runs: {', '.join(f'{len(of)} {kind}' for kind, of in kinds.items())}")
     for kind in (RUNNING, WAITING):
-        # Of those that wait, what a person can do something about.
+        # Of those that wait, what waits for a person, and what was begun.
         named = [row for row in kinds[kind] if states[row.run].words]
         said += [f"  {kind:8}{row.run}: {states[row.run].words}" for row in named[:MOST]]
         said += [f"  ... and {len(named) - MOST} more"] if len(named) > MOST else []
+    if plan.machine.partitions and kinds[WAITING] and not trouble:
+        said.append(f"  queue   {_queue([states[row.run] for row in kinds[WAITING]])}")
     failed = failures([Path(layout.run(row.run, results)) for row in kinds[FAILED]])
     for one in failed[:MOST]:
         said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
@@ -109,11 +117,22 @@ def lines(
     left = kinds[RUNNING] + kinds[WAITING]
     said.append(_end(plan, left, kinds[RUNNING], states, clock()))
     used, to_come = _hours(kinds[DONE], ""), _hours(left, "")
+    began = [(row, since) for row in kinds[RUNNING] if (since := states[row.run].since)]
+    so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
     unit = "GPU hours" if plan.machine.device == "cuda" else f"hours of workers ({plan.machine.device_name})"
     ends = " to ".join(_hours(left, end) for end in ("_low", "_high"))
-    words = f"{unit}: {used} used by finished runs" + (f", {to_come} to come ({ends})" if left else "")
+    words = f"{unit}: {used} used by finished runs"
+    words += f", {to_come} for the others ({ends})" if left else ""
+    words += f", of which {number(so_far)} are used" if began else ""
     said.append(f"{words}; max_gpu_hours: {'none' if limit is None else number(limit)}")
     return [*said, f"squeue: {trouble}"] if trouble else said
+
+
+def _queue(waiting: Sequence[Now]) -> str:
+    """How many jobs wait in the queue, by SLURM's reason, and how many runs have none there."""
+    reasons = Counter(one.reason for one in waiting if one.reason)
+    words = f"{reasons.total()} of {len(waiting)} that wait have a SLURM job"
+    return words + (f": {', '.join(f'{count} {reason}' for reason, count in reasons.most_common())}" if reasons else "")
 
 
 def _hours(rows: Sequence[Row], end: str) -> str:

@@ -21,6 +21,7 @@ from ddlbench.record import MLLOG, STEPS
 
 SHARED = ("machine", "dataset", "recipe", "schedule", "epochs", "hardware")  # settings that often are the same
 MOST_ROWS = 1000  # of a table; the file has all
+MOST_LETTERS = 2000  # of a cell; the file has all
 MANY = 12  # runs that a cell names; the rest are counted
 
 
@@ -61,7 +62,8 @@ def cell(value: Any) -> Cell:
         return Cell(str(value), float(value))
     if isinstance(value, float):
         return Cell(f"{value:,.4g}" if 1e-4 <= abs(value) < 1e6 or value == 0 else f"{value:.4g}", value)
-    return Cell(str(value))
+    text = str(value)
+    return Cell(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ... ({len(text)} letters)")
 
 
 def runs_cell(runs: Iterable[str], known: set[str]) -> Cell:
