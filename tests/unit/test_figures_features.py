@@ -44,6 +44,13 @@ def test_bytes_sent_are_a_steps_and_a_nodes() -> None:
     assert bars(axes) == {"ddp, 4": [100.0]}  # kB
 
 
+def test_bytes_of_a_large_message_are_written_out() -> None:
+    rows = [row(1.0, workers=4, global_batch=256) | {"network_sent_bytes": sent} for sent in (18_100_000, 150_000)]
+    rows[1] |= {"framework": "onebit", "run": "other"}
+    (axes,) = draw("bytes-sent", tables(*rows)).axes
+    assert [text.get_text() for text in axes.texts] == ["1,207", "10"]
+
+
 def test_two_nodes_share_the_bytes() -> None:
     shown = tables(row(1.0, workers=4, workers_per_node=2, global_batch=256))
     data = registry.member("figures", "bytes-sent").data({"runs": shown["runs"]}, OPTIONS)

@@ -113,8 +113,6 @@ def test_messages_by_operation_and_size() -> None:
     weights = 4 * sum(p["parameters"] for p in operations.rows(operations.parse(TEXT), {}, RESNET)[:1])
     assert gradients["message_bytes"] == pytest.approx(weights, rel=0.001)  # one message of all gradients for each step
     assert (gradients["messages"], gradients["bytes"]) == (3, 3 * gradients["message_bytes"])
-    assert (gradients["total_s"], gradients["mean_s"]) == (0.00442, 0.00147)
-    assert gradients["algorithm_bits_per_s"] == 2.94e9
 
 
 @pytest.mark.parametrize("text", ["", "all_reduce\n", LOG.replace("KB", "kilobytes"), LOG.replace("all_reduce", "a b")])

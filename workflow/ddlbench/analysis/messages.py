@@ -1,8 +1,11 @@
 """Table `messages`: DeepSpeed's log of what its ranks sent each other, by operation and size of the message.
 
 Runs with option `comms_logger` leave `comms.txt`, what rank 0 logged since the run last started. Sizes are those that
-DeepSpeed was asked to send, rounded as it writes them, and not bytes on a network: what a one-bit optimizer packs or an
-all-reduce sends twice is not in them. Each message is waited for, so times are longer than without the log.
+DeepSpeed was asked to send, rounded as it writes them, and not bytes on a network: headers are not in them, nor what an
+all-reduce sends twice.
+
+Its times are left out: DeepSpeed 0.19.6 writes for each message the time of all messages of that operation so far (its
+timer is read without a reset), and sums these sums. Bandwidths come of the same times.
 """
 
 from __future__ import annotations
@@ -24,14 +27,10 @@ COLUMNS = (
     Column("message_bytes", "float64", "Size of one message, rounded as DeepSpeed writes it.", "bytes"),
     Column("messages", "Int64", "How many of this size rank 0 sent since the run last started."),
     Column("bytes", "float64", "All of them together.", "bytes"),
-    Column("total_s", "float64", "Time in which they were waited for, together.", "s"),
-    Column("mean_s", "float64", "Mean of one, a tenth of them at either end left out.", "s"),
-    Column("algorithm_bits_per_s", "float64", "Size by time, a mean; rounded by DeepSpeed to 10 Mbit/s.", "bit/s"),
-    Column("bus_bits_per_s", "float64", "The same for what a link carries in such an operation.", "bit/s"),
 )
 HEAD = "Comm. Op"
 UNITS = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))}
-_SIZE = re.compile(r"^\s+([0-9.]+) ?([KMGTP]?B)\s+(\d+)((?:\s+[0-9.e+-]+){4})\s*$")
+_SIZE = re.compile(r"^\s+([0-9.]+) ?([KMGTP]?B)\s+(\d+)(?:\s+[0-9.e+-]+){4}\s*$")
 _OPERATION = re.compile(r"^\w+$")
 
 
@@ -45,7 +44,6 @@ def parse(text: str) -> list[dict[str, Any]]:
     for number, line in enumerate(lines[1:], 2):
         size = _SIZE.match(line)
         if size and operation:
-            total_ms, mean_ms, algorithm, bus = map(float, size[4].split())
             each, messages = float(size[1]) * UNITS[size[2]], int(size[3])
             made.append(
                 {
@@ -53,10 +51,6 @@ def parse(text: str) -> list[dict[str, Any]]:
                     "message_bytes": each,
                     "messages": messages,
                     "bytes": each * messages,
-                    "total_s": total_ms / 1e3,
-                    "mean_s": mean_ms / 1e3,
-                    "algorithm_bits_per_s": algorithm * 1e9,
-                    "bus_bits_per_s": bus * 1e9,
                 }
             )
         elif _OPERATION.match(line.strip()) and not line.startswith(" "):

@@ -92,7 +92,9 @@ TABLES = {
         operations.COLUMNS,
     ),
     "messages": Table(
-        "One row per kind and size of message of each run with DeepSpeed's log of messages.", messages.COLUMNS
+        "One row per operation and size of message of each run with DeepSpeed's log of messages. The log's times are "
+        "left out: DeepSpeed 0.19.6 writes running sums in their place.",
+        messages.COLUMNS,
     ),
     "not_measured": Table(
         "One row per measure that is null, in `runs` or in `kernels`, and per table that a file of a run should be in.",

@@ -43,9 +43,10 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, rows in panels:
         for end, high, place in zip(rows["sent_bytes_per_step"], rows["high"], rows["bar"], strict=True):
             beyond = high if high == high else end
-            axes.annotate(f"{end:,.3g}", (beyond, place), (4, 0), textcoords="offset points", va="center", fontsize=7)
+            said = f"{end:,.0f}" if end >= 100 else f"{end:.3g}"
+            axes.annotate(said, (beyond, place), (4, 0), textcoords="offset points", va="center", fontsize=7)
         _bars.whiskers(axes, rows.assign(none=float("nan")), "none", "none")
-        axes.set_xlim(right=max(axes.get_xlim()[1], 1.25 * rows["sent_bytes_per_step"].max()))
+        axes.set_xlim(right=max(axes.get_xlim()[1], 1.3 * rows["sent_bytes_per_step"].max()))
     _style.labels(figure, "sent per step and node [kB]", _bars.y_label(options))
     _style.legend(figure)
     return figure

@@ -269,7 +269,7 @@ def _tables(
         rows.plain("operations", "Operations by module", "One row per module of runs with DeepSpeed's FLOPS profiler: "
                    "its counts of a forward pass over one picture beside PyTorch's own counter and published ones.",
                    tables["operations"], of(operations.COLUMNS), known, "tables/operations.csv"),
-        rows.plain("messages", "Messages", "One row per kind and size of message of each run with DeepSpeed's log.",
+        rows.plain("messages", "Messages", "One row per operation and size of message of runs with DeepSpeed's log.",
                    tables["messages"], of(messages.COLUMNS), known, "tables/messages.csv"),
         rows.plain("verdicts", "What sources claim", "Verdicts of these runs on claims of papers and documents.",
                    tables["verdicts"], claims, known, "tables/verdicts.csv"),
