@@ -5,6 +5,7 @@ one of these processes, for all of them: `once`.
 """
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -21,12 +22,15 @@ SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
 TIERS = ["unit", "contract", "workflow", "slurm", "gpu", "cuda_build"]
 # Processes that tests start import this tree's package too, wherever ddlbench was installed from.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
-# Groups of tests that one process runs, the longest first.
+# Groups of tests that one process runs, the longest first. Each process that runs tests of SLURM has a cluster of its
+# own, so these are two groups of about the same length.
 TOGETHER = {
-    "cluster": ("tests/slurm/",),
+    "cluster": tuple(f"tests/slurm/test_{name}.py" for name in ("storm", "faults", "many", "slow_node", "resume")),
+    "second cluster": ("tests/slurm/",),  # all that the first does not name
     "study": ("tests/workflow/test_study.py",),
     "engines": ("tests/contract/test_frameworks.py", "tests/contract/test_deepspeed_options.py"),
 }
+OF_RUNS = ("tests/contract/test_training.py", "tests/contract/test_record.py")
 Once = Callable[[str, Callable[[Path], object]], Path]
 
 
@@ -87,7 +91,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests are shared out one by one. All to one process go those that wait for the same thing, which others would
-    only wait for too: SLURM's cluster, the study of everything, the launches of engines.
+    only wait for too: a cluster of SLURM's, the study of everything, the launches of engines.
 
     pytest-xdist 3.8 has marks for this, but pytest 9.2 ignores the ids that they change, without a word.
     """
@@ -95,7 +99,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _together(nodeid) or nodeid
+            return _together(nodeid) or _of_run(nodeid) or nodeid
 
     return Scheduling(config, log)
 
@@ -104,6 +108,17 @@ def _together(nodeid: str) -> str | None:
     """Which group of tests this one goes with, None if it goes alone."""
     groups = [group for group, names in TOGETHER.items() if nodeid.startswith(names)]
     return groups[0] if groups else None
+
+
+def _of_run(nodeid: str) -> str | None:
+    """A name of the run that this test and others look at, if the test's parameters are those of a run.
+
+    Whoever comes first launches it; a test in another process would only wait until it has ended.
+    """
+    parameters = re.search(r"\[(.+)\]$", nodeid)
+    if parameters is None or not nodeid.startswith(OF_RUNS):
+        return None
+    return "run " + "-".join(sorted(parameters[1].split("-")))  # files name them in different orders
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,15 +11,20 @@
 # Needs root and Debian's or Ubuntu's packages (conftest.py says which). Everything it writes is in
 # $DDLBENCH_SLURM_STATE (/var/tmp/ddlbench-slurm), daemons' configuration included, and its ports are its own, from
 # $DDLBENCH_SLURM_PORT (16816) on: a SLURM that this machine belongs to is not touched, nor is another such cluster with
-# another folder and other ports. Another site's cluster: DDLBENCH_SLURM_ACCOUNTING=none keeps no accounts,
-# DDLBENCH_SLURM_PROCTRACK=cgroup follows processes by control groups, DDLBENCH_SLURM_KILLWAIT=30 is SLURM's default;
-# each needs a `down` before.
+# another folder and other ports. Ports of six clusters differ by 10: 16816, 16826, ... 16866; then their jobs' ids differ
+# too. Another site's cluster: DDLBENCH_SLURM_ACCOUNTING=none keeps no accounts, DDLBENCH_SLURM_PROCTRACK=cgroup follows
+# processes by control groups (one cluster of a machine may, their names are the nodes'), DDLBENCH_SLURM_KILLWAIT=30 is
+# SLURM's default; each needs a `down` before.
 #
 # All nodes share the machine's processes, files and network. Each has a host name of its own (a UTS namespace), knows
 # the others' names (/etc/hosts in a mount namespace) and finds the configuration where nodes have it (/etc/slurm).
 set -euo pipefail
 STATE=${DDLBENCH_SLURM_STATE:-/var/tmp/ddlbench-slurm}
 PORT=${DDLBENCH_SLURM_PORT:-16816} # the first of ten
+export DDLBENCH_SLURM_STATE=$STATE # by which each daemon is known: `alive`
+# A job's ranks meet at a port that follows from its id (rank/place.py). No two clusters here give the same id: each has
+# 700 of its own, and takes them in turn.
+FIRST_JOB=$((PORT / 10 % 6 * 700 + 1))
 NODES=4 GPUS=4 CORES=16 MEMORY_MB=32000
 GROUPS_CPU=/sys/fs/cgroup/cpu
 ETC=$STATE/etc RUN=$STATE/run LOG=$STATE/log SQL="--user=root --socket=$STATE/mysql/socket"
@@ -48,6 +53,9 @@ SlurmctldPidFile=$RUN/slurmctld.pid
 SlurmdPidFile=$RUN/%n.pid
 SlurmdSpoolDir=$STATE/spool/%n
 StateSaveLocation=$STATE/controller
+FirstJobId=$FIRST_JOB
+MaxJobId=$((FIRST_JOB + 699))
+MaxJobCount=700
 SlurmctldLogFile=$LOG/slurmctld.log
 SlurmdLogFile=$LOG/%n.log
 ProctrackType=proctrack/$PROCTRACK
@@ -126,17 +134,24 @@ END
     { echo "127.0.0.1 localhost $here"; for n in $(seq $NODES); do echo "127.0.0.1 node$n"; done; } >"$STATE/hosts"
 }
 
-alive() { # PIDFILE PROGRAM: is that process still that program?
-    [ -s "$1" ] && [ "$(cat "/proc/$(cat "$1")/comm" 2>/dev/null)" = "$2" ]
+alive() { # PIDFILE PROGRAM: is that process still that program, and not another cluster's?
+    local process of
+    process=/proc/$(cat "$1" 2>/dev/null)
+    [ -s "$1" ] && [ "$(cat "$process/comm" 2>/dev/null)" = "$2" ] || return 1
+    of=$(tr '\0' '\n' 2>/dev/null <"$process/environ" | sed -n 's/^DDLBENCH_SLURM_STATE=//p')
+    [ "${of:-$STATE}" = "$STATE" ]
 }
 
-wait_for() {
-    local give_up=$((SECONDS + 30))
-    while [ $SECONDS -lt $give_up ]; do
+wait_for() { # 30 s, and as often longer as programs share a core
+    local start=$SECONDS load
+    while
+        load=$(cut -d. -f1 /proc/loadavg)
+        [ $((SECONDS - start)) -lt $((30 + 30 * load / $(nproc))) ]
+    do
         if "$@" >/dev/null 2>&1; then return; fi
         sleep 0.25
     done
-    echo "cluster.sh: in vain for 30 s: $*; logs are in $LOG" >&2
+    echo "cluster.sh: in vain for $((SECONDS - start)) s: $*; logs are in $LOG" >&2
     return 1
 }
 
@@ -145,7 +160,7 @@ stop() { # PIDFILE PROGRAM
     if alive "$1" "$2"; then
         pid=$(cat "$1")
         kill "$pid"
-        for _ in $(seq 50); do alive "$1" "$2" || break; sleep 0.1; done
+        for _ in $(seq 150); do alive "$1" "$2" || break; sleep 0.1; done
         ! alive "$1" "$2" || kill -9 "$pid"
     fi
     rm -f "$1"
@@ -203,7 +218,7 @@ start_node() {
 }
 
 slow() { # NODE PERCENT
-    local group=$GROUPS_CPU/ddlbench-$1
+    local group=$GROUPS_CPU/ddlbench-$PORT-$1
     mkdir -p "$group"
     echo 100000 >"$group/cpu.cfs_period_us"
     echo $(($2 * 1000)) >"$group/cpu.cfs_quota_us"
@@ -212,7 +227,7 @@ slow() { # NODE PERCENT
 
 end_slow() {
     local group process
-    for group in "$GROUPS_CPU"/ddlbench-node*; do
+    for group in "$GROUPS_CPU/ddlbench-$PORT"-node*; do
         [ -d "$group" ] || continue
         while read -r process; do
             echo "$process" >"$GROUPS_CPU/cgroup.procs" || true # it has ended
@@ -250,11 +265,16 @@ down() {
 }
 
 crash() {
-    local space process
+    local space process left=1
     space=$(readlink "/proc/$(cat "$RUN/$1.pid")/ns/uts")
     [ -n "$space" ] && [ "$space" != "$(readlink /proc/self/ns/uts)" ]
-    for process in /proc/[0-9]*; do
-        [ "$(readlink "$process/ns/uts" 2>/dev/null)" != "$space" ] || kill -9 "${process#/proc/}" 2>/dev/null || true
+    while [ $left = 1 ]; do # one may have started another that was not listed yet
+        left=0
+        for process in /proc/[0-9]*; do
+            [ "$(readlink "$process/ns/uts" 2>/dev/null)" = "$space" ] || continue
+            left=1
+            kill -9 "${process#/proc/}" 2>/dev/null || true
+        done
     done
     rm -f "$RUN/$1.pid"
 }

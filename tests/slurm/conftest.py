@@ -11,14 +11,16 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from filelock import FileLock, Timeout
 
-from tests.conftest import copy_or_link, copy_project
+from tests.conftest import Once, copy_or_link, copy_project
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 HASTY = Path(__file__).with_name("hasty.py")
@@ -46,6 +48,19 @@ STUDY: dict[str, Any] = {
     "epochs": 1,
     "figures": {"accuracy": {"plot": "accuracy-epochs", "runs": ["digits"]}},
 }
+# What `Project.brake` adds to the training.
+BRAKE = """
+from pathlib import Path
+
+
+def _braked(*step, make=Training.step):
+    if Path({file!r}).exists():
+        time.sleep({seconds})
+    make(*step)
+
+
+Training.step = _braked
+"""
 # Not waiting as long as users do for a queue.
 HASTE = (
     "--slurm-init-seconds-before-status-checks",
@@ -57,17 +72,27 @@ HASTE = (
 )
 
 
+# The clusters that tests of one machine may have at once: folders with these endings, ports that differ by ten.
+CLUSTERS = ("", "-2", "-3", "-4", "-5", "-6")
+STATE = os.environ.get("DDLBENCH_SLURM_STATE", "/var/tmp/ddlbench-slurm")
+PORT = int(os.environ.get("DDLBENCH_SLURM_PORT", "16816"))
+
+
 @dataclass(frozen=True)
 class Cluster:
-    """The cluster; `name("up")`, `name("crash", "node2")` and so on are cluster.sh's words."""
+    """A cluster; `name("up")`, `name("crash", "node2")` and so on are cluster.sh's words.
 
+    `place`: the folder and ports that cluster.sh is to use; `environment`: what SLURM's commands need.
+    """
+
+    place: dict[str, str]
     environment: dict[str, str]
 
     def __call__(self, *words: str, **settings: str) -> None:
         """`ACCOUNTING="none"` is cluster.sh's DDLBENCH_SLURM_ACCOUNTING."""
         done = subprocess.run(
             [SCRIPT, *words],
-            env=os.environ | {f"DDLBENCH_SLURM_{name}": value for name, value in settings.items()},
+            env=os.environ | self.place | {f"DDLBENCH_SLURM_{name}": value for name, value in settings.items()},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -99,8 +124,25 @@ class Cluster:
         until(lambda: not self.jobs(), 60)
 
 
+@contextmanager
+def own_cluster() -> Iterator[Cluster]:
+    """A cluster, not started, that is this process's alone until the end: the first that nobody has."""
+    for number, ending in enumerate(CLUSTERS):
+        place = {"DDLBENCH_SLURM_STATE": f"{STATE}{ending}", "DDLBENCH_SLURM_PORT": str(PORT + 10 * number)}
+        try:
+            taken = FileLock(f"{STATE}{ending}.lock").acquire(timeout=0)
+        except Timeout:
+            continue
+        with taken:
+            said = subprocess.run([SCRIPT, "env"], env=os.environ | place, capture_output=True, text=True, check=True)
+            yield Cluster(place, dict(re.findall(r"export (\w+)=(\S+)", said.stdout)))
+            return
+    pytest.fail(f"other tests have all {len(CLUSTERS)} clusters, {STATE} and so on")
+
+
 @pytest.fixture(scope="session")
 def started() -> Iterator[Cluster]:
+    """This process's cluster. Two groups of this tier's tests run at once: see TOGETHER in tests/conftest.py."""
     install = f"apt-get install {' '.join(PACKAGES)}"
     if os.geteuid() != 0:
         pytest.skip(f"the SLURM tier needs root, and: {install}")
@@ -116,14 +158,13 @@ def started() -> Iterator[Cluster]:
             env=apt,
             stdout=subprocess.DEVNULL,
         )
-    said = subprocess.run([SCRIPT, "env"], capture_output=True, text=True, check=True).stdout
-    cluster = Cluster(dict(re.findall(r"export (\w+)=(\S+)", said)))
-    try:
-        cluster("up")
-        yield cluster
-        cluster.empty()
-    finally:
-        cluster("down")
+    with own_cluster() as cluster:
+        try:
+            cluster("up")
+            yield cluster
+            cluster.empty()
+        finally:
+            cluster("down")
 
 
 @pytest.fixture
@@ -189,7 +230,19 @@ class Project:
 
     def snakemake(self, *arguments: str, timeout_s: float = 600, **settings: str) -> int:
         """`start`, and its exit code at its end."""
-        return self.start(*arguments, **settings).wait(timeout=timeout_s)
+        return ended(self.start(*arguments, **settings), timeout_s)
+
+    def brake(self, seconds: float) -> Path:
+        """Each step of this project's runs takes so much longer as long as the file is there that this returns.
+
+        So a run still trains when a test is ready to do something to it, on a fast machine and on a busy one, and yet
+        its epochs are few.
+        """
+        file = self.folder / "brake"
+        file.touch()
+        with (self.folder / "workflow/ddlbench/rank/train.py").open("a") as code:
+            code.write(BRAKE.format(file=str(file), seconds=seconds))
+        return file
 
     @property
     def said(self) -> str:
@@ -227,22 +280,39 @@ def submitted(project: Project) -> Counter[str]:
 
 
 def until(true: Callable[[], Any], seconds: float, every_s: float = 0.3) -> Any:
-    """Wait for something to be true, and return it."""
-    give_up = time.monotonic() + seconds
+    """Wait for something to be true, and return it.
+
+    For `seconds` where each program has a core, and as often longer as programs share one.
+    """
+    start, shared = time.monotonic(), 1.0
     while not (value := true()):
-        assert time.monotonic() < give_up, f"in vain for {seconds} s"
+        shared = max(shared, os.getloadavg()[0] / (os.cpu_count() or 1))
+        waited = time.monotonic() - start
+        assert waited < seconds * shared, f"in vain for {waited:.0f} s"
         time.sleep(every_s)
     return value
 
 
+def ended(process: subprocess.Popen[Any], seconds: float) -> int:
+    """A process's exit code, once it has ended; as patient as `until`."""
+    until(lambda: process.poll() is not None, seconds)
+    return int(process.returncode)
+
+
 @pytest.fixture(scope="session")
-def prepared(started: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project in which jobs on the cluster made mnist5k as raw files, and the preflight of study `small` on `fat`."""
-    project = Project(copy_project(tmp_path_factory.mktemp("prepared") / "project"), started)
-    project.machine("fat")
-    project.study("small")
-    assert project.snakemake("preflight") == 0, project.said
-    return project.folder
+def prepared(started: Cluster, once: Once) -> Path:
+    """A project in which jobs on a cluster made mnist5k as raw files, and the preflight of study `small` on `fat`.
+
+    The cluster that first needs it makes it; nodes of all have the same names.
+    """
+
+    def make(folder: Path) -> None:
+        project = Project(copy_project(folder), started)
+        project.machine("fat")
+        project.study("small")
+        assert project.snakemake("preflight") == 0, project.said
+
+    return once("prepared-by-slurm", make)
 
 
 def make_project(folder: Path, cluster: Cluster, prepared: Path) -> Project:

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from pathlib import Path
 
 from ddlbench.rank import place
 from ddlbench.record import RankLog, StepRow, packed
 from ddlbench.spec import RunSpec
+
+
+def stand_in(project: Path) -> None:
+    """From now on this is what ranks of a copy of the project execute. It makes no run stale."""
+    launch = project / "workflow/ddlbench/plan/launch.py"
+    program = f'PROGRAM = ("python", "{Path(__file__).resolve()}")'
+    launch.write_text(re.sub(r"(?m)^PROGRAM = .*", program, launch.read_text()))
 
 
 def fails_first(run: str) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import ACCOUNT, Cluster, Project, running, submitted, until
+from tests.slurm.conftest import ACCOUNT, Cluster, Project, ended, running, submitted, until
 
 LONG = 15  # epochs; half a minute and more
 
@@ -38,7 +38,7 @@ def test_a_run_gives_way_and_is_made_again(project: Project, cluster: Cluster):
     process = project.start()
     running(project)
     cluster.ask("srun", "--partition=booster", f"--account={ACCOUNT}", "--nodes=4", "--exclusive", "sleep", "10")
-    assert process.wait(timeout=300) == 0, project.said
+    assert ended(process, 300) == 0, project.said
     assert len(project.runs()) == 1
     assert list(submitted(project).values()) == [1]
 
@@ -57,7 +57,7 @@ def test_controller_and_accounting_go_away_for_a_while(project: Project, cluster
     time.sleep(60)
     assert process.poll() is None
     cluster("start", "slurmdbd")
-    assert process.wait(timeout=120) == 0, project.said
+    assert ended(process, 120) == 0, project.said
     assert list(submitted(project).values()) == [1]
 
 
@@ -110,7 +110,7 @@ def test_a_supervisor_sees_another_one_on_another_node(project: Project, cluster
     environment = os.environ | cluster.environment | {"PYTHONPATH": str(project.folder / "workflow")}
     on = ["srun", f"--account={ACCOUNT}", "--ntasks=1"]
     program = [sys.executable, "-c", HOLD, str(folder)]
-    first = subprocess.Popen([*on, "--nodelist=node1", *program, "60"], env=environment, stdout=subprocess.PIPE)
+    first = subprocess.Popen([*on, "--nodelist=node1", *program, "3600"], env=environment, stdout=subprocess.PIPE)
     assert first.stdout is not None and first.stdout.readline() == b"held\n"
     (job,) = cluster.jobs("RUNNING")
     second = [*on, "--nodelist=node2", *program, "0"]
@@ -118,7 +118,7 @@ def test_a_supervisor_sees_another_one_on_another_node(project: Project, cluster
     assert refused.returncode != 0
     assert re.search(rf"{folder} is being made by process \d+ on node1, SLURM job {job}", refused.stderr)
     cluster.ask("scancel", "--signal=KILL", job)
-    first.wait(timeout=30)
+    ended(first, 30)
     assert (folder / ".holder.json").is_file()
     until(lambda: not cluster.jobs(), 30)
     taken = subprocess.run(second, env=environment, capture_output=True, text=True)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from tests.slurm.conftest import Project, submitted
-from tests.slurm.stand_in import fails_first
+from tests.slurm.stand_in import fails_first, stand_in
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_all_records_are_there_each_once(project: Project, count: int):
-    launch = project.folder / "workflow/ddlbench/plan/launch.py"
-    program = f'PROGRAM = ("python", "{Path(__file__).with_name("stand_in.py")}")'
-    launch.write_text(re.sub(r"(?m)^PROGRAM = .*", program, launch.read_text()))
+    stand_in(project.folder)
     project.study("small", {"workers": [1], "global_batch": [512], "repeats": count})
     # Of this study the preflight is there: Snakemake's --until does not look beyond a checkpoint still to be made.
     assert project.snakemake("--until", "train", timeout_s=3000) == 0, project.said

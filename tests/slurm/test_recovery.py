@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ddlbench.record import read_log
 
-from tests.slurm.conftest import Cluster, Project, until
+from tests.slurm.conftest import Cluster, Project, ended, until
 from tests.slurm.test_faults import LONG, running, submitted
 
 RECIPE = Path("config/recipes/demo.yaml")
@@ -44,11 +44,12 @@ def records(project: Project) -> dict[str, tuple[int, bytes]]:
 def test_a_killed_rank_is_named_with_its_host(project: Project, cluster: Cluster):
     """Two ranks on two nodes, which are no children of their supervisor."""
     project.study("small", {"workers": [2], "global_batch": [512]}, epochs=LONG)
+    project.brake(0.5)
     process = project.start("--retries", "0", machine="thin")
     (log,) = running(project)
     who = json.loads((log.parent / "rank-1.json").read_text())
     os.kill(who["pid"], signal.SIGKILL)
-    assert process.wait(timeout=300) != 0
+    assert ended(process, 300) != 0
     (told,) = [json.loads(path.read_text()) for path in project.folder.glob("results/runs/*/failed/failure.json")]
     assert (told["cause"], told["rank"], told["host"]) == ("killed", 1, who["host"])
     assert f"rank 1 was killed (Killed) (on {who['host']})" in project.said
@@ -65,7 +66,7 @@ def test_a_cancelled_job_leaves_a_checkpoint(project: Project, cluster: Cluster,
     running(project)
     (job,) = cluster.jobs("RUNNING")
     cluster.ask("scancel", job)
-    assert process.wait(timeout=300) == 0, project.said
+    assert ended(process, 300) == 0, project.said
     assert list(submitted(project).values()) == [2]
     (folder,) = project.runs()
     (resumed,) = said(folder, "ddlbench_resumed")
@@ -131,7 +132,7 @@ def test_code_that_is_edited_while_a_job_waits_harms_no_record(project: Project,
     for name in ("analysis/collect.py", "rank/train.py"):
         with (project.folder / "workflow/ddlbench" / name).open("a") as file:
             file.write("# edited\n")
-    assert process.wait(timeout=300) == 0, project.said
+    assert ended(process, 300) == 0, project.said
     after = records(project)
     assert len(after) == 2
     assert {run: after[run] for run in before} == before
@@ -146,7 +147,7 @@ def test_a_recipe_that_is_edited_while_a_job_waits_mixes_nothing(project: Projec
     until(lambda: project.runs(), 300)
     before = records(project)
     base_lr(project, 0.02)
-    process.wait(timeout=300)
+    ended(process, 300)
     after = records(project)
     assert {run: after[run] for run in before} == before
     assert len(after) == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import Cluster, Project, until
+from tests.slurm.conftest import Cluster, Project, ended, until
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def test_a_held_job_is_called_held(project: Project, cluster: Cluster):
         until(lambda: f"{job} pending: " in project.said and "it is held (JobHeldUser)" in project.said, 200)
         assert f"scontrol release {job}" in project.said
         cluster.ask("scontrol", "release", job)
-        assert process.wait(timeout=400) == 0, project.said
+        assert ended(process, 400) == 0, project.said
     finally:
         cluster.ask("scontrol", "update", "partitionname=booster", "state=UP")
 
@@ -78,6 +78,6 @@ def test_a_site_without_accounting(project: Project, cluster: Cluster, another):
     project.study("small", {"workers": [1], "global_batch": [512], "frameworks": ["ddp", "faulty"]})
     process = project.start("--retries", "0")
     until(lambda: "squeue is asked for the states of jobs" in project.said, 200)
-    assert process.wait(timeout=400) != 0
+    assert ended(process, 400) != 0
     assert ["ddp" in run.name for run in project.runs()] == [True]
     assert "SLURM status is: 'FAILED'" in project.said

@@ -1,0 +1,49 @@
+"""Processes that run SLURM's tests at the same time get clusters that are apart. None is started here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from ddlbench.rank import place
+
+from tests.slurm import conftest
+from tests.slurm.conftest import CLUSTERS, PORT, SCRIPT, own_cluster
+
+
+def test_each_has_a_folder_and_ports_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conftest, "STATE", str(tmp_path / "state"))
+    with own_cluster() as first:
+        with ExitStack() as others:
+            all_of_them = [first, *(others.enter_context(own_cluster()) for _ in CLUSTERS[1:])]
+            states = {cluster.place["DDLBENCH_SLURM_STATE"] for cluster in all_of_them}
+            assert states == {f"{tmp_path}/state{ending}" for ending in CLUSTERS}
+            ports = sorted(int(cluster.place["DDLBENCH_SLURM_PORT"]) for cluster in all_of_them)
+            assert {later - port for port, later in pairwise(ports)} == {10}
+            assert {cluster.environment["SLURM_CONF"] for cluster in all_of_them} == {
+                f"{state}/etc/slurm.conf" for state in states
+            }
+            with pytest.raises(pytest.fail.Exception, match="other tests have all 6 clusters"), own_cluster():
+                pass
+        with own_cluster() as freed:
+            assert freed.place["DDLBENCH_SLURM_STATE"].endswith("state-2")
+
+
+def test_ranks_of_jobs_on_different_clusters_meet_at_different_ports() -> None:
+    """They follow from the job's id, and clusters of one machine share its network."""
+    (line,) = re.findall(r"^FIRST_JOB=.*$", SCRIPT.read_text(), re.MULTILINE)
+    (count,) = re.findall(r"^MaxJobId=\$\(\(FIRST_JOB \+ (\d+)\)\)$", SCRIPT.read_text(), re.MULTILINE)
+    task = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0"}
+    seen: set[str] = set()
+    for number in range(len(CLUSTERS)):
+        command = f"PORT={PORT + 10 * number}; {line}; echo $FIRST_JOB"
+        first = int(subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout)
+        jobs = range(first, first + int(count) + 1)
+        ports = {place.slurm_variables(task | {"SLURM_JOB_ID": str(job)}, "n")["MASTER_PORT"] for job in jobs}
+        assert len(ports) == len(jobs)
+        assert not ports & seen
+        seen |= ports
