@@ -115,6 +115,11 @@ FAULTS = (
         UNIT + "test_later_jobs_avoid_one_node_and_never_words_that_are_none",
     ),
     _fault(
+        "another call of Snakemake ends while jobs wait (`snakemake status`)",
+        "the jobs start all the same; the folders of their logs stay",
+        UNIT + "test_a_call_that_ends_leaves_the_folders_of_jobs_that_wait",
+    ),
+    _fault(
         "a job gives way (PreemptMode=REQUEUE)",
         "it waits in the queue, and is made once",
         SLURM + "test_a_run_gives_way_and_is_made_again",

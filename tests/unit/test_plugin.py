@@ -86,7 +86,8 @@ def test_a_job_that_waits_for_a_person_is_named_once(command: Any, capsys: Any, 
 def mended(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The plugin with the mends, put back after the test."""
     of = pytest.importorskip(plugin.PLUGIN)
-    for name in ("query_job_status", "is_query_tool_available", "validate_account", "get_account"):
+    ours = ("query_job_status", "is_query_tool_available", "validate_account", "get_account", "delete_empty_dirs")
+    for name in ours:
         monkeypatch.setattr(of, name, getattr(of, name))
     for name in ("report_job_error", "report_job_submission", "report_job_success", "cancel_jobs"):
         monkeypatch.setattr(of.Executor, name, lambda self, *args, **more: self.heard.append((args, more)))
@@ -215,3 +216,18 @@ def test_later_jobs_avoid_one_node_and_never_words_that_are_none(mended: Any) ->
     for said in ("node3", "None assigned", "None", "Unknown", "node[1-256]", "node1,node2", "jwb0001.juwels"):
         executor._failed_nodes.add(said)
     assert executor._failed_nodes == {"of-the-user[1-2]", "node3", "jwb0001.juwels"}
+
+
+def test_a_call_that_ends_leaves_the_folders_of_jobs_that_wait(mended: Any, tmp_path: Path) -> None:
+    """`snakemake status` beside a study; SLURM fails a job whose log it cannot open."""
+    plugin.mend_plugin()
+    waiting, old = tmp_path / "rule_train/waiting", tmp_path / "rule_train/done/7.log"
+    waiting.mkdir(parents=True)
+    old.parent.mkdir()
+    old.touch()
+    os.utime(old, (0, 0))
+    settings = SimpleNamespace(delete_logfiles_older_than=30, keep_successful_logs=False)
+    workflow = SimpleNamespace(executor_settings=settings)
+    ended = SimpleNamespace(workflow=workflow, slurm_logdir=tmp_path, logger=logging.getLogger())
+    mended.Executor.clean_old_logs(ended)
+    assert waiting.is_dir() and not old.exists()

@@ -13,10 +13,13 @@
                       job again, sacct says `None assigned`: no job could be submitted any more. A job on many nodes
                       made it avoid all of them. Only the node of a one-node job is avoided; SLURM itself gives no work
                       to a node that is down.
+    folders of logs   a call that ends removes all empty ones, those of jobs that still wait too: `snakemake status` in
+                      a second shell did. SLURM then cannot open a job's log, and the job fails as it starts. Empty
+                      folders stay.
 
 A plugin with the mends would keep the first word of what sacct says, ask squeue whether a pre-empted job is still in
 the queue and why a job waits, ask squeue too when sacct says that accounting is disabled, show the end of the job's own
-log, and take sacct's `FailedNode`.
+log, take sacct's `FailedNode`, and remove only folders of jobs that it made.
 """
 
 from __future__ import annotations
@@ -67,6 +70,7 @@ def mend_plugin() -> None:
 
     query_job_status.mended = True  # type: ignore[attr-defined]
     plugin.query_job_status = query_job_status
+    plugin.delete_empty_dirs = lambda path: None
     executor = plugin.Executor
     report, succeed, submit = executor.report_job_error, executor.report_job_success, executor.report_job_submission
     cancel = executor.cancel_jobs
