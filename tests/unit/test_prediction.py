@@ -88,6 +88,8 @@ class TestRegression:
         with pytest.raises(TooLittleError, match=r"lie within one node of 4 workers.*measure 8 workers"):
             regression.predict(ideal(1, 2, 4), [8], [64.0], PRIORS)
         regression.predict(ideal(1, 2), [4], [64.0], PRIORS)
+        with pytest.raises(TooLittleError, match=r"lie within one node of 1 worker:.*measure 2 workers"):
+            regression.predict(series({1: 100.0}, node=1), [4], [64.0], PRIORS)
         regression.predict(series({1: 100.0, 2: 198.0}, node=1), [4], [64.0], PRIORS)
 
     def test_a_smaller_batch_is_slower(self) -> None:

@@ -51,7 +51,7 @@ class Try:
         """Where it was predicted from and to."""
         if self.workers <= self.node:
             return "within a node"
-        return "from beyond a node" if self.known > self.node or self.node == 1 else "from one node to more"
+        return "from beyond a node" if self.known > self.node else "from one node to more"
 
 
 def left_out(series: Sequence[Published]) -> Iterator[tuple[list[Published], Priors]]:

@@ -60,11 +60,11 @@ def elsewhere(
     import numpy as np
 
     node = measured.workers_per_node
-    beyond = max(workers) > (at or node) and node >= measured.workers[-1]
-    if beyond and max(node, at or node) > 1:
+    if max(workers) > (at or node) and node >= measured.workers[-1]:
         raise TooLittleError(
-            f"all measured counts lie within one node of {node} workers: what lies beyond is not predicted, because "
-            f"from such points the median error was 9 % and one in ten over 80 %; measure {2 * node} workers"
+            f"all measured counts lie within one node of {node} worker{'s' * (node > 1)}: what lies beyond is not "
+            "predicted, because from such points the median error was 9 % and one in ten over 80 %; measure "
+            f"{2 * node} workers"
         )
     asked = np.array(workers, float)
     centre, variance, freedom = posterior(measured, asked, np.array(batch_per_worker, float), priors, at)
