@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +174,38 @@ def test_another_node_is_less_sure() -> None:
     one = scaled(4, 8, 16, 32)
     as_it_is, other = rate(one, AS_IT_IS, None, 64), rate(one, "workers_per_node", 16, 64)
     assert other.high / other.low > as_it_is.high / as_it_is.low
+
+
+def test_workers_of_a_node_hold_on_simulated_clusters() -> None:
+    """Rings within a node and between nodes of one link each; a node's workers share its host; known with 4 a node."""
+    random, held, widths, errors = np.random.default_rng(3), [], [], []
+    for _ in range(25):
+        compute, size, link = random.uniform(0.05, 0.3), random.uniform(5e7, 5e8), random.uniform(1e9, 20e9)
+        spread, inner, shared = random.uniform(0.002, 0.03), random.uniform(20e9, 200e9), random.uniform(0, 0.01)
+
+        def step(
+            workers: int, node: int, of: tuple[float, ...] = (compute, size, link, spread, inner, shared)
+        ) -> float:
+            c, s, b, d, i, h = of
+            nodes, k = -(-workers // node), min(node, workers)
+            ring = (2 * (nodes - 1) / nodes * s / b if nodes > 1 else 0.0) + 2 * (k - 1) / k * s / i
+            computing = c * (1 + d * math.sqrt(2 * math.log(workers))) * (1 + h * (k - 1))
+            return computing + max(0.05 * ring, ring - 2 / 3 * c)
+
+        one = made_up({n: 64 * n / step(n, 4) for n in (4, 8, 16, 32)})
+        for node, workers in product((1, 2, 8, 16), (16, 64, 256)):
+            try:
+                got = rate(one, "workers_per_node", node, workers)
+            except NothingToSayError:
+                continue
+            truth = 64 * workers / step(workers, node)
+            held.append(got.low <= truth <= got.high)
+            widths.append(got.high / got.low)
+            errors.append(abs(math.log(got.middle / truth)))
+    assert len(held) > 200
+    assert np.mean(held) >= 0.95
+    assert np.median(widths) < 2
+    assert np.median(errors) < 0.05
 
 
 class TestAsked:
