@@ -7,8 +7,8 @@ BIN := $(VENV)/bin
 STUDY := demo
 PYTHON ?= python3.11
 
-# Tests at once: many wait for SLURM or a silent rank, so three more than there are cores (eleven at the most).
-AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 8 ? n + 3 : 11)))
+# Tests at once: many wait for SLURM (two groups) or a silent rank, so four more than there are cores (eleven at most).
+AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))
 
 .PHONY: demo test test-all lint install gpu-check tensorflow clean
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench.data import prepare
+from ddlbench.data.prepare import write_form
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import promise, scout
 from ddlbench.run.facts import cite
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
+from tests.sources import some
 from tests.specs import JUWELS
 
 Facts = list[dict[str, Any]]
@@ -68,8 +69,8 @@ def test_two_processes_measure_their_clocks() -> None:
 def test_reading_says_how_much_and_whether_it_was_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scout, "READ_S", 100.0)  # to its end, on any disk
     for form in ("raw", "tfrecord"):
-        manifest = prepare.prepare("mnist5k", form, tmp_path / form)
-        files = 5000 if form == "raw" else sum(len(split.sha256) for split in manifest.splits.values())
+        manifest = write_form(lambda: some(60, 20), "some", form, tmp_path / form)
+        files = 80 if form == "raw" else sum(len(split.sha256) for split in manifest.splits.values())
         found = scout.read(tmp_path / form)
         assert found["bytes"] == sum(split.bytes for split in manifest.splits.values())
         assert found["files"] == files
