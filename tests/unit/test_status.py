@@ -99,7 +99,7 @@ def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pyte
     )
     assert "  waiting " + second not in text  # it waits as all do
     assert "  queue   2 of 3 that wait have a SLURM job: 1 Priority, 1 JobHeldUser\n" in text
-    assert "if the queue goes on giving 1 nodes" in text
+    assert "if the queue goes on giving 1 node" in text
     assert len(asked) == 1  # SLURM is asked once
 
     def silent(comments: set[str], folder: Path) -> list[survivors.SlurmJob]:
