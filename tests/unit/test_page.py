@@ -274,6 +274,20 @@ def test_a_long_table_is_cut_and_says_so() -> None:
     assert made.means == "Means. The first 1000 of 1500 rows. All rows: machine here."
 
 
+def test_of_very_many_runs_the_first_are_shown(tmp_path: Path) -> None:
+    table = pd.DataFrame({"run": [f"run-{n}" for n in range(1500)], "status": "success"})
+    made = rows.runs(table, tmp_path, {})
+    assert len(made.rows) == 1000
+    assert made.means.endswith("The first 1000 of 1500 rows.")
+
+
+def test_a_cell_of_very_many_runs_names_some() -> None:
+    names = [f"run-{n}" for n in range(150)]
+    cell = rows.runs_cell(names, {*names})
+    assert (cell.text, len(cell.links)) == ("150 runs", 12)
+    assert cell.more.splitlines()[98:] == ["run-98", "run-99", "and 50 more"]
+
+
 def test_a_long_text_is_cut_and_says_so() -> None:
     assert rows.cell("a" * 2000).text == "a" * 2000
     assert rows.cell("a" * 5_000_000).text == "a" * 2000 + " ... (5000000 letters)"

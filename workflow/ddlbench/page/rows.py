@@ -22,7 +22,7 @@ from ddlbench.record import MLLOG, STEPS
 SHARED = ("machine", "dataset", "recipe", "schedule", "epochs", "hardware")  # settings that often are the same
 MOST_ROWS = 1000  # of a table; the file has all
 MOST_LETTERS = 2000  # of a cell; the file has all
-MANY = 12  # runs that a cell names; the rest are counted
+MANY, NAMED = 12, 100  # runs that a cell links to, and names on demand; the rest are counted
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def runs_cell(runs: Iterable[str], known: set[str]) -> Cell:
     """Runs that a row rests on, as links to their rows."""
     names = [*runs]
     links = tuple((f"{place}", f"#{quote(anchor(run))}") for place, run in enumerate(names[:MANY], 1) if run in known)
-    return Cell(f"{len(names)} runs" if len(names) != 1 else "1 run", float(len(names)), links, "\n".join(names))
+    named = "\n".join(names[:NAMED] + ([f"and {len(names) - NAMED} more"] if len(names) > NAMED else []))
+    return Cell(f"{len(names)} runs" if len(names) != 1 else "1 run", float(len(names)), links, named)
 
 
 def plain(
@@ -132,7 +133,7 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
     """One row per run that left a record. `findings`: rules of the audit with an error or a warning, by run."""
     made = []
     shown = [name for name in SHOWN if name in table and table[name].notna().any()]
-    for record in table.to_dict("records"):
+    for record in table.head(MOST_ROWS).to_dict("records"):
         run = str(record["run"])
         folder, here = Path(layout.run(run, results)), f"../runs/{quote(run)}"
         files = [("record", MLLOG), ("steps", STEPS), ("log", "train.log"), ("failures", FAILED)]
@@ -152,8 +153,11 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
         made.append((anchor(run), tuple(cells)))
     columns = [("run", "Its record, its steps, its log, what failed of it before."), *(SHOWN[n][:2] for n in shown)]
     columns.append(("audit", "Rules of the audit with an error or a warning about this run."))
+    means = "One row per run. Empty cells were not measured; table not_measured says why."
+    if len(table) > MOST_ROWS:
+        means += f" The first {MOST_ROWS} of {len(table)} rows."
     return Table(
-        "runs", "Runs", "One row per run. Empty cells were not measured; table not_measured says why.",
+        "runs", "Runs", means,
         tuple(columns), tuple(made), "tables/runs.csv",
     )  # fmt: skip
 

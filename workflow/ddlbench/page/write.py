@@ -117,14 +117,14 @@ def html(study: Study, results: Path = layout.RESULTS) -> str:
     tables |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
     audit = _findings.read(folder / "audit.csv")
     runs = tables["runs"]
-    known = set(runs["run"])
+    known = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
     about = _rules(audit)
     style, script = ((HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js"))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.globals["anchor"] = rows.anchor
-    figures = [_figure(study, figure, number, runs, results) for number, figure in enumerate(study.figures, 1)]
+    figures = [_figure(study, figure, number, runs, known, results) for number, figure in enumerate(study.figures, 1)]
     plots = [figure.plot for figure in study.figures]
     first = next((plots.index(plot) for plot in FIRST if plot in plots), 0)
     return environment.get_template("page.html.jinja").render(
@@ -160,8 +160,10 @@ def _rules(audit: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     return about
 
 
-def _figure(study: Study, figure: Figure, number: int, runs: pd.DataFrame, results: Path) -> dict[str, Any]:
-    """What the template shows of a figure."""
+def _figure(
+    study: Study, figure: Figure, number: int, runs: pd.DataFrame, known: set[str], results: Path
+) -> dict[str, Any]:
+    """What the template shows of a figure; its runs that are `known` are named."""
     file = results / study.name / "figures" / figure.name
     paths = {suffix: file.with_name(f"{file.name}.{suffix}") for suffix in ("pdf", "svg", "csv")}
     # Of records of others no plan says which a figure shows.
@@ -170,10 +172,11 @@ def _figure(study: Study, figure: Figure, number: int, runs: pd.DataFrame, resul
     missing = max(0, len(figure.runs) - len(shown))
     if figure.asked:
         return _pictured(figure, number, paths) | {"made": f"{figure.asked} jobs of inference.", "runs": []}
+    names = {*shown["run"]} & known
     made = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
     return _pictured(figure, number, paths) | {
         "made": f"{made}, up to {repeats} repeat{'s' * (repeats != 1)}. {_hardware(shown)}",
-        "runs": [run for run in figure.runs or shown["run"] if run in set(shown["run"])],
+        "runs": [run for run in figure.runs or shown["run"] if run in names],
     }
 
 
