@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from tests.slurm.conftest import Cluster, Project, running, submitted, until
+from tests.slurm.conftest import Cluster, Project, ended, running, submitted, until
 from tests.slurm.undisturbed import losses
 
-EPOCHS = 10  # no job ends before Snakemake has started again
+EPOCHS = 10  # of eight steps
 
 
 def test_control_c_then_killed_and_started_again(project: Project, cluster: Cluster):
@@ -18,10 +18,11 @@ def test_control_c_then_killed_and_started_again(project: Project, cluster: Clus
     Neither is then submitted again, and no lock is met.
     """
     project.study("small", {"workers": [1, 2], "global_batch": [512]}, epochs=EPOCHS)
+    brake = project.brake(1)  # no job ends before Snakemake has started again
     process = project.start()
     running(project, 2)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) != 0
+    assert ended(process, 60) != 0
     until(lambda: not cluster.jobs(), 30)
     assert project.runs() == []
 
@@ -32,8 +33,10 @@ def test_control_c_then_killed_and_started_again(project: Project, cluster: Clus
     process.wait()
     assert len(cluster.jobs()) == 2
 
-    assert project.snakemake() == 0, project.said
-    assert "waiting for 2 SLURM jobs that an earlier Snakemake left" in project.said
+    process = project.start()
+    until(lambda: "waiting for 2 SLURM jobs that an earlier Snakemake left" in project.said, 120)
+    brake.unlink()
+    assert ended(process, 600) == 0, project.said
     assert "an earlier Snakemake was killed here; its lock is removed" in project.said
     assert "these jobs have ended" in project.said
     assert len(project.runs()) == 2
@@ -46,10 +49,11 @@ def test_control_c_then_killed_and_started_again(project: Project, cluster: Clus
 @pytest.mark.slow
 def test_sigterm_lets_running_jobs_finish_and_submits_no_more(project: Project, cluster: Cluster):
     project.study("small", {"workers": [1, 2], "global_batch": [512]}, epochs=EPOCHS)
+    project.brake(1)
     process = project.start("--jobs", "1")
     running(project)
     process.send_signal(signal.SIGTERM)
-    process.wait(timeout=200)
+    ended(process, 200)
     assert "Will exit after finishing currently running jobs" in project.said
     assert len(project.runs()) == 1
     assert cluster.jobs() == []
