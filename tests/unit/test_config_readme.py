@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from ddlbench import registry
 from ddlbench.plan.runs import make_plan
+from ddlbench.recipe import key
 from ddlbench.settings.config import CONFIG, ConfigError, check, schema
 from ddlbench.settings.document import page
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
 from ddlbench.settings.machine import Partition, load_machine
 from ddlbench.settings.study import RECIPE_SCHEMA, load_study
-from ddlbench.spec import key
 
 README = CONFIG / "README.md"
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddlbench.rank import models, optimizers
+from ddlbench.recipe import needs_whole_layers
 from ddlbench.settings.study import load_recipe
-from ddlbench.spec import needs_whole_layers
 from torch import nn
 from torch.multiprocessing import start_processes
 

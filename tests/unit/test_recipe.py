@@ -16,11 +16,12 @@ import yaml
 from ddlbench.plan.runs import make_plan
 from ddlbench.rank import precision
 from ddlbench.rank.precision import autocast
+from ddlbench.recipe import for_schedule
 from ddlbench.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_recipe, load_study
-from ddlbench.spec import RunSpec, for_schedule
+from ddlbench.spec import RunSpec
 
 from tests.specs import run_spec
 

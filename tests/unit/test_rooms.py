@@ -12,6 +12,7 @@ ROOMS = (
     "files",
     "columns",
     "registry",
+    "recipe",
     "spec",
     "schedule",
     "record",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from ddlbench.spec import Recipe, RunSpec
+from ddlbench.recipe import Recipe
+from ddlbench.spec import RunSpec
 
 
 def peak_lr(recipe: Recipe, global_batch: int) -> float:

@@ -32,6 +32,7 @@ from ddlbench.analysis import (
 )
 from ddlbench.columns import PROFILER, SHARING, Column, types
 from ddlbench.files import aside
+from ddlbench.recipe import Recipe
 
 Rows = list[dict[str, Any]]
 AT_ONCE = 100_000  # rows that `writing` holds in memory
@@ -197,7 +198,7 @@ def page() -> str:
 
 def _settings() -> Iterable[str]:
     """The columns of a RunSpec. Recipe keys carry their meaning with them."""
-    described: Mapping[str, Any] = {f.name: f.metadata.get("description", "") for f in fields(spec.Recipe)}
+    described: Mapping[str, Any] = {f.name: f.metadata.get("description", "") for f in fields(Recipe)}
     yield "| column | meaning |"
     yield "|---|---|"
     for name in spec.COLUMNS:

@@ -17,8 +17,9 @@ from ddlbench.analysis.possible import LARGEST, is_amount, is_fraction, is_time
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.resources import OF_RANKS
 from ddlbench.files import sha256
+from ddlbench.recipe import Recipe
 from ddlbench.record import NULLABLE, STEP_COLUMNS, Event
-from ddlbench.spec import Recipe, RunSpec, steps_per_epoch
+from ddlbench.spec import RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
 SECONDS = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "end_s")

@@ -13,7 +13,8 @@ from ddlbench import registry
 from ddlbench.analysis.tables import EVERY
 from ddlbench.figures import Options, Tables
 from ddlbench.files import aside
-from ddlbench.spec import Recipe, RunSpec
+from ddlbench.recipe import Recipe
+from ddlbench.spec import RunSpec
 
 # Columns by the type that they have in a figure's file, where every value is text.
 _SETTINGS = [*fields(RunSpec), *fields(Recipe)]

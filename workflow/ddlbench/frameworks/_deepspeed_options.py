@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.frameworks import _common, _onebit
+from ddlbench.recipe import needs_whole_layers
 from ddlbench.record import FLOPS
-from ddlbench.spec import needs_whole_layers
 
 if TYPE_CHECKING:
     from ddlbench.frameworks import Options

@@ -16,10 +16,11 @@ from ddlbench import registry
 from ddlbench.analysis import planned
 from ddlbench.plan import fits, infer, launch, order
 from ddlbench.plan.stale import changes
+from ddlbench.recipe import for_schedule
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
-from ddlbench.spec import RunSpec, for_schedule
+from ddlbench.spec import RunSpec
 
 MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
 

@@ -13,7 +13,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ddlbench.rank import models
-from ddlbench.spec import Recipe
+from ddlbench.recipe import Recipe
 
 
 def groups(recipe: Recipe, model: torch.nn.Module) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """config/README.md from the schemas: `python -m ddlbench.settings.document > config/README.md`.
 
 What a key means, allows and defaults to is said once: in `workflow/schemas/` for config and studies, in the dataclasses
-`spec.Recipe` and `machine.Machine`, and in each framework's OPTIONS. A test holds the page to them.
+`recipe.Recipe` and `machine.Machine`, and in each framework's OPTIONS. A test holds the page to them.
 """
 
 from __future__ import annotations

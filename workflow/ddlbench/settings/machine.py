@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import beats, registry
+from ddlbench.recipe import key
 from ddlbench.settings.config import CONFIG, NAMED, ConfigError, check, complain, expand, one_of
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.reading import read_yaml
-from ddlbench.spec import key
 
 CABLE = "veth0"  # what launcher namespaces calls the cable, on both ends
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import registry
+from ddlbench.recipe import Recipe
 from ddlbench.settings.config import CONFIG, ConfigError, check, check_against, complain, names_in, one_of, schema
 from ddlbench.settings.inference import Inference, inference
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.reading import read_yaml
-from ddlbench.spec import COLUMNS, Recipe
+from ddlbench.spec import COLUMNS
 
 SCHEDULES = ("step", "cosine", "exponential", "polynomial")
 # Axes whose values are names of members; the rest are numbers. Frameworks are members too, or variants of a study.
