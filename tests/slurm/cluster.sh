@@ -4,7 +4,8 @@
 #   cluster.sh up            start what is not running: munge, MariaDB, slurmdbd, slurmctld and a slurmd for each node
 #   cluster.sh down [wipe]   stop all of it; wipe: and forget its jobs and accounts
 #   cluster.sh crash NODE    power the node off: its slurmd and everything that runs on it is gone at once; up boots it
-#   cluster.sh slow NODE P   what runs on it gets P % of one core from now on (control groups, version 1); up ends it
+#   cluster.sh slow NODE P   what runs on it is frozen for all but P % of the time from now on, so that it is slow beside
+#                            the others whatever else the machine has to do (control groups, version 1); up ends it
 #   cluster.sh stop|start slurmctld|slurmdbd
 #   cluster.sh env           what a shell needs to talk to it: eval "$(tests/slurm/cluster.sh env)"
 #
@@ -26,7 +27,7 @@ export DDLBENCH_SLURM_STATE=$STATE # by which each daemon is known: `alive`
 # 700 of its own, and takes them in turn.
 FIRST_JOB=$((PORT / 10 % 6 * 700 + 1))
 NODES=4 GPUS=4 CORES=16 MEMORY_MB=32000
-GROUPS_CPU=/sys/fs/cgroup/cpu
+FREEZER=/sys/fs/cgroup/freezer PERIOD_MS=200
 ETC=$STATE/etc RUN=$STATE/run LOG=$STATE/log SQL="--user=root --socket=$STATE/mysql/socket"
 ACCOUNTING=${DDLBENCH_SLURM_ACCOUNTING:-slurmdbd} PROCTRACK=${DDLBENCH_SLURM_PROCTRACK:-linuxproc}
 export SLURM_CONF=$ETC/slurm.conf
@@ -218,19 +219,28 @@ start_node() {
 }
 
 slow() { # NODE PERCENT
-    local group=$GROUPS_CPU/ddlbench-$PORT-$1
+    local group=$FREEZER/ddlbench-$PORT-$1 run=$(($2 * PERIOD_MS / 100))
+    end_slow
     mkdir -p "$group"
-    echo 100000 >"$group/cpu.cfs_period_us"
-    echo $(($2 * 1000)) >"$group/cpu.cfs_quota_us"
     cat "$RUN/$1.pid" >"$group/cgroup.procs"
+    # shellcheck disable=SC2016
+    setsid bash -c 'exec {never}<> <(:)
+        wait_ms() { read -r -t "$(printf 0.%03d "$1")" -u "$never" || true; }
+        while echo FROZEN >"$1/freezer.state"; do wait_ms "$3"; echo THAWED >"$1/freezer.state"; wait_ms "$2"; done' \
+        slow "$group" "$run" $((PERIOD_MS - run)) </dev/null >"$LOG/slow-$1" 2>&1 &
+    echo $! >"$RUN/slow-$1.pid"
 }
 
 end_slow() {
-    local group process
-    for group in "$GROUPS_CPU/ddlbench-$PORT"-node*; do
+    local group process pid
+    for group in "$FREEZER/ddlbench-$PORT"-node*; do
         [ -d "$group" ] || continue
+        pid=$RUN/slow-${group##*-}.pid
+        [ ! -s "$pid" ] || kill "$(cat "$pid")" 2>/dev/null || true
+        rm -f "$pid"
+        echo THAWED >"$group/freezer.state"
         while read -r process; do
-            echo "$process" >"$GROUPS_CPU/cgroup.procs" || true # it has ended
+            echo "$process" >"$FREEZER/cgroup.procs" || true # it has ended
         done <"$group/cgroup.procs"
         rmdir "$group"
     done
