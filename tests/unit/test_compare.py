@@ -74,11 +74,14 @@ def test_one_pair_says_nothing_and_few_say_how_many_more() -> None:
 def test_false_verdicts_over_made_up_studies() -> None:
     """The same software on both sides, 200 times: at most 5 % are told apart."""
     chance = random.Random(3)
-    told = 0
+    told = named = 0
     for seed in range(200):
         repeats, noise = chance.choice([2, 3, 5, 8]), chance.choice([0.01, 0.05])
-        told += verdict(compare.rows(runs(seed, repeats, noise), runs(1000 + seed, repeats, noise))) != "cannot tell"
+        rows = compare.rows(runs(seed, repeats, noise), runs(1000 + seed, repeats, noise))
+        told += verdict(rows) != "cannot tell"
+        named += len(compare.lines(rows)) > 1
     assert told <= 10 + 6, told  # 5 %, and two standard deviations of such a count
+    assert named <= told, named  # parts, of which there are many
 
 
 def test_runs_of_several_kinds_are_judged_each_and_together() -> None:

@@ -16,6 +16,8 @@ for key in ("before", "after"):
         sys.exit("\n".join([f"config: {key}: {name!r} has no timed record that ended well", *some]))
     sides.append(runs)
     refused += some
+if (name := str(snakemake.params.after)) == str(snakemake.params.before):
+    sys.exit(f"config: after: {name!r} is before's too; allowed: another machine, or another folder of runs")
 rows = compare.rows(*sides)
 table = Path(layout.comparison(str(snakemake.params.before), str(snakemake.params.after)))
 compare.write(rows, table)

@@ -40,7 +40,11 @@ COLUMNS = (
     Column("low", "float64", "Lower bound of its 95 % interval; null for one pair."),
     Column("high", "float64", "Upper bound."),
     Column("pairs", "int64", "Pairs of runs."),
-    Column("verdict", "str", "`faster`, `slower` or `cannot tell`: of what came after."),
+    Column(
+        "verdict",
+        "str",
+        "`faster`, `slower` or `cannot tell`: of what came after. Each row by itself: of many rows some are wrong.",
+    ),
     Column("more_pairs", "Int64", "So many more would probably tell; null if nobody can say."),
 )
 Row = dict[str, object]
@@ -188,8 +192,12 @@ def _apart(first: Sequence[Run], then: Sequence[Run]) -> bool:
 
 
 def lines(of: Sequence[Row]) -> list[str]:
-    """For people: the verdict on each run, the parts that moved, and the hosts they moved on."""
+    """For people: the verdict on each run, the parts that moved, and the hosts they moved on.
+
+    Parts are named only where the run as a whole moved: each verdict is wrong at times, and of parts there are many.
+    """
     said = []
+    told = {row["runs"] for row in of if row["quantity"] == WHOLE and row["verdict"] != statistics.CANNOT_TELL}
     steps: dict[tuple[object, object], float] = defaultdict(float)
     for row in of:
         if row["quantity"] in PARTS:
@@ -201,7 +209,8 @@ def lines(of: Sequence[Row]) -> list[str]:
             continue
         change_s = float(str(row["after_s"])) - float(str(row["before_s"]))
         step_s = steps[row["runs"], row["host"]]
-        if row["quantity"] in PARTS and row["verdict"] != statistics.CANNOT_TELL and abs(change_s) > MOVED * step_s:
+        moved = row["verdict"] != statistics.CANNOT_TELL and abs(change_s) > MOVED * step_s
+        if row["quantity"] in PARTS and row["runs"] in told and moved:
             where = "" if row["host"] == ALL else f" on {row['host']}"
             said.append(f"    {row['quantity']}{where}: {change_s * 1e3:+.2f} ms per step, {_change(row)}")
     return said

@@ -1,6 +1,6 @@
 """How sure a number is: warm-up, spread of steps, intervals over repeats, verdicts on two sides, drift.
 
-docs/statistics.md says why each method was chosen; `bench/statistics.py` measures on studies with known truth how
+docs/statistics.md says why each method was chosen; `bench/intervals.py` measures on studies with known truth how
 often the intervals hold it. All functions are pure. Rates and times are compared by their logarithms: a ratio and its
 inverse then say the same.
 """
