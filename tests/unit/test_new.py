@@ -98,6 +98,22 @@ def test_a_machine_file_is_what_the_cluster_says(config: Path, monkeypatch: pyte
     assert (config / "machines/mine.yaml").read_text() == text
 
 
+def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
+    sinfo = "scavenge|9|02:00:00|16|gpu:4\nbooster|4|02:00:00|16|gpu:4"
+    said = "PartitionName=scavenge PreemptMode=REQUEUE State=UP\nPartitionName=booster PreemptMode=OFF State=UP"
+    site = {"PreemptType": "preempt/partition_prio"}
+    found = cluster.queues(sinfo, said, site=site)
+    assert [queue.name for queue in found] == ["booster", "scavenge"]
+    text = new_machine.text(found, site, [])
+    assert (
+        "{name: scavenge, max_nodes: 9, max_minutes: 120}  # its jobs may have to give way (PreemptMode=REQUEUE)"
+        in text
+    )
+    assert text.count("give way") == 1
+    alone = cluster.queues(sinfo, said, site={"PreemptType": "preempt/none"})  # nobody is preempted here
+    assert [queue.name for queue in alone] == ["scavenge", "booster"]
+
+
 def test_without_scontrol_and_ip_it_is_what_sinfo_says(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, text = made(config, monkeypatch, sinfo=SINFO)
     assert (mine.nodes, mine.workers_per_node, mine.cores_per_worker) == (900, 4, 24)

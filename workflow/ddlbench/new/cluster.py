@@ -50,6 +50,7 @@ class Queue:
     """A partition: the most nodes and minutes of a job, its nodes, how many of these are of another kind.
 
     `default_memory` says what a job gets that asks for no memory, as SLURM does; None where nobody knows.
+    `gives_way` is SLURM's word for what happens to a job when another one wants its nodes; "" if nothing does.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Queue:
     node: Node
     others: int = 0
     default_memory: str | None = None
+    gives_way: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def config(text: str) -> dict[str, str]:
 
 
 def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str, str] | None = None) -> list[Queue]:
-    """The partitions of `SINFO`'s output, those with GPUs first, large ones before small ones; empty without any.
+    """The partitions of `SINFO`'s output, with GPUs first, giving way last, large before small.
 
     `partitions` and `nodes` are what `scontrol --oneliner show` says of these. A partition that is closed is left out.
     """
@@ -127,8 +129,18 @@ def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str,
         (node, alike) = kinds.most_common(1)[0] if kinds else (Node(gres, _number(cpus) or 1), 0)
         total = max(int(count), kinds.total())
         most = min(total, _number(own.get("MaxNodes", "")) or total)
-        found[name] = Queue(name, most, minutes(limit), node, kinds.total() - alike, _default_memory(own, site or {}))
-    return sorted(found.values(), key=lambda queue: (queue.node.gpus == 0, -queue.nodes, queue.name))
+        memory = _default_memory(own, site or {})
+        way = _gives_way(own, site or {})
+        found[name] = Queue(name, most, minutes(limit), node, kinds.total() - alike, memory, way)
+    return sorted(
+        found.values(), key=lambda queue: (queue.node.gpus == 0, bool(queue.gives_way), -queue.nodes, queue.name)
+    )
+
+
+def _gives_way(partition: Mapping[str, str], site: Mapping[str, str]) -> str:
+    """A partition's `PreemptMode`, where the site preempts at all."""
+    mode = partition.get("PreemptMode", "OFF")
+    return "" if mode == "OFF" or site.get("PreemptType", "preempt/none") == "preempt/none" else mode
 
 
 def _default_memory(*said: Mapping[str, str]) -> str | None:

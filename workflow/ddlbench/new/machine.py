@@ -35,8 +35,7 @@ def text(queues: Sequence[Queue], site: Mapping[str, str], interfaces: Sequence[
     share = max(1, cores // workers)
     threads = node.threads is not None and node.threads > 1
     partitions = [
-        f"  - {{name: {queue.name}, max_nodes: {queue.nodes}, max_minutes: {queue.minutes}}}"
-        + (f"  # {queue.others} of its nodes are of another kind" if queue.others else "")
+        f"  - {{name: {queue.name}, max_nodes: {queue.nodes}, max_minutes: {queue.minutes}}}" + _notes(queue)
         for queue in queues
         if (queue.node.gpus > 0) == (node.gpus > 0)
     ]
@@ -72,6 +71,13 @@ images_per_s: {{}}            # SET when you have measured: then the queue gets 
 price_per_gpu_hour: null    # SET for the plan, as far as you know it, with its currency
 currency: null
 """
+
+
+def _notes(queue: Queue) -> str:
+    """What to know of a partition, as a comment."""
+    notes = [f"{queue.others} of its nodes are of another kind"] if queue.others else []
+    notes += [f"its jobs may have to give way (PreemptMode={queue.gives_way})"] if queue.gives_way else []
+    return f"  # {'; '.join(notes)}" if notes else ""
 
 
 def _accounts(site: Mapping[str, str]) -> str:
