@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.conftest import Cluster, Project, make_project, stop, submitted, training, until
+from tests.slurm.conftest import Cluster, Project, ended, make_project, stop, submitted, training, until
 from tests.slurm.undisturbed import assert_as_undisturbed, events
 
 FAULTY = '''
@@ -27,11 +27,10 @@ from ddlbench.frameworks.ddp import *
 def start(device):
     time.sleep(600)
 '''
-# Long enough that trouble comes before their end on a busy machine too.
 BLOCKS = {
     "digits": {"workers": [1], "global_batch": [512], "frameworks": ["ddp", "faulty", "sleepy"]},
-    "loses-its-node": {"workers": [1], "global_batch": [256], "epochs": 30},
-    "warned": {"workers": [2], "global_batch": [128], "epochs": 20},
+    "loses-its-node": {"workers": [1], "global_batch": [256], "epochs": 6},
+    "warned": {"workers": [2], "global_batch": [128], "epochs": 4},
 }
 
 
@@ -59,10 +58,12 @@ def storm(started: Cluster, prepared: Path, tmp_path_factory: pytest.TempPathFac
     # A node has the memory for one of these ranks: none shares its node with the one that dies.
     project.machine("thin", workers_per_node=1, memory_mb_per_worker=20_000, images_per_s={"lenet": 1000})
     project.study("small", runs=BLOCKS)
+    brake = project.brake(0.5)  # trouble comes before a run ends
     try:
         process = project.start("--retries", "1", machine="thin")
         cancelled = make_trouble(project, started)
-        assert process.wait(timeout=300) != 0, project.said
+        brake.unlink()
+        assert ended(process, 300) != 0, project.said
         yield Storm(project, cancelled)
     finally:
         stop(project)
