@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ddlbench.record import read_log
 
+from tests.slurm.stand_in import stand_in
 from tests.workflow.conftest import edit, mini, planned, snakemake
 
 PREFLIGHT = "results/machines/mini/preflight-mini.json"
@@ -55,6 +56,7 @@ def test_only_new_runs_wait_for_a_new_one(finished: Path) -> None:
     study.write_text(study.read_text().replace("workers: [1]", "workers: [1, 2]", 1))
     assert planned(finished) == {"preflight": 1, "train": 1, "collect": 1, "figure_data": 2, "figure": 2}
     new = finished / RECORD.replace("1workers-bs64", "2workers-bs128")
+    stand_in(finished)
     done = mini(finished, str(new.relative_to(finished)))
     assert done.returncode == 0, done.stdout
     assert {log: log.stat().st_mtime_ns for log in times} == times
@@ -136,6 +138,7 @@ def with_env_modules(project: Path, *targets: str, **environment: str) -> subpro
 def test_modules_are_loaded_in_every_job(finished: Path, with_modules: dict[str, str]) -> None:
     (finished / RECORD).unlink()
     edit(finished / "config/machines/mini.yaml", modules=["Compiler", "MPI/5.0.1"])
+    stand_in(finished)
     done = with_env_modules(finished, RECORD, **with_modules)
     assert done.returncode == 0, done.stdout
     first, *_ = json.loads((finished / PREFLIGHT).read_text())["ranks"]
