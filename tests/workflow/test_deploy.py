@@ -97,7 +97,7 @@ def test_snakedeploy_into_an_empty_folder(project: Path, tmp_path: Path) -> None
     assert jobs(mine, installed, *local, **github) == jobs(project, installed, *local)
     # Not only planned: scripts and the package are found too.
     plan = (sys.executable, "-m", "snakemake", *local, "plan")
-    assert "worker hours" in called(mine, *plan, PYTHONPATH=installed, **github)
+    assert "An hour of a worker" in called(mine, *plan, PYTHONPATH=installed, **github)
     assert (mine / "results/demo/tables/plan.csv").exists()
 
 
