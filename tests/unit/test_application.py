@@ -27,7 +27,7 @@ PREDICTED |= {"high": 1.1e4, "efficiency": 0.7, "train_h": 2.0, "measured": "1 2
 
 def given() -> Given:
     """The audit's clean study, with one prediction; nothing is left to run."""
-    runs = study()["runs"].assign(control=False, command="python -m train_100%_{all}")
+    runs = study()["runs"].assign(control=False, command="python -m train_100%_{all} --many")
     digests = dict.fromkeys(runs["run"], "d" * 64)
     return Given("A & B_50%", load_machine("local"), runs, pd.DataFrame(), [PREDICTED], [], digests, {})
 
@@ -48,7 +48,10 @@ def test_every_number_leads_to_its_runs() -> None:
     listed = made[-1]
     assert isinstance(listed, Table)
     names = {row[0] for row in listed.rows}
-    assert all(re.fullmatch(r"\[R\d+\]", row[-1]) and row[-1].strip("[]") in names for row in table.rows)
+    points = [row for row in table.rows if len(row) > 1]
+    assert all(re.fullmatch(r"\[R\d+\]", row[-1]) and row[-1].strip("[]") in names for row in points)
+    # Each series is a heading over its points.
+    assert [row for row in table.rows if len(row) == 1] and len(table.rows[0]) == 1
     # Four repeats of each of 12 points, and what the prediction was made from.
     assert {row[1] for row in listed.rows} == {*given().runs["run"], "a", "b"}
     assert all(row[2] == "d" * 64 for row in listed.rows if row[1] not in "ab")
@@ -144,6 +147,10 @@ def test_each_format_holds_all_of_it(tmp_path: Path) -> None:
     assert marked.count('<a id="r1"></a>') == 1 and "(#r1)" in marked
     text = (tmp_path / "latex").read_text(encoding="utf-8")
     assert r"A \& B\_50\%" in text and r"train\_100\%\_\{all\}" in text
+    assert text.count(r"\multicolumn{9}") == sum(
+        len(row) == 1 for block in made if isinstance(block, Table) for row in block.rows
+    )
+    assert "-{}-" in text and "--" not in text.replace("-{}-", "")
     assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 4
     from docx import Document
 

@@ -25,7 +25,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are text. `[R1]` in any text refers to the row of that name in the list of runs."""
+    """Cells are text. `[R1]` in any text refers to the row of that name in the list of runs.
+
+    A row of one cell is a heading over all columns, of the rows that follow.
+    """
 
     caption: str
     header: tuple[str, ...]

@@ -7,7 +7,9 @@ from ddlbench.application import Table
 
 def shares(table: Table, line: int) -> list[float]:
     """The share of a line of each column, where `line` characters fit into one; the longest give way first."""
-    longest = [max(len(row[at]) for row in (table.header, *table.rows)) + 2 for at in range(len(table.header))]
+    count = len(table.header)
+    rows = [table.header, *(row for row in table.rows if len(row) == count)]
+    longest = [max(len(row[at]) for row in rows) + 2 for at in range(count)]
     while sum(longest) > line:
         longest[longest.index(max(longest))] -= 1
     return [length / line for length in longest]

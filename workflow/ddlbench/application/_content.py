@@ -97,6 +97,7 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
     said: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
     for _, points in scaling(timed).groupby(list(SERIES), dropna=False, sort=False):
         name = _name(points.iloc[0])
+        rows.append((name,))
         for point in points.to_dict("records"):
             alike = placed[placed["workers"] == point["workers"]]
             for key in SERIES:
@@ -104,7 +105,6 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
             refers = references.to(alike["run"])
             rows.append(
                 (
-                    name,
                     str(int(alike["nodes"].iloc[0])),
                     str(point["workers"]),
                     short(alike["epoch_s"].median()),
@@ -119,7 +119,6 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
         kind, what = claim(points.iloc[-1], int(points["ref_workers"].iloc[0]), workers)
         said[kind].append(f"{name}{':' if kind == CLAIMED else ','} {what} {refers}")
     header = (
-        "series",
         "nodes",
         workers,
         "epoch [s]",

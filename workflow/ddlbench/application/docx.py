@@ -42,6 +42,12 @@ def _table(document: Any, block: Table) -> None:
     room = section.page_width - section.left_margin - section.right_margin
     table = document.add_table(rows=1 + len(block.rows), cols=len(block.header), style="Table Grid")
     for line, row in zip(table.rows, (block.header, *block.rows), strict=True):
+        if len(row) < len(block.header):
+            line.cells[0].merge(line.cells[-1])
+            line.cells[0].text = row[0]
+            for run in line.cells[0].paragraphs[0].runs:
+                run.font.size, run.font.italic = Pt(8), True
+            continue
         for cell, text, width in zip(line.cells, row, shares(block, LINE), strict=True):
             cell.text, cell.width = text, int(width * room)
             for run in cell.paragraphs[0].runs:

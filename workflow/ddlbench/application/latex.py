@@ -1,4 +1,4 @@
-"""The section as LaTeX, to be read into a document with `\\input`; it needs graphicx, booktabs, longtable, hyperref."""
+"""The section as LaTeX, to be read into a document with `\\input`; it needs the packages that its first line names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPECIAL |= (
 
 def write(blocks: Sequence[Block], out: Path) -> None:
     """The file."""
-    head = "% \\usepackage{graphicx,booktabs,longtable,hyperref}"
+    head = "% \\usepackage{graphicx,array,booktabs,longtable,hyperref}"
     write_text(out, "\n\n".join([head, *(line for block in blocks for line in _lines(block, out))]) + "\n")
 
 
@@ -33,14 +33,17 @@ def _lines(block: Block, out: Path) -> Iterator[str]:
     if isinstance(block, Heading):
         yield f"\\{LEVELS[block.level]}{{{_escaped(block.text)}}}"
     elif isinstance(block, Paragraph):
-        yield _linked(_escaped(block.text))
+        yield f"{{\\sloppy {_linked(_escaped(block.text))}\\par}}"
     elif isinstance(block, Table):
         # Long words, such as digests, must break: columns have the width of their share.
-        columns = "".join(f"p{{\\dimexpr {of:.3f}\\linewidth-2\\tabcolsep}}" for of in shares(block, LINE))
-        rows = [" & ".join(_cell(cell) for cell in row) + r" \\" for row in (block.header, *block.rows)]
+        columns = "".join(
+            f">{{\\raggedright\\arraybackslash}}p{{\\dimexpr {of:.3f}\\linewidth-2\\tabcolsep}}"
+            for of in shares(block, LINE)
+        )
+        rows = [_row(row, len(block.header)) for row in (block.header, *block.rows)]
         yield "\n".join(
             [
-                "{\\footnotesize\\setlength{\\tabcolsep}{2pt}\\raggedright",
+                "{\\footnotesize\\setlength{\\tabcolsep}{2pt}",
                 f"\\begin{{longtable}}{{{columns}}}",
                 f"\\caption{{{_escaped(block.caption)}}}\\\\ \\toprule",
                 f"{rows[0]} \\midrule \\endhead",
@@ -59,6 +62,13 @@ def _lines(block: Block, out: Path) -> Iterator[str]:
         )
 
 
+def _row(row: tuple[str, ...], columns: int) -> str:
+    cells = " & ".join(_cell(cell) for cell in row)
+    if len(row) < columns:
+        cells = f"\\multicolumn{{{columns}}}{{p{{0.98\\linewidth}}}}{{\\emph{{{cells}}}}}"
+    return cells + r" \\"
+
+
 def _cell(text: str) -> str:
     if re.fullmatch(r"R\d+", text):
         return f"\\hypertarget{{{text}}}{{{text}}}"
@@ -68,7 +78,7 @@ def _cell(text: str) -> str:
 def _escaped(text: str) -> str:
     """What TeX reads as this text. Words that no line holds, such as digests and runs' names, may break anywhere."""
     words = re.sub(rf"\S{{{LONG},}}", lambda word: BREAK.join(re.findall(f".{{1,{PART}}}", word[0])), text)
-    return "".join(SPECIAL.get(character, character) for character in words)
+    return "".join(SPECIAL.get(character, character) for character in words).replace("--", "-{}-")  # no dash
 
 
 def _linked(text: str) -> str:

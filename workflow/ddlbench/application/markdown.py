@@ -26,11 +26,18 @@ def _lines(block: Block, out: Path) -> Iterator[str]:
     elif isinstance(block, Table):
         yield f"*{_escaped(block.caption)}*"
         rule = "|" + "---|" * len(block.header)
-        rows = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in (block.header, *block.rows)]
+        rows = [_row(row, len(block.header)) for row in (block.header, *block.rows)]
         yield "\n".join([rows[0], rule, *rows[1:]])
     else:
         path = os.path.relpath(f"{block.path}.png", out.parent)
         yield f"![{_escaped(block.caption)}]({path})\n\n*{_escaped(block.caption)}*"
+
+
+def _row(row: tuple[str, ...], columns: int) -> str:
+    cells = [_cell(cell) for cell in row]
+    if len(row) < columns:  # Markdown has no cells over several columns
+        cells = [f"**{cells[0]}**", *[""] * (columns - 1)]
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(text: str) -> str:
