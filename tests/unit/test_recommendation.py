@@ -370,6 +370,9 @@ def test_submitters_are_recommended_by_their_own_records(tmp_path: Path) -> None
     assert "resnet on resnet, A1, to top-1 0.759, 2 candidates:\n  take Org box_fw (F), 8 workers, batch 4096" in said
     assert "None" not in said and "predicted" not in said
     front.save(some, Options("t", "accelerator", "A", (), target=0.759), tmp_path / "front")
+    unnamed = rows(runs.assign(gpu=np.nan), epochs, 0.759, None)
+    assert sorted(row["place"] for row in unnamed) == [1, 2, 3]  # nothing tells their accelerators apart
+    assert "nan" not in "\n".join(text(unnamed, 0.759, None)).lower().split()
     with pytest.raises(NothingToRecommendError, match=r"no run reached top-1 0.8; the best had 0.76"):
         rows(runs, epochs, 0.8, None)
     (last,) = runs.loc[runs["workers"] == 16, "run"]

@@ -78,7 +78,8 @@ def rows(
             row = {key: first[key] for key in ("dataset", "model", "framework", "loader", "options", "recipe")}
             row |= {"system": None, "accelerator": None}
             if machine is None:
-                row |= {"system": first["machine"], "accelerator": alike["gpu"].iloc[0]}
+                device = alike["gpu"].iloc[0]
+                row |= {"system": first["machine"], "accelerator": None if pd.isna(device) else device}
             if not fitting:
                 why = f"no full training with recipe {first['recipe']} says how many epochs are needed"
                 made.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, images, machine, alike)})
