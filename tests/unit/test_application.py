@@ -157,6 +157,8 @@ def test_each_format_holds_all_of_it(tmp_path: Path) -> None:
     read = Document(str(tmp_path / "docx"))
     cells = {cell.text for table in read.tables for row in table.rows for cell in row.cells}
     assert {"16 (predicted)", "d" * 64} <= cells
+    nodes, repeats = (read.tables[0].columns[at].width for at in (0, 7))
+    assert nodes > 2 * repeats  # as wide as their words
     assert [docx.SUFFIX, latex.SUFFIX, markdown.SUFFIX] == [".docx", ".tex", ".md"]
 
 

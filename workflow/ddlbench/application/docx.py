@@ -41,6 +41,9 @@ def _table(document: Any, block: Table) -> None:
     section = document.sections[0]
     room = section.page_width - section.left_margin - section.right_margin
     table = document.add_table(rows=1 + len(block.rows), cols=len(block.header), style="Table Grid")
+    widths = [int(share * room) for share in shares(block, LINE)]
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
     for line, row in zip(table.rows, (block.header, *block.rows), strict=True):
         if len(row) < len(block.header):
             line.cells[0].merge(line.cells[-1])
@@ -48,7 +51,7 @@ def _table(document: Any, block: Table) -> None:
             for run in line.cells[0].paragraphs[0].runs:
                 run.font.size, run.font.italic = Pt(8), True
             continue
-        for cell, text, width in zip(line.cells, row, shares(block, LINE), strict=True):
-            cell.text, cell.width = text, int(width * room)
+        for cell, text, width in zip(line.cells, row, widths, strict=True):
+            cell.text, cell.width = text, width
             for run in cell.paragraphs[0].runs:
                 run.font.size, run.font.bold = Pt(8), row is block.header
