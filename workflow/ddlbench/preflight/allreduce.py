@@ -185,7 +185,7 @@ def execute(output: Path, machine: str, device: str, workers: int, argv: list[st
     shutil.rmtree(folder, ignore_errors=True)  # of a job that was killed
     folder.mkdir(parents=True)
     argv, hidden = reveal([*argv, str(folder), device, str(workers)], machine)
-    code = watch(argv, folder, hidden).code
+    code = watch(argv, folder, hidden, grace_s=0).code  # there is nothing to save
     if not code:
         rows = [row(of) for of in json.loads((folder / TIMES).read_text(encoding="utf-8"))]
         write_text(output, table(rows))
