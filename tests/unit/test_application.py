@@ -103,7 +103,7 @@ def test_storage_counts_data_records_and_checkpoints() -> None:
         if isinstance(b, Table) and b.caption.startswith("Storage")
     ]
     assert (
-        "checkpoints, if all runs trained at once: of 1 runs nobody knows them",
+        "checkpoints, if all runs trained at once: unknown for 1 run",
         "unknown",
         "unknown",
     ) in unknown.rows
@@ -209,3 +209,11 @@ def test_columns_are_as_wide_as_their_cells_and_no_line_is_too_long() -> None:
     assert made == [0.03, 0.42]
     wide = shares(Table("", ("a", "b", "c"), (("1", "x" * 80, "y" * 90),)), 100)
     assert sum(wide) == pytest.approx(1) and wide[0] == 0.03 and abs(wide[1] - wide[2]) < 0.02
+
+
+def test_versions_say_of_what_and_the_base_is_named() -> None:
+    said = texts(blocks(given()))
+    assert "ddp 2.0, horovod 0.28" in said
+    (table,) = [b for b in blocks(given()) if isinstance(b, Table) and b.caption.startswith("Measured")]
+    assert {row[6] == "base" for row in table.rows if len(row) > 1 and row[1] == "1"} == {True}
+    assert not any(row[6] == "base" for row in table.rows if len(row) > 1 and row[1] != "1")

@@ -24,6 +24,9 @@ from ddlbench.settings.machine import Machine
 VERSIONS = ("framework_version", "loader_version", "torch_version", "python_version", "driver", "kernel", "commit")
 
 
+NAMED = ("framework", "loader")
+
+
 class NothingMeasuredError(Exception):
     """No finished timed run: nothing can be said."""
 
@@ -111,7 +114,9 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
                     short(point["throughput_images_per_s"]),
                     short(point["speed_up"]),
                     short(point["efficiency"]),
-                    interval(point["efficiency_low"], point["efficiency_high"]) or "none",
+                    "base"
+                    if point["workers"] == point["ref_workers"]
+                    else interval(point["efficiency_low"], point["efficiency_high"]) or "none",
                     str(point["repeats"]),
                     refers,
                 )
@@ -129,7 +134,9 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
         "n",
         "runs",
     )
-    caption = "Measured scaling. Times are of the training steps of an epoch; the interval is the efficiency's."
+    caption = (
+        "Measured scaling. Times are of the training steps of an epoch; the interval is the efficiency's, by the base."
+    )
     sentences = [f"{what}." for what in said[CLAIMED]]
     sentences += [f"{KINDS[kind].format(workers=workers)}: {'; '.join(said[kind])}." for kind in KINDS if said[kind]]
     return Table(caption, header, tuple(rows)), " ".join(sentences)
@@ -220,7 +227,7 @@ def _storage(left: Sequence[Row], forms: Sequence[Form]) -> Table:
     kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in left if row.checkpoint_bytes is not None]
     name = "checkpoints, if all runs trained at once"
     if len(kept) < len(left):
-        amounts.append((f"{name}: of {len(left) - len(kept)} runs nobody knows them", None, None))
+        amounts.append((f"{name}: unknown for {counts([len(left) - len(kept)], 'runs')}", None, None))
     if kept:
         amounts.append((name, sum(size for size, _ in kept), sum(inodes for _, inodes in kept)))
     total = (sum(size or 0.0 for _, size, _ in amounts), sum(inodes or 0 for _, _, inodes in amounts))
@@ -236,7 +243,7 @@ def _made_with(timed: pd.DataFrame) -> list[Block]:
     """Versions and commands, as the records say them."""
     rows = []
     for name in VERSIONS:
-        found = sorted({str(value) for value in timed[name].dropna()} - {""}) if name in timed else []
+        found = sorted(_versions(timed, name)) if name in timed else []
         rows.append((name.replace("_", " "), ", ".join(found) or "not recorded"))
     made: list[Block] = [Heading("Software", 3)]
     if all(version == "not recorded" for _, version in rows):
@@ -245,8 +252,18 @@ def _made_with(timed: pd.DataFrame) -> list[Block]:
         made.append(Table("As the records say.", ("what", "version"), tuple(rows)))
     commands = [str(command) for command in timed["command"].dropna().unique()] if "command" in timed else []
     if commands:
-        made.append(Paragraph(f"Command of one run, of {len(commands)}: {commands[0]}"))
+        made.append(Paragraph(f"Command of one run: {commands[0]}"))
     return made
+
+
+def _versions(timed: pd.DataFrame, name: str) -> set[str]:
+    """The values of a column of VERSIONS; those of frameworks and loaders with their names."""
+    of = name.removesuffix("_version")
+    known = timed[timed[name].notna() & (timed[name] != "")]
+    return {
+        f"{row[of]} {row[name]}" if of in NAMED and pd.notna(row[of]) else str(row[name])
+        for row in known.to_dict("records")
+    }
 
 
 def _name(point: pd.Series[Any]) -> str:
