@@ -209,6 +209,9 @@ def test_columns_are_as_wide_as_their_cells_and_no_line_is_too_long() -> None:
     assert made == [0.03, 0.42]
     wide = shares(Table("", ("a", "b", "c"), (("1", "x" * 80, "y" * 90),)), 100)
     assert sum(wide) == pytest.approx(1) and wide[0] == 0.03 and abs(wide[1] - wide[2]) < 0.02
+    named = shares(Table("", ("accelerators", "b", "c"), (("1", "x" * 20, "y" * 20),)), 30)
+    assert sum(named) == pytest.approx(1) and named[0] == 14 / 30
+    assert sum(shares(Table("", ("x" * 40, "y" * 40), ()), 30)) == pytest.approx(1)
 
 
 def test_versions_say_of_what_and_the_base_is_named() -> None:
