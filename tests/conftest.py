@@ -34,6 +34,14 @@ OF_RUNS = ("tests/contract/test_training.py", "tests/contract/test_record.py")
 Once = Callable[[str, Callable[[Path], object]], Path]
 
 
+def shared() -> float:
+    """How many programs share a core, on average of the last minute; 1 if there are as many cores or more.
+
+    What has to end within some time may take so many times as long.
+    """
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def copy_project(target: Path) -> Path:
     """The project as git sees it (tracked and new files, nothing ignored) in a folder of its own."""
     listed = subprocess.run(

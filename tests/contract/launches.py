@@ -113,6 +113,13 @@ class Outcome:
     output: str
     seconds: float
     marker: str
+    ended: float  # when [s since 1970]
+
+    @property
+    def took_s(self) -> float:
+        """How long it took to end, from what `probe.py` was told to do wrong, or else from its start [s]."""
+        misdeed = self.folder.parent / "misdeed"
+        return self.ended - misdeed.stat().st_mtime if misdeed.exists() else self.seconds
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -176,7 +183,7 @@ def finish(spec: RunSpec, folder: Path, process: subprocess.Popen[bytes], marker
     except subprocess.TimeoutExpired:
         process.kill()
     output = (folder.parent / OUTPUT).read_text()
-    return Outcome(spec, folder, process.wait(), output, time.monotonic() - began, marker)
+    return Outcome(spec, folder, process.wait(), output, time.monotonic() - began, marker, time.time())
 
 
 def execute(spec: RunSpec, folder: Path, data: Path, **settings: Any) -> Outcome:

@@ -19,6 +19,7 @@ import pytest
 from ddlbench.plan import launch
 from ddlbench.rank import place
 
+from tests.conftest import shared
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS, TWO, on_two
 
@@ -30,7 +31,7 @@ LINGER_S = 8
 def assert_failed(outcome: launches.Outcome) -> None:
     assert_gone(outcome.marker)
     assert outcome.code != 0
-    assert outcome.seconds < ENDS_WITHIN_S
+    assert outcome.took_s < ENDS_WITHIN_S * shared()
     assert [p.name for p in outcome.folder.iterdir()] == ["failed"]
     assert (outcome.folder / "failed" / "assignment.json").is_file()
 
@@ -44,7 +45,7 @@ def assert_blamed(outcome: launches.Outcome, cause: str, rank: int | None) -> No
 
 
 def assert_gone(marker: str) -> None:
-    deadline = time.monotonic() + LINGER_S
+    deadline = time.monotonic() + LINGER_S * shared()
     while (left := launches.survivors(marker)) and time.monotonic() < deadline:
         time.sleep(0.2)
     for pid in left:  # the test fails, and still leaves nothing behind
@@ -100,7 +101,7 @@ def test_a_rank_is_stopped(tmp_path, data, frameworks):
         assert_gone(outcome.marker)
         assert outcome.code != 0
         stopped = (outcome.folder.parent / "misdeed").stat().st_mtime
-        assert outcome.failure["time"] - stopped < ENDS_WITHIN_S
+        assert outcome.failure["time"] - stopped < ENDS_WITHIN_S * shared()
         assert_blamed(outcome, "stopped answering", 1)
         assert "SIGSTOP" in outcome.failure["message"]
         assert "Timed out" not in outcome.output, "the other rank ended first"
@@ -146,13 +147,14 @@ def test_the_disk_is_full(tmp_path, data, run):
         assert outcome.code not in (0, 75), outcome.output
         assert "no space left on device" in outcome.output.lower()
         assert outcome.failure["cause"] == "disk full"
-        assert outcome.seconds < 3 * ENDS_WITHIN_S
+        assert outcome.seconds < 3 * ENDS_WITHIN_S * shared()
         for name in ("run.mllog", "steps.parquet"):
             assert (earlier.folder / name).read_bytes() == (disk / name).read_bytes()
         assert not (disk / spec.id / "run.mllog").exists()
         assert_gone(outcome.marker)
     finally:
-        deadline = time.monotonic() + LINGER_S  # processes that are about to end have no environment to be known by
+        # Processes that are about to end have no environment to be known by.
+        deadline = time.monotonic() + LINGER_S * shared()
         while subprocess.run(["umount", disk]).returncode and time.monotonic() < deadline:
             time.sleep(0.2)
         assert not disk.is_mount()

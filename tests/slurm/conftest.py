@@ -20,7 +20,7 @@ import pytest
 import yaml
 from filelock import FileLock, Timeout
 
-from tests.conftest import Once, copy_or_link, copy_project
+from tests.conftest import Once, copy_or_link, copy_project, shared
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 HASTY = Path(__file__).with_name("hasty.py")
@@ -161,6 +161,7 @@ def started() -> Iterator[Cluster]:
     with own_cluster() as cluster:
         try:
             cluster("up")
+            cluster.empty()  # tests that were killed leave jobs
             yield cluster
             cluster.empty()
         finally:
@@ -284,11 +285,11 @@ def until(true: Callable[[], Any], seconds: float, every_s: float = 0.3) -> Any:
 
     For `seconds` where each program has a core, and as often longer as programs share one.
     """
-    start, shared = time.monotonic(), 1.0
+    start, times = time.monotonic(), 1.0
     while not (value := true()):
-        shared = max(shared, os.getloadavg()[0] / (os.cpu_count() or 1))
+        times = max(times, shared())
         waited = time.monotonic() - start
-        assert waited < seconds * shared, f"in vain for {waited:.0f} s"
+        assert waited < seconds * times, f"in vain for {waited:.0f} s"
         time.sleep(every_s)
     return value
 
