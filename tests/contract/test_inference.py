@@ -9,18 +9,23 @@ import copy
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
-from ddlbench import registry
+from ddlbench import beats, notes, registry
 from ddlbench.inference import InferSpec, Way, _measure
-from ddlbench.inference._record import RECORD
+from ddlbench.inference._record import FAILED, PARTIAL, RECORD
 from ddlbench.plan import launch
 from ddlbench.rank import models
 from ddlbench.record import WEIGHTS
+from ddlbench.run.failed import FAILURE
 from ddlbench.settings.machine import load_machine
 
 from tests.contract import launches
@@ -53,19 +58,25 @@ def test_a_way_answers_as_the_plain_model(name: str, monkeypatch: pytest.MonkeyP
     assert held < 0.4 * plain_bytes if name == "int8" else held == plain_bytes
 
 
-def job(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.CompletedProcess[str]:
+def start(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.Popen[str]:
     """What rule `infer` calls."""
     command = launch.command(spec, load_machine("local"), ("python", "-m", "ddlbench.inference"))
-    given = ["--folder", str(folder), "--spec", spec.to_json(), "--manifest", str(data / "mnist5k/raw/manifest.json")]
+    given = ["--folder", str(folder), "--spec", spec.to_json(), "--manifest", str(data / "raw/manifest.json")]
     python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "ddlbench.run.infer", *given, *trained, "--", *command],
         env=os.environ | {"PATH": python},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
     )
+
+
+def job(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.CompletedProcess[str]:
+    """The same, to its end."""
+    process = start(spec, folder, data, *trained)
+    said, _ = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(process.args, process.returncode, said)
 
 
 @pytest.mark.slow
@@ -81,6 +92,7 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, data: Path, tmp_pat
     assert done.returncode == 0, done.stdout
     assert [path.name for path in (tmp_path / "job").iterdir()] == [RECORD]
     record = json.loads((tmp_path / "job" / RECORD).read_text())
+    assert record["took_s"] > 1
     assert InferSpec.from_json(json.dumps(record["spec"])) == spec
     assert record["images"] == launches.IMAGES["val"]
     assert record["other_answers"] == 0
@@ -97,3 +109,74 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, data: Path, tmp_pat
     done = job(spec, tmp_path / "job", data, "--trained", str(trained / "run.mllog"))
     assert done.returncode == 1
     assert f"{trained / WEIGHTS}: is missing" in done.stdout
+
+
+@pytest.fixture
+def slicing(data: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], list[psutil.Process], Path]:
+    """A job of two ranks that is asking: its supervisor, its ranks, its folder."""
+    run = run_spec(machine="local", model="vgg16")  # slow enough to be hit
+    spec = InferSpec(
+        run=run, trained=False, member="tensor-slicing", workers=2, workers_per_node=2, batches=(64,), repeat=1
+    )
+    folder = tmp_path / "job"
+    supervisor = start(spec, folder, data)
+    give_up = time.monotonic() + 120
+    while len(list(folder.glob(f"{PARTIAL}/beat-0"))) < 1 or len(notes.read(folder / PARTIAL, "rank")) < 2:
+        assert supervisor.poll() is None, supervisor.communicate()[0]
+        assert time.monotonic() < give_up
+        time.sleep(0.2)
+    time.sleep(8)  # both ranks have beaten by now
+    ranks = [psutil.Process(who["pid"]) for _, who in sorted(notes.read(folder / PARTIAL, "rank").items())]
+    return supervisor, ranks, folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("hit", "soon_s", "cause", "says"),
+    [
+        (signal.SIGKILL, 20.0, "killed", "rank 1 was killed without a word"),
+        (signal.SIGSTOP, beats.noticed_s(beats.SILENT_S, 1) + 15, "stopped answering", "is stopped (SIGSTOP)"),
+    ],
+)
+def test_a_rank_that_dies_or_stops_ends_the_job_with_one_message(
+    hit: signal.Signals,
+    soon_s: float,
+    cause: str,
+    says: str,
+    slicing: tuple[subprocess.Popen[str], list[psutil.Process], Path],
+) -> None:
+    supervisor, ranks, folder = slicing
+    ranks[1].send_signal(hit)
+    began = time.monotonic()
+    said, _ = supervisor.communicate(timeout=200)
+    assert time.monotonic() - began < soon_s
+    assert supervisor.returncode != 0
+    message = said.splitlines()[-1]
+    assert " failed: rank 1 " in message
+    assert says in message
+    report = json.loads((folder / FAILED / FAILURE).read_text())
+    assert (report["cause"], report["rank"]) == (cause, 1)
+    assert not any(_lives(rank) for rank in ranks)
+    assert [path.name for path in folder.iterdir()] == [FAILED]
+
+
+@pytest.mark.slow
+def test_ranks_end_with_a_supervisor_that_is_killed(
+    slicing: tuple[subprocess.Popen[str], list[psutil.Process], Path],
+) -> None:
+    supervisor, ranks, folder = slicing
+    supervisor.kill()
+    supervisor.wait()
+    _soon(lambda: not any(_lives(rank) for rank in ranks), 4 * beats.BEAT_S)
+    assert not (folder / RECORD).exists()
+
+
+def _lives(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def _soon(holds: Callable[[], bool], within_s: float) -> None:
+    give_up = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up
+        time.sleep(0.2)

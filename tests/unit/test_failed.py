@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ddlbench import notes
 from ddlbench.run import __main__ as supervisor
+from ddlbench.run import failed
 
 from tests.specs import run_spec
 
@@ -20,15 +21,15 @@ FAILURE = {"cause": "disk full", "rank": 1, "host": "node1", "message": "rank 1:
 def run(tmp_path: Path) -> Path:
     """A run's folder: an earlier try failed, and so does this one."""
     (tmp_path / "failed").mkdir()
-    (tmp_path / "failed" / supervisor.FAILURE).write_text(json.dumps({"cause": "out of memory"}))
+    (tmp_path / "failed" / failed.FAILURE).write_text(json.dumps({"cause": "out of memory"}))
     (tmp_path / ".partial").mkdir()
     (tmp_path / ".partial" / "run.mllog").write_text("how far it came")
     return tmp_path
 
 
 def test_the_reason_takes_the_place_of_the_one_before(run: Path) -> None:
-    supervisor._keep_failure(run, run / ".partial", FAILURE)
-    told = json.loads((run / "failed" / supervisor.FAILURE).read_text())
+    failed.keep(run, run / ".partial", FAILURE)
+    told = json.loads((run / "failed" / failed.FAILURE).read_text())
     assert {key: told[key] for key in FAILURE} == FAILURE
     assert (run / "failed" / "run.mllog").exists()
 
@@ -37,16 +38,16 @@ def test_an_older_reason_never_stands_for_this_one(run: Path, monkeypatch: pytes
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(supervisor, "write_json", full)
-    said = supervisor._keep_failure(run, run / ".partial", FAILURE)
-    assert not (run / "failed" / supervisor.FAILURE).exists()
+    monkeypatch.setattr(failed, "write_json", full)
+    said = failed.keep(run, run / ".partial", FAILURE)
+    assert not (run / "failed" / failed.FAILURE).exists()
     assert (run / "failed" / "run.mllog").exists()
     assert "failure.json could not be written: No space left on device" in said
 
 
 def test_what_cannot_be_moved_hides_no_reason(run: Path) -> None:
     """The folder cannot be renamed (read-only, another's): the line with the cause is still to be printed."""
-    said = supervisor._keep_failure(run, run / "nowhere", FAILURE)
+    said = failed.keep(run, run / "nowhere", FAILURE)
     assert "failure.json could not be written: No such file or directory" in said
 
 

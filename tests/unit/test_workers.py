@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 from ddlbench import notes
 from ddlbench.loaders import _workers
@@ -35,6 +36,31 @@ def test_a_signal_from_elsewhere_is_ignored_from_the_first_moment(worker, number
     worker.terminate()
     worker.join(10)
     assert worker.exitcode == 0
+
+
+def test_workers_end_with_a_rank_that_is_killed():
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+
+    def rank() -> None:
+        process = multiprocessing.get_context("fork").Process(target=listening, args=(theirs,))
+        process.start()
+        time.sleep(60)
+
+    def listening(pipe) -> None:
+        _workers.listen_to_rank()
+        pipe.send(os.getpid())
+        time.sleep(60)
+
+    killed = multiprocessing.get_context("fork").Process(target=rank)
+    killed.start()
+    assert ours.poll(30)
+    left = psutil.Process(ours.recv())
+    killed.kill()
+    killed.join()
+    _, alive = psutil.wait_procs([left], timeout=2)
+    for process in alive:
+        process.kill()
+    assert not alive
 
 
 def test_whoever_forks_hears_them_again():

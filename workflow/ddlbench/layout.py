@@ -5,7 +5,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
 
     results/
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
-        inference/<job>/        inference.json, infer.log              shared by all studies
+        inference/<job>/        inference.json, infer.log, failed/     shared by all studies
         <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
         <study>/application/    the scaling section of an application, in all formats
         <study>/figures/        <figure>.csv (what it is drawn from), .png, .svg, .pdf
@@ -47,9 +47,14 @@ def run_steps(run: str, results: Path = RESULTS) -> str:
     return f"{results}/runs/{run}/{STEPS}"
 
 
-def inference(job: str) -> str:
+def inferences(results: Path = RESULTS) -> str:
+    """The folder of all jobs of inference."""
+    return f"{results}/inference"
+
+
+def inference(job: str, results: Path = RESULTS) -> str:
     """The record of a job of inference: there if and only if the job has ended well."""
-    return f"{RESULTS}/inference/{job}/inference.json"
+    return f"{results}/inference/{job}/inference.json"
 
 
 def inference_log(job: str) -> str:

@@ -222,7 +222,8 @@ class Training:
 
     def keep_limit(self) -> None:
         """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`."""
-        made = {job.wildcards.run for job in self.workflow.dag.needrun_jobs() if job.rule.name == "train"}
+        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in (bill.TRAIN, bill.INFER)]
+        made = {job.wildcards.run if job.rule.name == bill.TRAIN else job.wildcards.job for job in jobs}
         with complaints():
             self._check_limit(made)
 
@@ -237,6 +238,7 @@ class Training:
         if self.given.config["max_gpu_hours"] is None:
             return
         missing = {run for run in self.plan.runs if not Path(layout.run_log(run)).exists()}
+        missing |= {job for job in self.plan.inferences if not Path(layout.inference(job)).exists()}
         try:
             self._check_limit(missing)
         except ConfigError as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ddlbench import layout
 from ddlbench.analysis.failures import FAILED as LEFT
 from ddlbench.analysis.failures import failures
-from ddlbench.plan.bill import Row, number
+from ddlbench.plan.bill import INFER, Row, counted, number
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
 from ddlbench.record import MLLOG
@@ -32,7 +32,7 @@ PARTIAL = ".partial"
 
 @dataclass(frozen=True)
 class Now:
-    """What a run that is not done is at: `since` it runs [s since 1970], what to say of it.
+    """What a run, or a job of inference, that is not done is at: `since` it runs [s since 1970], what to say of it.
 
     `reason` is SLURM's word for why the run's job has not started; "" where it is in no queue.
     """
@@ -52,12 +52,17 @@ def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[d
     trouble = ""
     todo = [row for row in rows if row.state != DONE]
     if plan.machine.partitions and todo:
-        comments = {f"rule_train_wildcards_{row.run}": row.run for row in todo}
+        comments = {f"rule_{row.rule}_wildcards_{row.run}": row.run for row in todo}
         try:
             jobs = {comments[job.comment]: job for job in survivors.slurm_jobs({*comments}, folder)}
         except ConfigError as error:
             trouble = str(error)
-    return {row.run: _now(row, Path(layout.run(row.run, results)), jobs.get(row.run)) for row in todo}, trouble
+    return {row.run: _now(row, _folder(row, results), jobs.get(row.run)) for row in todo}, trouble
+
+
+def _folder(row: Row, results: Path) -> Path:
+    """Where a run, or a job of inference, leaves what it leaves."""
+    return Path(layout.run(row.run, results)) if row.rule != INFER else Path(layout.inference(row.run, results)).parent
 
 
 def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
@@ -79,7 +84,9 @@ def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
 
 
 def _epochs(partial: Path, row: Row) -> str:
-    """How many epochs are done, by the log that is being written."""
+    """How many epochs are done, by the log that is being written; "" for inference, which has none."""
+    if row.rule == INFER:
+        return ""
     try:
         done = (partial / MLLOG).read_text(encoding="utf-8", errors="replace").count('"key": "epoch_stop"')
     except OSError:
@@ -101,7 +108,7 @@ def lines(
     for row in rows:
         kinds[states[row.run].state if row.run in states else DONE].append(row)
     said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
-    said.append(f"{len(rows)} runs: {', '.join(f'{len(of)} {kind}' for kind, of in kinds.items())}")
+    said.append(f"{counted(rows)}: {', '.join(f'{len(of)} {kind}' for kind, of in kinds.items())}")
     for kind in (RUNNING, WAITING):
         # Of those that wait, what waits for a person, and what was begun.
         named = [row for row in kinds[kind] if states[row.run].words]
@@ -109,7 +116,7 @@ def lines(
         said += [f"  ... and {len(named) - MOST} more"] if len(named) > MOST else []
     if plan.machine.partitions and kinds[WAITING] and not trouble:
         said.append(f"  queue   {_queue([states[row.run] for row in kinds[WAITING]])}")
-    failed = failures([Path(layout.run(row.run, results)) for row in kinds[FAILED]])
+    failed = failures([_folder(row, results) for row in kinds[FAILED]])
     for one in failed[:MOST]:
         said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
     if len(failed) > MOST:

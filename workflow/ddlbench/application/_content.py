@@ -16,7 +16,7 @@ import pandas as pd
 from ddlbench.analysis.scaling import SERIES, in_series, scaling
 from ddlbench.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
-from ddlbench.plan.bill import Row
+from ddlbench.plan.bill import INFER, Row, counted
 from ddlbench.plan.reads import Form
 from ddlbench.plan.stale import DONE
 from ddlbench.settings.machine import Machine
@@ -191,7 +191,8 @@ def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, worke
         unknown += len(lacking)
         whole = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in known))
         each = "unknown" if lacking else short(sum(w or 0.0 for w, _ in known) / len(known) / 3600)
-        rows.append((f"{model}, {counts([epochs], 'epochs')}", str(nodes), str(count), str(len(some)), each, whole))
+        what = counts([epochs], "epochs") if epochs else "inference"
+        rows.append((f"{model}, {what}", str(nodes), str(count), str(len(some)), each, whole))
     header = ("runs", "nodes", workers, "number", "hours each (mean)", unit)
     how = {
         "core hours": f"hours x nodes x {machine.cores_per_node_billed} cores billed per node",
@@ -222,16 +223,17 @@ def _storage(left: Sequence[Row], forms: Sequence[Form]) -> Table:
         for form in forms
     ]
     amounts.append(
-        (f"records of {len(left)} runs", sum(row.disk_bytes for row in left), sum(row.inodes for row in left))
+        (f"records of {counted(left)}", sum(row.disk_bytes for row in left), sum(row.inodes for row in left))
     )
-    kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in left if row.checkpoint_bytes is not None]
+    runs = [row for row in left if row.rule != INFER]
+    kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in runs if row.checkpoint_bytes is not None]
     name = "checkpoints, if all runs trained at once"
-    if len(kept) < len(left):
-        amounts.append((f"{name}: unknown for {counts([len(left) - len(kept)], 'runs')}", None, None))
+    if len(kept) < len(runs):
+        amounts.append((f"{name}: unknown for {counts([len(runs) - len(kept)], 'runs')}", None, None))
     if kept:
         amounts.append((name, sum(size for size, _ in kept), sum(inodes for _, inodes in kept)))
     total = (sum(size or 0.0 for _, size, _ in amounts), sum(inodes or 0 for _, _, inodes in amounts))
-    amounts.append(("in sum" if len(kept) == len(left) else "in sum, of what is known", *total))
+    amounts.append(("in sum" if len(kept) == len(runs) else "in sum, of what is known", *total))
     rows = [
         (what, "unknown" if size is None else short(size / 1e9), "unknown" if inodes is None else str(inodes))
         for what, size, inodes in amounts

@@ -1,6 +1,7 @@
 """The process of one rank: `python -m ddlbench.inference <folder>`, which a launcher starts (`plan/launch.py`).
 
-`ddlbench.run.infer` has left `assignment.json` there. Rank 0 writes the record, `inference.json`, when all is done.
+`ddlbench.run.infer` has left `assignment.json` there, and watches. Rank 0 writes the record, `inference.json`, when all
+is done. The process ends with 0, or with 1 and a note that says why.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddlbench import registry
+from ddlbench import beats, notes, registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.files import write_json
 from ddlbench.inference import InferSpec, Way
@@ -28,16 +30,31 @@ def main() -> None:
         "folder", type=Path, help="where ddlbench.run.infer left assignment.json; the record goes there"
     )
     folder: Path = parser.parse_args().folder
+    from ddlbench.rank import process
+
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # SLURM's warning: there is no checkpoint to write
+    process.run(folder, lambda: answer(folder))
+
+
+def answer(folder: Path) -> None:
+    """What this rank does for the job in a folder."""
     told = json.loads((folder / ASSIGNMENT).read_text(encoding="utf-8"))
     spec = InferSpec.from_json(json.dumps(told["spec"]))
     weights = Path(told["weights"]) if told["weights"] else None
-    rank, measured = serve(spec, Path(told["data"]), weights)
+    rank, measured = serve(spec, Path(told["data"]), weights, Watched(folder, float(told["silent_s"])))
     if rank == 0:
         record = {"format": FORMAT, "spec": told["spec"], "facts": told["facts"], **measured}
         write_json(folder / RECORD, record)
 
 
-def serve(spec: InferSpec, data: Path, weights: Path | None) -> tuple[int, dict[str, Any]]:
+class Watched(NamedTuple):
+    """Where a rank shows its supervisor that it lives, and after how much silence it is taken for stopped [s]."""
+
+    folder: Path
+    silent_s: float
+
+
+def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -> tuple[int, dict[str, Any]]:
     """(this process's rank, what it measured). All ranks call it; `weights` is what the run left, if it is trained.
 
     Raises WorldError if the launcher started another number of ranks.
@@ -49,6 +66,7 @@ def serve(spec: InferSpec, data: Path, weights: Path | None) -> tuple[int, dict[
     from ddlbench.rank.setup import weights_sha256
 
     who = place.here(spec.workers)
+    notes.introduce(watched.folder, who.rank, who.local_rank)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     way: Way = registry.member("inference", spec.member)
     device = spec.run.device
@@ -57,7 +75,8 @@ def serve(spec: InferSpec, data: Path, weights: Path | None) -> tuple[int, dict[
     if device == "cuda":
         place.take_device(who.local_rank)
     manifest = Manifest.read(data)
-    loader = pictures(spec, data, manifest)  # before ranks meet: loaders fork
+    loader = pictures(spec, data, manifest)  # before there are threads: loaders fork
+    beats.keep_beating(watched.folder, who.rank, who.local_rank, spec.nodes, watched.silent_s)
     if way.SPLITS:
         registry.member("frameworks", way.FRAMEWORK).start(device)
     precision.set_precision(spec.run)

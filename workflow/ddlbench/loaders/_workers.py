@@ -1,11 +1,12 @@
 """Worker processes of loaders and the signals that ask a rank to stop (`notes.STOP_SIGNALS`).
 
 SLURM sends a signal to every process of a step. A rank answers with a checkpoint, for which it needs its workers a
-little longer. So they ignore these signals, unless the rank itself sends SIGTERM to end them.
+little longer. So they ignore these signals, unless the rank itself sends SIGTERM to end them. They end with their rank.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -26,8 +27,12 @@ def forked_deaf() -> Iterator[None]:
 
 
 def listen_to_rank(worker: int = 0) -> None:
-    """In a worker that was forked deaf: end when the rank sends SIGTERM, as torch and multiprocessing do."""
+    """In a worker that was forked deaf: end when the rank sends SIGTERM (as torch and multiprocessing do) or dies."""
     rank = os.getppid()
+    # Linux kills us when the rank dies, whatever killed it. torch's worker would look for it every 5 s only.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != rank:  # it died before that
+        os._exit(1)
 
     def listen() -> None:
         while True:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddlbench.page.answer import number
-from ddlbench.plan.bill import Row
+from ddlbench.plan.bill import INFER, Row
 from ddlbench.plan.estimate import Estimator
 from ddlbench.plan.measured import Published
 from ddlbench.plan.runs import Plan
@@ -20,10 +20,16 @@ def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) ->
     """
     done, todo = [row for row in rows if row.state == DONE], [row for row in rows if row.state != DONE]
     one = unit.removesuffix("s")
-    said = [("runs done", f"{len(done)} of {len(rows)}", _states(todo))]
-    said.append((f"{one} hours used", _sum(done, "gpu_hours"), "of finished runs, from their records"))
-    if done:
-        said.append((f"{one} hours planned", *_planned(done, before)))
+    said = []
+    for asks, name in ((False, "runs done"), (True, "jobs of inference done")):
+        of = [row for row in rows if (row.rule == INFER) == asks]
+        if of or not asks:
+            left = [row for row in of if row.state != DONE]
+            said.append((name, f"{len(of) - len(left)} of {len(of)}", _states(left)))
+    said.append((f"{one} hours used", _sum(done, "gpu_hours"), "of what is done, from records"))
+    trained = [row for row in done if row.rule != INFER]
+    if trained:
+        said.append((f"{one} hours planned", *_planned(trained, before)))
     if todo:
         low, high = _sum(todo, "gpu_hours_low"), _sum(todo, "gpu_hours_high")
         said.append((f"{one} hours to come", _sum(todo, "gpu_hours"), f"{low} to {high}"))

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import files, layout
-from ddlbench.plan import checkpoints, launch
+from ddlbench.inference import InferSpec
+from ddlbench.plan import asking, checkpoints, launch
 from ddlbench.plan.estimate import MEASURED, Estimate, Estimator
+from ddlbench.plan.infer import PlannedInference
 from ddlbench.plan.measured import Measured, read_all, read_published
 from ddlbench.plan.runs import Plan, PlannedRun
 from ddlbench.plan.stale import DONE, STALE, Memory, state
@@ -30,16 +32,21 @@ STEP_BYTES = 29
 LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
 RANK_BYTES = 600
 FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, train.log
+TRAIN, INFER = "train", "infer"  # the rules whose jobs are billed
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
+    """One run, or one job of inference. Hours and what follows from them are those that it takes, or took if it is
+    done; null is unknown.
 
     `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
     `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
     `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's;
     `checkpoint_bytes` and `checkpoint_inodes` the most that its checkpoints take while it trains.
+
+    `rule` is INFER of a job of inference: its block is the study's key, its framework the way to serve, and it has no
+    epochs.
     """
 
     run: str
@@ -72,6 +79,7 @@ class Row:
     checkpoint_bytes: float | None = None
     checkpoint_inodes: int | None = None
     estimate_by: str | None = None
+    rule: str = TRAIN
 
 
 def rows(
@@ -81,7 +89,9 @@ def rows(
     memories: Mapping[str, Memory] | None = None,
     command: str | None = None,
 ) -> list[Row]:
-    """One row per run, in the plan's order; `memories` by run and `command` are for `stale.state`."""
+    """One row per run, in the plan's order, then one per job of inference; `memories` by run and `command` are for
+    `stale.state`.
+    """
     measured = read_all(Path(layout.runs(results)))
     estimator = Estimator(plan.machine, measured.values(), read_published())
     of: dict[str, str] = {}
@@ -98,7 +108,63 @@ def rows(
         row = _row(run, of[run], plan.places[run], planned, plan.machine, estimator, images, now, why, record, folder)
         room = None if now == DONE else checkpoints.room(planned.spec, measured.values())
         table.append(replace(row, checkpoint_bytes=room.bytes, checkpoint_inodes=room.inodes) if room else row)
+    done = {row.run for row in table if row.state == DONE}
+    asked = asking.read_all(Path(layout.inferences(results))) if plan.inferences else {}
+    answers = asking.Asking(asked.values(), estimator)
+    for place, (job, planned_job) in enumerate(plan.inferences.items(), start=len(table) + 1):
+        folder = Path(layout.inference(job, results)).parent
+        now, why = asking.state(folder, planned_job.spec, asked.get(job), planned_job.spec.run.id in done)
+        table.append(_asked(job, place, planned_job, plan.machine, answers, now, why, asked.get(job)))
     return table
+
+
+def _asked(
+    job: str,
+    place: int,
+    planned: PlannedInference,
+    machine: Machine,
+    answers: asking.Asking,
+    now: str,
+    why: str,
+    record: asking.Asked | None,
+) -> Row:
+    """The row of a job of inference."""
+    spec = planned.spec
+    took = answers.took(record) if now == DONE and record else answers.estimate(spec)
+    low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
+    power = _power_w(spec, machine)
+    asks = planned.resources.get("asks")
+    return Row(
+        run=job,
+        block="inference",
+        place=place,
+        model=spec.run.model,
+        framework=spec.member,
+        loader=spec.run.loader,
+        workers=spec.workers,
+        nodes=spec.nodes,
+        epochs=0,
+        of_epochs=0,
+        state=now,
+        why=why,
+        estimate=took.basis,
+        wall_s=took.s,
+        wall_s_low=took.low_s,
+        wall_s_high=took.high_s,
+        gpu_hours=_times(hours, spec.workers),
+        gpu_hours_low=_times(low, spec.workers),
+        gpu_hours_high=_times(high, spec.workers),
+        core_hours=_times(hours, spec.nodes, machine.cores_per_node_billed),
+        energy_kwh=_times(power, hours, 1e-3, machine.pue or 1.0),
+        energy_measured=None if power is None or hours is None else False,
+        price=_times(hours, launch.workers_taken(spec, machine), machine.price_per_gpu_hour),
+        currency=machine.currency,
+        disk_bytes=record.bytes if record else asking.RECORD_BYTES * len(spec.batches),
+        inodes=asking.FILES,
+        asks=asks if isinstance(asks, str) else None,
+        estimate_by=took.by,
+        rule=INFER,
+    )
 
 
 def _row(
@@ -170,7 +236,7 @@ def _times(*factors: float | None) -> float | None:
     return product
 
 
-def _power_w(spec: RunSpec, machine: Machine) -> float | None:
+def _power_w(spec: RunSpec | InferSpec, machine: Machine) -> float | None:
     """Of all workers and nodes of a run, by the machine's file [W]."""
     if machine.power_per_worker_w is None or machine.power_per_node_w is None:
         return None
@@ -216,7 +282,7 @@ def check_limit(table: Sequence[Row], limit: float | None) -> None:
     if hours > limit:
         low, high = (sum(getattr(row, f"gpu_hours_{end}") or 0.0 for row in table) for end in ("low", "high"))
         raise ConfigError(
-            f"{where}: {number(limit)} would be passed: {len(table)} runs are to be made, of about {number(hours)} "
+            f"{where}: {number(limit)} would be passed: {counted(table)} are to be made, of about {number(hours)} "
             f"GPU hours ({number(low)} to {number(high)}); look with snakemake plan, then raise it or make fewer runs"
         )
     if unknown:
@@ -225,6 +291,14 @@ def check_limit(table: Sequence[Row], limit: float | None) -> None:
             f"{where}: {number(limit)} cannot be kept: nothing is known of {unknown} runs ({', '.join(models)}); give "
             "images_per_s of these models in the machine's file, or first make one run with --config max_gpu_hours=null"
         )
+
+
+def counted(table: Sequence[Row]) -> str:
+    """How many runs and jobs of inference: `31 runs`, `2 runs and 10 jobs of inference`."""
+    jobs = sum(row.rule == INFER for row in table)
+    runs = len(table) - jobs
+    said = [f"{runs} run{'s' * (runs != 1)}"] * (runs > 0 or not jobs)
+    return " and ".join([*said, *[f"{jobs} job{'s' * (jobs != 1)} of inference"] * (jobs > 0)])
 
 
 def number(value: float) -> str:

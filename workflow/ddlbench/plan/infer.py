@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ddlbench import layout, registry
 from ddlbench.inference import InferSpec
+from ddlbench.inference._measure import questions
 from ddlbench.plan import launch
 from ddlbench.settings.config import complain
 from ddlbench.settings.inference import Inference
@@ -17,9 +18,8 @@ from ddlbench.settings.study import Study
 from ddlbench.spec import RunSpec
 
 PROGRAM = ("python", "-m", "ddlbench.inference")
-# Run time limit of a job's first attempt [min]: imports, compiling and asking take minutes; nobody has measured it on a
-# cluster. Each further attempt gets as much again.
-MINUTES = 60
+# A forward pass is a third of a training step: the backward pass computes two gradients for each product.
+FORWARD = 1 / 3
 # The framework whose rank 0 has all weights at the end, as plain tensors.
 TRAINED_BY = "ddp"
 PRECISIONS = ("fp32", "tf32")  # in which a way can be told from plain by nothing but itself
@@ -80,11 +80,31 @@ def jobs(
     return made
 
 
+def work_s(spec: InferSpec, rate: float) -> float:
+    """About how long a job asks [s], where a worker trains so many images per second: its questions, and all validation
+    pictures twice. A guess: no way to serve is faster in it than another, nor several workers than one.
+    """
+    one_s = FORWARD / rate
+    # Three questions of each batch size come before those that are counted (`_measure.latencies`).
+    asked = sum((questions(batch * one_s) + 3) * batch for batch in spec.batches)
+    return one_s * (asked + 2 * int(registry.member("datasets", spec.run.dataset).IMAGES["val"]))
+
+
+def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:
+    """Run time limit [min], as `runs.guess_minutes` has it for training: half an hour to begin and to compile, and 1.5
+    times what `work_s` says by the machine's `images_per_s`; each attempt gets as much again. Without a rate it is all
+    that a queue gives.
+    """
+    rate = machine.rate(spec.run.model, spec.run.recipe.image_size)
+    guess = None if rate is None else attempt * round(30 + 1.5 * work_s(spec, rate) / 60)
+    partition = machine.partition(spec.nodes, guess)
+    longest = partition.max_minutes if partition else 24 * 60
+    return longest if guess is None else min(longest, guess)
+
+
 def _planned(spec: InferSpec, manifest: str, machine: Machine, account: str | None) -> PlannedInference:
     def asks(attempt: int) -> Resources:
-        partition = machine.partition(spec.nodes, attempt * MINUTES)
-        minutes = min(attempt * MINUTES, partition.max_minutes) if partition else attempt * MINUTES
-        return launch.resources(spec, machine, minutes, account, PROGRAM)
+        return launch.resources(spec, machine, guess_minutes(spec, machine, attempt), account, PROGRAM)
 
     return PlannedInference(spec, manifest, layout.run_log(spec.run.id) if spec.trained else None, asks)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddlbench.plan.bill import Row, gpu_hours, number
+from ddlbench.plan.bill import INFER, Row, counted, gpu_hours, number
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import Form
 from ddlbench.plan.runs import Plan
@@ -118,23 +118,27 @@ def _controls(plan: Plan) -> str:
 def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     done = [row for row in table if row.state == DONE]
     said = []
+    if any(row.rule == INFER for row in table):
+        said.append(f"{counted(table)}: block inference is of jobs that ask trained models.")
     if done:
-        said.append(f"Done: {len(done)} runs, which took {number(gpu_hours(done)[0])} GPU hours.")
+        said.append(f"Done: {counted(done)}, which took {number(gpu_hours(done)[0])} GPU hours.")
     known = [row.wall_s for row in todo if row.wall_s is not None]
     if known:
         said.append(f"Longest run: {_duration(max(known))}. All one after another: {_duration(sum(known))}.")
     unknown = [row for row in todo if row.estimate.startswith(UNKNOWN)]
     if unknown:
         models = ", ".join(sorted({row.model for row in unknown}))
-        counted = "not counted" if unknown[0].wall_s is None else "counted at the queue's limit"
-        said.append(f"{len(unknown)} runs of {models} are {counted}: no record, no images_per_s.")
+        kept_at = "not counted" if unknown[0].wall_s is None else "counted at the queue's limit"
+        said.append(f"{len(unknown)} runs of {models} are {kept_at}: no record, no images_per_s.")
     how = {
         MEASURED: "measured: runs like them, with as many workers, are done",
         PREDICTED: "predicted from runs with other numbers of workers (docs/prediction.md)",
         GUESSED: "guessed, from runs of other kinds or the machine's images_per_s, and published efficiencies",
     }
-    counts = {by: sum(row.estimate_by == by for row in todo) for by in how}
+    counts = {by: sum(row.estimate_by == by and row.rule != INFER for row in todo) for by in how}
     said += [f"Hours of {count} runs are {how[by]}." for by, count in counts.items() if count]
+    asked = sorted({row.estimate for row in todo if row.rule == INFER})
+    said += [f"Hours of jobs of inference by: {', '.join(asked)}."] * bool(asked)
     measured = [row for row in table if row.epochs < row.of_epochs]
     if measured:
         full = sorted({f"{row.epochs} of {row.of_epochs}" for row in measured})
@@ -161,7 +165,8 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
         for form in forms
     ]
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
-    kept = [row.checkpoint_bytes for row in todo if row.checkpoint_bytes is not None]
+    runs = [row for row in todo if row.rule != INFER]
+    kept = [row.checkpoint_bytes for row in runs if row.checkpoint_bytes is not None]
     room, files = sum(kept), sum(row.checkpoint_inodes or 0 for row in todo)
     if todo:
         said.append(f"Records: {_gb(size)}, {inodes} inodes.")
@@ -170,8 +175,8 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
             f"Checkpoints: at most {_gb(max(kept))} for a run while it trains, {_gb(room)} and {files} inodes if all "
             "runs trained at once."
         )
-    if len(kept) < len(todo):
-        models = ", ".join(sorted({row.model for row in todo if row.checkpoint_bytes is None}))
+    if len(kept) < len(runs):
+        models = ", ".join(sorted({row.model for row in runs if row.checkpoint_bytes is None}))
         said.append(f"Checkpoints of {models} are not counted: neither a record nor model-sizes.csv says how large.")
     new = [form for form in forms if not form.there]
     total = size + room + sum(form.bytes for form in new)

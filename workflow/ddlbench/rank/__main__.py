@@ -7,18 +7,14 @@ stopped after a checkpoint that was asked for; else with 1. What it does in betw
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import os
 import shutil
 import signal
 import sys
-import traceback
 from pathlib import Path
 
-from ddlbench import beats, notes
-from ddlbench.rank import place, profiler
+from ddlbench.rank import place, process, profiler
 from ddlbench.rank.assignment import Assignment
-from ddlbench.rank.guard import Stopped
 from ddlbench.rank.setup import set_up
 from ddlbench.rank.train import Training
 
@@ -38,26 +34,14 @@ def main() -> None:
 
 def run_rank(folder: Path, training: type[Training] = Training) -> None:
     """Train, and end this process; a failure leaves its reason for `ddlbench.run`."""
-    faulthandler.enable()  # a crash in compiled code (SIGSEGV, SIGABRT) leaves in the log where Python was
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the guard listens; worker processes of loaders never do
-    rank = place.number()
-    try:
+
+    def train() -> None:
         setup = set_up(Assignment.read(folder))
         training(setup).run()
         setup.framework.close()
-        beats.end(folder, rank)
-        return
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        code = notes.STOPPED
-    except BaseException as error:
-        traceback.print_exc()
-        notes.report(folder, rank, error)
-        code = 1
-    beats.end(folder, rank)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)  # not sys.exit: a framework's own threads would wait for ranks that are gone
+
+    process.run(folder, train)
 
 
 if __name__ == "__main__":

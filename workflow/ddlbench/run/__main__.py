@@ -19,7 +19,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,20 +27,20 @@ from typing import Any
 from ddlbench import beats, layout, notes
 from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance, index
-from ddlbench.files import sha256, write_json
+from ddlbench.files import sha256
 from ddlbench.rank import checkpoint
 from ddlbench.rank.assignment import Assignment
 from ddlbench.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS, MLLOG, STEPS, WEIGHTS, RankLog, join_steps, read_log
 from ddlbench.run import interrupted
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
+from ddlbench.run.failed import FAILURE, keep
 from ddlbench.run.hold import HeldError, held
 from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.spec import RunSpec
 
-FAILURE = "failure.json"
 # What a run leaves beside its log and its steps, if it was told to.
 EXTRAS = (KERNELS, WEIGHTS, "nsys-*", FLOPS, FLOPS_COUNTED, COMMS)
 
@@ -119,7 +118,7 @@ def execute(
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
         return notes.STOPPED
     failure = data_damaged(damaged) if damaged else diagnose(partial, spec.workers, seen)
-    where = _keep_failure(folder, partial, failure)
+    where = keep(folder, partial, failure)
     print(f"{spec.id} failed: {failure['message']}; exit code {code}; {where}", file=sys.stderr)
     return code
 
@@ -132,19 +131,6 @@ def _summarise(folder: Path) -> None:
         summary.of(folder)
     except Exception as error:  # the run has ended well, whatever becomes of this
         print(f"{folder}: left no {summary.NAME}: {error}", file=sys.stderr)
-
-
-def _keep_failure(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
-    """What a failed try left, with the reason, takes the place of what the one before left. Says where it is."""
-    failed = folder / "failed"
-    shutil.rmtree(failed, ignore_errors=True)  # first: an older reason must not stand for this one
-    try:
-        partial.rename(failed)
-        job = os.environ.get("SLURM_JOB_ID")
-        write_json(failed / FAILURE, failure | {"time": time.time(), "slurm_job_id": job})
-    except OSError as error:
-        return f"{failed / FAILURE} could not be written: {error.strerror}"
-    return f"what it left is in {failed}"
 
 
 def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:

@@ -2,60 +2,85 @@
 
     python -m ddlbench.run.infer --folder F --spec JSON --manifest M [--trained LOG] -- <launcher and its arguments>
 
-The ranks (`ddlbench.inference`) write the record, `inference.json`, when all is done: it is whole, or not there.
+The ranks (`ddlbench.inference`) write what they measured into `.partial` in the job's folder, and are watched as those
+of training are (`watch.py`). When all is well it becomes the record, `inference.json`: whole, or not there. What a
+failed job left is in `failed`, with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
-import subprocess
+import shutil
 import sys
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ddlbench import registry
+from ddlbench import beats, notes, registry
 from ddlbench.data.readers import reading
 from ddlbench.files import write_json
 from ddlbench.inference import InferSpec
-from ddlbench.inference._record import ASSIGNMENT, RECORD
+from ddlbench.inference._record import ASSIGNMENT, FAILED, PARTIAL, RECORD
 from ddlbench.record import WEIGHTS
+from ddlbench.run import failed
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import facts
-from ddlbench.run.watch import die_with_us
+from ddlbench.run.hold import HeldError, held
+from ddlbench.run.watch import diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import load_machine
 
 
-def execute(spec: InferSpec, folder: Path, data: Path, trained: Path | None, command: list[str]) -> int:
+def execute(
+    spec: InferSpec,
+    folder: Path,
+    data: Path,
+    trained: Path | None,
+    command: list[str],
+    silent_s: float = beats.SILENT_S,
+) -> int:
     """Run `command` to its end. Returns 0 if it left a record, else another code.
 
-    `trained` is the folder of the run whose weights are meant. Raises ConfigError if they are missing, or if a hidden
+    `trained` is the folder of the run whose weights are meant; `silent_s` is the silence after which a rank has stopped
+    answering. Raises ConfigError if they are missing, or if a hidden
     value of the command cannot be found.
     """
     weights = trained / WEIGHTS if trained else None
     if weights and not weights.exists():
         raise ConfigError(f"{weights}: is missing, the run was made without it: remove {trained} and make it again")
-    shown = [*command, str(folder)]
+    began, partial = time.monotonic(), folder / PARTIAL
+    shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.run.machine)
-    folder.mkdir(parents=True, exist_ok=True)
+    end_survivors(partial)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
     (folder / RECORD).unlink(missing_ok=True)
     told = facts(spec.run, shown, None, data)
     package = registry.member("inference", spec.member).DISTRIBUTION
     told["package"], told["versions"][package] = package, _version(package)
-    settings = json.loads(spec.to_json())
-    given = {"spec": settings, "data": str(data), "weights": str(weights) if weights else None, "facts": told}
-    write_json(folder / ASSIGNMENT, given)
+    given = {"spec": json.loads(spec.to_json()), "data": str(data), "weights": str(weights) if weights else None}
+    write_json(partial / ASSIGNMENT, given | {"facts": told, "silent_s": silent_s})
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     with reading(data, spec.id):
-        code = subprocess.run(argv, env=os.environ | hidden, preexec_fn=die_with_us).returncode
-    if code == 0 and not (folder / RECORD).exists():
+        seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
+        beats.tidy(partial)
+    code = seen.code
+    if code == 0 and not (partial / RECORD).exists():
         print(f"{spec.id}: the launcher ended well but there is no {RECORD}", file=sys.stderr)
-        return 1
-    (folder / ASSIGNMENT).unlink(missing_ok=True)
-    return code
+        code = 1
+    if code:
+        failure = diagnose(partial, spec.workers, seen)
+        where = failed.keep(folder, partial, failure)
+        print(f"{spec.id} failed: {failure['message']}; exit code {code}; {where}", file=sys.stderr)
+        return code
+    record = json.loads((partial / RECORD).read_text(encoding="utf-8"))
+    write_json(folder / RECORD, record | {"took_s": time.monotonic() - began})
+    for left in (partial, folder / FAILED):
+        shutil.rmtree(left, ignore_errors=True)
+    return 0
 
 
 def _version(package: str) -> str | None:
@@ -79,10 +104,16 @@ def main() -> None:
         spec = InferSpec.from_json(a.spec)
     except ValueError as error:
         sys.exit(f"--spec: {error}")
+    trained = a.trained.parent if a.trained else None
     try:
-        sys.exit(execute(spec, a.folder, a.manifest.parent, a.trained.parent if a.trained else None, a.command))
-    except ConfigError as error:
+        silent_s = load_machine(spec.run.machine).silent_s
+        with held(a.folder):
+            code = execute(spec, a.folder, a.manifest.parent, trained, a.command, silent_s)
+    except (HeldError, ConfigError) as error:
         sys.exit(str(error))
+    except OSError as error:  # a full disk, or one that can only be read
+        sys.exit(f"{spec.id} failed: {notes.cause(error)}: {error}")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

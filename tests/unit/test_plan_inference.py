@@ -1,0 +1,153 @@
+"""Jobs of inference in the plan's bill, its limit and `status`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ddlbench import status
+from ddlbench.inference import InferSpec
+from ddlbench.inference._measure import AT_LEAST
+from ddlbench.plan import bill, table
+from ddlbench.plan.infer import FORWARD, guess_minutes, work_s
+from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.study import load_study
+
+from tests.specs import JUWELS, LAPTOP, run_spec
+
+IMAGES = {"mnist5k": 4000}
+RATED = replace(
+    LAPTOP, images_per_s=(("lenet", 1000.0), ("resnet8_half", 500.0)), price_per_gpu_hour=3.0, currency="EUR"
+)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return make_plan(load_study("inference-small"), RATED)
+
+
+def rows(plan: Plan, results: Path) -> Mapping[str, bill.Row]:
+    return {row.run: row for row in bill.rows(plan, IMAGES, results)}
+
+
+def write(results: Path, spec: InferSpec, **record: object) -> Path:
+    """A record of this job, with what the bill reads of it."""
+    folder = results / "inference" / spec.id
+    folder.mkdir(parents=True)
+    (folder / "inference.json").write_text(json.dumps({"spec": json.loads(spec.to_json()), **record}))
+    return folder
+
+
+def one(plan: Plan, member: str, model: str = "lenet") -> InferSpec:
+    (spec,) = [j.spec for j in plan.inferences.values() if (j.spec.member, j.spec.run.model) == (member, model)]
+    return spec
+
+
+def test_every_job_has_a_row_after_the_runs(plan: Plan, tmp_path: Path) -> None:
+    found = rows(plan, tmp_path)
+    assert list(found) == [*plan.runs, *plan.inferences]
+    assert [row.place for row in found.values()] == [*range(1, 13)]
+    sliced = found[one(plan, "tensor-slicing").id]
+    assert (sliced.rule, sliced.block, sliced.framework, sliced.workers) == ("infer", "inference", "tensor-slicing", 2)
+    assert sliced.state == "missing"
+    assert sliced.gpu_hours == pytest.approx(2 * sliced.wall_s / 3600)
+    assert sliced.price == pytest.approx(3 * sliced.gpu_hours)
+    assert bill.counted([*found.values()]) == "2 runs and 10 jobs of inference"
+
+
+def test_without_records_a_forward_pass_is_a_third_of_a_training_step(plan: Plan, tmp_path: Path) -> None:
+    slow, fast = (rows(plan, tmp_path)[one(plan, "plain", m).id] for m in ("resnet8_half", "lenet"))
+    assert slow.estimate_by == fast.estimate_by == "guessed"
+    spec = replace(one(plan, "plain"), batches=(1000,))
+    # 40 questions of 1000 pictures, three before them, and all 1000 validation pictures twice
+    assert work_s(spec, 10.0) == pytest.approx(FORWARD / 10 * ((AT_LEAST + 3) * 1000 + 2000))
+    assert fast.wall_s == pytest.approx(60 + work_s(one(plan, "plain"), 1000.0))
+    assert fast.wall_s_low < fast.wall_s < slow.wall_s < slow.wall_s_high
+    nobody = rows(replace(plan, machine=LAPTOP), tmp_path)[one(plan, "plain").id]
+    assert "nobody knows how fast lenet answers" in nobody.estimate
+    assert nobody.wall_s == 60 + 4.0 * len(one(plan, "plain").batches)
+
+
+def test_records_of_like_jobs_are_measurements(plan: Plan, tmp_path: Path) -> None:
+    spec = one(plan, "plain")
+    write(tmp_path, replace(spec, repeat=7), took_s=20.0)
+    write(tmp_path, replace(spec, repeat=8), took_s=30.0)
+    found = rows(plan, tmp_path)
+    like, other = found[spec.id], found[one(plan, "int8").id]
+    assert (like.wall_s_low, like.wall_s, like.wall_s_high, like.estimate_by) == (20, 25, 30, "measured")
+    assert (other.wall_s_low, other.wall_s, other.wall_s_high) == pytest.approx((20 / 1.5, 25, 45))
+    assert (other.estimate_by, other.estimate) == ("guessed", "2 measured jobs, in other ways")
+    assert found[one(plan, "plain", "resnet8_half").id].estimate.startswith("a third of a training step")
+
+
+def test_a_job_is_done_with_its_record_and_its_run(plan: Plan, tmp_path: Path) -> None:
+    spec = replace(one(plan, "plain"), trained=False)
+    job = replace(next(iter(plan.inferences.values())), spec=spec, trained=None)
+    trained = plan.inferences[one(plan, "int8").id]
+    mine = replace(plan, inferences={spec.id: job, trained.spec.id: trained})
+    write(tmp_path, spec, took_s=36.0)
+    write(tmp_path, trained.spec, took_s=36.0)
+    found = rows(mine, tmp_path)
+    assert (found[spec.id].state, found[spec.id].wall_s, found[spec.id].gpu_hours) == ("done", 36.0, 0.01)
+    assert (found[trained.spec.id].state, found[trained.spec.id].why) == ("stale", "the run that it asks is to be made")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"spec": 1}', '{"spec": {"run": {}}}', '{"took_s": 5}'])
+def test_a_record_that_cannot_be_read_counts_as_none(text: str, plan: Plan, tmp_path: Path) -> None:
+    spec = one(plan, "plain")
+    (write(tmp_path, spec) / "inference.json").write_text(text)
+    assert rows(plan, tmp_path)[spec.id].state == "missing"
+
+
+@pytest.mark.parametrize("took", [None, -1, "5", float("inf"), float("nan")])
+def test_a_record_of_an_older_version_does_not_say_how_long_it_took(took: object, plan: Plan, tmp_path: Path) -> None:
+    spec = replace(one(plan, "plain"), trained=False)
+    job = replace(next(iter(plan.inferences.values())), spec=spec, trained=None)
+    write(tmp_path, spec, took_s=took)
+    row = rows(replace(plan, inferences={spec.id: job}), tmp_path)[spec.id]
+    assert (row.state, row.wall_s, row.gpu_hours) == ("done", None, None)
+
+
+def test_the_limit_counts_them(plan: Plan, tmp_path: Path) -> None:
+    jobs = [row for row in rows(plan, tmp_path).values() if row.rule == "infer"]
+    hours = bill.gpu_hours(jobs)[0]
+    assert hours > 0
+    bill.check_limit(jobs, 1.01 * hours)
+    with pytest.raises(ConfigError, match="10 jobs of inference are to be made, of about"):
+        bill.check_limit(jobs, 0.99 * hours)
+
+
+def test_the_plan_says_how_many_and_from_what(plan: Plan, tmp_path: Path) -> None:
+    said = "\n".join(table.lines(plan, [*rows(plan, tmp_path).values()], (), None))
+    assert "2 runs and 10 jobs of inference: block inference is of jobs that ask trained models." in said
+    assert "Hours of jobs of inference by: a third of a training step by the machine's images_per_s" in said
+    assert "Hours of 2 runs are guessed" in said
+
+
+def test_status_shows_them(plan: Plan, tmp_path: Path) -> None:
+    found = rows(plan, tmp_path)
+    failed, stopped = one(plan, "int8"), one(plan, "compiled")
+    (tmp_path / "inference" / failed.id / "failed").mkdir(parents=True)
+    report = {"cause": "killed", "rank": 1, "message": "rank 1 was killed without a word"}
+    (tmp_path / "inference" / failed.id / "failed/failure.json").write_text(json.dumps(report))
+    (tmp_path / "inference" / stopped.id / ".partial").mkdir(parents=True)
+    states, _ = status.now(plan, [*found.values()], tmp_path, tmp_path)
+    assert states[failed.id] == status.Now("failed")
+    assert states[stopped.id] == status.Now("waiting", None, "was stopped")
+    said = "\n".join(status.lines(plan, [*found.values()], states, tmp_path, None))
+    assert "2 runs and 10 jobs of inference: 0 done, 0 running, 11 waiting, 1 failed" in said
+    assert f"failed  {failed.id}: killed" in said
+
+
+def test_a_queues_limit_grows_with_attempts_and_ends_at_the_queues() -> None:
+    """JUWELS has a rate of ResNet-50; of other models it is all that the queue gives, as for training."""
+    run = run_spec(machine="juwels-booster", device="cuda", model="resnet50", recipe="aach2023", dataset="imagenet")
+    spec = InferSpec(run=run, trained=True, member="plain", workers=1, workers_per_node=1, batches=(1, 64), repeat=1)
+    first, second = (guess_minutes(spec, JUWELS, attempt) for attempt in (1, 2))
+    assert 30 <= first < 60
+    assert second == 2 * first
+    assert guess_minutes(replace(spec, run=replace(run, model="resnet34")), JUWELS) == 24 * 60
