@@ -1,0 +1,128 @@
+"""The supervisor of a job of inference, with stand-ins for launcher and ranks: what it keeps, and whom it blames.
+
+Real ranks: tests/contract/test_inference.py.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ddlbench.inference import InferSpec
+from ddlbench.run import infer
+
+from tests.specs import run_spec
+
+# A launcher of two ranks, which ends when one of them does; rank 1 does what the case says.
+LAUNCHER = """
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+folder, does, rank = Path(sys.argv[-1]), sys.argv[1], os.environ.get("RANK")
+if rank is None:
+    ranks = [subprocess.Popen([sys.executable, *sys.orig_argv[1:]], env=os.environ | {"RANK": str(r)}) for r in (0, 1)]
+    while not any(codes := [r.poll() for r in ranks]) and None in codes: time.sleep(0.05)
+    if does == "dies": time.sleep(2.5)  # torchrun looks after its ranks for a while, too
+    sys.exit(any(codes))
+from ddlbench import beats, notes
+told = json.loads((folder / "assignment.json").read_text())
+notes.introduce(folder, int(rank), int(rank))
+beats.keep_beating(folder, int(rank), int(rank), 1, told["silent_s"])
+if rank == "1":
+    time.sleep(3 if does == "dies" else 0.5)  # the supervisor looks every 2 s
+    if does == "dies": os.kill(os.getpid(), signal.SIGKILL)
+    if does == "stops": os.kill(os.getpid(), signal.SIGSTOP)
+    if does == "raises": notes.report(folder, 1, ValueError("no such picture")); os._exit(1)
+if does in ("dies", "stops", "raises"): time.sleep(60)
+if rank == "0" and does == "answers":
+    (folder / "inference.json").write_text(json.dumps({"format": 1, "spec": told["spec"], "facts": told["facts"]}))
+beats.end(folder, int(rank))
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job's folder and what its supervisor left there."""
+
+    folder: Path
+    code: int
+    output: str
+
+    @property
+    def left(self) -> set[str]:
+        return {path.name for path in self.folder.iterdir()}
+
+
+def execute(tmp_path: Path, does: str, silent_s: float = 40.0) -> Job:
+    """In a process of its own, because it takes over signals; a failure of an earlier try lies there."""
+    spec = InferSpec(
+        run=run_spec(), trained=False, member="tensor-slicing", workers=2, workers_per_node=2, batches=(1,), repeat=1
+    )
+    folder, data = tmp_path / "job", tmp_path / "data"
+    data.mkdir()
+    (folder / "failed").mkdir(parents=True)
+    (folder / "failed" / "failure.json").write_text(json.dumps({"cause": "disk full"}))
+    (folder / "inference.json").write_text("the record of an earlier job")
+    code = "import json, sys; from pathlib import Path; from ddlbench.run import infer; "
+    code += "spec = infer.InferSpec.from_json(sys.argv[1]); job, data = map(Path, sys.argv[2:4]); "
+    code += "sys.exit(infer.execute(spec, job, data, None, json.loads(sys.argv[4]), float(sys.argv[5])))"
+    launcher = json.dumps([sys.executable, "-c", LAUNCHER, does])
+    argv = [sys.executable, "-c", code, spec.to_json(), str(folder), str(data), launcher, str(silent_s)]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=50)
+    return Job(folder, done.returncode, done.stdout)
+
+
+def test_what_ranks_leave_becomes_the_record(tmp_path: Path) -> None:
+    job = execute(tmp_path, "answers")
+    assert job.code == 0, job.output
+    assert job.left == {"inference.json"}
+    record = json.loads((job.folder / "inference.json").read_text())
+    assert record["format"] == 1
+    assert record["facts"]["host"]
+    assert 0.2 < record["took_s"] < 50
+
+
+@pytest.mark.parametrize(
+    ("does", "cause", "says"),
+    [
+        pytest.param("dies", "killed", "rank 1 was killed without a word", marks=pytest.mark.slow),
+        pytest.param("raises", "exception", "rank 1: exception: ValueError: no such picture", marks=pytest.mark.slow),
+        ("stops", "stopped answering", "rank 1 did not answer for 4 s, its process is stopped (SIGSTOP)"),
+    ],
+)
+def test_a_rank_that_fails_ends_the_job_and_is_named(does: str, cause: str, says: str, tmp_path: Path) -> None:
+    job = execute(tmp_path, does, 4.0)
+    assert job.code != 0
+    message = job.output.splitlines()[-1]
+    assert f" failed: {says} (on " in message
+    assert f"what it left is in {job.folder}/failed" in message
+    assert job.left == {"failed"}  # neither a record of before, nor that of another try
+    report = json.loads((job.folder / "failed/failure.json").read_text())
+    assert (report["cause"], report["rank"]) == (cause, 1)
+
+
+@pytest.mark.slow
+def test_a_launcher_that_ends_well_without_a_record_is_a_failure(tmp_path: Path) -> None:
+    job = execute(tmp_path, "nothing")
+    assert job.code == 1
+    assert "the launcher ended well but there is no inference.json" in job.output
+    assert job.left == {"failed"}
+
+
+def test_only_one_supervisor_makes_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = InferSpec(
+        run=run_spec(machine="local"),
+        trained=False,
+        member="plain",
+        workers=1,
+        workers_per_node=1,
+        batches=(1,),
+        repeat=1,
+    )
+    given = ["--folder", str(tmp_path), "--spec", spec.to_json(), "--manifest", str(tmp_path / "manifest.json")]
+    monkeypatch.setattr(sys, "argv", ["infer", *given, "--", "true"])
+    with infer.held(tmp_path), pytest.raises(SystemExit, match="is being made by process"):
+        infer.main()
