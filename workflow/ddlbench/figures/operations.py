@@ -61,6 +61,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         places = range(len(rows))
         deepest = max(deepest, len(rows))
         for number, (column, label) in enumerate(COUNTERS.items()):
+            if rows[column].isna().all():  # a record of before PyTorch's count was kept
+                continue
             colour, hatch = _bars.FILLS[2 * number]
             axes.barh(
                 [place + 0.4 * (number - 0.5) for place in places],
