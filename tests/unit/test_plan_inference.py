@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from ddlbench import status
+from ddlbench import snakefile, status
 from ddlbench.inference import InferSpec
 from ddlbench.inference._measure import AT_LEAST
 from ddlbench.plan import bill, table
@@ -119,6 +120,26 @@ def test_the_limit_counts_them(plan: Plan, tmp_path: Path) -> None:
     bill.check_limit(jobs, 1.01 * hours)
     with pytest.raises(ConfigError, match="10 jobs of inference are to be made, of about"):
         bill.check_limit(jobs, 0.99 * hours)
+
+
+@pytest.mark.parametrize("limit", [1e-6, 1e6])
+def test_snakemake_counts_the_jobs_that_it_will_run(
+    limit: float, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    jobs = [
+        SimpleNamespace(rule=SimpleNamespace(name=rule), wildcards=SimpleNamespace(**{of: name}))
+        for rule, of, name in (("infer", "job", one(plan, "plain").id), ("figure", "figure", "latency"))
+    ]
+    training = object.__new__(snakefile.Training)
+    training.plan = plan
+    training.given = SimpleNamespace(config={"max_gpu_hours": limit}, images=IMAGES)  # type: ignore[assignment]
+    training.workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: jobs))
+    if limit > 1:
+        training.keep_limit()
+        return
+    with pytest.raises(SystemExit, match=r"max_gpu_hours: <0.001 would be passed: 1 job of inference"):
+        training.keep_limit()
 
 
 def test_the_plan_says_how_many_and_from_what(plan: Plan, tmp_path: Path) -> None:
