@@ -89,15 +89,16 @@ def _doublings(count: int) -> list[int]:
 def timed(size: int, device: str, group: Any) -> list[float]:
     """Times of TIMED all-reduces of `size` bytes of float32, each that of the group's slowest rank [s].
 
-    Each begins at a barrier, and ends when the result can be read.
+    Each begins when all ranks are ready, and ends when the result can be read.
     """
     import torch
     import torch.distributed as dist
 
     message, times = torch.empty(size // 4, device=device), []
+    ready = torch.zeros(1, device=device)  # dist.barrier would guess each rank's GPU from its number
     for _ in range(WARM_UP + TIMED):
         message.fill_(1.0)
-        dist.barrier(group=group)
+        dist.all_reduce(ready, group=group)
         _finish(device)
         began = time.perf_counter()
         dist.all_reduce(message, group=group)
