@@ -13,7 +13,10 @@ from ddlbench import snakefile, status
 from ddlbench.inference import InferSpec
 from ddlbench.inference._measure import AT_LEAST
 from ddlbench.plan import bill, table
+from ddlbench.plan.asking import Asking
+from ddlbench.plan.estimate import Estimator
 from ddlbench.plan.infer import FORWARD, guess_minutes, work_s
+from ddlbench.plan.measured import Measured
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
@@ -71,6 +74,16 @@ def test_without_records_a_forward_pass_is_a_third_of_a_training_step(plan: Plan
     nobody = rows(replace(plan, machine=LAPTOP), tmp_path)[one(plan, "plain").id]
     assert "nobody knows how fast lenet answers" in nobody.estimate
     assert nobody.wall_s == 60 + 4.0 * len(one(plan, "plain").batches)
+
+
+def test_records_of_trainings_say_how_fast_and_how_long_to_begin(plan: Plan) -> None:
+    spec = one(plan, "plain")
+    # 4000 images in 2 s; 9 s beside the training
+    trained = Measured(json.loads(spec.run.to_json()), 4000, 11.0, 9.0, 2.0, None, None)
+    took = Asking([], Estimator(LAPTOP, [trained], [])).estimate(spec)
+    assert took.s == pytest.approx(9 + work_s(spec, 2000.0))
+    assert took.s < took.high_s == pytest.approx(300 + 1.5 * work_s(spec, 2000.0))
+    assert took.basis == "a third of a training step by records for each answer"
 
 
 def test_records_of_like_jobs_are_measurements(plan: Plan, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """How long jobs of inference take, and which are done: from their records, and without them a guess.
 
 `bill.py` makes rows of the plan of it. What each of them is guessed to take is `infer.work_s`, by the rate at which the
-model trains: by records, else by the machine's `images_per_s`. Records say what their job took, from its first process
-to its last.
+model trains, and what its trainings took to begin and to end: by records, else by the machine's `images_per_s` and a
+minute. Records say what their job took, from its first process to its last.
 """
 
 from __future__ import annotations
@@ -109,8 +109,12 @@ class Asking:
             return _measured(self._same[own], 1.0 if len(self._same[own]) > 1 else ONE_RUN, "", MEASURED)
         if least in self._near:
             return _measured(self._near[least], ANOTHER, ", in other ways", GUESSED)
-        low, likely, high = BEGIN_AND_END_S
-        rate, whose = self._rate(spec)
+        like = self.trains.like(spec.run)[0]
+        low, likely, high = like.beside_s if like else BEGIN_AND_END_S
+        high = max(high, BEGIN_AND_END_S[2])  # a model may be compiled first
+        rate, whose = self.trains.machine.rate(spec.run.model, spec.run.recipe.image_size), "the machine's images_per_s"
+        if like:
+            rate, whose = like.rates[min(like.rates)].mean, "records"
         if rate is None:
             work = SECONDS * len(spec.batches)
             basis = f"{SECONDS:g} s for each batch size: nobody knows how fast {spec.run.model} answers"
@@ -118,13 +122,6 @@ class Asking:
         work = work_s(spec, rate)
         basis = f"a third of a training step by {whose} for each answer"
         return Estimate(low + work / GUESS, likely + work, high + work * GUESS, basis, GUESSED)
-
-    def _rate(self, spec: InferSpec) -> tuple[float | None, str]:
-        """(images per second that one worker trains, from where)."""
-        like = self.trains.like(spec.run)[0]
-        if like:
-            return like.rates[min(like.rates)].mean, "records"
-        return self.trains.machine.rate(spec.run.model, spec.run.recipe.image_size), "the machine's images_per_s"
 
 
 def _measured(took: list[float], wider: float, which: str, by: str) -> Estimate:
