@@ -178,9 +178,16 @@ def test_pytorchs_batch_norm_still_refuses_one_value() -> None:
         nn.BatchNorm2d(3)(torch.ones(1, 3, 1, 1))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "efficientnet_b0"])
-@pytest.mark.parametrize("synchronised", [False, True])
-def test_the_last_batch_may_be_one_image(name: str, synchronised: bool) -> None:
+@pytest.mark.parametrize(
+    ("synchronised", "name"),
+    [
+        (False, "resnet18"),
+        (True, "resnet18"),
+        (False, "efficientnet_b0"),
+        pytest.param(True, "efficientnet_b0", marks=pytest.mark.slow),
+    ],
+)
+def test_the_last_batch_may_be_one_image(synchronised: bool, name: str) -> None:
     """257 images in batches of 64 at 32 pixels: the last picture is 1x1 in the last layers."""
     torch.manual_seed(0)
     model = models.build(name, 10, 32)
