@@ -73,6 +73,13 @@ def test_tables_sort_and_filter_by_keyboard_too(browser: Browser, page: Path) ->
         "location.hash = document.querySelector('#t-runs tr[hidden]').id; new Promise(requestAnimationFrame)"
     )
     assert len(browser.evaluate(COLUMN.format(framework))) == 4
+    # So does the same link when it is clicked again.
+    browser.evaluate(f"{field}.value = 'nothing'; {field}.dispatchEvent(new Event('input'))")
+    assert browser.evaluate(COLUMN.format(framework)) == []
+    browser.evaluate(
+        "document.querySelector(`a[href='${location.hash}']`).click(); new Promise(done => setTimeout(done, 50))"
+    )
+    assert len(browser.evaluate(COLUMN.format(framework))) == 4
     assert browser.complaints == []
 
 

@@ -36,7 +36,7 @@ for (const field of document.querySelectorAll("input[data-table]")) {
   });
 }
 // A link to a run must lead to its row, also if a filter hides it.
-addEventListener("hashchange", () => {
+const reveal = () => {
   const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (row && row.hidden) {
     const field = document.querySelector(`input[data-table="${CSS.escape(row.closest("table").id)}"]`);
@@ -44,7 +44,10 @@ addEventListener("hashchange", () => {
     field.dispatchEvent(new Event("input"));
     row.scrollIntoView();
   }
-});
+};
+addEventListener("hashchange", reveal);
+// The same link once more changes no address.
+addEventListener("click", (event) => event.target.closest('a[href^="#"]') && setTimeout(reveal));
 // Figures: enlarged in a window of their own, and put back.
 const dialog = document.querySelector("dialog");
 const place = dialog.querySelector(".scroll");
