@@ -217,6 +217,24 @@ def test_a_study_without_a_successful_run_was_not_checked(tmp_path: Path) -> Non
     assert "table runs has no successful run" in {row["evidence"] for row in rows}
 
 
+@pytest.mark.parametrize(("column", "value"), [("workers", "four"), ("global_batch", float("inf")), ("repeat", 0)])
+def test_counts_that_are_none_are_refused(column: str, value: object) -> None:
+    tables = study()
+    tables["runs"][column] = tables["runs"][column].astype(object)
+    one(tables, **{column: value})
+    with pytest.raises(ValueError, match=rf"table runs: {column} of \S+ is .*; allowed: numbers from 1 on"):
+        of_tables(tables)
+
+
+def test_columns_of_another_kind_stop_no_other_rule() -> None:
+    tables = study()
+    for column in ("run", "command"):
+        tables["runs"][column] = tables["runs"][column].astype(object)
+    one(tables, run=float("inf"), command=float("inf"))
+    rows = audit(of_tables(tables), ["same-environment", "same-precision", "skipped-steps"])
+    assert {row["rule"] for row in rows if "cannot read" in row["evidence"]} == {"same-environment"}
+
+
 def test_runs_without_a_name_are_refused() -> None:
     tables = study()
     tables["runs"] = tables["runs"].drop(columns="run")

@@ -13,6 +13,9 @@ from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
 from ddlbench.columns import types
 from ddlbench.files import aside
 
+# What comes of a column of another kind than is read: text among numbers, infinity in place of a count.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 
 def audit(material: Material, rules: Iterable[str] | None = None) -> list[Row]:
     """Rows of COLUMNS: what the rules (names; None: all) find, errors first. Equal tables give equal rows."""
@@ -26,12 +29,11 @@ def audit(material: Material, rules: Iterable[str] | None = None) -> list[Row]:
         if whole is None:
             continue
         try:
-            found = list(rule.check(whole))
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a column of another kind than is read
+            said = [{"runs": "; ".join(one.runs), "evidence": one.evidence} for one in rule.check(whole)]
+        except UNREADABLE as error:
             rows.append(about | {"severity": NOT_CHECKED, "runs": "", "evidence": f"cannot read the tables: {error!r}"})
             continue
-        said = about | {"severity": rule.SEVERITY}
-        rows += [said | {"runs": "; ".join(one.runs), "evidence": one.evidence} for one in found]
+        rows += [about | {"severity": rule.SEVERITY} | one for one in said]
     order = [*SEVERITIES, NOT_CHECKED]
     return sorted(
         ({c.name: row[c.name] for c in COLUMNS} for row in rows), key=lambda row: order.index(row["severity"])

@@ -15,6 +15,7 @@ from ddlbench.audit._compare import positive, timed, words
 QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
 VERDICTS = "verdicts.csv"  # of rule verdicts
 UNITS = {"throughput": "images/s", "speed-up": "1", "efficiency": "1"}
+COUNTS = ("workers", "global_batch", "repeat")  # by which runs are told apart
 NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", "quantity")
 
 
@@ -36,10 +37,15 @@ def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] 
 
 
 def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = None) -> Material:
-    """Tables of `collect` as an audit takes them. Raises ValueError for runs without names."""
+    """Tables of `collect` as an audit takes them. Raises ValueError for runs without names, and for counts that are
+    none."""
     made = dict(tables)
     if "run" not in made["runs"]:
         raise ValueError("table runs has no column run, which names each run")
+    for name in [name for name in COUNTS if name in made["runs"]]:
+        counts = made["runs"][name]
+        for run, value in made["runs"].loc[counts.notna() & ~positive(counts), ["run", name]].itertuples(index=False):
+            raise ValueError(f"table runs: {name} of {run} is {value!r}; allowed: numbers from 1 on")
     if "status" in made["runs"]:
         runs = made["runs"]
         failed = runs[runs["status"] != "success"]
