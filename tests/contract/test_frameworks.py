@@ -152,7 +152,10 @@ def test_adasum_is_the_papers(results):
     assert apart > 1e-3  # else the average would do as well
 
 
-@pytest.mark.parametrize("name", CASES)
+# Horovod under MPI trains as under Gloo, which is tried daily, and saves the same states.
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if c.variant == "horovod-mpi" else ()) for n, c in CASES.items()]
+)
 def test_a_resumed_run_is_the_run(results, name):
     """Other processes, from tensors and numbers that torch loads with weights_only."""
     case = CASES[name]

@@ -82,6 +82,7 @@ def test_a_study_interrupts_a_run(tmp_path, data, run, framework, case):
     assert not (again.folder / "failed").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, run):
     """In an epoch's last step, where rank 1 is killed, it takes part with what it had last: in its batch norm too."""
     undisturbed = run("none-left", "ddp", 2)

@@ -22,11 +22,12 @@ BETWEEN_FRAMEWORKS = [*AGAINST_CONTROL, ("batch-norm", 2)]
 
 
 def of_each(cases: list[tuple[str, int]], without: str = "") -> list[Any]:
-    """Parameters (case, workers, framework). Daily every framework trains `plain` on two ranks; the other cases, whose
-    loop is the same, are trained by two of them (see `launches.on_two`), and by all in the slow tier.
+    """Parameters (case, workers, framework). Daily every framework trains `plain` on two ranks, and two of them `demo`
+    (see `launches.on_two`); the other cases, whose loop is the same, DDP alone. The slow tier trains all by all.
     """
+    daily = {("plain", 2): tuple(FRAMEWORKS), ("demo", 2): TWO}
     return [
-        pytest.param(case, workers, f, marks=() if f in TWO or (case, workers) == ("plain", 2) else pytest.mark.slow)
+        pytest.param(case, workers, f, marks=() if f in daily.get((case, workers), ("ddp",)) else pytest.mark.slow)
         for case, workers in cases
         for f in FRAMEWORKS
         if f != without
@@ -50,7 +51,7 @@ class TestControl:
         assert seen == [(n, IMAGES["val"]) for n in controlled(case).correct]
 
 
-@pytest.mark.parametrize("framework", ["ddp", "horovod"])
+@pytest.mark.parametrize("framework", [pytest.param("ddp", marks=pytest.mark.slow), "horovod"])
 def test_synchronised_batch_norm_is_that_of_one_process(run, controlled, framework):
     """Two ranks normalise by the whole batch, also in the last step, where one of them has no image."""
     outcome = run("synchronised", framework, 2)

@@ -78,6 +78,7 @@ def test_one_of_something_else_is_made_again_when_snakemake_remembers_nothing(fi
     assert planned(finished) == {"preflight": 1}
 
 
+@pytest.mark.slow
 def test_it_is_made_again_when_asked(finished: Path) -> None:
     before = json.loads((finished / PREFLIGHT).read_text())["time"]
     done = mini(finished, "preflight", "--force")
