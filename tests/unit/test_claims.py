@@ -103,6 +103,34 @@ def test_all_cells_of_a_claim_must_agree(tmp_path: Path) -> None:
     assert judged(tmp_path, line, *up_to)["verdict"] == SUPPORTED
 
 
+def test_a_claim_about_some_settings_needs_one(tmp_path: Path) -> None:
+    """Beside eight settings that cannot be told apart, one that is far above decides for `some`, and far below against
+    `all`. One that is only just outside of its own interval decides nothing: one in nine is so by chance.
+    """
+
+    def nine(of_three: list[float]) -> list[dict[str, object]]:
+        models = [f"model{n}" for n in range(9)]
+        made = [one for m in models for one in repeats(100.0, model=m)]
+        ratios = {m: [0.9, 1.0, 1.12] for m in models} | {"model4": of_three}
+        for model, three in ratios.items():
+            made += [row(100.0 * r, repeat=n, model=model, framework="horovod") for n, r in enumerate(three, start=1)]
+        return made
+
+    some, every = (f"throughput,framework=horovod,framework=ddp,{relation},," for relation in claims.ORDERINGS[::-1])
+    up, down, just = [1.5, 1.52, 1.51], [0.5, 0.51, 0.505], [1.05, 1.08, 1.11]
+    assert [judged(tmp_path, line, *nine(up))["verdict"] for line in (some, every)] == [SUPPORTED, UNDECIDED]
+    assert [judged(tmp_path, line, *nine(down))["verdict"] for line in (some, every)] == [UNDECIDED, CONTRADICTED]
+    assert judged(tmp_path, some, *nine(just))["verdict"] == UNDECIDED
+    alone = [one for one in nine(just) if one["model"] == "model4"]
+    assert judged(tmp_path, some, *alone)["verdict"] == SUPPORTED
+    for n in (2, 5, 6, 7):  # whatever the number of repeats
+        rising = [1.5 + 0.001 * k for k in range(n)]
+        made = [one for m in ("a", "b") for one in repeats(100.0, spread=(1.0,) * n, model=m)]
+        made += [row(100 * r, repeat=k, model="a", framework="horovod") for k, r in enumerate(rising, start=1)]
+        made += repeats(100.0, spread=(1.1, 0.9) * (n // 2), model="b", framework="horovod")
+        assert judged(tmp_path, some, *made)["verdict"] == SUPPORTED
+
+
 def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
     ours = repeats(100.0, loader="dali-cpu", form="tfrecord")
     line = "throughput,loader=dali-cpu,loader=native,ordering,,"

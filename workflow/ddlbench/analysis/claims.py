@@ -28,7 +28,8 @@ from ddlbench.files import aside
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_TESTABLE = "not testable here"
 ABOUT = 0.1  # "about" is within 10 %
-RELATIONS = ("above", "below", "about", "factor", "factor-up-to", "ordering")
+ORDERINGS = ("ordering", "ordering-some")  # the left side is above the right one: everywhere; somewhere
+RELATIONS = ("above", "below", "about", "factor", "factor-up-to", *ORDERINGS)
 # Columns of runs by the quantity of a claim; its value is in the unit in brackets.
 QUANTITIES = {
     "efficiency": "efficiency",  # [1], of the whole training
@@ -111,9 +112,9 @@ def _claim(where: str, row: Mapping[str, str]) -> Claim:
         raise ValueError(f"{where}: quantity is {row['quantity']}; allowed: {', '.join(QUANTITIES)}")
     elif row["relation"] not in RELATIONS:
         raise ValueError(f"{where}: relation is {row['relation']}; allowed: {', '.join(RELATIONS)}")
-    elif (row["relation"] == "ordering") != (value is None):
+    elif (row["relation"] in ORDERINGS) != (value is None):
         raise ValueError(f"{where}: an ordering has no value, all other relations have one")
-    elif (row["relation"] in ("ordering", "factor", "factor-up-to")) != bool(sides["right"]):
+    elif (row["relation"] in (*ORDERINGS, "factor", "factor-up-to")) != bool(sides["right"]):
         raise ValueError(f"{where}: ordering and factor compare with a right side, the others do not")
     return Claim(**{**row, **sides, "value": value})  # type: ignore[arg-type]
 
@@ -190,19 +191,23 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     if left.empty or (right is not None and right.empty):
         missing = claim.left if left.empty else claim.left | claim.right
         return row | {"why": f"no run with {claim.quantity} of {_words(missing)}"}
-    cells = list(_cells(claim, column, left, right))
+    sides = list(_sides(claim, left, right))
+    cells = [
+        _against(claim, ours, column) if theirs is None else _between(claim, ours, theirs, column, len(sides))
+        for ours, theirs in sides
+    ]
     if not cells:
         return row | {"why": "no two runs differ in nothing but what the claim compares"}
     # All cells must agree: one that contradicts the claim contradicts it, one that cannot tell leaves it open.
     order = [CONTRADICTED, UNDECIDED, SUPPORTED]
-    if claim.relation == "factor-up-to":
-        order.reverse()  # one cell that reaches the factor is enough
+    if claim.relation in ("factor-up-to", "ordering-some"):
+        order.reverse()  # one cell that reaches the factor, or is so, is enough
     worst = min(cells, key=lambda cell: order.index(cell.verdict))
     asked = worst.n < 2
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
     why = "; ".join(filter(None, [why, "one run says nothing of the next" * (asked and worst.verdict == UNDECIDED)]))
     row |= {"verdict": worst.verdict, "why": why, "measured": worst.measured, "low": worst.low, "high": worst.high}
-    row |= {"n": worst.n, "more_repeats": worst.more if worst.verdict == UNDECIDED else None}
+    row |= {"n": worst.n, "more_repeats": (worst.more or None) if worst.verdict == UNDECIDED else None}
     row["runs"] = " ".join(sorted({run for cell in cells for run in cell.runs}))
     return row | {"hardware": ", ".join(sorted(set().union(*(cell.machines for cell in cells))))}
 
@@ -217,8 +222,10 @@ def _words(side: Mapping[str, Iterable[str]]) -> str:
     return ", ".join(f"{name} {' or '.join(values)}" for name, values in side.items())
 
 
-def _cells(claim: Claim, column: str, left: pd.DataFrame, right: pd.DataFrame | None) -> Iterable[Said]:
-    """What each group of runs that differ only in their repeat says, or each two such groups."""
+def _sides(
+    claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None
+) -> Iterable[tuple[pd.DataFrame, pd.DataFrame | None]]:
+    """Each group of runs that differ only in their repeat, or each two such groups that the claim compares."""
     settings = [name for name in spec.COLUMNS if name not in FREE]
     # What the claim compares may differ, and what follows from it: batch and workers grow together, forms are loaders'.
     compared = set(claim.right) | ({"form"} if "loader" in claim.right else set())
@@ -227,12 +234,12 @@ def _cells(claim: Claim, column: str, left: pd.DataFrame, right: pd.DataFrame | 
     shared = [name for name in settings if name not in compared]
     for _, ours in left.groupby(settings, dropna=False):
         if right is None:
-            yield _against(claim, ours, column)
+            yield ours, None
             continue
         same = ours[shared].iloc[0]
         fits = right[shared].eq(same) | (right[shared].isna() & same.isna())
         for _, theirs in right[fits.all(axis=1)].groupby(settings, dropna=False):
-            yield _between(claim, ours, theirs, column)
+            yield ours, theirs
 
 
 def _said(ours: Sequence[pd.DataFrame], verdict: str, found: Any) -> Said:
@@ -265,14 +272,19 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str) -> Said:
     return _said([runs], verdict, Ratio(found.middle, found.low, found.high, found.n, more=apart.more))
 
 
-def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str) -> Said:
-    """The left side over the right one."""
+def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, cells: int) -> Said:
+    """The left side over the right one; `cells` is in how many the claim is asked."""
     sides = [
         dict(zip(side["repeat"].tolist(), side[column].astype(float).tolist(), strict=True)) for side in (ours, theirs)
     ]
     apart = ratio(sides[0], sides[1])
-    if claim.relation == "ordering":
-        verdict = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(apart.verdict, UNDECIDED)
+    if claim.relation in ORDERINGS:
+        # Where one cell is enough (for the claim or against it), chance has as many tries as there are cells.
+        enough = FASTER if claim.relation == "ordering-some" else SLOWER
+        decided = apart.verdict
+        if decided == enough:
+            decided = ratio(sides[0], sides[1], one_of=cells).verdict
+        verdict = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(decided, UNDECIDED)
     elif claim.relation == "factor-up-to":
         assert claim.value is not None
         verdict = up_to(apart.low, apart.high, claim.value)

@@ -107,12 +107,15 @@ def over_repeats(values: Sequence[float]) -> Interval:
     return Interval(middle, math.exp(bounds[0]), math.exp(bounds[1]), len(logs))
 
 
-def ratio(ours: Mapping[int, float], theirs: Mapping[int, float], more_is_better: bool = True) -> Ratio:
+def ratio(
+    ours: Mapping[int, float], theirs: Mapping[int, float], more_is_better: bool = True, one_of: int = 1
+) -> Ratio:
     """Ours over theirs: positive values by repeat, and the verdict on ours. `more_is_better`: rates; times are not.
 
     Repeats with the same number are a pair; the others do not count. The interval is that of `over_repeats`, of the
-    pairs' ratios. Ours are `faster` or `slower` if 1 is outside of their 96 % interval. Without a pair it is the ratio
-    of medians, and with fewer than two pairs nobody can tell.
+    pairs' ratios. Ours are `faster` or `slower` if 1 is outside of their 96 % interval. Where any one of `one_of`
+    ratios would decide, it is outside of a wider one too, so that chance decides as seldom as with a single ratio
+    (Bonferroni). Without a pair it is the ratio of medians, and with fewer than two pairs nobody can tell.
     """
     common = sorted(set(ours) & set(theirs))
     if not common:
@@ -124,10 +127,16 @@ def ratio(ours: Mapping[int, float], theirs: Mapping[int, float], more_is_better
     logs, interval = np.log(pairs), over_repeats(pairs.tolist())
     sure = _bounds(logs, VERDICT_LEVEL)
     verdict = CANNOT_TELL
-    if sure is not None and (sure[0] > 0 or sure[1] < 0):
+    if sure is not None and (sure[0] > 0 or sure[1] < 0) and (one_of == 1 or _apart(logs, one_of)):
         verdict = FASTER if (sure[0] > 0) == more_is_better else SLOWER
     more = more_repeats(logs) if verdict == CANNOT_TELL else 0
     return Ratio(interval.middle, interval.low, interval.high, interval.n, verdict, more)
+
+
+def _apart(logs: Floats, one_of: int) -> bool:
+    """Whether 0 is outside of Student's interval of these logarithms that so many such intervals hold together."""
+    n, level = len(logs), 1 - (1 - VERDICT_LEVEL) / one_of
+    return abs(float(logs.mean())) > _t(level, n - 1) * float(np.std(logs, ddof=1)) / math.sqrt(n)
 
 
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio:
