@@ -16,7 +16,7 @@ from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
 from ddlbench.page import write
-from ddlbench.plan.bill import Row
+from ddlbench.plan.row import Row
 
 from tests.unit.records import SPEC, write_record
 

@@ -13,8 +13,8 @@ from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.application import Block, Heading, Paragraph, Table, docx, latex, markdown
 from ddlbench.application._columns import shares
 from ddlbench.application._content import Given, NothingMeasuredError, blocks
-from ddlbench.plan.bill import Row
 from ddlbench.plan.reads import Form
+from ddlbench.plan.row import Row
 from ddlbench.plan.stale import MISSING
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine

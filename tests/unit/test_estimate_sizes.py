@@ -12,7 +12,8 @@ import pytest
 from ddlbench import registry
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
-from ddlbench.plan import bill, reads
+from ddlbench.plan import reads
+from ddlbench.plan.row import STEP_BYTES
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
 from ddlbench.record import STEP_COLUMNS, step_type, write_table
 from ddlbench.settings.config import ConfigError
@@ -89,7 +90,7 @@ def test_a_row_of_steps_takes_what_was_said(tmp_path: Path) -> None:
     for name in STEP_COLUMNS:
         table[name] = whole.get(name, rng.random(rows))
     write_table(table, tmp_path / "steps.parquet")
-    assert (tmp_path / "steps.parquet").stat().st_size / rows == pytest.approx(bill.STEP_BYTES, rel=0.1)
+    assert (tmp_path / "steps.parquet").stat().st_size / rows == pytest.approx(STEP_BYTES, rel=0.1)
 
 
 def test_the_bill_needs_nothing_but_python(tmp_path: Path) -> None:

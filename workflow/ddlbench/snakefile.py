@@ -24,6 +24,7 @@ from ddlbench import layout, registry
 from ddlbench.audit import _findings
 from ddlbench.data import target
 from ddlbench.plan import bill, installed, reads, runs, stale
+from ddlbench.plan.row import INFER, TRAIN
 from ddlbench.preflight import promise
 from ddlbench.record import WEIGHTS
 from ddlbench.run import plugin, requeued, survivors
@@ -222,8 +223,8 @@ class Training:
 
     def keep_limit(self) -> None:
         """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`."""
-        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in (bill.TRAIN, bill.INFER)]
-        made = {job.wildcards.run if job.rule.name == bill.TRAIN else job.wildcards.job for job in jobs}
+        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in (TRAIN, INFER)]
+        made = {job.wildcards.run if job.rule.name == TRAIN else job.wildcards.job for job in jobs}
         with complaints():
             self._check_limit(made)
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from ddlbench import layout
 from ddlbench.analysis.failures import FAILED as LEFT
 from ddlbench.analysis.failures import failures
-from ddlbench.plan.bill import INFER, Row, counted, number
+from ddlbench.plan.bill import counted, number
+from ddlbench.plan.row import INFER, Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
 from ddlbench.record import MLLOG

@@ -16,8 +16,9 @@ import pandas as pd
 from ddlbench.analysis.scaling import SERIES, in_series, scaling
 from ddlbench.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
-from ddlbench.plan.bill import INFER, Row, counted
+from ddlbench.plan.bill import counted
 from ddlbench.plan.reads import Form
+from ddlbench.plan.row import INFER, Row
 from ddlbench.plan.stale import DONE
 from ddlbench.settings.machine import Machine
 

@@ -1,4 +1,4 @@
-"""The bill so far, and the plan beside what runs took, from the rows of `snakemake plan` (`plan/bill.py`)."""
+"""The bill so far, and the plan beside what runs took, from the rows of `snakemake plan` (`plan/row.py`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddlbench.page.answer import number
-from ddlbench.plan.bill import INFER, Row
 from ddlbench.plan.estimate import Estimator
 from ddlbench.plan.measured import Published
+from ddlbench.plan.row import INFER, Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE
 

@@ -27,7 +27,7 @@ from ddlbench.columns import Column
 from ddlbench.files import sha256, write_text
 from ddlbench.page import answer, picture, rows, spent
 from ddlbench.plan import runs as plan_runs
-from ddlbench.plan.bill import Row
+from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.preflight.__main__ import summary
 

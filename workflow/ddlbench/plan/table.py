@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddlbench.plan.bill import INFER, Row, counted, gpu_hours, number
+from ddlbench.plan.bill import counted, gpu_hours, number
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import Form
+from ddlbench.plan.row import INFER, Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
 

@@ -1,0 +1,226 @@
+"""One row of the plan: a run, or a job of inference, with what it takes and costs.
+
+`of_run` and `of_inference` say what is each one's own; `_row` makes hours, energy and price of it, the same for both.
+`bill.py` asks for one row after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from ddlbench.inference import InferSpec
+from ddlbench.plan import asking, launch
+from ddlbench.plan.checkpoints import Room
+from ddlbench.plan.estimate import MEASURED, Estimate, Estimator
+from ddlbench.plan.infer import PlannedInference
+from ddlbench.plan.measured import Measured
+from ddlbench.plan.runs import PlannedRun
+from ddlbench.plan.stale import DONE, STALE
+from ddlbench.record import MLLOG, STEPS
+from ddlbench.settings.machine import Machine
+from ddlbench.spec import RunSpec
+
+# steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
+STEP_BYTES = 29
+LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
+RANK_BYTES = 600
+FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, train.log
+TRAIN, INFER = "train", "infer"  # the rules whose jobs are billed
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run, or one job of inference. Hours and what follows from them are those that it takes, or took if it is
+    done; null is unknown.
+
+    `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
+    `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
+    `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's;
+    `checkpoint_bytes` and `checkpoint_inodes` the most that its checkpoints take while it trains.
+
+    `rule` is INFER of a job of inference: its block is the study's key, its framework the way to serve, and it has no
+    epochs.
+    """
+
+    run: str
+    block: str
+    place: int
+    model: str
+    framework: str
+    loader: str
+    workers: int
+    nodes: int
+    epochs: int
+    of_epochs: int
+    state: str
+    why: str
+    estimate: str
+    wall_s: float | None
+    wall_s_low: float | None
+    wall_s_high: float | None
+    gpu_hours: float | None
+    gpu_hours_low: float | None
+    gpu_hours_high: float | None
+    core_hours: float | None
+    energy_kwh: float | None
+    energy_measured: bool | None
+    price: float | None
+    currency: str | None
+    disk_bytes: float
+    inodes: int
+    asks: str | None
+    checkpoint_bytes: float | None = None
+    checkpoint_inodes: int | None = None
+    estimate_by: str | None = None
+    rule: str = TRAIN
+
+
+class Entry(NamedTuple):
+    """Where a row stands in the plan, and how far its run or job is; `state` and `why` are those of `stale.state`."""
+
+    id: str
+    block: str
+    place: int
+    state: str
+    why: str
+
+
+def of_run(
+    entry: Entry,
+    planned: PlannedRun,
+    machine: Machine,
+    estimator: Estimator,
+    images: int,
+    record: Measured | None,
+    folder: Path,
+    room: Room | None,
+) -> Row:
+    """The row of a run with `images` per epoch; `folder` is its record's, `room` what its checkpoints take."""
+    spec = planned.spec
+    if entry.state == DONE and record:
+        took = Estimate(record.took_s, record.took_s, record.took_s, "its record", MEASURED)
+        energy_j = record.energy_j
+    else:
+        limit = planned.resources.get("runtime")
+        took = estimator.estimate(spec, images, limit if isinstance(limit, int) else None)
+        energy_j = None
+    per_worker_w = estimator.power_w(spec)
+    if energy_j is None and took.s is not None and per_worker_w is not None:
+        energy_j = per_worker_w * spec.workers * took.s
+    return _row(
+        entry,
+        planned,
+        spec,
+        machine,
+        took,
+        energy_j,
+        rule=TRAIN,
+        framework=spec.framework,
+        epochs=(spec.epochs, spec.full_epochs),
+        disk=(_record_bytes(spec, images, folder, entry.state), FILES + spec.profiled),
+        room=room,
+    )
+
+
+def of_inference(
+    entry: Entry, planned: PlannedInference, machine: Machine, answers: asking.Asking, record: asking.Asked | None
+) -> Row:
+    """The row of a job of inference."""
+    spec = planned.spec
+    return _row(
+        entry,
+        planned,
+        spec.run,
+        machine,
+        answers.took(record) if entry.state == DONE and record else answers.estimate(spec),
+        None,
+        rule=INFER,
+        framework=spec.member,
+        epochs=(0, 0),
+        disk=(record.bytes if record else asking.RECORD_BYTES * len(spec.batches), asking.FILES),
+        room=None,
+    )
+
+
+def _row(
+    entry: Entry,
+    planned: PlannedRun | PlannedInference,
+    trains: RunSpec,
+    machine: Machine,
+    took: Estimate,
+    energy_j: float | None,
+    *,
+    rule: str,
+    framework: str,
+    epochs: tuple[int, int],
+    disk: tuple[float, int],
+    room: Room | None,
+) -> Row:
+    """What follows for runs and jobs of inference alike. `trains` is the training that is planned, or whose model is
+    asked. `energy_j` is measured; where it is None, the machine's file says the power. `epochs` are those of this run
+    and those of the whole training; `disk` is (bytes, inodes).
+    """
+    spec = planned.spec
+    low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
+    energy_kwh = _times(_power_w(spec, machine), hours, 1e-3) if energy_j is None else energy_j / 3.6e6
+    asks = planned.resources.get("asks")
+    return Row(
+        run=entry.id,
+        block=entry.block,
+        place=entry.place,
+        model=trains.model,
+        framework=framework,
+        loader=trains.loader,
+        workers=spec.workers,
+        nodes=spec.nodes,
+        epochs=epochs[0],
+        of_epochs=epochs[1],
+        state=entry.state,
+        why=entry.why,
+        estimate=took.basis,
+        wall_s=took.s,
+        wall_s_low=took.low_s,
+        wall_s_high=took.high_s,
+        gpu_hours=_times(hours, spec.workers),
+        gpu_hours_low=_times(low, spec.workers),
+        gpu_hours_high=_times(high, spec.workers),
+        core_hours=_times(hours, spec.nodes, machine.cores_per_node_billed),
+        energy_kwh=_times(energy_kwh, machine.pue or 1.0),
+        energy_measured=None if energy_kwh is None else energy_j is not None,
+        price=_times(hours, launch.workers_taken(spec, machine), machine.price_per_gpu_hour),
+        currency=machine.currency,
+        disk_bytes=disk[0],
+        inodes=disk[1],
+        asks=asks if isinstance(asks, str) else None,
+        checkpoint_bytes=room.bytes if room else None,
+        checkpoint_inodes=room.inodes if room else None,
+        estimate_by=took.by,
+        rule=rule,
+    )
+
+
+def _times(*factors: float | None) -> float | None:
+    """The product; unknown if one is."""
+    product = 1.0
+    for factor in factors:
+        if factor is None:
+            return None
+        product *= factor
+    return product
+
+
+def _power_w(spec: RunSpec | InferSpec, machine: Machine) -> float | None:
+    """Of all workers and nodes of a run, by the machine's file [W]."""
+    if machine.power_per_worker_w is None or machine.power_per_node_w is None:
+        return None
+    return spec.workers * machine.power_per_worker_w + spec.nodes * machine.power_per_node_w
+
+
+def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
+    """Of a record: as it is, or as many steps as there will be."""
+    if now in (DONE, STALE):
+        return sum((folder / name).stat().st_size for name in (MLLOG, STEPS) if (folder / name).exists())
+    steps = spec.epochs * -(-images // spec.global_batch)
+    return steps * spec.workers * STEP_BYTES + LOG_BYTES + spec.workers * RANK_BYTES
