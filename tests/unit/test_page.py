@@ -16,7 +16,7 @@ from ddlbench.audit import _findings
 from ddlbench.figures import _hover
 from ddlbench.files import sha256
 from ddlbench.page import answer, picture, rows, spent, write
-from ddlbench.plan.bill import Row
+from ddlbench.plan.row import Row
 
 from tests.unit.pages import EVIL, EVIL_SVG, make
 

@@ -195,7 +195,7 @@ class Heard:
         # A rank that was itself held up, by a stalled file system or a SIGSTOP, has not listened meanwhile.
         self.clock += min(now - self.looked, 2 * BEAT_S) if self.looked is not None else 0.0
         self.looked = now
-        found = []
+        silent = []
         for path in _beats(here):
             with suppress(OSError, ValueError):
                 number, rank, process = read_beat(path), *map(int, path.name.split("-"))
@@ -204,8 +204,8 @@ class Heard:
                     at = self.clock
                 self.last[path.name] = number, at
                 if self.clock - at > self.silent_s:
-                    found.append((rank, process, self.silent_s))
-        return found
+                    silent.append((rank, process, self.silent_s))
+        return silent
 
 
 def _beats(here: Path | None) -> list[Path]:

@@ -87,11 +87,11 @@ def others_records(study: Study) -> list[str]:
     """The records of others that the study shows. Exits with one line if there are none."""
     if study.records is None:
         return []
-    found = registry.member("records", study.records.kind).find(Path(study.records.folder), study.records.benchmarks)
-    if not found:
+    places = registry.member("records", study.records.kind).find(Path(study.records.folder), study.records.benchmarks)
+    if not places:
         of = f" of {', '.join(study.records.benchmarks)}" if study.records.benchmarks else ""
         sys.exit(f"{study.path}: records.folder: {study.records.folder!r} has no {study.records.kind} records{of}")
-    return [str(path) for path in found]
+    return [str(path) for path in places]
 
 
 def terms(machine: Machine, minutes: float | None) -> tuple[float | None, float | None, str | None, float | None]:

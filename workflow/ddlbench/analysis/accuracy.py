@@ -95,8 +95,8 @@ def _validated(record: Record) -> dict[int, float]:
     if not record.timed or "ddlbench_resumed" in record.last or "run_start" not in record.last:
         return {}
     begin = record.last["run_start"].time_s
-    found = [event for event in record.events if event.key == "eval_accuracy"]
-    return {event.metadata["epoch_num"] - 1: event.time_s - begin for event in found}
+    validations = [event for event in record.events if event.key == "eval_accuracy"]
+    return {event.metadata["epoch_num"] - 1: event.time_s - begin for event in validations}
 
 
 def _by_epoch(record: Record, key: str) -> dict[int, Any]:

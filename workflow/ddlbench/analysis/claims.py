@@ -242,10 +242,11 @@ def _sides(
             yield ours, theirs
 
 
-def _said(ours: Sequence[pd.DataFrame], verdict: str, found: Any) -> Said:
+def _said(ours: Sequence[pd.DataFrame], verdict: str, interval: Any) -> Said:
     runs = [run for side in ours for run in side["run"]]
     machines = {f"{m} ({d})" for side in ours for m, d in zip(side["machine"], side["device"], strict=True)}
-    return Said(verdict, found.middle, found.low, found.high, found.n, getattr(found, "more", None), runs, machines)
+    more = getattr(interval, "more", None)
+    return Said(verdict, interval.middle, interval.low, interval.high, interval.n, more, runs, machines)
 
 
 def _against(claim: Claim, runs: pd.DataFrame, column: str) -> Said:
@@ -255,21 +256,21 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str) -> Said:
     if claim.quantity == "variation":
         return _variation(claim.value, runs, values)
     by_repeat = dict(zip(runs["repeat"].tolist(), values, strict=True))
-    found = over_repeats(values)
+    interval = over_repeats(values)
     if claim.relation == "about":
-        verdict = near(found.low, found.high, claim.value)
+        verdict = near(interval.low, interval.high, claim.value)
         more = (
             None
-            if verdict != UNDECIDED or found.n < 2
+            if verdict != UNDECIDED or interval.n < 2
             else ratio(by_repeat, dict.fromkeys(by_repeat, claim.value)).more
         )
-        return _said([runs], verdict, Ratio(found.middle, found.low, found.high, found.n, more=more))
+        return _said([runs], verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=more))
     apart = ratio(by_repeat, dict.fromkeys(by_repeat, claim.value))
     above = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(apart.verdict, UNDECIDED)
     verdict = (
         above if claim.relation == "above" else {SUPPORTED: CONTRADICTED, CONTRADICTED: SUPPORTED}.get(above, above)
     )
-    return _said([runs], verdict, Ratio(found.middle, found.low, found.high, found.n, more=apart.more))
+    return _said([runs], verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=apart.more))
 
 
 def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, cells: int) -> Said:

@@ -104,7 +104,7 @@ def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
         logs = sorted(folder.glob(f"*/{MLLOG}")) or sorted(folder.glob(f"runs/*/{MLLOG}"))
     else:
         logs = sorted(results.glob(f"runs/{name}-*/{MLLOG}"))
-    found, refused = [], []
+    runs, refused = [], []
     for log in logs:
         try:
             record = read(log.parent)
@@ -112,8 +112,8 @@ def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
             refused.append(str(error))
             continue
         one = run(record) if folder.is_dir() or record.spec.machine == name else None
-        found += [one] if one else []
-    return found, refused
+        runs += [one] if one else []
+    return runs, refused
 
 
 def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
@@ -125,16 +125,16 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
         cells.setdefault(pair[0].cell, []).append(pair)
     if len(cells) == 2:  # one run only: all is the same
         del cells[ALL]
-    found: list[Row] = []
+    table: list[Row] = []
     for cell, some in cells.items():
         for name in (WHOLE, *PARTS, *BESIDE):
-            found += _row(cell, ALL, name, [(a.seconds.get(name), b.seconds.get(name)) for a, b in some])
+            table += _row(cell, ALL, name, [(a.seconds.get(name), b.seconds.get(name)) for a, b in some])
         hosts = sorted({host for a, b in some for host in set(a.of_host) & set(b.of_host)})
         for host in hosts:
             there = [(a.of_host[host], b.of_host[host]) for a, b in some if host in a.of_host and host in b.of_host]
             for name in OF_HOST:
-                found += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
-    return found
+                table += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
+    return table
 
 
 def _row(cell: str, host: str, name: str, values: Iterable[tuple[float | None, float | None]]) -> list[Row]:

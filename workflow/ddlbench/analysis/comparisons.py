@@ -70,13 +70,13 @@ def _pairs(runs: pd.DataFrame, compared: str, follows: set[str]) -> Iterator[dic
                 dict(zip(side["repeat"].tolist(), side["throughput_images_per_s"].tolist(), strict=True))
                 for side in (ours, theirs)
             ]
-            found = ratio(rates[0], rates[1])
+            apart = ratio(rates[0], rates[1])
             first = ours.iloc[0]
             row = {"compared": compared, "left": left, "right": right, "with": first[other]}
             row |= {name: first[name] for name in SHOWN}
-            row |= {"ratio": found.middle, "low": found.low, "high": found.high, "n": found.n}
-            row |= {"verdict": found.verdict, "more_repeats": None, "more_worker_hours": None}
-            if found.verdict == CANNOT_TELL and found.more is not None:
+            row |= {"ratio": apart.middle, "low": apart.low, "high": apart.high, "n": apart.n}
+            row |= {"verdict": apart.verdict, "more_repeats": None, "more_worker_hours": None}
+            if apart.verdict == CANNOT_TELL and apart.more is not None:
                 hours = sum(float(side["run_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
-                row |= {"more_repeats": found.more, "more_worker_hours": found.more * hours}
+                row |= {"more_repeats": apart.more, "more_worker_hours": apart.more * hours}
             yield row | {"runs": " ".join(sorted([*ours["run"], *theirs["run"]]))}

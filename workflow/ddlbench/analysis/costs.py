@@ -105,15 +105,15 @@ def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
     """Rows of table `costs`, from table `runs`: of each setting the chosen interval, the best ones, and a curve."""
     done = runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS) & runs["full_train_s"].notna()]
     undisturbed, killed = done[done["interrupt_steps"].isna()], done[done["interrupt_steps"].notna()]
-    found: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for values, group in undisturbed.groupby([*ALIKE, *LENGTH], dropna=False):
         same: dict[str, Any] = dict(zip((*ALIKE, *LENGTH), values, strict=True))
         fits = pd.Series(True, index=killed.index)
         for name in ALIKE:
             fits &= killed[name].isna() if pd.isna(same[name]) else killed[name] == same[name]
         row = same | {"run": group.sort_values("repeat")["run"].iloc[0], "nodes": int(group["nodes"].iloc[0])}
-        found += _of_setting(row, float(group["full_train_s"].median()), killed[fits], terms)
-    return found
+        table += _of_setting(row, float(group["full_train_s"].median()), killed[fits], terms)
+    return table
 
 
 def _of_setting(row: dict[str, Any], train_s: float, killed: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:

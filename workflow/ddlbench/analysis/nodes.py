@@ -78,7 +78,7 @@ def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PA
     """Hosts beside each other. `seconds` has, by part of PARTS and by host, what a step took [s]; two hosts or more."""
     hosts = list(seconds["compute"])
     whole = median(sum(of[host] for of in seconds.values()) for host in hosts)
-    found = []
+    compared = []
     for part in parts:
         own = seconds[part]
         rest = max(whole - median(own.values()), 0.0)
@@ -88,8 +88,8 @@ def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PA
             excess_s = own[host] - median(own[other] for other in others)
             slow = is_slow(1 / took[host], [1 / took[other] for other in others])
             ratio = took[host] / median(took[other] for other in others)
-            found.append(Beside(host, part, excess_s, took[host], ratio, slow))
-    return found
+            compared.append(Beside(host, part, excess_s, took[host], ratio, slow))
+    return compared
 
 
 def spells(record: Record) -> Iterator[Spell]:
@@ -125,7 +125,7 @@ def rows(all_spells: Iterable[Spell]) -> list[dict[str, object]]:
     of_part: dict[str, list[Spell]] = defaultdict(list)
     for spell in all_spells:
         of_part[spell.of.part].append(spell)
-    found: list[dict[str, object]] = []
+    table: list[dict[str, object]] = []
     for part, some in of_part.items():
         of_host: dict[str, list[Spell]] = defaultdict(list)
         for spell in some:
@@ -141,9 +141,9 @@ def rows(all_spells: Iterable[Spell]) -> list[dict[str, object]]:
         if wanders and len({spell.of.host for spell in other}) > 1:
             for host in {spell.of.host for spell in other}:
                 made[host]["verdict"] = WANDERS
-        found += made.values()
+        table += made.values()
     order = [HARDWARE, WANDERS, UNKNOWN, LIKE]
-    return sorted(found, key=lambda row: (order.index(str(row["verdict"])), str(row["host"]), str(row["part"])))
+    return sorted(table, key=lambda row: (order.index(str(row["verdict"])), str(row["host"]), str(row["part"])))
 
 
 def _row(host: str, part: str, mine: Sequence[Spell]) -> dict[str, object]:
@@ -183,12 +183,12 @@ def _over_own_best(mine: Sequence[Spell]) -> float | None:
     of_kind: dict[str, dict[tuple[float, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for spell in mine:
         of_kind[spell.kind][spell.began_s, spell.run].append(spell.of.time_s)
-    found = []
+    ratios = []
     for of_run in of_kind.values():
         took = [median(of_run[run]) for run in sorted(of_run)]
         if len(took) > 1:
-            found.append(took[-1] / min(took))
-    return median(found) if found else None
+            ratios.append(took[-1] / min(took))
+    return median(ratios) if ratios else None
 
 
 def records(machine: str, folder: Path) -> tuple[list[Spell], int, list[str]]:
@@ -196,7 +196,7 @@ def records(machine: str, folder: Path) -> tuple[list[Spell], int, list[str]]:
 
     Only those whose log names two hosts are read whole.
     """
-    found, count, refused = [], 0, []
+    all_spells, count, refused = [], 0, []
     for log in sorted(folder.glob(f"{machine}-*/{MLLOG}")):
         if not _tells(log):
             continue
@@ -206,9 +206,9 @@ def records(machine: str, folder: Path) -> tuple[list[Spell], int, list[str]]:
             refused.append(str(error))
             continue
         of_run = list(spells(record)) if record.spec.machine == machine else []
-        found += of_run
+        all_spells += of_run
         count += bool(of_run)
-    return found, count, refused
+    return all_spells, count, refused
 
 
 def _tells(log: Path) -> bool:

@@ -80,8 +80,8 @@ class Profile:
 def parse(text: str) -> Profile:
     """What `flops.txt` says. Raises ValueError if it is cut off, or no such text."""
     header = {name: float(number) * SCALES[unit] for name, number, unit in _HEADER.findall(text)}
-    _, found, detail = text.partition("Detailed Profile per GPU")
-    if not found or set(header) != {"batch size per GPU", "fwd latency"}:
+    _, heading, detail = text.partition("Detailed Profile per GPU")
+    if not heading or set(header) != {"batch size per GPU", "fwd latency"}:
         raise ValueError("is no profile of DeepSpeed's")
     modules: list[Module] = []
     open_: list[tuple[str, str]] = []  # modules whose end has not come: their names and classes
@@ -124,10 +124,10 @@ def _names(name: str, times: str | None) -> list[str]:
 
 
 def _module(path: tuple[str, ...], kind: str, text: str) -> Module:
-    found = _COUNTS.search(text)
-    if found is None:
+    match = _COUNTS.search(text)
+    if match is None:
         raise ValueError(f"says nothing of module {'.'.join(path) or WHOLE}")
-    said = found.groups()
+    said = match.groups()
     counts = [float(number) * SCALES[unit] for number, unit in zip(said[::2], said[1::2], strict=True)]
     return Module(path, kind, *counts)
 

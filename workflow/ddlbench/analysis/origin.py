@@ -68,10 +68,10 @@ def variables(command: str) -> dict[str, str]:
         words = shlex.split(command)
     except ValueError:  # written by others
         return {}
-    found: dict[str, str] = {}
+    known: dict[str, str] = {}
     for word in words[1:] if words[:1] == ["env"] else []:
         name, equals, value = word.partition("=")
         if not equals:
             break
-        found[name] = value
-    return found
+        known[name] = value
+    return known

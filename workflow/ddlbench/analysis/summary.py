@@ -59,11 +59,11 @@ def make(record: Record) -> Summary:
             shares = kernels.row(record)
             summary["no_kernels" if isinstance(shares, Why) else "kernels"] = shares
         for name, table in (("operations", operations), ("messages", messages)):
-            found = table.of_run(record.folder, spec)
-            if isinstance(found, Why):
-                summary["unread"][name] = found
+            rows = table.of_run(record.folder, spec)
+            if isinstance(rows, Why):
+                summary["unread"][name] = rows
             else:
-                summary[name] = found
+                summary[name] = rows
     values = measures.measures(record, epochs)
     summary["why"] = {name: str(value) for name, value in values.items() if isinstance(value, Why)}
     summary["values"] = {name: _plain(value) for name, value in values.items() if not isinstance(value, Why)}
@@ -110,11 +110,11 @@ def _fits(folder: Path, stamps: Mapping[str, list[int] | None], files: Mapping[s
 
 def _stamps(folder: Path) -> dict[str, list[int] | None]:
     """The size and the time of each file of the record; None for one that is not there."""
-    found: dict[str, list[int] | None] = dict.fromkeys(RECORD)
+    stamps: dict[str, list[int] | None] = dict.fromkeys(RECORD)
     for name in RECORD:
         with suppress(FileNotFoundError):
-            found[name] = _stamp(folder / name)
-    return found
+            stamps[name] = _stamp(folder / name)
+    return stamps
 
 
 def _stamp(path: Path) -> list[int]:
@@ -131,21 +131,21 @@ def _members(loader: str, adapter: str) -> list[Any]:
 @cache
 def version() -> str:
     """SHA-256 of the code that makes summaries: of this file, and of all of ddlbench that it imports."""
-    found: dict[str, bytes] = {}
-    _add_source("ddlbench.analysis.summary", found)
-    return _digest(*(f"{name} {_digest(found[name])}" for name in sorted(found)))
+    sources: dict[str, bytes] = {}
+    _add_source("ddlbench.analysis.summary", sources)
+    return _digest(*(f"{name} {_digest(sources[name])}" for name in sorted(sources)))
 
 
-def _add_source(module: str, found: dict[str, bytes]) -> None:
+def _add_source(module: str, sources: dict[str, bytes]) -> None:
     """The module's source, and that of the modules of ddlbench that it imports; of a package nothing."""
     path = registry.PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
-    if module in found or not path.is_file():
+    if module in sources or not path.is_file():
         return
-    found[module] = path.read_bytes()
-    for node in ast.walk(ast.parse(found[module])):
+    sources[module] = path.read_bytes()
+    for node in ast.walk(ast.parse(sources[module])):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ddlbench"):
             for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
-                _add_source(str(name), found)
+                _add_source(str(name), sources)
 
 
 def _digest(*parts: str | bytes) -> str:

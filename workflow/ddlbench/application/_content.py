@@ -246,8 +246,8 @@ def _made_with(timed: pd.DataFrame) -> list[Block]:
     """Versions and commands, as the records say them."""
     rows = []
     for name in VERSIONS:
-        found = sorted(_versions(timed, name)) if name in timed else []
-        rows.append((name.replace("_", " "), ", ".join(found) or "not recorded"))
+        versions = sorted(_versions(timed, name)) if name in timed else []
+        rows.append((name.replace("_", " "), ", ".join(versions) or "not recorded"))
     made: list[Block] = [Heading("Software", 3)]
     if all(version == "not recorded" for _, version in rows):
         made.append(Paragraph("The records name no versions beside those in the names of the series."))

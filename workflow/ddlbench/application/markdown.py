@@ -51,4 +51,4 @@ def _escaped(text: str) -> str:
 
 
 def _linked(text: str) -> str:
-    return re.sub(r"\[(R\d+)\]", lambda found: f"[{found[1]}](#{found[1].lower()})", text)
+    return re.sub(r"\[(R\d+)\]", lambda match: f"[{match[1]}](#{match[1].lower()})", text)

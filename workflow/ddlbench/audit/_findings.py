@@ -51,9 +51,9 @@ def lines(rows: Sequence[Mapping[str, str]], all_of_them: bool = True) -> list[s
     """For people: findings by rule, then what was not checked. `all_of_them`: else only errors and warnings."""
     said = [f"audit: {summary(rows)}"]
     for severity in SEVERITIES if all_of_them else SEVERITIES[:2]:
-        found = [row for row in rows if row["severity"] == severity]
-        for rule in dict.fromkeys(row["rule"] for row in found):
-            said += _of_rule([row for row in found if row["rule"] == rule])
+        of_severity = [row for row in rows if row["severity"] == severity]
+        for rule in dict.fromkeys(row["rule"] for row in of_severity):
+            said += _of_rule([row for row in of_severity if row["rule"] == rule])
     if all_of_them:
         lacks: dict[str, list[str]] = {}
         for row in rows:

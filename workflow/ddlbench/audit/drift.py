@@ -29,12 +29,12 @@ def check(material: Material) -> Iterator[Finding]:
     runs = timed(material.runs)
     for what, rows in groups(runs, ["machine"]):
         cells = rows.groupby(present(rows, [*COMPARED, *CELL]), dropna=False).ngroup()
-        found = statistics.drift(cells.tolist(), rows["started_s"], rows["throughput_images_per_s"])
-        if found is None or not found.beyond_noise:
+        trend = statistics.drift(cells.tolist(), rows["started_s"], rows["throughput_images_per_s"])
+        if trend is None or not trend.beyond_noise:
             continue
-        percents = [f"{100 * (value - 1):+.1f}" for value in (found.ratio, found.low, found.high)]
+        percents = [f"{100 * (value - 1):+.1f}" for value in (trend.ratio, trend.low, trend.high)]
         hours = float(np.ptp(rows["started_s"])) / 3600
         controls = int((rows["repeat"] > CONTROLS).sum())
-        said = f"from the first to the last of {found.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
+        said = f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
         said += f" ({percents[1]} to {percents[2]} %)"
         yield Finding(ids(rows.sort_values("started_s")), f"{said}{in_(what)}; {controls} of them are control runs")

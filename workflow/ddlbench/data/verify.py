@@ -57,10 +57,10 @@ def glance(folder: Path | None) -> list[str]:
     try:
         manifest = Manifest.read(folder)
         form, data = registry.member("forms", manifest.form), manifest.data(folder)
-        found: list[str] = form.glance(data, manifest, GLANCE_BYTES)
+        problems: list[str] = form.glance(data, manifest, GLANCE_BYTES)
     except (OSError, ValueError) as error:
         return [printable(f"{folder}: cannot be used: {error}")]
-    return [printable(f"{data}: {problem}") for problem in found]
+    return [printable(f"{data}: {problem}") for problem in problems]
 
 
 def index(folder: Path | None) -> list[str]:
@@ -94,10 +94,10 @@ def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
     counts: dict[tuple[Path, str], Counter[str]] = {}
     decoded: Counter[Path] = Counter()
     wrong = {folder: _names(folder, manifest) for folder, manifest in manifests.items()}
-    for task, found in crew.map(_check, tasks):
-        counts.setdefault((task.folder, task.split), Counter()).update(found.images_per_class)
-        decoded[task.folder] += found.decoded
-        wrong[task.folder] += [f"{task.folder}: {problem}" for problem in found.problems]
+    for task, checked in crew.map(_check, tasks):
+        counts.setdefault((task.folder, task.split), Counter()).update(checked.images_per_class)
+        decoded[task.folder] += checked.decoded
+        wrong[task.folder] += [f"{task.folder}: {problem}" for problem in checked.problems]
     for folder, manifest in manifests.items():
         for split, told in manifest.splits.items():
             there = counts.get((folder, split), Counter())
@@ -117,12 +117,12 @@ def _check(task: Task) -> Checked:
     every = max(1, min(DECODE_EVERY, split.images // DECODE_AT_LEAST))
     data = task.manifest.data(task.folder)
     try:
-        found: Checked = form.check(
+        checked: Checked = form.check(
             data, task.name, split.sha256[task.name], task.manifest.classes, every, set(split.skipped)
         )
     except OSError as error:
         return Checked({}, 0, [f"{task.name}: cannot be read: {error.strerror}"])
-    return found
+    return checked
 
 
 def _names(folder: Path, manifest: Manifest) -> list[str]:
@@ -136,10 +136,10 @@ def _names(folder: Path, manifest: Manifest) -> list[str]:
     return [f"{folder}: {name}: is not in the manifest" for name in sorted(extra)] + problems
 
 
-def _differences(where: str, told: dict[str, int], found: dict[str, int], who: str) -> list[str]:
+def _differences(where: str, told: dict[str, int], counted: dict[str, int], who: str) -> list[str]:
     """At most three classes that differ, by name."""
-    names = sorted(name for name in told.keys() | found.keys() if told.get(name, 0) != found.get(name, 0))
-    lines = [f"{where}: class {n}: {found.get(n, 0)} images; {who} {told.get(n, 0)}" for n in names[:3]]
+    names = sorted(name for name in told.keys() | counted.keys() if told.get(name, 0) != counted.get(name, 0))
+    lines = [f"{where}: class {n}: {counted.get(n, 0)} images; {who} {told.get(n, 0)}" for n in names[:3]]
     return lines + ([f"{where}: and {len(names) - 3} more classes"] if len(names) > 3 else [])
 
 

@@ -42,11 +42,11 @@ def checked(path: Path, md5: str) -> Path:
     """The same path if the file has this digest. Raises SourceError."""
     try:
         with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "md5").hexdigest()
+            digest = hashlib.file_digest(stream, "md5").hexdigest()
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
-    if found != md5:
-        raise SourceError(f"{path}: is not the published file: its MD5 is {found}, published is {md5}")
+    if digest != md5:
+        raise SourceError(f"{path}: is not the published file: its MD5 is {digest}, published is {md5}")
     return path
 
 

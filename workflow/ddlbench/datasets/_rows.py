@@ -41,9 +41,9 @@ class Rows:
         """Itself. Raises SourceError if there are other numbers of rows than `images`, or labels beyond the classes."""
         for split, stretches in self.stretches.items():
             there = ", ".join(dict.fromkeys(s.path for s in stretches))
-            found = sum(len(s.labels) for s in stretches)
-            if found != images[split]:
-                raise SourceError(f"{there}: {found} pictures for {split}, there should be {images[split]}")
+            count = sum(len(s.labels) for s in stretches)
+            if count != images[split]:
+                raise SourceError(f"{there}: {count} pictures for {split}, there should be {images[split]}")
             highest = max(max(s.labels) for s in stretches)
             if highest >= len(self.classes):
                 raise SourceError(f"{there}: label {highest} in {split}, there are {len(self.classes)} classes")

@@ -76,7 +76,7 @@ class Tree:
         Raises SourceError if a class folder is empty or none of train's, or two names differ in their case only.
         """
         labels = {name: label for label, name in enumerate(self.classes)}
-        found = []
+        entries = []
         for synset in _folders(self.tree / split):
             folder = self.tree / split / synset
             if synset not in labels:
@@ -86,8 +86,8 @@ class Tree:
                 raise SourceError(f"{folder}: holds no pictures ({', '.join(pictures.SUFFIXES)})")
             _each_once(names, str(folder), "files")
             label, path = labels[synset], str(folder)
-            found += [Entry(name, label, f"{path}/{name}", 0, TO_THE_END) for name in names]
-        return found
+            entries += [Entry(name, label, f"{path}/{name}", 0, TO_THE_END) for name in names]
+        return entries
 
     def read(self, entry: Entry) -> Picture:
         """The file, mended if it has to be. Raises BadImage."""
@@ -114,33 +114,33 @@ class Archives:
     def _train(self) -> list[Entry]:
         path = self.folder / TRAIN
         labels = {name: label for label, name in enumerate(self.classes)}
-        found: list[list[Entry]] = [[] for _ in self.classes]
+        by_class: list[list[Entry]] = [[] for _ in self.classes]
         with _tar.opened(path) as stream:
             # Listed before any is entered: both use the stream's position.
             for inner in list(_tar.members(stream, str(path))):
                 label, name = labels[_synset(inner, path)], f"{path}: {inner.name}"
                 there = _tar.members(stream, name, inner.offset, inner.offset + inner.size)
-                found[label] = _entries(there, str(path), label)
-                if not found[label]:
+                by_class[label] = _entries(there, str(path), label)
+                if not by_class[label]:
                     raise SourceError(f"{name}: holds no pictures")
-                _each_once((e.filename for e in found[label]), name, "members")
-        return [entry for entries in found for entry in entries]
+                _each_once((e.filename for e in by_class[label]), name, "members")
+        return [entry for entries in by_class for entry in entries]
 
     def _val(self) -> list[Entry]:
         path = self.folder / VAL
         labels = {name: label for label, name in enumerate(self.classes)}
         synsets, source = self._val_synsets()
         with _tar.opened(path) as stream:
-            found = sorted(_entries(_tar.members(stream, str(path)), str(path), 0))
-        if not found:
+            entries = sorted(_entries(_tar.members(stream, str(path)), str(path), 0))
+        if not entries:
             raise SourceError(f"{path}: holds no pictures")
-        _each_once((e.filename for e in found), str(path), "members")
-        if len(found) != len(synsets):
-            raise SourceError(f"{source}: {len(synsets)} lines for the {len(found)} pictures in {path}")
+        _each_once((e.filename for e in entries), str(path), "members")
+        if len(entries) != len(synsets):
+            raise SourceError(f"{source}: {len(synsets)} lines for the {len(entries)} pictures in {path}")
         for synset in synsets:
             if synset not in labels:
                 raise SourceError(f"{source}: {synset} is no class of train")
-        return [entry._replace(label=labels[synset]) for entry, synset in zip(found, synsets, strict=True)]
+        return [entry._replace(label=labels[synset]) for entry, synset in zip(entries, synsets, strict=True)]
 
     def _val_synsets(self) -> tuple[list[str], Path]:
         """The synset of each validation picture in the order of names, and the file that said so."""

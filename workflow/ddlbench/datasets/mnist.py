@@ -82,9 +82,9 @@ def _sizes(path: Path, dimensions: int) -> tuple[int, ...]:
     content = 1
     for size in sizes:
         content *= size
-    found = path.stat().st_size - len(header)
-    if found != content:
-        raise SourceError(f"{path}: {found} bytes after the header, which says {content}")
+    length = path.stat().st_size - len(header)
+    if length != content:
+        raise SourceError(f"{path}: {length} bytes after the header, which says {content}")
     return sizes
 
 

@@ -80,8 +80,8 @@ def _interval(whole: pd.Series[float]) -> tuple[float, float]:
     """The interval of the whole bar over repeats; NaN for one."""
     if len(whole) < 2 or not (whole > 0).all():
         return math.nan, math.nan
-    found = over_repeats(whole.tolist())
-    return (found.low, found.high) if found.low is not None and found.high is not None else (math.nan, math.nan)
+    of = over_repeats(whole.tolist())
+    return (of.low, of.high) if of.low is not None and of.high is not None else (math.nan, math.nan)
 
 
 def _places(rows: pd.DataFrame) -> pd.DataFrame:

@@ -55,9 +55,9 @@ def data(tables: Tables, column: str, compare: Compare) -> pd.DataFrame:
         for name in frameworks:
             if name == base or name not in sides or base not in sides:
                 continue
-            found = compare(sides[name], sides[base])
-            row = shared | {"framework": name, "repeats": found.n, "value": found.middle}
-            rows.append(row | {"low": found.low, "high": found.high, "told": found.verdict != CANNOT_TELL})
+            ratio = compare(sides[name], sides[base])
+            row = shared | {"framework": name, "repeats": ratio.n, "value": ratio.middle}
+            rows.append(row | {"low": ratio.low, "high": ratio.high, "told": ratio.verdict != CANNOT_TELL})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -292,19 +292,19 @@ def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
 
 def legend(figure: Figure) -> None:
     """One legend for all panels, below them."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    for last in [label for label in found if label == "ideal" or ": " in label]:
-        found[last] = found.pop(last)  # ours first, then what bars are, the ideal and what others published
-    if found:
-        across = max(1, int(figure.get_figwidth() / (0.8 + 0.06 * max(map(len, found)))))  # inches, about
+            entries.setdefault(label, handle)
+    for last in [label for label in entries if label == "ideal" or ": " in label]:
+        entries[last] = entries.pop(last)  # ours first, then what bars are, the ideal and what others published
+    if entries:
+        across = max(1, int(figure.get_figwidth() / (0.8 + 0.06 * max(map(len, entries)))))  # inches, about
         figure.legend(
-            list(found.values()),
-            list(found),
+            list(entries.values()),
+            list(entries),
             loc="outside lower center",
-            ncols=min(len(found), across),
+            ncols=min(len(entries), across),
             handlelength=3.5,
             frameon=False,
         )

@@ -64,8 +64,8 @@ def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFra
         return shown[:0]
     pairs = shown[["model", "loader"]].drop_duplicates()
     pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
-    found = pairs.merge(reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"])
-    found["framework"] = found["source"].str.split(",").str[0]
-    if "doubt" in found:
-        found["framework"] += found.pop("doubt").notna().map({True: " (in doubt)", False: ""})
-    return found.assign(published=True).drop(columns=["theirs", "source"])
+    shares = pairs.merge(reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"])
+    shares["framework"] = shares["source"].str.split(",").str[0]
+    if "doubt" in shares:
+        shares["framework"] += shares.pop("doubt").notna().map({True: " (in doubt)", False: ""})
+    return shares.assign(published=True).drop(columns=["theirs", "source"])

@@ -60,9 +60,9 @@ def verdicts(data: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
             continue
         value, most = float(row["value"]), row["relation"] == "up-to"
         ends = [(None, None) if one.isna().any() else tuple(one) for _, one in here[["low", "high"]].iterrows()]
-        found = [up_to(low, high, value) if most else near(low, high, value) for low, high in ends]
+        at_ends = [up_to(low, high, value) if most else near(low, high, value) for low, high in ends]
         order = [SUPPORTED, UNDECIDED, CONTRADICTED] if most else [CONTRADICTED, UNDECIDED, SUPPORTED]
-        verdict = next(one for one in order if one in found)
+        verdict = next(one for one in order if one in at_ends)
         names = ", ".join(here.drop_duplicates("model").sort_values("flops_per_image")["model"])
         said = f"{row['source'].split(',')[0]}: {'up to' if most else 'about'} {value:g} for {row['task']} tasks"
         lines.append(f"{said}. Here {here['value'].min():.2f} to {here['value'].max():.2f} ({names}): {verdict}.")

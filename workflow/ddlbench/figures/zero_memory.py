@@ -75,10 +75,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
                 axes.bar(x, height, width, linewidth=0.8, **look)
                 axes.hlines(formula, x - width / 2, x + width / 2, color="black", linewidth=1.6)
         axes.set_yscale("log")
-        labels = [
-            f"{model}\n{parameters / 1e6:,.{0 if parameters >= 1e8 else 1 if parameters >= 1e6 else 2}f} M"
-            for model, parameters, _ in groups
-        ]
+        labels = [f"{model}\n{_millions(parameters)} M" for model, parameters, _ in groups]
         axes.set_xticks(range(len(groups)), labels, rotation=25, ha="right", fontsize="small")
         axes.grid(False, axis="x")
     _style.labels(figure, "model, millions of parameters", "memory of a worker [MiB]")

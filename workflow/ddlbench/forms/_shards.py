@@ -152,16 +152,16 @@ class Shards:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for split, told in manifest.splits.items():
                 look = partial(self._glance, folder, manifest.classes, share)
-                found = dict(zip(told.sha256, pool.map(look, told.sha256), strict=True))
-                wrong = [problem for one in found.values() for problem in one.problems]
+                looks = dict(zip(told.sha256, pool.map(look, told.sha256), strict=True))
+                wrong = [problem for one in looks.values() for problem in one.problems]
                 firsts: dict[str, str] = {}
-                for name, one in found.items():
+                for name, one in looks.items():
                     if one.first and (other := firsts.setdefault(one.first, name)) != name:
                         wrong.append(f"{name}: begins with the same record as {other}: one was copied over the other")
                 if not wrong:
                     for what, told_, there in (
-                        ("records", told.images, sum(one.records for one in found.values())),
-                        ("bytes", told.bytes, sum(one.bytes for one in found.values())),
+                        ("records", told.images, sum(one.records for one in looks.values())),
+                        ("bytes", told.bytes, sum(one.bytes for one in looks.values())),
                     ):
                         if told_ != there:
                             wrong.append(f"{split}: its shards have {there} {what}, the manifest says {told_}")

@@ -94,8 +94,8 @@ def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
     left_out = set(skipped)
     if not folder.is_dir():  # a tree in place need not have a folder for a class without a picture
         return []
-    with os.scandir(folder) as found:
-        return sorted(f.name for f in found if is_named_so(f.name) and f.name not in left_out)
+    with os.scandir(folder) as entries:
+        return sorted(f.name for f in entries if is_named_so(f.name) and f.name not in left_out)
 
 
 class Files:
@@ -171,16 +171,16 @@ def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
     for key in told.skipped:
         name, _, file = key.partition("/")
         skipped.setdefault(name, []).append(file)
-    found = 0
+    count = 0
     for label, name in enumerate(manifest.classes):
         inside = files(root / name, skipped.get(name, ()))
-        found += len(inside)
+        count += len(inside)
         for file in inside:
             if "\n" in file:
                 raise ValueError(f"{root / name}: a file has a line end in its name: {file!r}; rename it")
             yield os.fsencode(f"{name}/{file} {label}\n")
-    if found != told.images:
-        raise ValueError(f"{root}: {found} files, the manifest says {told.images}")
+    if count != told.images:
+        raise ValueError(f"{root}: {count} files, the manifest says {told.images}")
 
 
 def check_index(folder: Path, manifest: Manifest) -> list[str]:
@@ -202,39 +202,39 @@ def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
         yield from (f"{split}/{path.name}" for path in (folder / split).iterdir() if path.name not in manifest.classes)
         for name in manifest.classes:
             there = folder / split / name
-            found = []
+            listed = []
             with suppress(FileNotFoundError), os.scandir(there) as inside:
                 for file in inside:
                     if not is_named_so(file.name) or not file.is_file(follow_symlinks=False):
                         yield f"{split}/{name}/{file.name}"
-                    found.append(file.name)
-            if len(found) > told.images_per_class.get(name, 0):  # the manifest knows their number, not their names
+                    listed.append(file.name)
+            if len(listed) > told.images_per_class.get(name, 0):  # the manifest knows their number, not their names
                 yield f"{split}/{name}"
 
 
 def names(folder: Path, split: str) -> set[str]:
     """The parts of a split that lie in the folder, as the manifest names them."""
-    with os.scandir(folder / split) as found:
-        return {f"{split}/{f.name}/" for f in found if not f.name.startswith(".") and f.is_dir()}
+    with os.scandir(folder / split) as entries:
+        return {f"{split}/{f.name}/" for f in entries if not f.name.startswith(".") and f.is_dir()}
 
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every file of a class folder and compare the digest; decode one in `every` pictures."""
     class_ = _class(name)
-    found = Checked({}, 0, [])
+    checked = Checked({}, 0, [])
     digests = []
     left_out = [s.rpartition("/")[2] for s in skipped if s.startswith(f"{class_}/")]
     for number, file in enumerate(files(folder / name, left_out)):
         encoded = (folder / name / file).read_bytes()
         digests.append((file, sha256(encoded)))
         if number % every == 0:
-            found.decoded += 1
+            checked.decoded += 1
             if fault := undecodable(encoded):
-                found.problems.append(f"{name}{file}: {fault}")
-    found.images_per_class[class_] = len(digests)
+                checked.problems.append(f"{name}{file}: {fault}")
+    checked.images_per_class[class_] = len(digests)
     if _digest(digests) != digest:
-        found.problems.append(f"{name}: its files are not those of the manifest (SHA-256 of names and contents)")
-    return found
+        checked.problems.append(f"{name}: its files are not those of the manifest (SHA-256 of names and contents)")
+    return checked
 
 
 def glance(folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
@@ -249,8 +249,8 @@ def glance(folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
         random.shuffle(chosen)  # another choice each time: in the end all are seen
         left = most_bytes * told.bytes / max(1, sum(split.bytes for split in manifest.splits.values()))
         for name in chosen:
-            found = check(folder, name, told.sha256[name], manifest.classes, 1 << 62, set(told.skipped))
-            problems += found.problems
+            checked = check(folder, name, told.sha256[name], manifest.classes, 1 << 62, set(told.skipped))
+            problems += checked.problems
             left -= told.bytes * told.images_per_class[_class(name)] / max(1, told.images)
             if left <= 0:
                 break

@@ -39,24 +39,24 @@ def samples(folder: Path, split: str) -> None:
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every record of a shard: both CRCs, the index, the digest, the label; decode one in `every` pictures."""
-    found = Checked({}, 0, [])
+    checked = Checked({}, 0, [])
     hashed = hashlib.sha256()
-    for number, data in enumerate(_records(folder / name, found.problems, hashed)):
+    for number, data in enumerate(_records(folder / name, checked.problems, hashed)):
         if data is None:
             continue
         try:
             synset, encoded, size = _understood(data, classes)
         except ValueError as error:
-            found.problems.append(f"{name}: record {number}: {error}")
+            checked.problems.append(f"{name}: record {number}: {error}")
             continue
-        found.images_per_class[synset] = found.images_per_class.get(synset, 0) + 1
+        checked.images_per_class[synset] = checked.images_per_class.get(synset, 0) + 1
         if number % every == 0:
-            found.decoded += 1
+            checked.decoded += 1
             if fault := undecodable(encoded, *size):
-                found.problems.append(f"{name}: record {number}: {fault}")
+                checked.problems.append(f"{name}: record {number}: {fault}")
     if hashed.hexdigest() != digest:
-        found.problems.append(f"{name}: SHA-256 is not the manifest's")
-    return found
+        checked.problems.append(f"{name}: SHA-256 is not the manifest's")
+    return checked
 
 
 def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tuple[int, int]]:

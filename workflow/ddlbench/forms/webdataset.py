@@ -135,23 +135,23 @@ def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every sample of a shard: headers, CRC, the index, the digest, the label; decode one in `every` pictures."""
-    found = Checked({}, 0, [])
+    checked = Checked({}, 0, [])
     hashed = hashlib.sha256()
     places: list[Sample] = []
     lines = []
     try:
         places = _samples(folder / name)
     except (FileNotFoundError, ValueError) as error:
-        found.problems.append(f"{name}.idx: cannot be read ({error.__class__.__name__})")
+        checked.problems.append(f"{name}.idx: cannot be read ({error.__class__.__name__})")
     left, end = (folder / name).stat().st_size, 0
     with (folder / name).open("rb") as file:
         for number, place in enumerate(places):
             size = place.size
             if place.offset != end or size < _SHARDS.least_bytes:
-                found.problems.append(f"{name}: record {number}: begins at {end}; the .idx says otherwise")
+                checked.problems.append(f"{name}: record {number}: begins at {end}; the .idx says otherwise")
                 break
             if size > left:  # no more is read than is there: a damaged size can be any number
-                found.problems.append(f"{name}: record {number}: ends early: {size - left} bytes are missing")
+                checked.problems.append(f"{name}: record {number}: ends early: {size - left} bytes are missing")
                 break
             data = file.read(size)
             hashed.update(data)
@@ -160,26 +160,26 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
                 synset, encoded, pixels = _understood(data, classes, place)
                 lines.append(_line(_files(data), place.offset))
             except ValueError as error:
-                found.problems.append(f"{name}: record {number}: {error}")
+                checked.problems.append(f"{name}: record {number}: {error}")
                 continue
-            found.images_per_class[synset] = found.images_per_class.get(synset, 0) + 1
+            checked.images_per_class[synset] = checked.images_per_class.get(synset, 0) + 1
             if number % every == 0:
-                found.decoded += 1
+                checked.decoded += 1
                 if fault := undecodable(encoded, *pixels):
-                    found.problems.append(f"{name}: record {number}: {fault}")
+                    checked.problems.append(f"{name}: record {number}: {fault}")
         else:
             if places and left != len(END):
-                found.problems.append(f"{name}: has {left} bytes behind the {len(places)} records of its .idx")
+                checked.problems.append(f"{name}: has {left} bytes behind the {len(places)} records of its .idx")
             # DALI reads offsets that loaders of ours do not.
             if len(lines) == len(places) > 0 and index_of(folder / name).read_text() != _head(len(lines)) + "".join(
                 lines
             ):
-                found.problems.append(f"{name}.idx: does not say what the shard holds")
+                checked.problems.append(f"{name}.idx: does not say what the shard holds")
         while rest := file.read(1 << 20):
             hashed.update(rest)
     if hashed.hexdigest() != digest:
-        found.problems.append(f"{name}: SHA-256 is not the manifest's")
-    return found
+        checked.problems.append(f"{name}: SHA-256 is not the manifest's")
+    return checked
 
 
 def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: int, offset: int) -> tuple[bytes, str]:
@@ -257,9 +257,9 @@ def _understood(data: bytes, classes: tuple[str, ...], place: Sample) -> tuple[s
     """(class, image file, height and width) of a sample. Raises ValueError, in words."""
     import crc32c
 
-    found = _files(data)
-    keys = {file.name.removesuffix(f".{file.extension}") for file in found}
-    files = {file.extension: file.data for file in found}
+    members = _files(data)
+    keys = {file.name.removesuffix(f".{file.extension}") for file in members}
+    files = {file.extension: file.data for file in members}
     kinds = [kind for kind in PICTURES if kind in files]
     if set(files) != {"cls", "json", *kinds} or len(kinds) != 1:
         raise ValueError(f"has the files {', '.join(sorted(files))}; it should have cls, json, and jpg or png")
@@ -300,7 +300,7 @@ def _files(data: bytes) -> list[File]:
 def _samples(shard: Path) -> list[Sample]:
     """What a shard's index says. Raises OSError, ValueError."""
     text = index_of(shard).read_text(encoding="ascii")
-    found = []
+    listed = []
     try:
         lines = iter(text.splitlines())
         version, count = next(lines, "").split()
@@ -317,12 +317,12 @@ def _samples(shard: Path) -> list[Sample]:
             if min(sizes) < 0 or min(offsets) < BLOCK:
                 raise ValueError("numbers that cannot be")
             begin, end = offsets[0] - BLOCK, offsets[-1] + _padded(sizes[-1])
-            found.append(Sample(begin, end - begin, number, int(label), offsets[at], sizes[at]))
-        if len(found) != int(count):
-            raise ValueError(f"{len(found)} samples, its first line says {count}")
+            listed.append(Sample(begin, end - begin, number, int(label), offsets[at], sizes[at]))
+        if len(listed) != int(count):
+            raise ValueError(f"{len(listed)} samples, its first line says {count}")
     except (ValueError, IndexError) as error:
         raise ValueError(f"{index_of(shard)}: is no index of a shard: {error}") from None
-    return found
+    return listed
 
 
 _SHARDS = Shards(

@@ -44,6 +44,6 @@ def judge(what: str, spec: RunSpec, total: int, steps: int, counts: Mapping[str,
     On a CPU, optimizers are not fused: there the loss scaler of fp16 reads whether a gradient overflowed.
     """
     expected = int(spec.device == "cpu" and spec.recipe.precision == "fp16")
-    found = ", ".join(f"{kind} {number}x" for kind, number in counts.items() if number)
-    compared = f"expected: {expected}" + (f"; in {steps} steps: {found}" if found else "")
+    counted = ", ".join(f"{kind} {number}x" for kind, number in counts.items() if number)
+    compared = f"expected: {expected}" + (f"; in {steps} steps: {counted}" if counted else "")
     return Row(what, judged(total == expected * steps), compared, total / steps, "waits/step")

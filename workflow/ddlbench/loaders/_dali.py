@@ -85,9 +85,9 @@ class DaliLoader:
             # Every sample once, and as many batches on every rank: without padding ranks would disagree and hang.
             last_batch_policy=LastBatchPolicy.PARTIAL,
         )
-        found = built.reader_meta("reader")["epoch_size"]
-        if found != images:
-            raise RuntimeError(f"{folder}: {found} pictures in {split}, the manifest says {images}")
+        count = built.reader_meta("reader")["epoch_size"]
+        if count != images:
+            raise RuntimeError(f"{folder}: {count} pictures in {split}, the manifest says {images}")
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n].

@@ -41,8 +41,8 @@ class Node:
     @property
     def kind(self) -> str | None:
         """What SLURM calls its GPUs, `a100`; None where it gives them no name."""
-        found = re.search(r"\bgpu:([A-Za-z][^:,(]*):", self.gres)
-        return found[1] if found else None
+        match = re.search(r"\bgpu:([A-Za-z][^:,(]*):", self.gres)
+        return match[1] if match else None
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,13 @@ def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str,
         if node := _node(one):
             for partition in one.get("Partitions", "").split(","):
                 members.setdefault(partition, []).append(node)
-    found: dict[str, Queue] = {}
+    queues_by_name: dict[str, Queue] = {}
     rows = [line.split("|") for line in sinfo.splitlines()]
     # sinfo has one row for each kind of node in a partition: the largest says what it is.
     for row in sorted((row for row in rows if len(row) == 5 and row[1].isdigit()), key=lambda row: -int(row[1])):
         name, count, limit, cpus, gres = (part.strip() for part in row)
         own = said.get(name, {})
-        if name in found or own.get("State", "UP") != "UP":
+        if name in queues_by_name or own.get("State", "UP") != "UP":
             continue
         kinds = Counter(members.get(name, ()))
         (node, alike) = kinds.most_common(1)[0] if kinds else (Node(gres, _number(cpus) or 1), 0)
@@ -131,9 +131,10 @@ def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str,
         most = min(total, _number(own.get("MaxNodes", "")) or total)
         memory = _default_memory(own, site or {})
         way = _gives_way(own, site or {})
-        found[name] = Queue(name, most, minutes(limit), node, kinds.total() - alike, memory, way)
+        queues_by_name[name] = Queue(name, most, minutes(limit), node, kinds.total() - alike, memory, way)
     return sorted(
-        found.values(), key=lambda queue: (queue.node.gpus == 0, bool(queue.gives_way), -queue.nodes, queue.name)
+        queues_by_name.values(),
+        key=lambda queue: (queue.node.gpus == 0, bool(queue.gives_way), -queue.nodes, queue.name),
     )
 
 
@@ -163,28 +164,28 @@ def _node(said: Mapping[str, str]) -> Node | None:
 
 def _number(text: str) -> int | None:
     """The number that a text begins with: `96+` -> 96; None of `UNLIMITED` and of 0."""
-    found = re.match(r"\d+", text)
-    return int(found[0]) or None if found else None
+    match = re.match(r"\d+", text)
+    return int(match[0]) or None if match else None
 
 
 def minutes(limit: str) -> int:
     """SLURM's time, `1-00:00:00` or `30:00`, in minutes; a year for none."""
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
-    if not found:
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", limit)
+    if not match:
         return YEAR_MINUTES
-    days, hours, mins, _ = (int(part or 0) for part in found.groups())
+    days, hours, mins, _ = (int(part or 0) for part in match.groups())
     return max(1, (days * 24 + hours) * 60 + mins)
 
 
 def interfaces(ip: str, system: Path = Path("/sys/class/net")) -> list[Interface]:
     """The interfaces that `ip -brief address` shows as up with an address: InfiniBand first, then fast ones."""
-    found = []
+    up = []
     for row in (line.split() for line in ip.splitlines()):
         name = row[0].partition("@")[0] if row else ""
         if len(row) > 2 and name != "lo" and row[1] in ("UP", "UNKNOWN") and re.fullmatch(r"[\w.:-]+", name):
             type_, speed = _said(system / name / "type"), _said(system / name / "speed")
-            found.append(Interface(name, type_ == INFINIBAND or name.startswith("ib"), speed))
-    return sorted(found, key=lambda one: (not one.infiniband, -(one.mbit_per_s or 0)))
+            up.append(Interface(name, type_ == INFINIBAND or name.startswith("ib"), speed))
+    return sorted(up, key=lambda one: (not one.infiniband, -(one.mbit_per_s or 0)))
 
 
 def _said(path: Path) -> int | None:

@@ -73,10 +73,10 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
         _comparisons(tables["comparisons"], "loader", unit),
         _scaling(tables["runs"], tables["losses"], unit),
     ):
-        found = [*kind]
-        told = [one for one in found if isinstance(one, Said)]
+        sentences = [*kind]
+        told = [one for one in sentences if isinstance(one, Said)]
         said += told[:MOST]
-        left += [one for one in found if isinstance(one, str)]
+        left += [one for one in sentences if isinstance(one, str)]
         if len(told) > MOST:
             left.append(f"{len(told) - MOST} more like the last of these are in the tables below.")
     said += _claims(tables["verdicts"])

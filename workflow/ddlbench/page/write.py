@@ -83,7 +83,7 @@ class Study:
 
 
 def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None]) -> Study:
-    """What the page of a plan's study is about, with the rows of its bill (`plan/bill.py`)."""
+    """What the page of a plan's study is about, with the rows of its plan (`plan/bill.py`)."""
     study, machine = plan.study, plan.machine
     device = study.records.kind if study.records else machine.device
     figures = tuple(
@@ -312,11 +312,11 @@ def _preflight(study: Study, results: Path) -> dict[str, Any] | None:
     """What the last preflight found and measured, if there was one."""
     path = results / "machines" / study.machine / f"preflight-{study.name}.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        lines = summary(found["ranks"])
+        preflight = json.loads(path.read_text(encoding="utf-8"))
+        lines = summary(preflight["ranks"])
         return {
-            "when": rows.day(float(found["time"])),
-            "problems": [str(problem) for problem in found["problems"]],
+            "when": rows.day(float(preflight["time"])),
+            "problems": [str(problem) for problem in preflight["problems"]],
             "measured": lines[:MEASURED],
             "left": max(0, len(lines) - MEASURED),
             "file": f"../machines/{study.machine}/{path.name}",

@@ -1,6 +1,6 @@
 """How long jobs of inference take, and which are done: from their records, and without them a guess.
 
-`bill.py` makes rows of the plan of it. What each of them is guessed to take is `infer.work_s`, by the rate at which the
+`row.py` makes rows of the plan of it. What each of them is guessed to take is `infer.work_s`, by the rate at which the
 model trains, and what its trainings took to begin and to end: by records, else by the machine's `images_per_s` and a
 minute. Records say what their job took, from its first process to its last.
 """
@@ -50,17 +50,17 @@ class Asked:
 
 def read_all(inference: Path) -> dict[str, Asked]:
     """Every record in `results/inference`, by job; what cannot be read is left out, and its table refuses it."""
-    found = {}
+    records = {}
     for path in sorted(inference.glob(f"*/{RECORD}")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             took_s = record.get("took_s")
             took_s = float(took_s) if isinstance(took_s, int | float) and 0 < took_s < math.inf else None
             _alike(record["spec"])
-            found[path.parent.name] = Asked(record["spec"], took_s, path.stat().st_size)
+            records[path.parent.name] = Asked(record["spec"], took_s, path.stat().st_size)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-    return found
+    return records
 
 
 def _alike(spec: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

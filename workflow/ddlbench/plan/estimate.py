@@ -1,6 +1,6 @@
 """How long a run will take: from records of this machine if there are any, from published numbers until then.
 
-`bill.py` makes hours, energy and prices of it. Everything here is pure: `measured.py` reads records and published
+`row.py` makes hours, energy and prices of it. Everything here is pure: `measured.py` reads records and published
 numbers.
 
 estimate = images / (rate x workers) + what a run needs to begin and to end; `rate` is the images per second of one

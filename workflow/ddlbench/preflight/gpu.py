@@ -20,6 +20,7 @@ SLOWDOWNS = {
 LINK_ERRORS = ("replay", "recovery", "crc_flit", "crc_data")
 # Resent PCIe packets while the node was screened. NVIDIA's DCGM warns of more than 8 in a minute.
 REPLAYS = 8
+NO_ROWS = (0, 0, 0, 0)  # that were remapped, as `read` gives them
 
 
 def read(nvml: Any, uuid: str) -> dict[str, Any]:
@@ -67,10 +68,10 @@ def faults(before: Mapping[str, Any], busy: Mapping[str, Any], after: Mapping[st
     said = [f"{SLOWDOWNS[name]}: {name}" for name in busy["slowdowns"] or ()]
     if after["ecc_uncorrected"]:
         said.append(f"{after['ecc_uncorrected']} uncorrectable memory errors since its driver was loaded (ECC)")
-    rows = after["remapped_rows"]
-    if rows and rows[3]:
+    _, _, pending, failed = after["remapped_rows"] or NO_ROWS
+    if failed:
         said.append("a broken memory row could not be replaced (row remapping failed)")
-    elif rows and rows[2]:
+    elif pending:
         said.append("a broken memory row waits to be replaced: the GPU needs a reset (row remapping pending)")
     if after["pages_pending"]:
         said.append("a broken memory page waits to be retired: the GPU needs a reset")
@@ -90,9 +91,9 @@ def remarks(busy: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     said = []
     if _less(busy["power_limit_w"], busy["power_default_w"]):
         said.append(f"power limit {busy['power_limit_w']:.0f} W, {busy['power_default_w']:.0f} W by default")
-    rows = after["remapped_rows"]
-    if rows and (rows[0] or rows[1]):
-        said.append(f"{rows[0] + rows[1]} memory rows were replaced")
+    corrected, uncorrected, *_ = after["remapped_rows"] or NO_ROWS
+    if corrected or uncorrected:
+        said.append(f"{corrected + uncorrected} memory rows were replaced")
     return said
 
 

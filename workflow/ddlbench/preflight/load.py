@@ -57,14 +57,14 @@ def _windows(device: str, work: Callable[[], Any]) -> list[float]:
         work()
         done()
         count += 1
-    found = []
+    per_s = []
     for _ in range(WINDOWS):
         began = time.perf_counter()
         for _ in range(count):
             work()
         done()
-        found.append(count / (time.perf_counter() - began))
-    return found
+        per_s.append(count / (time.perf_counter() - began))
+    return per_s
 
 
 def _while_busy(work: Callable[[], Any], ask: Callable[[], Any]) -> Any:

@@ -62,13 +62,13 @@ def rows(screens: Sequence[Screen], allocated: Sequence[str] = ()) -> list[Row]:
         numbers = {quantity.name: _value(screen, quantity) for quantity in QUANTITIES}
         of_node[screen["node"]].append({**screen, "numbers": numbers})
     measured = any(screen["rates"] for screen in screens)
-    found = []
+    made = []
     # Where ranks know their nodes by other names than SLURM does, nobody can tell which are missing.
     known = set(allocated) if of_node and set(of_node) <= set(allocated) else set()
     for node in sorted({*of_node, *known}):
         mine = of_node.get(node, [])
-        found.append(_row(node, mine, [of for name, of in of_node.items() if name != node], measured))
-    return sorted(found, key=lambda row: (row["verdict"] != FAIL, row["node"]))
+        made.append(_row(node, mine, [of for name, of in of_node.items() if name != node], measured))
+    return sorted(made, key=lambda row: (row["verdict"] != FAIL, row["node"]))
 
 
 def _row(node: str, mine: Sequence[Screen], nodes: Sequence[Sequence[Screen]], measured: bool) -> Row:

@@ -32,8 +32,8 @@ def _state(port: Path) -> str:
 
 def _rate(port: Path) -> float | None:
     """200.0 of the kernel's `200 Gb/sec (4X HDR)`."""
-    found = re.match(r"([\d.]+) Gb/sec", _read(port / "rate"))
-    return float(found[1]) if found else None
+    match = re.match(r"([\d.]+) Gb/sec", _read(port / "rate"))
+    return float(match[1]) if match else None
 
 
 def _read(path: Path) -> str:

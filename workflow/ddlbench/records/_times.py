@@ -28,7 +28,8 @@ OTHER_EPOCHS = {"bert", "gpt3", "minigo", "dlrm"}
 class Times:
     """What the clocks say. Rates in samples/s, times in s since `run_start`; None where the log does not say it.
 
-    `intervals`: rows of start, end, without evaluations, how many epochs. `several`: more than one training.
+    `intervals`: rows of start, end, what lies between them without evaluations, samples. `several`: more than one
+    training.
     """
 
     train_s: float | None
@@ -77,18 +78,18 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     evaluations = _pairs(log, "eval", lambda n: n)
     largest = max((float(np.nanmax(c)) for c in _counts(log) if len(c)), default=0.0)
     in_samples = largest > MOST_EPOCHS or any(marks.in_samples for marks in log.marks.values())
-    clocks, found, why = None, np.empty((0, 3)), "no epochs, blocks or evaluations with their times and counts"
+    clocks, spans, why = None, np.empty((0, 3)), "no epochs, blocks or evaluations with their times and counts"
     for name, made in (("epochs", _epochs(log)), ("blocks", _blocks(log)), ("evaluations", _between(log, begin))):
         if in_samples and name != "evaluations":
             continue
-        if len(made) > len(found) and (len(found) < 2 or name == "epochs"):
-            clocks, found = name, made
+        if len(made) > len(spans) and (len(spans) < 2 or name == "epochs"):
+            clocks, spans = name, made
     if clocks and not in_samples and benchmark in OTHER_EPOCHS:
-        clocks, found, why = None, np.empty((0, 3)), f"epochs of {benchmark} are no passes over train_samples"
+        clocks, spans, why = None, np.empty((0, 3)), f"epochs of {benchmark} are no passes over train_samples"
     if clocks and not in_samples and samples is None:
-        clocks, found, why = None, np.empty((0, 3)), "the log says no train_samples"
+        clocks, spans, why = None, np.empty((0, 3)), "the log says no train_samples"
     unit = 1.0 if in_samples else samples or 0.0
-    whole = np.column_stack([found[:, 0], found[:, 1], _without(found, evaluations, clocks), found[:, 2] * unit])
+    whole = np.column_stack([spans[:, 0], spans[:, 1], _without(spans, evaluations, clocks), spans[:, 2] * unit])
     timed = whole[1:] if len(whole) > 2 else whole  # the first one starts up, as warm-up is cut of our own
     timed = timed[timed[:, 2] > 0]
     reached = _reached(log, begin)
@@ -118,15 +119,16 @@ def epochs(log: Log, of: Times, benchmark: str) -> dict[str, list[Any]]:
     rows = {int(n): (a, s) for n, a, s in of.reached if n == int(n or 0) and n >= 1}
     one = {}
     if of.clocks == "epochs":
-        one = {number: row for number, row in enumerate(of.intervals.tolist(), 1) if row[2] > 0}
+        intervals = enumerate(of.intervals.tolist(), 1)
+        one = {number: (took_s, samples) for number, (_, _, took_s, samples) in intervals if took_s > 0}
     numbers = sorted({*rows, *one})
     names = ("lr", "lr_end", "loss", "top5", "epoch_start_s")
     return {
         "epoch": numbers,
         **{name: [None] * len(numbers) for name in names},
         "top1": [rows[n][0] if n in rows and benchmark == "resnet" and 0 <= rows[n][0] <= 1 else None for n in numbers],
-        "train_s": [one[n][2] if n in one else None for n in numbers],
-        "throughput_images_per_s": [throughput(one[n][3], one[n][2]) if n in one else None for n in numbers],
+        "train_s": [one[n][0] if n in one else None for n in numbers],
+        "throughput_images_per_s": [throughput(one[n][1], one[n][0]) if n in one else None for n in numbers],
         "validated_s": [rows[n][1] if n in rows and not of.jumped else None for n in numbers],
     }
 
@@ -174,8 +176,8 @@ def _pairs(log: Log, what: str, amount: Callable[[float], float]) -> Floats:
     made = [
         (start / 1e3, stops[n + shift] / 1e3, amount(n)) for n, start in sorted(starts.items()) if n + shift in stops
     ]
-    found: Floats = np.array(made).reshape(-1, 3)
-    return found[(found[:, 1] > found[:, 0]) & ~np.isnan(found[:, 2])]
+    intervals: Floats = np.array(made).reshape(-1, 3)
+    return intervals[(intervals[:, 1] > intervals[:, 0]) & ~np.isnan(intervals[:, 2])]
 
 
 def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floats:

@@ -191,8 +191,8 @@ def read_system(folder: Path, name: str, log: Log | None = None) -> dict[str, An
     )
     text += f"\n{said.get('submission_entry', '')}"
     for key, pattern in NUMBERS.items():
-        found = re.search(rf"{pattern}\W{{1,99}}(\d+)", text)
-        system[key] = int(found[1]) if found else None
+        match = re.search(rf"{pattern}\W{{1,99}}(\d+)", text)
+        system[key] = int(match[1]) if match else None
     return system
 
 
@@ -214,8 +214,8 @@ def _family(name: str, system: dict[str, Any], workers: int) -> str:
     """A system's name without its size: `dgxa100_n8_ngc22.04` on 8 nodes is a `dgxa100_ngc22.04`."""
     sizes = {system["nodes"], system["per_node"], workers, workers * (system["cores"] or 1)}
 
-    def without(found: re.Match[str]) -> str:
-        return "" if int(found[2]) in sizes else found[0]
+    def without(match: re.Match[str]) -> str:
+        return "" if int(match[2]) in sizes else match[0]
 
     short = re.sub(r"(?<![A-Za-z\d.])(n|x)?(\d+)(x(?![a-z\d]))?(?![\d.]|[A-Z]B)", without, name)
     sizes -= {1}  # a dgx1 is one

@@ -109,8 +109,8 @@ _MISSING = re.compile(
 
 def missing(log: str) -> str | None:
     """The first line of a job's log that says that a file or module is not there; None without one."""
-    found = _MISSING.search(log)
-    return found[0].strip()[:300] if found else None
+    match = _MISSING.search(log)
+    return match[0].strip()[:300] if match else None
 
 
 def _said(*command: str) -> str:

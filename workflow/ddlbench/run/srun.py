@@ -113,9 +113,9 @@ def _first_task(text: str, workers: int, innocent: Collection[int]) -> End | Non
 
 def expand(numbers: str) -> list[int]:
     """SLURM's list of numbers: `0-2,5` and `[0-2,5]` are 0, 1, 2 and 5."""
-    found: list[int] = []
+    every: list[int] = []
     for part in numbers.strip("[]").split(","):
         first, _, last = part.partition("-")
         if first.isdigit():
-            found += range(int(first), int(last if last.isdigit() else first) + 1)
-    return found
+            every += range(int(first), int(last if last.isdigit() else first) + 1)
+    return every

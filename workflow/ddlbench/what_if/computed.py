@@ -130,8 +130,8 @@ def batch_error() -> float:
     """
     priors, errors = _priors.read(), []
     for one, other in permutations(_priors.published(), 2):
-        name = re.fullmatch(r"(.*)-b\d+", one.name), re.fullmatch(r"(.*)-b\d+", other.name)
-        if one.source != other.source or not all(name) or name[0][1] != name[1][1]:  # type: ignore[index]
+        first, second = re.fullmatch(r"(.*)-b\d+", one.name), re.fullmatch(r"(.*)-b\d+", other.name)
+        if not (first and second) or one.source != other.source or first[1] != second[1]:
             continue
         was, now = one.measured, other.measured
         if was.workers[0] == now.workers[0] == 1 and was.batch_per_worker[0] != now.batch_per_worker[0]:

@@ -42,13 +42,13 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
         read = {} if study.records is None else {"read": registry.member("records", study.records.kind).read}
         collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan), **read)
         measured = pd.read_parquet(Path(aside, "runs.parquet"))
-    found = of_records.series(measured, machine.workers_per_node) if len(measured) else []
-    if not found:
+    measured_series = of_records.series(measured, machine.workers_per_node) if len(measured) else []
+    if not measured_series:
         raise NothingToComputeError(
             f"study {study.name} on machine {machine.name} has no finished timed run of a weak-scaling series; train "
             "first"
         )
-    made = rows(found, changes, workers, machine, _priors.read())
+    made = rows(measured_series, changes, workers, machine, _priors.read())
     table = results / study.name / "tables" / f"{NAME}.csv"
     table.parent.mkdir(parents=True, exist_ok=True)
     with files.aside(table) as hidden:
@@ -61,14 +61,18 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
 
 
 def rows(
-    found: Sequence[Series], changes: Sequence[Change], workers: Sequence[int], machine: Machine, priors: Priors
+    measured_series: Sequence[Series],
+    changes: Sequence[Change],
+    workers: Sequence[int],
+    machine: Machine,
+    priors: Priors,
 ) -> list[dict[str, Any]]:
     """One row per series, change and worker count; measured counts have a row as they are.
 
     A row says in `why_not` why nothing can be said; its numbers are then null.
     """
     made = []
-    for series in found:
+    for series in measured_series:
         points = {int(point["workers"]): point for point in series.points}
         for change in changes:
             for count in computed.counts(series, workers, DOUBLINGS):
@@ -79,7 +83,9 @@ def rows(
                     row |= _measured(series, points[count])
                 else:
                     try:
-                        row |= _computed(series, computed.rate(series, change, count, found, machine, priors), count)
+                        row |= _computed(
+                            series, computed.rate(series, change, count, measured_series, machine, priors), count
+                        )
                     except computed.NothingToSayError as error:
                         row["why_not"] = str(error)
                 batch = row["batch_per_worker"]
