@@ -131,6 +131,20 @@ def test_a_claim_about_some_settings_needs_one(tmp_path: Path) -> None:
         assert judged(tmp_path, some, *made)["verdict"] == SUPPORTED
 
 
+def test_comparisons_of_single_runs_neither_decide_nor_hide_those_that_do(tmp_path: Path) -> None:
+    """They are no tries of chance: what is just apart alone is so beside eight of them. None is shown for it."""
+    rates = {"ddp": 100.0, "horovod": 300.0}
+    single = [row(rate, model=f"model{n}", framework=name) for n in range(8) for name, rate in rates.items()]
+    said = []
+    for three in ([1.05, 1.08, 1.11], [0.9, 1.0, 1.12]):
+        made = [*single, *repeats(100.0, model="vit")]
+        made += [row(100.0 * r, repeat=n, model="vit", framework="horovod") for n, r in enumerate(three, start=1)]
+        said.append(judged(tmp_path, "throughput,framework=horovod,framework=ddp,ordering-some,,", *made))
+    assert [one["verdict"] for one in said] == [SUPPORTED, UNDECIDED]
+    assert [one["n"] for one in said] == [3, 3]
+    assert "one run" not in str(said[1]["why"])
+
+
 def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
     ours = repeats(100.0, loader="dali-cpu", form="tfrecord")
     line = "throughput,loader=dali-cpu,loader=native,ordering,,"

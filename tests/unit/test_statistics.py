@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -145,6 +147,17 @@ def test_as_many_more_repeats_as_are_said_are_enough() -> None:
             for row in rng.normal(effect, 0.02, (200, known + more))
         ]
         assert 0.7 <= np.mean(told) <= 0.97
+
+
+def test_quantiles_are_those_of_scipy_stats() -> None:
+    """Which is not imported there: it takes most of a second, and every run and every figure would wait for it."""
+    from scipy import stats
+
+    for free in (1, 2, 3, 20):
+        assert statistics._t(0.96, free) == pytest.approx(stats.t.ppf(0.98, free), rel=1e-9)
+    package = Path(statistics.__file__).parents[2]
+    code = "import sys, ddlbench.analysis.summary; assert 'pandas' in sys.modules and 'scipy.stats' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": str(package)})
 
 
 def test_a_drift_beyond_noise_is_reported() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from ddlbench import spec
 from ddlbench.analysis.comparisons import FREE
@@ -192,8 +192,9 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
         missing = claim.left if left.empty else claim.left | claim.right
         return row | {"why": f"no run with {claim.quantity} of {_words(missing)}"}
     sides = list(_sides(claim, left, right))
+    tries = sum(theirs is not None and len(_pairs(ours, theirs)) > 1 for ours, theirs in sides)
     cells = [
-        _against(claim, ours, column) if theirs is None else _between(claim, ours, theirs, column, len(sides))
+        _against(claim, ours, column) if theirs is None else _between(claim, ours, theirs, column, max(tries, 1))
         for ours, theirs in sides
     ]
     if not cells:
@@ -202,7 +203,7 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     order = [CONTRADICTED, UNDECIDED, SUPPORTED]
     if claim.relation in ("factor-up-to", "ordering-some"):
         order.reverse()  # one cell that reaches the factor, or is so, is enough
-    worst = min(cells, key=lambda cell: order.index(cell.verdict))
+    worst = min(cells, key=lambda cell: (order.index(cell.verdict), -cell.n))  # where equal, the one with most repeats
     asked = worst.n < 2
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
     why = "; ".join(filter(None, [why, "one run says nothing of the next" * (asked and worst.verdict == UNDECIDED)]))
@@ -273,18 +274,23 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str) -> Said:
     return _said([runs], verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=apart.more))
 
 
-def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, cells: int) -> Said:
-    """The left side over the right one; `cells` is in how many the claim is asked."""
+def _pairs(ours: pd.DataFrame, theirs: pd.DataFrame) -> set[int]:
+    """Repeats that both sides have."""
+    return set(ours["repeat"]) & set(theirs["repeat"])
+
+
+def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, tries: int) -> Said:
+    """The left side over the right one; `tries` is how many comparisons of the claim have repeats, and so a verdict."""
     sides = [
         dict(zip(side["repeat"].tolist(), side[column].astype(float).tolist(), strict=True)) for side in (ours, theirs)
     ]
     apart = ratio(sides[0], sides[1])
     if claim.relation in ORDERINGS:
-        # Where one cell is enough (for the claim or against it), chance has as many tries as there are cells.
+        # Where one comparison is enough (for the claim or against it), chance has as many tries as there are.
         enough = FASTER if claim.relation == "ordering-some" else SLOWER
         decided = apart.verdict
         if decided == enough:
-            decided = ratio(sides[0], sides[1], one_of=cells).verdict
+            decided = ratio(sides[0], sides[1], one_of=tries).verdict
         verdict = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(decided, UNDECIDED)
     elif claim.relation == "factor-up-to":
         assert claim.value is not None
@@ -321,7 +327,7 @@ def _variation(limit: float, runs: pd.DataFrame, values: list[float]) -> Said:
     spread = float(np.std(values, ddof=1) / np.mean(values))
     ends = {
         level: [
-            spread * math.sqrt((n - 1) / float(stats.chi2.ppf(p, n - 1))) for p in (0.5 + level / 2, 0.5 - level / 2)
+            spread * math.sqrt((n - 1) / float(special.chdtri(n - 1, p))) for p in (0.5 - level / 2, 0.5 + level / 2)
         ]
         for level in (LEVEL, VERDICT_LEVEL)
     }

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.style
 import pandas as pd
-import seaborn
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -24,10 +24,17 @@ from ddlbench import registry
 from ddlbench.figures import Options, _hover
 from ddlbench.settings.study import SCHEDULES
 
+# White with a grey grid: seaborn's style as matplotlib ships it, and sizes that suit a column of a paper [points].
 matplotlib.rcParams.update(
-    seaborn.axes_style("whitegrid")
-    | seaborn.plotting_context("paper")
-    | {"svg.hashsalt": "ddlbench", "pdf.fonttype": 42, "lines.linewidth": 1.5, "lines.markersize": 6}
+    matplotlib.style.library["seaborn-v0_8-whitegrid"]
+    | dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "legend.title_fontsize"), 9.6)
+    | dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8.8)
+    | {"font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans", "Bitstream Vera Sans", "sans-serif"]}
+    | {"legend.frameon": True, "grid.linewidth": 0.8, "lines.linewidth": 1.5, "lines.markersize": 6}
+    | {"patch.edgecolor": "w", "patch.force_edgecolor": True, "patch.linewidth": 0.8}
+    | {"xtick.bottom": False, "ytick.left": False, "xtick.major.size": 4.8, "ytick.major.size": 4.8}
+    | {"xtick.minor.size": 3.2, "ytick.minor.size": 3.2}
+    | {"svg.hashsalt": "ddlbench", "pdf.fonttype": 42}
 )
 # Colours after Paul Tol for colour-blind eyes; the first three of each are dark, middling and light in grey print.
 COLOURS = ("#004488", "#bb5566", "#ddaa33", "#117733", "#66ccee", "#222222")
