@@ -1,4 +1,4 @@
-"""The DALI pipeline that `dali_cpu.py` and `dali_gpu.py` share; reads the forms tfrecord, raw and webdataset."""
+"""The DALI pipeline that `dali_cpu.py` and `dali_gpu.py` share. It reads the forms tfrecord, raw and webdataset."""
 
 from __future__ import annotations
 
@@ -71,18 +71,18 @@ class DaliLoader:
         self.held = Held() if spec.device == "cuda" else None
         self.label_offset = LABEL_OFFSET[spec.reads]
         self.steps = steps_per_epoch(images, spec.global_batch)
-        self.step = state["step"] if state else 0  # of this epoch, that the next batch is for
+        self.step = state["step"] if state else 0  # the step of this epoch that the next batch is for
         built = pipeline(folder, split, spec, rank, self.on_gpu, state["dali"] if state else None)
-        self._to_decode = self.steps - self.step  # batches of this epoch that DALI was not told to decode
+        self._to_decode = self.steps - self.step  # batches of this epoch that DALI was not asked for yet
         self._decode = built.schedule_run
-        loader = weakref.proxy(self)  # in a circle of references, DALI's threads would outlive the loader
+        loader = weakref.proxy(self)  # a circle of references would keep DALI's threads after the loader is gone
         built.schedule_run = lambda: loader._decode_within_the_epoch()
         self._began = False
         self.iterator = DALIGenericIterator(
             built,
             ["images", "labels"],
             reader_name="reader",
-            # Every sample once, and as many batches on every rank: without padding ranks would disagree and hang.
+            # Every sample comes once. Padding gives every rank the same number of batches; else ranks would hang.
             last_batch_policy=LastBatchPolicy.PARTIAL,
         )
         count = built.reader_meta("reader")["epoch_size"]
@@ -90,7 +90,7 @@ class DaliLoader:
             raise RuntimeError(f"{folder}: {count} pictures in {split}, the manifest says {images}")
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
-        """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n].
+        """Yields (images, labels) per step: float32 [n, 3, size, size] normalised, int64 [n].
 
         Raises RuntimeError if the stream is not at that step.
         """
@@ -115,17 +115,18 @@ class DaliLoader:
                 self.held.keep(batch)
 
     def _turn(self) -> None:
-        """If the epoch is at its end, on to the next: DALI begins to decode it."""
+        """At the end of an epoch, go on to the next one: DALI begins to decode it."""
         if self.step == self.steps:
-            told = max(0, -self._to_decode)  # an epoch shorter than AHEAD could not keep DALI from the next
+            # In an epoch shorter than AHEAD, DALI's first request reaches into the next epoch.
+            asked = max(0, -self._to_decode)
             self.step, self._to_decode = 0, self._to_decode + self.steps
-            self.iterator.reset()  # tells it one, if it was told none
-            for _ in range(AHEAD - max(told, 1)):
+            self.iterator.reset()  # asks for one batch, if none was asked for
+            for _ in range(AHEAD - max(asked, 1)):
                 self.iterator._schedule_runs(release_outputs=False)
 
     def _decode_within_the_epoch(self) -> None:
         """DALI's iterator calls this for every batch that it gives, in place of the pipeline's `schedule_run`."""
-        if not self._began:  # the first call is for as many as may be ahead
+        if not self._began:  # the first call asks for AHEAD batches at once
             self._began = True
             self._to_decode -= AHEAD
             self._decode()
@@ -137,8 +138,8 @@ class DaliLoader:
 def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, checkpoint: bytes | None = None) -> Any:
     """The pipeline, not built yet: read, decode, augment as the recipe says, normalise to float32 CHW.
 
-    `on_gpu` says where pictures are decoded and resized. They are normalised on the run's device: bytes are a quarter
-    of floats to copy, and a GPU normalises them in passing.
+    `on_gpu` says where pictures are decoded and resized. They are normalised on the run's device, because copying
+    bytes to it takes a quarter of what copying floats takes.
     """
     from nvidia.dali import fn, pipeline_def, types
 
@@ -160,7 +161,7 @@ def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, c
     def define() -> Any:
         encoded, labels = _read(folder, split, spec, rank)
         mirror = 0
-        # Pictures as they are stored: neither Pillow nor torchvision turns them by their EXIF orientation.
+        # Pictures stay as they are stored: Pillow and torchvision do not turn them by their EXIF orientation either.
         how = {"device": "cpu", "output_type": types.RGB, "adjust_orientation": False}
         if on_gpu:
             how |= {"device": "mixed", **GPU_DECODER}
@@ -174,7 +175,7 @@ def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, c
             images = fn.resize(images, **target)
             mirror = fn.random.coin_flip(probability=0.5)
         elif augment:
-            # The box of native's centre_crop, in one resize: no rounding of the size before the cut.
+            # The same box as native's centre_crop, but cut and resized at once: the size is not rounded in between.
             shape = fn.peek_image_shape(encoded, adjust_orientation=False)
             height_width = fn.cast(shape[0:2], dtype=types.FLOAT)
             side = fn.reductions.min(height_width) * (224 / 256)
@@ -197,13 +198,13 @@ def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, c
 
 
 def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]:
-    """Bytes of image files and their labels as the form has them, this rank's share; the reader's name is `reader`."""
+    """Bytes and labels of this rank's share of the image files, as the form has them. The reader is named `reader`."""
     from nvidia.dali import fn
     from nvidia.dali import tfrecord as tfrec
 
     train = split == "train"
     common: dict[str, Any] = {"shard_id": rank, "num_shards": spec.workers, "pad_last_batch": True, "name": "reader"}
-    if train:  # the same order on every rank, of which each has its part
+    if train:  # all ranks draw the same order, and each takes its part of it
         common |= {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": spec.seed}
     if spec.reads == "raw":
         files = raw.Files(folder, split)
@@ -242,14 +243,14 @@ def _read(folder: Path, split: str, spec: RunSpec, rank: int) -> tuple[Any, Any]
 
 
 def _numbers(labels: Any) -> Any:
-    """int64 [n] of labels as a reader gives them: numbers [n, 1], or of webdataset their digits, uint8 [n, digits]."""
+    """Labels as int64 [n]. A reader gives numbers [n, 1]; that of webdataset gives their digits, uint8 [n, digits]."""
     import torch
 
     if labels.dtype != torch.uint8:
         return labels.squeeze(-1).long()
     digits = labels.long() - ord("0")
     numbers = digits[:, 0]
-    for place in range(1, digits.shape[1]):  # no tensor of powers, whose copy would wait for the GPU
+    for place in range(1, digits.shape[1]):  # not by a tensor of powers of ten: copying it would wait for the GPU
         numbers = numbers * 10 + digits[:, place]
     return numbers
 
