@@ -202,7 +202,7 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     # All cells must agree: one that contradicts the claim contradicts it, one that cannot tell leaves it open.
     order = [CONTRADICTED, UNDECIDED, SUPPORTED]
     if claim.relation in ("factor-up-to", "ordering-some"):
-        order.reverse()  # one cell that reaches the factor, or is so, is enough
+        order.reverse()  # one cell that reaches the factor, or has the order, is enough
     worst = min(cells, key=lambda cell: (order.index(cell.verdict), -cell.n))  # where equal, the one with most repeats
     asked = worst.n < 2
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
@@ -302,7 +302,7 @@ def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str
 
 
 def up_to(low: float | None, high: float | None, value: float) -> str:
-    """Whether an interval reaches a value, or 10 % less, as something may be `up to` it; or misses it; or neither."""
+    """The verdict on `up to` a value: the interval reaches it (or 10 % less), misses it, or leaves it open."""
     least = value * (1 - ABOUT)
     if low is None or high is None:
         return UNDECIDED
@@ -310,7 +310,7 @@ def up_to(low: float | None, high: float | None, value: float) -> str:
 
 
 def near(low: float | None, high: float | None, value: float) -> str:
-    """Whether an interval is within 10 % of a value, or outside of that, or neither."""
+    """The verdict on `about` a value: the interval lies within 10 % of it, outside of that, or neither."""
     least, most = value * (1 - ABOUT), value * (1 + ABOUT)
     if low is None or high is None:
         return UNDECIDED

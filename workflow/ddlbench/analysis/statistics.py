@@ -134,7 +134,8 @@ def ratio(
 
 
 def _apart(logs: Floats, one_of: int) -> bool:
-    """Whether 0 is outside of Student's interval of these logarithms that so many such intervals hold together."""
+    """Whether 0 is outside of Student's interval of these logarithms. With `one_of` such intervals, all of them hold
+    together as often as a single one at VERDICT_LEVEL (Bonferroni)."""
     n, level = len(logs), 1 - (1 - VERDICT_LEVEL) / one_of
     return abs(float(logs.mean())) > _t(level, n - 1) * float(np.std(logs, ddof=1)) / math.sqrt(n)
 

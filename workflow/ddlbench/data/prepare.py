@@ -210,7 +210,7 @@ def _write_parts(
 
 
 def _write_part(form: str, source: Source, work: Path, on_error: str, part: Part) -> Written:
-    """In a process of the crew: one part; an error says of which file it is."""
+    """Write one part, in a process of the crew. An error names the file that it is of."""
     try:
         written: Written = sys.modules[form].write(part, source, work, on_error)
     except OSError as error:
@@ -220,7 +220,7 @@ def _write_part(form: str, source: Source, work: Path, on_error: str, part: Part
 
 
 def _mean_bytes(source: Source, entries: list[Entry]) -> float:
-    """Of a picture, about: from a few of them, because not every source knows its pictures' sizes."""
+    """About the size of a picture [bytes], from a few of them: not every source knows the sizes beforehand."""
     sizes = []
     for entry in entries[:: max(1, len(entries) // 20)]:
         with suppress(BadImage):
@@ -229,7 +229,7 @@ def _mean_bytes(source: Source, entries: list[Entry]) -> float:
 
 
 def _bytes(parts: list[Part], mean: float) -> float:
-    """About what these parts take: a record or a directory entry is some hundred bytes more than the picture."""
+    """About what these parts take [bytes]: a record or a directory entry adds some hundred bytes to a picture."""
     return sum(len(part.entries) for part in parts) * (mean + 300)
 
 

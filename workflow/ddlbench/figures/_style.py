@@ -206,7 +206,7 @@ def whole_numbers(axis: Axis) -> None:
 
 
 def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
-    """For each of so many lines where it is drawn: at its values, but a little to the left or right of the others."""
+    """Where each of so many lines is drawn: at its values, moved a little aside so that no line hides another."""
     figure = axes.get_figure(root=True)
     assert figure is not None  # axes that are drawn have one
     step = min(5.0, 20.0 / max(1, lines - 1))  # points
@@ -240,7 +240,7 @@ def spread(
     high: pd.Series[Any],
     style: dict[str, Any],
 ) -> None:
-    """A dotted bar without caps from `low` to `high` at each point of a single run: no interval, and it looks so."""
+    """A dotted bar without caps from `low` to `high` at each point of a single run: not the look of an interval."""
     known = low.notna() & high.notna()
     if known.any():
         look = {"linestyles": ":", "linewidth": 1.2, "transform": style.get("transform", axes.transData)}
@@ -249,7 +249,7 @@ def spread(
 
 
 def _make_room(axes: Axes, x: pd.Series[Any] | pd.Index[Any], low: pd.Series[Any], high: pd.Series[Any]) -> None:
-    """The axes reach as far as bars do: matplotlib leaves out what is not drawn at its values."""
+    """Let the axes reach as far as the bars: matplotlib does not count what is drawn beside its values."""
     axes.update_datalim([*zip(x, low, strict=True), *zip(x, high, strict=True)])
     axes.autoscale_view()
 
@@ -258,7 +258,7 @@ INTERVAL, SPREAD = "95 % interval", "5 % to 95 % of its steps"
 
 
 def say_bars(axes: Axes, repeats: Iterable[int], bar: str = INTERVAL, single: str = "") -> None:
-    """Into the legend: of how many repeats the points are, and what bars are; `single`: of points of a single run."""
+    """Add to the legend of how many repeats the points are, and what bars are; `single`: of points of a single run."""
     counts = sorted({int(n) for n in repeats})
     several = [n for n in counts if n > 1]
     if several:

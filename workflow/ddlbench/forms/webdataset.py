@@ -45,7 +45,7 @@ KEPT_AS = "samples"
 
 
 class Sample(NamedTuple):
-    """A sample as its shard's index has it: its bytes in the shard, number and label by its key, the picture's."""
+    """What a shard's index says of a sample: where its bytes are, number and label (its key), where its picture is."""
 
     offset: int
     size: int
@@ -56,7 +56,7 @@ class Sample(NamedTuple):
 
 
 class File(NamedTuple):
-    """One file of a sample: its name, where its data begin (in the sample, or in the shard), and they."""
+    """One file of a sample: its name, where its data begins (in the sample, or in the shard), and the data."""
 
     name: str
     offset: int
@@ -227,8 +227,8 @@ def _digits(label: int, classes: tuple[str, ...]) -> str:
     return f"{label:0{len(str(len(classes) - 1))}d}"
 
 
-# A header for each name and size would be made of twenty values; only these differ. Python's own takes three times as
-# long, which would be a tenth of the writing.
+# Headers differ in name and size only, so the rest is made once. Python's tarfile makes all of it each time: that takes
+# three times as long, and would be a tenth of the writing.
 @lru_cache(maxsize=1)
 def _blank() -> tuple[bytes, int]:
     """A header without name and size, and the sum of its bytes."""
@@ -240,7 +240,7 @@ def _blank() -> tuple[bytes, int]:
 
 
 def _header(name: str, size: int) -> bytes:
-    """A regular file's header in tar's format (POSIX ustar): no owner, no time, so that the same is always the same."""
+    """A file's header in tar's format (POSIX ustar). It has no owner and no time: equal files give equal bytes."""
     blank, total = _blank()
     told, length = name.encode("ascii"), b"%011o\0" % size
     if len(told) > 100 or len(length) > 12:

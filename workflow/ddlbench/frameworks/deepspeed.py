@@ -1,6 +1,8 @@
-"""DeepSpeed: its engine owns the backward pass and the update; ZeRO shards what a rank holds, one-bit optimizers send
-less, layers are dropped (`_onebit.py`, `_layer_dropping.py`), and it writes tables of operations and of messages.
-`_deepspeed_options.py` has its options, which of them go together, and the configuration that they make.
+"""DeepSpeed, whose engine owns the backward pass and the update.
+
+ZeRO shards what a rank holds. One-bit optimizers send less (`_onebit.py`), layers can be dropped
+(`_layer_dropping.py`), and DeepSpeed can write tables of operations and of messages. `_deepspeed_options.py` has the
+options, which of them go together, and the configuration that they make.
 """
 
 from __future__ import annotations
@@ -38,20 +40,23 @@ local_launcher, average = _common.torchrun, _common.average
 
 
 def saved_beside(spec: RunSpec) -> float:
-    """ZeRO 1 and 2 keep the parameters a second time, as they are sharded; ZeRO 3 has no others. Of one-bit optimizers
-    every rank keeps what it has not sent yet, and its part of what was not sent on; 0/1 Adam also what it gathers."""
+    """In copies of the parameters. ZeRO 1 and 2 save them a second time, as shards; ZeRO 3 has nothing but shards.
+
+    With one-bit optimizers every rank saves two kinds of errors: those of its own messages, and those of the part that
+    it adds up for all. 0/1 Adam also saves what it gathers.
+    """
     if spec.option("compression") != "none":
         return spec.workers + (2.0 if spec.option("compression") == "0/1-adam" else 1.0)
     return float(spec.option("zero_stage") in (1, 2))
 
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
-    """DeepSpeed guesses the accelerator from installed packages unless it is told."""
+    """Tells DeepSpeed the accelerator, which it would otherwise guess from installed packages."""
     return {"DS_ACCELERATOR": machine.device}
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
-    """NCCL, or CuPy where a one-bit optimizer needs it; None if nothing is missing."""
+    """Names NCCL, or CuPy where a one-bit optimizer needs it, if it is missing; None if nothing is."""
     if device == "cuda" and options["compression"] != "none" and not registry.importable("cupy"):
         need = "DeepSpeed packs bits on GPUs with CuPy, which is not installed"
         return f"option compression: {options['compression']}: {need}: pip install cupy-cuda13x"
@@ -157,7 +162,7 @@ class Engine:
         return timed
 
     def _scale_losses(self) -> None:
-        """DeepSpeed scales losses itself, if its own autocast is on; the loop's is, so it is given a scaler here."""
+        """Give DeepSpeed a loss scaler. It makes one only under its own autocast, and here the loop's is on."""
         import torch
 
         self.scaler = torch.amp.GradScaler(self.spec.device, enabled=self.spec.recipe.precision == "fp16")
@@ -169,8 +174,8 @@ class Engine:
             return
         from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
 
-        # torch's starts at 2**16, halves it after an overflow and doubles it after 2000 steps without; this one too,
-        # but it hears from all ranks' shards whether one has overflowed.
+        # Like torch's scaler it begins with 2**16, which is halved after an overflow and doubled after 2000 steps
+        # without one. But torch's looks at this rank's shard only; this one hears of an overflow on any rank.
         self.zero.loss_scaler = DynamicLossScaler(2.0**16, 2000, 2.0**-24, 1, False, raise_error_at_min_scale=False)
         self.zero.dynamic_loss_scale = self.zero.check_grad_overflow = True
 
@@ -179,7 +184,7 @@ class Engine:
         return self.skipped.steps + int(self.engine.skipped_steps)
 
     def _drop_layers(self, _model: Any, args: Any, kwargs: Any) -> Any:
-        """DeepSpeed hands the model its schedule's theta as an argument, which no model of timm's knows."""
+        """Take theta, which DeepSpeed passes to the model as an argument: models of timm do not know it."""
         kwargs.pop("progressive_layer_drop", None)
         theta = kwargs.pop("pld_theta", None)
         if theta is None:
@@ -190,7 +195,7 @@ class Engine:
 
     def __call__(self, images: Tensor) -> Tensor:
         if self.dropping:
-            # DeepSpeed moves on after a step, to the theta of the step that is over.
+            # After a step DeepSpeed sets the theta of the step that is over; this is the one of the step that begins.
             self.engine.progressive_layer_drop.update_state(self.engine.global_steps)
         scores: Tensor = self.engine(images)
         return scores
@@ -209,7 +214,7 @@ class Engine:
         self.most.over = True
 
     def _gradients(self) -> list[Tensor]:
-        """All of this step that are there now: the model's, the optimizer's, and those in DeepSpeed's buckets."""
+        """All gradients of this step that exist now: the model's, the optimizer's, and those in DeepSpeed's buckets."""
         held = [p.grad for p in self.model.parameters() if p.grad is not None]
         if self.stage:
             held += tensors_in(self.zero.averaged_gradients)
@@ -225,7 +230,7 @@ class Engine:
         return list(self.zero.fp32_partitioned_groups_flat) if self.stage == 3 else []
 
     def state(self) -> dict[str, Any]:
-        """All that this rank changes by training, tensors uncopied: save it before the next step."""
+        """All that this rank changes by training. Tensors are not copied: save it before the next step."""
         engine = self.engine
         counters = {name: getattr(engine, name) for name in COUNTERS}
         state: dict[str, Any] = {
@@ -274,7 +279,7 @@ class Engine:
                 setattr(self.zero.loss_scaler, name, value)
 
     def _spread_masters(self) -> None:
-        """ZeRO 3's shards of the parameters anew from the optimizer's; small parameters are whole on every rank."""
+        """Make ZeRO 3's shards of the parameters from the optimizer's; small parameters are whole on every rank."""
         zero = self.zero
         for group, master in enumerate(zero.fp32_partitioned_groups_flat):
             zero.fp16_partitioned_groups_flat[group].copy_(master)
@@ -286,7 +291,7 @@ class Engine:
     def state_bytes(self) -> dict[str, int]:
         """Bytes that this rank holds, by what they are for (`frameworks.Engine`).
 
-        Of ZeRO 3, parameters are the shards and the small ones that are whole on every rank.
+        With ZeRO 3, its parameters are the shards, and the small ones that are whole on every rank.
         """
         parameters: list[Any] = [*self.model.parameters(), *self.model.buffers()]
         if self.stage == 3:

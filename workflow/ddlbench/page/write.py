@@ -262,7 +262,7 @@ def _tables(
     }
     made = [
         rows.runs(tables["runs"], results, about),
-        rows.plain("comparisons", "Comparisons", "Each two frameworks, or loaders, under the same settings.",
+        rows.plain("comparisons", "Comparisons", "One row per pair of frameworks, or loaders, with the same settings.",
                    tables["comparisons"], of(comparisons.COLUMNS), known, "tables/comparisons.csv"),
         rows.plain("losses", "Where the time went", "One row per timed run; the parts add up to the total.",
                    tables["losses"], of(losses.COLUMNS), known, "tables/losses.csv"),

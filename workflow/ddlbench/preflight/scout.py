@@ -184,7 +184,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _cached(file: int, length: int) -> float | None:
-    """The share of a file's pages that are in memory, by mincore(2), which only tells who may write to the file."""
+    """The share of a file's pages that are in memory, by mincore(2), which answers only those who may write to it."""
     if not length:
         return 0.0
     if not os.access(f"/proc/self/fd/{file}", os.W_OK) and os.fstat(file).st_uid != os.geteuid():
@@ -214,7 +214,7 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
     dist.all_gather_object(seen, (socket.gethostname(), usable))
     hosts = [host for host, _ in seen]
     firsts = {host: hosts.index(host) for host in dict.fromkeys(hosts)}
-    if who.rank in list(firsts.values())[:2]:  # of two nodes one can write; of 1024 ranks 15 MB would be nothing else
+    if who.rank in list(firsts.values())[:2]:  # two, in case one node cannot write; from 1024 ranks it would be 15 MB
         facts["met"] = hosts
     tell("an all-reduce by Gloo")
     facts["all_reduce"] = {"gloo": reduce("cpu")}

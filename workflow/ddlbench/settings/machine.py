@@ -28,7 +28,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What is looked at before training, beside what two nodes tell."""
+    """What the preflight does beside what it always does."""
 
     nodes: str | None = field(
         default=None,
@@ -130,8 +130,8 @@ class Machine:
     data_minutes: int | None = field(
         default=None,
         metadata=key(
-            "Time limit of such a job [min]. Preparing goes on where it was ended. null is the partition's longest; a "
-            "shorter limit often starts earlier.",
+            "Time limit of such a job [min]. Preparing goes on where it was stopped. null is the partition's longest; "
+            "jobs with a shorter limit often start earlier.",
             minimum=1,
         ),
     )
@@ -205,8 +205,8 @@ class Machine:
     peak_tflops_per_worker: tuple[tuple[str, float], ...] = field(
         default=(),
         metadata=key(
-            "The most that one worker computes by its data sheet [10^12 floating-point operations a second, without "
-            "sparsity], by precision: what `mfu` in the table of runs is a share of. Without it `mfu` is null.",
+            "Peak of one worker by its data sheet, by precision [10^12 floating-point operations a second, without "
+            "sparsity]. `mfu` in the table of runs is the share of it that a run reached; null without it.",
             propertyNames={"enum": ["fp32", "tf32", "bf16", "fp16"]},
             additionalProperties={"exclusiveMinimum": 0},
         ),
@@ -239,7 +239,7 @@ class Machine:
     price_per_gpu_hour: float | None = field(
         default=None,
         metadata=key(
-            "What an hour of one worker costs, in `currency`; null where it is not sold, and the plan says no price.",
+            "What an hour of one worker costs, in `currency`. null where it is not sold: the plan then has no price.",
             minimum=0,
         ),
     )
@@ -247,8 +247,8 @@ class Machine:
     node_hours_between_interruptions: float | None = field(
         default=None,
         metadata=key(
-            "Mean time between interruptions of one node [h], such as failures and spot interruptions; that of a run "
-            "is it divided by its nodes. null is unknown, and table `costs` has no loss by interruptions.",
+            "Mean time between interruptions of one node [h], such as failures and spot interruptions. A run's is this "
+            "divided by its nodes. null is unknown: table `costs` then has no loss by interruptions.",
             exclusiveMinimum=0,
         ),
     )
@@ -266,7 +266,8 @@ class Machine:
     power_per_node_w: float | None = field(
         default=None,
         metadata=key(
-            "Power of the rest of a busy node [W]; both powers, or no energy in the plan. null is unknown.", minimum=0
+            "Power of the rest of a busy node [W]. null is unknown. The plan has energy only if both powers are given.",
+            minimum=0,
         ),
     )
     pue: float | None = field(

@@ -95,10 +95,10 @@ class Framework:
 class Block:
     """One product of axes in a study; the study's top-level keys with this block's own laid over them.
 
-    Batch sizes are either per worker (weak scaling) or global; the other tuple is empty. `epochs` are trained,
-    where throughput is only measured of a run of `of_epochs`; recipes are still as their files say, not yet at a batch.
-    `fit` leaves out numbers of workers that the machine does not have. Runs with `interrupt_steps` are killed after so
-    many steps, and go on.
+    Batch sizes are either per worker (weak scaling) or global; the other tuple is empty. `epochs` are trained; the
+    whole training has `of_epochs`, which are more where a block only measures throughput. Recipes are as their files
+    say: no batch size is chosen yet. `fit` leaves out numbers of workers that the machine does not have. Runs with
+    `interrupt_steps` are killed after so many steps, and go on.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Figure:
 
     @property
     def reference_file(self) -> str | None:
-        """The file with published numbers that is drawn beside, from the working directory."""
+        """The file of published numbers that is drawn beside, relative to the working directory."""
         return os.path.relpath(CONFIG / "references" / f"{self.reference}.csv") if self.reference else None
 
 
@@ -154,7 +154,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Published:
-    """Records of others that a study shows: their kind, a member of `records/`; the folder; of which benchmarks."""
+    """Records of others that a study shows: their kind (a member of `records/`), their folder, and which benchmarks."""
 
     kind: str
     folder: str
@@ -163,10 +163,10 @@ class Published:
 
 @dataclass(frozen=True)
 class Study:
-    """A checked study file. Which machine it runs on is not its business.
+    """A checked study file. It does not say on which machine it runs.
 
     Its own blocks come first; those that figures borrow from other studies follow, by the name `study/block`.
-    Figures whose runs break a rule of the audit of severity `fail_on` or a worse one are marked; None: no figure is.
+    A figure is marked if its runs break a rule of the audit whose severity is `fail_on` or worse; None marks none.
     A study of `records` of others plans no runs and has no blocks.
     """
 
