@@ -145,6 +145,55 @@ def test_comparisons_of_single_runs_neither_decide_nor_hide_those_that_do(tmp_pa
     assert "one run" not in str(said[1]["why"])
 
 
+def five(of_three: list[float]) -> list[dict[str, object]]:
+    """Five settings, of which one has these ratios of horovod to ddp, the others 1 within 1 %."""
+    made = []
+    for model in range(5):
+        three = of_three if model == 4 else [0.99, 1.0, 1.01]
+        made += [row(100.0, repeat=k, model=f"model{model}") for k in (1, 2, 3)]
+        made += [row(100 * r, repeat=k, model=f"model{model}", framework="horovod") for k, r in enumerate(three, 1)]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("relation", "just", "far", "decided"),
+    [
+        ("factor,1", [1.14, 1.16, 1.18], [2.0, 2.01, 2.02], CONTRADICTED),
+        ("factor-up-to,2", [1.9, 1.95, 2.0], [2.4, 2.401, 2.402], SUPPORTED),
+    ],
+)
+def test_a_factor_is_not_decided_by_one_of_many_that_chance_made(
+    tmp_path: Path, relation: str, just: list[float], far: list[float], decided: str
+) -> None:
+    line = f"throughput,framework=horovod,framework=ddp,{relation},"
+    alone = five(just)[-6:]
+    assert judged(tmp_path, line, *alone)["verdict"] == decided
+    assert judged(tmp_path, line, *five(just))["verdict"] == UNDECIDED
+    assert judged(tmp_path, line, *five(far))["verdict"] == decided
+
+
+@pytest.mark.parametrize(
+    ("line", "just", "far"),
+    [
+        ("above,150,", [1.41, 1.43, 1.45], [0.5, 0.501, 0.502]),
+        ("below,150,", [1.55, 1.57, 1.59], [3.0, 3.01, 3.02]),
+        ("about,150,", [1.27, 1.29, 1.31], [0.5, 0.501, 0.502]),
+    ],
+)
+def test_a_number_is_not_contradicted_by_one_of_many_that_chance_made(
+    tmp_path: Path, line: str, just: list[float], far: list[float]
+) -> None:
+    def others(three: list[float]) -> list[dict[str, object]]:
+        rates = {"above": 200.0, "below": 100.0, "about": 150.0}
+        made = [one for n in range(8) for one in repeats(rates[line.split(",")[0]], model=f"model{n}", workers=8)]
+        return made + [row(100 * r, repeat=k, workers=8) for k, r in enumerate(three, 1)]
+
+    claim = f"throughput,workers=8,,{line}"
+    assert judged(tmp_path, claim, *others(just)[-3:])["verdict"] == CONTRADICTED
+    assert judged(tmp_path, claim, *others(just))["verdict"] == UNDECIDED
+    assert judged(tmp_path, claim, *others(far))["verdict"] == CONTRADICTED
+
+
 def test_sides_differ_in_nothing_but_what_is_compared(tmp_path: Path) -> None:
     ours = repeats(100.0, loader="dali-cpu", form="tfrecord")
     line = "throughput,loader=dali-cpu,loader=native,ordering,,"

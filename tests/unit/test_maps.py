@@ -77,6 +77,15 @@ def test_one_setting_that_reaches_the_eight_is_enough(gain: float, verdict: str)
     assert line.endswith(f": {verdict}.")
 
 
+def test_one_setting_of_many_that_only_just_reaches_the_eight_is_not() -> None:
+    data = speed_up_map.data({"runs": runs({"vit_base_patch16_224": 8.0, "resnet50": 1.5})}, OPTIONS)
+    others = pd.concat([data[data["model"] == "resnet50"]] * 8)
+    reached = data[data["model"] != "resnet50"].head(1).assign(value=7.6, low=7.3, high=7.9)
+    (alone,), (of_many,) = (speed_up_map.verdicts(one, LIANG) for one in (reached, pd.concat([others, reached])))
+    assert alone.endswith(": supported.")
+    assert of_many.endswith(": undecided.")
+
+
 def test_single_runs_decide_nothing_and_have_no_interval() -> None:
     data = speed_up_map.data({"runs": runs({"lenet": 1.0}, repeats=1)}, OPTIONS)
     assert not data["told"].any() and data["low"].isna().all()

@@ -50,7 +50,7 @@ def verdicts(data: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
     `analysis/claims.py` judges: all settings must fit a number that was given; one that reaches it is enough for what
     was reached `up-to`.
     """
-    from ddlbench.analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED, near, up_to
+    from ddlbench.analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED, factor
 
     lines = []
     given = [] if reference is None else reference[reference["quantity"].isin(PUBLISHED)].to_dict("records")
@@ -60,9 +60,11 @@ def verdicts(data: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
             continue
         value, most = float(row["value"]), row["relation"] == "up-to"
         ends = [(None, None) if one.isna().any() else tuple(one) for _, one in here[["low", "high"]].iterrows()]
-        at_ends = [up_to(low, high, value) if most else near(low, high, value) for low, high in ends]
+        tries = max(1, sum(low is not None for low, _ in ends))  # single runs have no interval, and decide nothing
+        pairs = zip(ends, here["repeats"], strict=True)
+        each = [factor(low, high, int(n), value, tries, most) for (low, high), n in pairs]
         order = [SUPPORTED, UNDECIDED, CONTRADICTED] if most else [CONTRADICTED, UNDECIDED, SUPPORTED]
-        verdict = next(one for one in order if one in at_ends)
+        verdict = next(one for one in order if one in each)
         names = ", ".join(here.drop_duplicates("model").sort_values("flops_per_image")["model"])
         said = f"{row['source'].split(',')[0]}: {'up to' if most else 'about'} {value:g} for {row['task']} tasks"
         lines.append(f"{said}. Here {here['value'].min():.2f} to {here['value'].max():.2f} ({names}): {verdict}.")
