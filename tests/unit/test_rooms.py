@@ -10,6 +10,7 @@ from ddlbench import registry
 # From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
 ROOMS = (
     "files",
+    "plural",
     "columns",
     "registry",
     "recipe",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -87,6 +88,7 @@ def docstring(room: str, name: str) -> str:
 # What `rank/models.py` builds without timm: two of our own, and one of torchvision's.
 OWN_MODELS = ("lenet", "resnet8_half", "squeezenet1_1")
 SMALL_MODELS = ("lenet", "resnet8_half")  # made for small pictures; the others usually see 224 pixels
+MADE_BY_TIMM = re.compile(r"@register_model\s+def (\w+)")
 
 
 @cache
@@ -95,27 +97,23 @@ def models_with_zero_init_last() -> tuple[str, ...]:
 
     Empty if timm is not installed where this runs.
     """
-    timm = find_spec("timm")
-    if timm is None or timm.origin is None:
-        return ()
-    names = {"resnet8_half"}
-    for file in (Path(timm.origin).parent / "models").rglob("*.py"):
-        text = file.read_text(encoding="utf-8")
-        if "zero_init_last" in text:
-            names.update(re.findall(r"@register_model\s+def (\w+)", text))
-    return tuple(sorted(names))
+    names = {name for text in _timm() if "zero_init_last" in text for name in MADE_BY_TIMM.findall(text)}
+    return tuple(sorted(names | {"resnet8_half"})) if names else ()
 
 
 @cache
 def models() -> tuple[str, ...]:
-    """Names of models of `OWN_MODELS` and of timm's, read from timm's source because importing it would import torch.
+    """Names of models of `OWN_MODELS` and of timm's.
 
     Only the former if timm is not installed where this runs (a login node): the job then checks the name.
     """
+    names = {name for text in _timm() for name in MADE_BY_TIMM.findall(text)}
+    return tuple(sorted(names.union(OWN_MODELS))) if names else OWN_MODELS
+
+
+def _timm() -> Iterator[str]:
+    """The source of each of timm's files of models; importing them would import torch. Nothing if it is not there."""
     timm = find_spec("timm")
-    if timm is None or timm.origin is None:
-        return OWN_MODELS
-    names = set(OWN_MODELS)
-    for file in (Path(timm.origin).parent / "models").rglob("*.py"):
-        names.update(re.findall(r"@register_model\s+def (\w+)", file.read_text(encoding="utf-8")))
-    return tuple(sorted(names))
+    if timm is not None and timm.origin is not None:
+        for file in (Path(timm.origin).parent / "models").rglob("*.py"):
+            yield file.read_text(encoding="utf-8")

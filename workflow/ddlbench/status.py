@@ -21,6 +21,7 @@ from ddlbench.plan.bill import counted, number
 from ddlbench.plan.row import INFER, Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
+from ddlbench.plural import count_of
 from ddlbench.record import MLLOG
 from ddlbench.run import hold, slurm, survivors
 from ddlbench.run.hold import HOLDER
@@ -170,9 +171,7 @@ def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mappin
         ends.append(max(shared, max(rest.values())))
     low, middle, high = (datetime.fromtimestamp(clock + seconds).strftime("%Y-%m-%d %H:%M") for seconds in ends)
     how = (
-        f"if the queue goes on giving {lanes} node{'s' * (lanes != 1)}"
-        if plan.machine.partitions
-        else "one run after another"
+        f"if the queue goes on giving {count_of(lanes, 'node')}" if plan.machine.partitions else "one run after another"
     )
     return f"expected end: {middle} ({low} to {high}), {how}"
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ddlbench import registry
 from ddlbench.audit import Finding
+from ddlbench.plural import count_of
 
 # Runs that are alike in these are compared: framework, loader, number of workers and repeat are what one compares.
 COMPARED = ("machine", "dataset", "model", "recipe", "schedule", "of_epochs")
@@ -71,7 +72,7 @@ def differing(table: pd.DataFrame, column: str, keys: Sequence[str], says: str) 
         return
     for what, rows in groups(table, keys):
         counts = rows[column].value_counts(sort=False).sort_index().sort_values(kind="stable")
-        said = [f"{short(value)} in {count} run{'' if count == 1 else 's'}" for value, count in counts.items()]
+        said = [f"{short(value)} in {count_of(count, 'run')}" for value, count in counts.items()]
         more = [f"{len(said) - 4} more values"] if len(said) > 4 else []
         rarest_first = rows.iloc[rows[column].map(counts).argsort(kind="stable")]
         yield Finding(ids(rarest_first), f"{says} differ{in_(what)}: {', '.join([*said[:4], *more])}")

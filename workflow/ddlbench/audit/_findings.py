@@ -9,6 +9,7 @@ from typing import Any
 
 from ddlbench.audit import SEVERITIES
 from ddlbench.columns import Column
+from ddlbench.plural import count_of
 
 NOT_CHECKED = "not checked"
 TABLE = "audit"
@@ -42,9 +43,9 @@ def read(path: Path) -> list[Row]:
 def summary(rows: Iterable[Mapping[str, Any]]) -> str:
     """How many findings there are: `2 errors, 1 warning, 0 notes, 7 rules not checked`."""
     severities = [row["severity"] for row in rows]
-    said = [f"{severities.count(s)} {s}{'s' * (severities.count(s) != 1)}" for s in SEVERITIES]
+    said = [f"{count_of(severities.count(s), s)}" for s in SEVERITIES]
     skipped = len({row["rule"] for row in rows if row["severity"] == NOT_CHECKED})
-    return ", ".join([*said, f"{skipped} rule{'s' * (skipped != 1)} not checked or not on all rows"])
+    return ", ".join([*said, f"{count_of(skipped, 'rule')} not checked or not on all rows"])
 
 
 def lines(rows: Sequence[Mapping[str, str]], all_of_them: bool = True) -> list[str]:

@@ -10,7 +10,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,9 +47,19 @@ class Written:
 class Checked:
     """What `check` found in a part: images per class, how many were decoded, and what is wrong."""
 
-    images_per_class: dict[str, int]
-    decoded: int
-    problems: list[str]
+    images_per_class: dict[str, int] = field(default_factory=dict)
+    decoded: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def count(self, where: str, class_: str, decode: bool, encoded: bytes, *size: int) -> None:
+        """Count a picture of this class. If `decode`, see that it can be decoded, and has this height and width if they
+        are given; `where` names the picture if not.
+        """
+        self.images_per_class[class_] = self.images_per_class.get(class_, 0) + 1
+        if decode:
+            self.decoded += 1
+            if fault := undecodable(encoded, *size):
+                self.problems.append(f"{where}: {fault}")
 
 
 def pictures(part: Part, source: Source, on_error: str, skipped: dict[str, str]) -> Iterator[tuple[Entry, Picture]]:

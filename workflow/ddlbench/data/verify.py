@@ -121,7 +121,7 @@ def _check(task: Task) -> Checked:
             data, task.name, split.sha256[task.name], task.manifest.classes, every, set(split.skipped)
         )
     except OSError as error:
-        return Checked({}, 0, [f"{task.name}: cannot be read: {error.strerror}"])
+        return Checked(problems=[f"{task.name}: cannot be read: {error.strerror}"])
     return checked
 
 

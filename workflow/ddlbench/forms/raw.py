@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.data.manifest import KEPT, NAME, Manifest, sha256
-from ddlbench.data.part import Checked, Part, Written, note, pictures, undecodable
+from ddlbench.data.part import Checked, Part, Written, note, pictures
 from ddlbench.data.pictures import is_named_so
 from ddlbench.data.source import Entry, Source, SourceError
 from ddlbench.forms import _kept
@@ -221,17 +221,13 @@ def names(folder: Path, split: str) -> set[str]:
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every file of a class folder and compare the digest; decode one in `every` pictures."""
     class_ = _class(name)
-    checked = Checked({}, 0, [])
+    checked = Checked({class_: 0})
     digests = []
     left_out = [s.rpartition("/")[2] for s in skipped if s.startswith(f"{class_}/")]
     for number, file in enumerate(files(folder / name, left_out)):
         encoded = (folder / name / file).read_bytes()
         digests.append((file, sha256(encoded)))
-        if number % every == 0:
-            checked.decoded += 1
-            if fault := undecodable(encoded):
-                checked.problems.append(f"{name}{file}: {fault}")
-    checked.images_per_class[class_] = len(digests)
+        checked.count(f"{name}{file}", class_, number % every == 0, encoded)
     if _digest(digests) != digest:
         checked.problems.append(f"{name}: its files are not those of the manifest (SHA-256 of names and contents)")
     return checked

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.data.manifest import Manifest
-from ddlbench.data.part import Checked, undecodable
+from ddlbench.data.part import Checked
 from ddlbench.data.source import Entry, Picture
 from ddlbench.forms import _example
 from ddlbench.forms._example import FRAME_BYTES, packed_crc, parse, record, unframed
@@ -39,7 +39,7 @@ def samples(folder: Path, split: str) -> None:
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every record of a shard: both CRCs, the index, the digest, the label; decode one in `every` pictures."""
-    checked = Checked({}, 0, [])
+    checked = Checked()
     hashed = hashlib.sha256()
     for number, data in enumerate(_records(folder / name, checked.problems, hashed)):
         if data is None:
@@ -49,11 +49,7 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
         except ValueError as error:
             checked.problems.append(f"{name}: record {number}: {error}")
             continue
-        checked.images_per_class[synset] = checked.images_per_class.get(synset, 0) + 1
-        if number % every == 0:
-            checked.decoded += 1
-            if fault := undecodable(encoded, *size):
-                checked.problems.append(f"{name}: record {number}: {fault}")
+        checked.count(f"{name}: record {number}", synset, number % every == 0, encoded, *size)
     if hashed.hexdigest() != digest:
         checked.problems.append(f"{name}: SHA-256 is not the manifest's")
     return checked

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddlbench.data.manifest import Manifest
-from ddlbench.data.part import Checked, undecodable
+from ddlbench.data.part import Checked
 from ddlbench.data.source import Entry, Picture
 from ddlbench.forms import _kept
 from ddlbench.forms._shards import Shards, index_of
@@ -135,7 +135,7 @@ def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every sample of a shard: headers, CRC, the index, the digest, the label; decode one in `every` pictures."""
-    checked = Checked({}, 0, [])
+    checked = Checked()
     hashed = hashlib.sha256()
     places: list[Sample] = []
     lines = []
@@ -162,11 +162,7 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
             except ValueError as error:
                 checked.problems.append(f"{name}: record {number}: {error}")
                 continue
-            checked.images_per_class[synset] = checked.images_per_class.get(synset, 0) + 1
-            if number % every == 0:
-                checked.decoded += 1
-                if fault := undecodable(encoded, *pixels):
-                    checked.problems.append(f"{name}: record {number}: {fault}")
+            checked.count(f"{name}: record {number}", synset, number % every == 0, encoded, *pixels)
         else:
             if places and left != len(END):
                 checked.problems.append(f"{name}: has {left} bytes behind the {len(places)} records of its .idx")

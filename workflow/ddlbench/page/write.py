@@ -29,6 +29,7 @@ from ddlbench.page import answer, picture, rows, spent
 from ddlbench.plan import runs as plan_runs
 from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
+from ddlbench.plural import count_of
 from ddlbench.preflight.__main__ import summary
 
 HERE = Path(__file__).parent
@@ -175,7 +176,7 @@ def _figure(
     names = {*shown["run"]} & known
     made = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
     return _pictured(figure, number, paths) | {
-        "made": f"{made}, up to {repeats} repeat{'s' * (repeats != 1)}. {_hardware(shown)}",
+        "made": f"{made}, up to {count_of(repeats, 'repeat')}. {_hardware(shown)}",
         "runs": [run for run in figure.runs or shown["run"] if run in names],
     }
 

@@ -33,6 +33,7 @@ from ddlbench.plan.estimate import (
 )
 from ddlbench.plan.infer import work_s
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, changes
+from ddlbench.plural import count_of
 
 FILES = 3  # of a record: the folder, inference.json, infer.log
 RECORD_BYTES = 8000  # of a batch size: up to 300 times of 20 digits, and its share of the rest
@@ -125,5 +126,5 @@ class Asking:
 
 
 def _measured(took: list[float], wider: float, which: str, by: str) -> Estimate:
-    basis = f"{len(took)} measured job{'s' * (len(took) > 1)}{which}"
+    basis = f"{count_of(len(took), 'measured job')}{which}"
     return Estimate(min(took) / wider, fmean(took), max(took) * wider, basis, by)

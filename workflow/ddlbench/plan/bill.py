@@ -21,6 +21,7 @@ from ddlbench.plan.measured import read_all, read_published
 from ddlbench.plan.row import INFER, Entry, Row, of_inference, of_run
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, Memory, state
+from ddlbench.plural import count_of
 from ddlbench.settings.config import ConfigError
 
 
@@ -115,8 +116,8 @@ def counted(table: Sequence[Row]) -> str:
     """How many runs and jobs of inference: `31 runs`, `2 runs and 10 jobs of inference`."""
     jobs = sum(row.rule == INFER for row in table)
     runs = len(table) - jobs
-    said = [f"{runs} run{'s' * (runs != 1)}"] * (runs > 0 or not jobs)
-    return " and ".join([*said, *[f"{jobs} job{'s' * (jobs != 1)} of inference"] * (jobs > 0)])
+    said = [count_of(runs, "run")] * (runs > 0 or not jobs)
+    return " and ".join([*said, *[f"{count_of(jobs, 'job')} of inference"] * (jobs > 0)])
 
 
 def number(value: float) -> str:

@@ -30,6 +30,7 @@ from typing import Any
 
 from ddlbench import prediction, registry
 from ddlbench.plan.measured import Measured, Published
+from ddlbench.plural import count_of
 from ddlbench.prediction import _priors
 from ddlbench.settings.machine import Machine
 from ddlbench.spec import RunSpec
@@ -125,7 +126,7 @@ class Estimator:
         if like:
             rate, where, by = self._at(spec, like, same)
             begin_and_end = like.beside_s
-            basis = f"{like.runs} measured run{'s' * (like.runs > 1)}{where}"
+            basis = f"{count_of(like.runs, 'measured run')}{where}"
             basis += "" if same else ", of other frameworks, loaders or batches"
         else:
             guess = self.machine.rate(spec.model, spec.recipe.image_size)

@@ -96,10 +96,9 @@ def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:
     that a queue gives.
     """
     rate = machine.rate(spec.run.model, spec.run.recipe.image_size)
-    guess = None if rate is None else attempt * round(30 + 1.5 * work_s(spec, rate) / 60)
-    partition = machine.partition(spec.nodes, guess)
-    longest = partition.max_minutes if partition else 24 * 60
-    return longest if guess is None else min(longest, guess)
+    if rate is None:
+        return machine.limit_minutes(spec.nodes)
+    return machine.limit_minutes(spec.nodes, attempt * round(30 + 1.5 * work_s(spec, rate) / 60))
 
 
 def _planned(spec: InferSpec, manifest: str, machine: Machine, account: str | None) -> PlannedInference:

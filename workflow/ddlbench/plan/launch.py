@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ddlbench import registry
+from ddlbench.plural import count_of
 from ddlbench.settings.machine import Machine
 
 # How long before a job's limit SLURM sends SIGUSR1 to its ranks [s]; it may be a minute earlier. Not with `B:`, which
@@ -88,7 +89,7 @@ def resources(
     if machine.launcher != "slurm":
         return launch
     gpus = spec.workers if machine.device == "cuda" else 0
-    counts = f"{_count(spec.nodes, 'node')}, {_count(spec.workers, 'task')}, {_count(gpus, 'GPU')}"
+    counts = f"{count_of(spec.nodes, 'node')}, {count_of(spec.workers, 'task')}, {count_of(gpus, 'GPU')}"
     partition = machine.partition(spec.nodes, minutes)
     assert partition is not None  # make_plan refused runs that no partition holds
     return launch | {
@@ -147,10 +148,6 @@ def workers_taken(spec: Ranks, machine: Machine) -> int:
 def _excluded(machine: Machine) -> list[str]:
     """sbatch's option that keeps a job off nodes; none without any."""
     return [f"--exclude={','.join(machine.exclude_nodes)}"] if machine.exclude_nodes else []
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:

@@ -255,10 +255,8 @@ def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int
     of an epoch; None: as many as the data set's module says.
     """
     rate = machine.rate(spec.model, spec.recipe.image_size)
-    guess = None
-    if rate is not None:
-        images = images or int(registry.member("datasets", spec.dataset).IMAGES["train"])
-        guess = attempt * round(30 + 1.5 * spec.epochs * images / (rate * spec.workers) / 60)
-    partition = machine.partition(spec.nodes, guess)
-    longest = partition.max_minutes if partition else 24 * 60
-    return longest if guess is None else min(longest, guess)
+    if rate is None:
+        return machine.limit_minutes(spec.nodes)
+    images = images or int(registry.member("datasets", spec.dataset).IMAGES["train"])
+    ideal_s = spec.epochs * images / (rate * spec.workers)
+    return machine.limit_minutes(spec.nodes, attempt * round(30 + 1.5 * ideal_s / 60))

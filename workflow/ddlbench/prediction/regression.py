@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ddlbench.plural import count_of
 from ddlbench.prediction import Measured, Prediction, TooLittleError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def elsewhere(
     node = measured.workers_per_node
     if max(workers) > (at or node) and node >= measured.workers[-1]:
         raise TooLittleError(
-            f"all measured counts lie within one node of {node} worker{'s' * (node > 1)}: what lies beyond is not "
+            f"all measured counts lie within one node of {count_of(node, 'worker')}: what lies beyond is not "
             "predicted, because from such points the median error was 9 % and one in ten over 80 %; measure "
             f"{2 * node} workers"
         )

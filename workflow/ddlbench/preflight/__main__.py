@@ -21,9 +21,10 @@ from typing import Any
 
 from ddlbench import notes
 from ddlbench.files import aside, sha256, write_json, write_text
+from ddlbench.plural import count_of
 from ddlbench.preflight import nodes
 from ddlbench.preflight.differences import differences
-from ddlbench.preflight.judge import Problem, count, judge
+from ddlbench.preflight.judge import Problem, judge
 from ddlbench.preflight.promise import exclude_path, failed_path, nodes_path
 from ddlbench.preflight.scout import PROMISED
 from ddlbench.run.environment import reveal
@@ -37,7 +38,7 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     first = next((facts for facts in ranks if facts["rank"] == 0), None)
     if first is None:
         return []
-    lines = [f"{count(len(ranks), 'rank')} on {', '.join(sorted({facts['host'] for facts in ranks}))}"]
+    lines = [f"{count_of(len(ranks), 'rank')} on {', '.join(sorted({facts['host'] for facts in ranks}))}"]
     for name, done in (first.get("all_reduce") or {}).items() if len(ranks) > 1 else ():
         lines.append(f"all-reduce of {done['bytes'] >> 20} MiB by {name}: {done['seconds'] * 1e3:.1f} ms")
     for host, clock in (first.get("clocks") or {}).items():

@@ -26,6 +26,7 @@ from typing import Any
 from ddlbench.files import write_json, write_text
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan
+from ddlbench.plural import count_of
 from ddlbench.preflight.promise import Trial
 from ddlbench.rank import place
 from ddlbench.run.environment import reveal
@@ -174,7 +175,7 @@ def said(rows: Sequence[dict[str, Any]]) -> list[str]:
     for one in rows:
         size = one["bytes"]
         amount = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
-        ranks = f"{one['workers']} workers on {one['nodes']} node{'s' * (one['nodes'] != 1)}"
+        ranks = f"{one['workers']} workers on {count_of(one['nodes'], 'node')}"
         bus, low, high = (one[f"bus_bytes_per_s{end}"] / 1e9 for end in ("", "_low", "_high"))
         made.append(f"  {amount:>8}, {ranks}: {one['seconds'] * 1e3:.3f} ms, {bus:.3g} ({low:.3g} to {high:.3g}) GB/s")
     return made if rows else ["one worker alone reduces nothing: no all-reduce was measured"]

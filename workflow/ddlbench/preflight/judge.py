@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ddlbench.plural import count_of
 from ddlbench.settings import environment_modules
 
 NO_SPACE_BYTES, LITTLE_SPACE_BYTES = 100 << 20, 5 << 30
@@ -74,7 +75,7 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> Iterable[
     if "gpus" in facts:
         yield from _of_gpu(facts, promised, file)
     if len(facts["cores"]) < promised["cores_per_worker"]:
-        has = f"a rank may use {count(len(facts['cores']), 'core')}"
+        has = f"a rank may use {count_of(len(facts['cores']), 'core')}"
         if facts.get("hardware_threads", 0) > len(facts["cores"]):
             has += f" ({facts['hardware_threads']} hardware threads); SLURM gives whole cores with slurm_flags:"
             has += " [--hint=nomultithread]"
@@ -87,7 +88,7 @@ def _of_gpu(facts: Mapping[str, Any], promised: Mapping[str, Any], file: str) ->
     if facts["gpu"] is None:
         rank = f"its rank number {facts['local_rank']} needs one of its own"
         cuda = "" if facts["cuda"] else "; this PyTorch was built without CUDA"
-        yield True, f"a node shows {count(len(facts['gpus']), 'GPU')} to a rank, and {rank}{cuda}"
+        yield True, f"a node shows {count_of(len(facts['gpus']), 'GPU')} to a rank, and {rank}{cuda}"
     elif promised["gpu_name"] and promised["gpu_name"] not in facts["gpu"]["name"]:
         yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
 
@@ -115,10 +116,10 @@ def _of_all(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> 
         cores = {core for facts in there for core in facts["cores"]}
         wanted = len(there) * promised["cores_per_worker"]
         if len(cores) < wanted and all(len(facts["cores"]) >= promised["cores_per_worker"] for facts in there):
-            yield False, f"{len(there)} ranks on {host} share {count(len(cores), 'core')}; promised were {wanted}"
+            yield False, f"{len(there)} ranks on {host} share {count_of(len(cores), 'core')}; promised were {wanted}"
         uuids = [facts["gpu"]["uuid"] for facts in there if facts.get("gpu")]
         if len(set(uuids)) < len(uuids):
-            yield True, f"{len(uuids)} ranks on {host} share {count(len(set(uuids)), 'GPU')}"
+            yield True, f"{len(uuids)} ranks on {host} share {count_of(len(set(uuids)), 'GPU')}"
     first = next((facts for facts in ranks if facts["rank"] == 0), {})
     for host, clock in (first.get("clocks") or {}).items():
         if abs(clock["offset_s"]) - clock["uncertainty_s"] > CLOCK_S:
@@ -130,7 +131,7 @@ def _of_all(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> 
     nodes = len({facts["host"] for facts in ranks})
     wanted = 1 if promised["launcher"] == "namespaces" else promised["nodes"]  # nodes of one host, by its name
     if not silent and nodes != wanted:
-        yield True, f"ranks run on {count(nodes, 'node')}; promised were {wanted}"
+        yield True, f"ranks run on {count_of(nodes, 'node')}; promised were {wanted}"
 
 
 def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
@@ -172,7 +173,3 @@ def _differ(ranks: Sequence[Mapping[str, Any]], get: Any) -> str | None:
     if len(hosts) < 2:
         return None
     return "; ".join(f"{value} on {', '.join(sorted(of))}" for value, of in sorted(hosts.items()))
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

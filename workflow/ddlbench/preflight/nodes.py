@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddlbench.analysis.slow import below, error_of_median, is_slow
+from ddlbench.plural import count_of
 from ddlbench.preflight import gpu
 
 PASS, FAIL, UNKNOWN = "PASS", "FAIL", "?"
@@ -212,7 +213,7 @@ def lines(of: Sequence[Row]) -> list[str]:
     if not of:
         return []
     wide = max(len(row["node"]) for row in of)
-    said = [f"screened {len(of)} node{'s' * (len(of) != 1)}, {len(failed(of))} failed:"]
+    said = [f"screened {count_of(len(of), 'node')}, {len(failed(of))} failed:"]
     for row in of:
         numbers = [
             f"{row[quantity.name] / quantity.per:.4g} {quantity.unit}"

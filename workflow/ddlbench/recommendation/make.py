@@ -16,6 +16,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.audit import _findings
 from ddlbench.figures import Options
 from ddlbench.plan import reads, runs
+from ddlbench.plural import count_of
 from ddlbench.recommendation import NothingToRecommendError, candidates, choice, convergence, front, words
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import Machine, load_machine
@@ -128,5 +129,5 @@ def text(made: Sequence[dict[str, Any]], target: float, machine: Machine | None)
         if row["why_not"] is not None:
             reasons[row["model"], row["why_not"]] = reasons.get((row["model"], row["why_not"]), 0) + 1
     for (model, why), count in reasons.items():
-        said.append(f"left out of {model}, {count} candidate{'s' * (count > 1)}: {why}")
+        said.append(f"left out of {model}, {count_of(count, 'candidate')}: {why}")
     return said

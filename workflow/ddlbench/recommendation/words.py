@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ddlbench.plural import count_of
 from ddlbench.recommendation.candidates import PREDICTED, half_widths
 from ddlbench.recommendation.choice import Choice, faster_by
 from ddlbench.recommendation.convergence import REFERENCE
@@ -16,7 +17,7 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     """What is said of one model on one data set."""
     first, front = choice.first, [row for row in choice.ordered if row["front"]]
     of = f"{first['model']} on {first['dataset']}" + (f", {first['accelerator']}," if first["accelerator"] else "")
-    yield f"{of} to top-1 {target:g}, {len(choice.ordered)} candidate{'s' * (len(choice.ordered) > 1)}:"
+    yield f"{of} to top-1 {target:g}, {count_of(len(choice.ordered), 'candidate')}:"
     several = " (one of several that the runs cannot tell apart, see below)" if choice.alike else ""
     yield f"  take {name(first)}{several}"
     yield f"    it takes {numbers(first)}"
@@ -25,7 +26,7 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     why = "candidates with more workers cost more than they save" if more else "no candidate has more workers"
     yield f"    reason: the smallest product of time and worker hours; {why}"
     if choice.alike:
-        yield f"  the runs cannot tell it from {len(choice.alike)} other{'s' * (len(choice.alike) > 1)}:"
+        yield f"  the runs cannot tell it from {count_of(len(choice.alike), 'other')}:"
         yield from (f"    {name(row)}: {numbers(row)}" for row in choice.alike)
     measured = [row for row in choice.ordered if row["speed_by"] != PREDICTED]
     if first["speed_by"] == PREDICTED and measured:
@@ -55,7 +56,7 @@ def name(row: Row) -> str:
     if row["system"]:
         return f"{row['system']} ({row['framework']}), {_workers(row['workers'])}, batch {row['global_batch']}"
     mark = " [predicted]" if row["speed_by"] == PREDICTED else ""
-    length = "" if row["of_epochs"] is None else f" over {row['of_epochs']} epoch{'s' * (row['of_epochs'] > 1)}"
+    length = "" if row["of_epochs"] is None else f" over {count_of(row['of_epochs'], 'epoch')}"
     variant = "" if row["options"] in (None, "{}") else f" {row['options']}"
     return (
         f"{row['framework']}{variant}, {row['loader']}, {_workers(row['workers'])}, batch {row['global_batch']}, "
@@ -109,7 +110,7 @@ def _narrower(row: Row) -> str:
 
 
 def _workers(count: int) -> str:
-    return f"{count} worker{'s' * (count > 1)}"
+    return count_of(count, "worker")
 
 
 def _percent(share: float) -> str:

@@ -21,6 +21,7 @@ import jsonschema
 import yaml
 
 from ddlbench import registry
+from ddlbench.plural import count_of
 
 WORKFLOW = Path(__file__).resolve().parents[2]
 # Of the folder that is worked in; elsewhere, of the project that this package lies in.
@@ -189,10 +190,10 @@ def _explain(error: jsonschema.ValidationError, file: str | Path, under: str) ->
         "exclusiveMinimum": lambda: f"allowed: more than {value}",
         "maximum": lambda: f"allowed: at most {value}",
         "exclusiveMaximum": lambda: f"allowed: less than {value}",
-        "minItems": lambda: f"allowed: at least {value} item{'s' * (value > 1)}",
-        "minLength": lambda: f"allowed: at least {value} character{'s' * (value > 1)}",
+        "minItems": lambda: f"allowed: at least {count_of(value, 'item')}",
+        "minLength": lambda: f"allowed: at least {count_of(value, 'character')}",
         "uniqueItems": lambda: "allowed: each item once",
-        "minProperties": lambda: f"allowed: at least {value} key{'s' * (value > 1)}",
+        "minProperties": lambda: f"allowed: at least {count_of(value, 'key')}",
         "pattern": lambda: f"allowed: {NAME_IN_WORDS if value == NAMED else f'text matching {value}'}",
     }
     allowed = rules[rule]() if rule in rules else error.message

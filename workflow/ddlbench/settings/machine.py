@@ -302,6 +302,15 @@ class Machine:
         enough = (p for p in wide if minutes is not None and minutes <= p.max_minutes)
         return next(enough, max(wide, key=lambda p: p.max_minutes, default=None))
 
+    def limit_minutes(self, nodes: int, guess: int | None = None) -> int:
+        """The run time limit of a job that is guessed to take so long, within its partition's limit; a day without one.
+
+        Without a guess it is all that a partition gives.
+        """
+        partition = self.partition(nodes, guess)
+        longest = partition.max_minutes if partition else 24 * 60
+        return longest if guess is None else min(longest, guess)
+
 
 SCHEMA = schema_of(Machine)
 # Flags of sbatch and srun that `plan/launch.py` and the SLURM plugin say themselves, from other keys.

@@ -1,0 +1,8 @@
+"""A number with its noun, for messages and tables."""
+
+from __future__ import annotations
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
