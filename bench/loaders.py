@@ -32,7 +32,7 @@ from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.loaders._share import MEAN, STD
 from ddlbench.rank import models
-from ddlbench.settings.study import load_recipe
+from ddlbench.settings.recipe import load_recipe
 from ddlbench.spec import RunSpec
 from sides import spread
 

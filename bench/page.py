@@ -34,7 +34,7 @@ from ddlbench.audit._audit import write as write_audit  # noqa: E402
 from ddlbench.audit._material import of_study  # noqa: E402
 from ddlbench.figures import Options  # noqa: E402
 from ddlbench.figures.__main__ import draw, write_data  # noqa: E402
-from ddlbench.page import spent, write  # noqa: E402
+from ddlbench.page import about, spent, write  # noqa: E402
 from ddlbench.plan import bill, reads, runs  # noqa: E402
 from ddlbench.plan.estimate import Estimator  # noqa: E402
 from ddlbench.plan.measured import read_published  # noqa: E402
@@ -124,8 +124,8 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
         draw(figure.plot, data, path, options)
     began = perf_counter()
     rows = bill.rows(plan, images, results)
-    about = write.of(plan, rows, spent.planned(plan, images, read_published()))
-    write.write(about, home / "index.html", results)
+    page = about.of(plan, rows, spent.planned(plan, images, read_published()))
+    write.write(page, home / "index.html", results)
     return len(plan.runs), perf_counter() - began, home / "index.html"
 
 

@@ -26,7 +26,7 @@ from statistics import median
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import launch
-from ddlbench.settings.study import load_recipe
+from ddlbench.settings.recipe import load_recipe
 from ddlbench.spec import RunSpec
 from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
 

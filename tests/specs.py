@@ -10,7 +10,7 @@ from typing import Any
 
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.machine import load_machine
-from ddlbench.settings.study import load_recipe
+from ddlbench.settings.recipe import load_recipe
 from ddlbench.spec import RunSpec
 
 JUWELS = load_machine("juwels-booster")

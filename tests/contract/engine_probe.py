@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from ddlbench import registry
 from ddlbench.rank import models, optimizers, place
 from ddlbench.rank.clock import Clock
-from ddlbench.settings.study import load_recipe
+from ddlbench.settings.recipe import load_recipe
 from ddlbench.spec import RunSpec
 from torch import nn
 

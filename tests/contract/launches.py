@@ -22,7 +22,7 @@ from ddlbench.plan import launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.record import Event, read_log
 from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.study import load_recipe
+from ddlbench.settings.recipe import load_recipe
 from ddlbench.spec import RunSpec
 
 from tests.specs import run_spec

@@ -15,7 +15,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
-from ddlbench.page import write
+from ddlbench.page import about, write
 from ddlbench.plan.row import Row
 
 from tests.unit.records import SPEC, write_record
@@ -80,7 +80,7 @@ def make(
             (".csv", "a,b"),
         ):
             (home / f"figures/one{suffix}").write_text(text)
-    shown = (write.Figure("one", title, "efficiency", f"A caption. {title}", tuple(s.id for s in specs)),)
+    shown = (about.Figure("one", title, "efficiency", f"A caption. {title}", tuple(s.id for s in specs)),)
     bill = tuple(
         Row(
             **NOBODY_KNOWS | {"run": s.id, "state": "done", "workers": 2, "nodes": 1, "wall_s": 90.0, "gpu_hours": 0.05}
@@ -88,6 +88,6 @@ def make(
         for s in specs
     )
     plan = {s.id: 60.0 for s in specs[1:]}
-    about = write.Study("test", title, "local", "cpu", title, "snakemake page", shown if figures else (), bill, plan)
-    write.write(about, home / "index.html", results)
+    page = about.Study("test", title, "local", "cpu", title, "snakemake page", shown if figures else (), bill, plan)
+    write.write(page, home / "index.html", results)
     return home / "index.html"

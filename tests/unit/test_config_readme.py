@@ -17,7 +17,8 @@ from ddlbench.settings.document import page
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
 from ddlbench.settings.machine import Partition, load_machine
-from ddlbench.settings.study import RECIPE_SCHEMA, load_study
+from ddlbench.settings.recipe import RECIPE_SCHEMA
+from ddlbench.settings.study import load_study
 
 README = CONFIG / "README.md"
 

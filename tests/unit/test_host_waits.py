@@ -16,7 +16,7 @@ from ddlbench.rank import optimizers, precision, sync_norm
 from ddlbench.rank.clock import Clock
 from ddlbench.rank.train import Training
 from ddlbench.rank.validation import count_correct
-from ddlbench.settings.study import load_recipe
+from ddlbench.settings.recipe import load_recipe
 from torch import nn
 
 from tests.host_waits import HostWaits

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from ddlbench.rank import models, optimizers
 from ddlbench.recipe import needs_whole_layers
-from ddlbench.settings.study import load_recipe
+from ddlbench.settings.recipe import load_recipe
 from torch import nn
 from torch.multiprocessing import start_processes
 

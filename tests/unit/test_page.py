@@ -15,7 +15,7 @@ from ddlbench.analysis import comparisons, frameworks, kernels
 from ddlbench.audit import _findings
 from ddlbench.figures import _hover
 from ddlbench.files import sha256
-from ddlbench.page import answer, picture, rows, spent, write
+from ddlbench.page import about, answer, picture, rows, spent, tables, write
 from ddlbench.plan.row import Row
 
 from tests.unit.pages import EVIL, EVIL_SVG, make
@@ -211,13 +211,13 @@ def test_shares_of_kernels_stand_beside_those_of_their_figures_reference() -> No
     shares = {f"{name}_percent": 20.0 for name in kernels.CLASSES}
     settings = {"model": "resnet50", "framework": "ddp", "loader": "native", "workers": 4}
     table = pd.DataFrame([{"run": "a", "on": "device", "kernel_s": 1.0} | settings | shares])
-    figure = write.Figure("one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv")
-    study = write.Study("test", "", "local", "cuda", "GPU", "", (figure,), (), {})
-    (row,) = write._beside(study, table).to_dict("records")
+    figure = about.Figure("one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv")
+    study = about.Study("test", "", "local", "cuda", "GPU", "", (figure,), (), {})
+    (row,) = tables._beside(study, table).to_dict("records")
     assert (row["communication_percent"], row["published_communication_percent"]) == (20, 22.4)
-    alone = write._beside(replace(study, figures=()), table)
+    alone = tables._beside(replace(study, figures=()), table)
     assert len(alone) == 1 and not [name for name in alone if name.startswith("published")]
-    assert write._beside(study, table[:0]).empty
+    assert tables._beside(study, table[:0]).empty
 
 
 def test_no_figure_is_needed(tmp_path: Path) -> None:

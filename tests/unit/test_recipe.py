@@ -20,7 +20,8 @@ from ddlbench.recipe import for_schedule
 from ddlbench.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
-from ddlbench.settings.study import load_recipe, load_study
+from ddlbench.settings.recipe import load_recipe
+from ddlbench.settings.study import load_study
 from ddlbench.spec import RunSpec
 
 from tests.specs import run_spec

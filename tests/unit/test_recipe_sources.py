@@ -11,7 +11,8 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.schedule import learning_rate
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
-from ddlbench.settings.study import load_recipe, load_study
+from ddlbench.settings.recipe import load_recipe
+from ddlbench.settings.study import load_study
 
 # MLPerf's reference convergence points
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ddlbench import layout
-from ddlbench.page import spent, write
+from ddlbench.page import about, spent, write
 from ddlbench.plan import bill, reads
 from ddlbench.plan.measured import read_published
 from ddlbench.plan.runs import make_plan
@@ -18,5 +18,5 @@ with Path(snakemake.log[0]).open("w") as log:
     images = reads.images(study, machine, config["data"]["sources"])
     plan = make_plan(study, machine, config["account"], images)
     rows = bill.rows(plan, images, layout.RESULTS)
-    about = write.of(plan, rows, spent.planned(plan, images, read_published()))
-    write.write(about, Path(snakemake.output[0]))
+    page = about.of(plan, rows, spent.planned(plan, images, read_published()))
+    write.write(page, Path(snakemake.output[0]))

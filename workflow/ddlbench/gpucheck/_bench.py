@@ -21,7 +21,7 @@ from ddlbench.gpucheck import SKIPPED, Row
 from ddlbench.plan import launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.study import load_recipe
+from ddlbench.settings.recipe import load_recipe
 from ddlbench.spec import RunSpec
 
 IMAGES = 2000  # of an epoch of synthetic-imagenet, without a size of its own

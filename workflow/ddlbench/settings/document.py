@@ -12,7 +12,8 @@ from typing import Any
 from ddlbench import registry
 from ddlbench.settings.config import NAMED, TYPES, schema
 from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
-from ddlbench.settings.study import BATCH, RECIPE_SCHEMA, REQUIRED
+from ddlbench.settings.recipe import RECIPE_SCHEMA
+from ddlbench.settings.study import BATCH, REQUIRED
 
 INTRO = """\
 # Every key of every file in this folder
