@@ -262,6 +262,15 @@ def test_control_runs_alone_give_no_finding() -> None:
     assert [row for row in audit(of_tables(tables), rules) if row["severity"] != _findings.NOT_CHECKED] == []
 
 
+def test_interrupted_runs_are_no_repeats_of_those_that_were_left_alone() -> None:
+    tables = study()
+    runs = tables["runs"].assign(interrupt_steps=None)
+    killed = runs[(runs["framework"] == "ddp") & (runs["loader"] == "native") & (runs["repeat"] == 1)]
+    killed = killed.assign(run=killed["run"] + "-killed", interrupt_steps=24)
+    tables["runs"] = pd.concat([runs, killed.astype(object)], ignore_index=True)
+    assert found("uneven-repeats", tables) == []
+
+
 def test_drift_is_said_in_percent_with_its_interval() -> None:
     (row,) = found("drift", changed(FAULTS["drift"], STUDY))
     said = "from the first to the last of 48 runs, 1.3 h, rates moved by -2.9 % (-3.0 to -2.8 %) (cluster); "

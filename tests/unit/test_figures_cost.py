@@ -32,6 +32,17 @@ def test_bars_of_models_that_were_not_run_are_hatched() -> None:
     assert {"computed, not run", "formula of the ZeRO paper"} <= set(said(figure))
 
 
+def test_no_hatch_is_white_on_white() -> None:
+    """The fifth fill is white: the hatched bars of a fifth framework could not be seen."""
+    sizes = pd.read_csv(CONFIG / "references/model-sizes.csv")
+    stages = [row(9.0, framework=f"stage{n}", options=(ZERO1[0], ("zero_stage", n))) for n in (0, 0, 1, 2, 3)]
+    stages[1] |= {"framework": "horovod"}
+    (axes,) = draw("zero-memory", tables(*stages), replace(OPTIONS, reference=sizes)).axes
+    hatched = [bar for bar in axes.patches if bar.get_hatch()]
+    assert len(hatched) == 10
+    assert all(min(bar.get_edgecolor()[:3]) < 0.7 for bar in hatched)
+
+
 def test_the_chosen_interval_stands_beside_the_best() -> None:
     figure = draw("checkpoint-intervals", tables(row(9.0, workers=4), row(9.0, workers=8)))
     drawn = lines(figure.axes[0])

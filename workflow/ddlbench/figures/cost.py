@@ -48,7 +48,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             axes.annotate(
                 said, (end, place), (4, 0), textcoords="offset points", va="center", fontsize="small", clip_on=False
             )
-        axes.set_xlim(right=max(axes.get_xlim()[1], 1.25 * float(whole.max())))  # the axis is shared
+        axes.set_xlim(right=max(axes.get_xlim()[1], 1.35 * float(whole.max())))  # the axis is shared
         axes.locator_params(axis="x", nbins=4)  # small costs have long numbers
         if rows["loss_percent"].isna().any():
             axes.plot([], [], marker="$?$", color="black", linestyle="none", label="loss not known")

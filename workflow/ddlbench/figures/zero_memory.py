@@ -71,7 +71,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
                 x = place - 0.4 + (number + 0.5) * width
                 look: dict[str, Any] = {"facecolor": _bars.FILLS[number % len(_bars.FILLS)][0], "edgecolor": "black"}
                 if not measured:
-                    look |= {"hatch": "////", "facecolor": "white", "edgecolor": look["facecolor"]}
+                    colour = "black" if look["facecolor"] == "white" else look["facecolor"]  # white on white is nothing
+                    look |= {"hatch": "////", "facecolor": "white", "edgecolor": colour}
                 axes.bar(x, height, width, linewidth=0.8, **look)
                 axes.hlines(formula, x - width / 2, x + width / 2, color="black", linewidth=1.6)
         axes.set_yscale("log")
