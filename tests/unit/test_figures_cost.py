@@ -14,6 +14,7 @@ from tests.specs import run_spec
 from tests.unit.drawings import OPTIONS, draw, lines, row, said, tables
 
 ZERO1 = (("framework", "deepspeed"), ("zero_stage", 1))
+ZERO3 = (("framework", "deepspeed"), ("zero_stage", 3))
 
 
 def test_bars_of_models_that_were_not_run_are_hatched() -> None:
@@ -23,11 +24,16 @@ def test_bars_of_models_that_were_not_run_are_hatched() -> None:
     figure = draw("zero-memory", shown, replace(OPTIONS, reference=sizes))
     (axes,) = figure.axes
     names = [label.get_text() for label in axes.get_xticklabels()]
-    assert names == ["resnet50\n26.2 M", "vgg16\n138 M", "vit_giant_patch14_224\n1,013 M"]
+    assert names == [
+        "resnet50\n26.2 M",
+        "vgg16\n138 M",
+        "vit_giant_patch14_224\n1,013 M",
+        "vit_7b_patch16_dinov3\n6,720 M",
+    ]
     measured = [bar.get_height() for bar in axes.patches if not bar.get_hatch()]
     assert measured == [350, 350]  # MiB: what `row` gives every run
     computed = [bar.get_height() for bar in axes.patches if bar.get_hatch()]
-    numbers = [138_357_544, 1_012_611_432]  # of 4 bytes: weights, gradients, and momentum, which 4 workers share
+    numbers = [138_357_544, 1_012_611_432, 6_720_127_976]  # of 4 bytes: weights, gradients, momentum on 4 workers
     assert computed == pytest.approx([n * size / 2**20 for n in numbers for size in (12, 8 + 4 / 4)])
     assert {"computed, not run", "formula of the ZeRO paper"} <= set(said(figure))
 
@@ -41,6 +47,21 @@ def test_no_hatch_is_white_on_white() -> None:
     hatched = [bar for bar in axes.patches if bar.get_hatch()]
     assert len(hatched) == 10
     assert all(min(bar.get_edgecolor()[:3]) < 0.7 for bar in hatched)
+
+
+def test_a_model_that_fits_under_stage_3_alone_is_computed_for_the_others() -> None:
+    """Runs that had no memory left leave no bar of their own, and do not take those of the others along."""
+    sizes = pd.read_csv(CONFIG / "references/model-sizes.csv")
+    big = {"model": "vit_huge_patch14_224", "workers": 4}
+    held = {"parameters_bytes": 632_045_800, "gradients_bytes": 1.0, "optimizer_bytes": 1.0}
+    shown = [row(9.0, framework=name, options=options) for name, options in (("deepspeed", ()), ("zero3", ZERO3))]
+    shown.append(row(9.0, framework="zero3", options=ZERO3, **big) | held)
+    axes = draw("zero-memory", tables(*shown), replace(OPTIONS, reference=sizes)).axes[0]
+    names = [label.get_text() for label in axes.get_xticklabels()]
+    assert names[:2] == ["resnet50\n26.2 M", "vit_huge_patch14_224\n632 M"]
+    at_huge = {bool(bar.get_hatch()): bar.get_height() for bar in axes.patches if 0.5 < bar.get_x() < 1.5}
+    assert at_huge[False] == pytest.approx((632_045_800 + 2) / 2**20)
+    assert at_huge[True] == pytest.approx(12 * 632_045_800 / 2**20)
 
 
 def test_the_chosen_interval_stands_beside_the_best() -> None:

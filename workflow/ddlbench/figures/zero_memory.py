@@ -1,9 +1,10 @@
 """Weights, gradients and optimizer state on a worker by model and stage of ZeRO, on a logarithmic axis. Filled bars are
-measured (the median over repeats, on the worker that needed most). Hatched bars were not: these models were counted on
-PyTorch's meta device (config/references/model-sizes.csv), and shared out over as many workers by optimizer of the
-measured runs; their buffers are on every worker. The black line at each bar is the formula of Rajbhandari et al. 2020
-(arXiv:1910.02054, section 5) with 4 bytes for each number, because runs here keep them in fp32: (4+4+K)P without ZeRO,
-(4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K = 4 for SGD with momentum, 8 for Adam.
+measured (the median over repeats, on the worker that needed most). Hatched bars are of what nobody ran, or what did not
+fit: these models were counted on PyTorch's meta device (config/references/model-sizes.csv), and shared out over as many
+workers by optimizer of the measured runs; their buffers are on every worker. The black line at each bar is the formula
+of Rajbhandari et al. 2020 (arXiv:1910.02054, section 5) with 4 bytes for each number, because runs here keep them in
+fp32: (4+4+K)P without ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K = 4 for SGD with
+momentum, 8 for Adam.
 """
 
 from __future__ import annotations
@@ -63,10 +64,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
                     continue
                 stage = int(known.iloc[0])
                 formula = held_bytes(parameters, stage, workers, k) / MIB
-                measured = model in set(rows["model"])
+                measured = not of.empty
                 height = float(of["held"].median()) if measured else formula + 4 * buffers / MIB
-                if height != height:  # this framework did not train that model
-                    continue
                 width = 0.8 / len(names)
                 x = place - 0.4 + (number + 0.5) * width
                 look: dict[str, Any] = {"facecolor": _bars.FILLS[number % len(_bars.FILLS)][0], "edgecolor": "black"}
@@ -98,16 +97,23 @@ def _millions(parameters: float) -> str:
 
 
 def _models(rows: pd.DataFrame, options: Options) -> list[tuple[str, float, float]]:
-    """(model, parameters, buffers) by size: those that were measured, then larger ones that were only counted."""
-    whole = rows[rows["stage"] == 0]
-    groups = [
-        (str(model), float((group["parameters_bytes"] / 4).median()), 0.0) for model, group in whole.groupby("model")
-    ]
+    """(model, parameters, buffers) by size: those that were measured, then larger ones that were only counted.
+
+    Up to stage 2 a worker has all weights, under stage 3 its share of them: a model may fit under no other.
+    """
+    whole = rows["parameters_bytes"] / 4 * rows["workers"].where(rows["stage"] == 3, 1)
+    known = rows.assign(whole=whole).sort_values("stage").groupby("model")
+    groups = []
+    for model, group in known:
+        lowest = group[group["stage"] == group["stage"].min()]
+        groups.append((str(model), float(lowest["whole"].median()), 0.0))
     groups.sort(key=lambda one: one[1])
     reference = options.reference
     if reference is None or not groups:
         return groups
     largest = reference.groupby("model")[["parameters", "buffers"]].max().sort_values("parameters")
+    buffers_of = dict(zip(largest.index, largest["buffers"], strict=True))
+    groups = [(model, parameters, float(buffers_of.get(model, 0))) for model, parameters, _ in groups]
     for model, parameters, buffers in largest.itertuples():
         if parameters >= APART * groups[-1][1] and model not in set(rows["model"]):
             groups.append((str(model), float(parameters), float(buffers)))
