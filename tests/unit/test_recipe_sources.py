@@ -126,3 +126,18 @@ def test_liang2023_has_deepspeeds_example() -> None:
         # 1000 steps of 16 of 50000 images up to 0.001, which stays.
         at_step = {step: learning_rate(spec, step * 16 / 50000) for step in (0, 500, 1000, 50000)}
         assert at_step == pytest.approx({0: 0, 500: 0.0005, 1000: 0.001, 50000: 0.001})
+
+
+def test_published_accuracies_of_resnet50_are_those_of_the_paper_and_of_the_table() -> None:
+    both, paper = (
+        list(csv.DictReader((CONFIG / f"references/{name}.csv").read_text(encoding="utf-8").splitlines()))
+        for name in ("resnet50-top1", "aach2023")
+    )
+    paper = [row for row in paper if row["quantity"] == "top1"]
+    assert both[: len(paper)] == paper
+    mlperf = [
+        (row["global_batch"], row["source"].rsplit("after ", 1)[1].split()[0], row["value"], row["schedule"])
+        for row in both[len(paper) :]
+    ]
+    table = [(row["global_batch"], row["mean_epochs_to_0.759"], "75.9", "polynomial") for row in points()]
+    assert mlperf == table

@@ -5,6 +5,7 @@ reach from the lowest to the highest of them. Hollow black markers are published
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ TABLES = ("runs",)
 PUBLISHED = ("top1",)
 SETTINGS: tuple[str, ...] = ()
 
+APART = 0.5  # labels of the axis need so many doublings between them
 WITHIN = ("model", "dataset", "recipe", "epochs", "framework", "loader", "workers")
 
 
@@ -45,8 +47,13 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique(), "lowest to highest")
         published = references(options, "top1", rows[["model", "schedule"]])
         if not published.empty:
+            # A source that has one schedule only says so in the legend, by its name.
+            alike = published.groupby("name")["note"].transform("nunique") == 1
+            published = published.assign(note=published["note"].mask(alike, ""))
             _style.reference_points(axes, published, "global_batch")
-            sizes |= set(published["global_batch"])
+            for size in sorted(published["global_batch"]):
+                if all(abs(math.log2(size / other)) > APART for other in sizes):
+                    sizes.add(size)
     _style.count_axis(figure, sizes)
     _style.labels(figure, "global batch size [images]", "top-1 accuracy [%]")
     _style.legend(figure)
