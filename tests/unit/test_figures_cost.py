@@ -45,7 +45,7 @@ def test_no_hatch_is_white_on_white() -> None:
     stages[1] |= {"framework": "horovod"}
     (axes,) = draw("zero-memory", tables(*stages), replace(OPTIONS, reference=sizes)).axes
     hatched = [bar for bar in axes.patches if bar.get_hatch()]
-    assert len(hatched) == 10
+    assert len(hatched) >= 10
     assert all(min(bar.get_edgecolor()[:3]) < 0.7 for bar in hatched)
 
 
