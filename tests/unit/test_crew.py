@@ -1,11 +1,12 @@
-"""The crew of processes that `prepare` and `verify` hand their work to."""
+"""The crew of processes that `prepare` and `verify` hand their work to, and what is printed of it."""
 
 from __future__ import annotations
 
 import signal
 import time
 
-from ddlbench.data import crew
+import pytest
+from ddlbench.data import crew, progress
 
 
 def test_it_ends_though_the_process_that_made_it_catches_sigterm() -> None:
@@ -19,3 +20,18 @@ def test_it_ends_though_the_process_that_made_it_catches_sigterm() -> None:
         assert [process.exitcode for process in made.processes] == [-signal.SIGTERM] * 2
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_each_count_of_parts_is_printed_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the last part takes longer than the time between two lines."""
+    monkeypatch.setattr(progress, "EVERY_S", -1)
+    said = progress.Progress("mnist5k raw", "class folders", 2, 0)
+    said.add(1000)
+    said.add(1000)
+    said.end()
+    assert [line.split(",")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "mnist5k raw: 1 of 2 class folders",
+        "mnist5k raw: 2 of 2 class folders",
+    ]

@@ -25,7 +25,7 @@ class Progress:
     def add(self, size: int) -> None:
         """One more part is done, of `size` bytes."""
         self.done, self.bytes = self.done + 1, self.bytes + size
-        if monotonic() - self.printed > EVERY_S:
+        if self.done < self.parts and monotonic() - self.printed > EVERY_S:  # of the last part the end speaks
             self.end()
 
     def end(self) -> None:
