@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from tests.conftest import Once, copy_or_link, copy_project
+from tests.workflow import forked
 
 MINI_STUDY = """
 title: "Mini: two runs, to see what becomes stale"
@@ -68,14 +69,17 @@ if token:
 
 def snakemake(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`snakemake --profile profiles/local` in a project, with the Python that runs the tests."""
-    return subprocess.run(
-        [sys.executable, "-m", "snakemake", "--profile", "profiles/local", *arguments],
+    arguments = ("--profile", "profiles/local", *arguments)
+    if "PYTHONPATH" not in environment:
+        return forked.snakemake(project, arguments, os.environ | environment)
+    return subprocess.run(  # Python reads it, and what lies there, when it starts
+        [sys.executable, "-m", "snakemake", *arguments],
         cwd=project,
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=1200,
+        timeout=forked.TIMEOUT_S,
     )
 
 
