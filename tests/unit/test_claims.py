@@ -225,6 +225,12 @@ def test_our_claims() -> None:
         "aach2023", "comparison2022", "deepspeed-article", "liang2022", "liang2023",
     }  # fmt: skip
     assert len(ours) > 80
+    # Each is read alone, in the page's answer: none leans on the one before.
+    assert len({(one.source, one.claim) for one in ours}) == len(ours)
+    leaning = ("the same ", "and ", "at ")
+    assert [
+        one.claim for one in ours if one.claim.startswith(leaning) and not one.claim.startswith("at large scale")
+    ] == []
     empty = pd.DataFrame([{**row(1.0), "network_sent_bytes": None}])
     said = claims.verdicts(ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"]))
     assert len(said) == len(ours)

@@ -71,6 +71,17 @@ def test_a_sentence_is_a_verdict_with_its_interval(
     assert one.runs == ("a", "b")
 
 
+def test_sentences_name_the_settings_that_differ_and_those_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "_scaling", lambda *_: iter(()))
+    settings = [{"model": model, "recipe": recipe} for model in ("lenet", "vit") for recipe in ("a", "b", "c", "d")]
+    table = pd.concat([compared(**one) for one in settings])
+    found = answer.answer(NOTHING | {"comparisons": table}, (), "GPUs")
+    begins = {one.words.split(":")[0] for one in found.said}
+    assert begins == {"lenet, a", "lenet, b", "lenet, c", "lenet, d", "vit, a", "vit, b"}
+    assert found.said[0].words == "lenet, a: with native on 64 GPUs, ddp is 6 to 9 % faster than horovod."
+    assert found.open == ("2 of 8 comparisons of frameworks with repeats are told in the tables below only.",)
+
+
 def test_one_pair_of_runs_makes_no_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     found = said(monkeypatch, n=1, low=None, high=None, verdict="cannot tell")
     assert found.said == ()

@@ -23,6 +23,7 @@ from ddlbench.audit import SEVERITIES, _findings
 MOST = 6  # sentences of a kind on the first screen; the tables have all
 MANY = 100  # repeats that nobody makes
 WIDE = 3.0  # an efficiency whose interval's ends are further apart than this factor answers nothing
+TELLING = ("recipe", "schedule", "dataset", "epochs")  # settings that a sentence names where they differ
 WORDS = {
     "input_s": "waiting for images",
     "waiting_s": "waiting for the slowest rank",
@@ -68,17 +69,16 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
             broken.setdefault(run, set()).add(row["rule"])
     said: list[Said] = []
     left: list[str] = []
-    for kind in (
-        _comparisons(tables["comparisons"], "framework", unit),
-        _comparisons(tables["comparisons"], "loader", unit),
-        _scaling(tables["runs"], tables["losses"], unit),
+    for things, sentences in (
+        ("comparisons of frameworks", [*_comparisons(tables["comparisons"], "framework", unit)]),
+        ("comparisons of loaders", [*_comparisons(tables["comparisons"], "loader", unit)]),
+        (f"series over {unit}", [*_scaling(tables["runs"], tables["losses"], unit)]),
     ):
-        sentences = [*kind]
         told = [one for one in sentences if isinstance(one, Said)]
         said += told[:MOST]
         left += [one for one in sentences if isinstance(one, str)]
         if len(told) > MOST:
-            left.append(f"{len(told) - MOST} more like the last of these are in the tables below.")
+            left.append(f"{len(told) - MOST} of {len(told)} {things} with repeats are told in the tables below only.")
     said += _claims(tables["verdicts"])
     marked = tuple(_with_rules(one, broken) for one in said)
     rules: dict[str, list[Mapping[str, str]]] = {}
@@ -104,9 +104,9 @@ def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said
     most = rows.sort_values(["workers", "global_batch"], kind="stable").groupby(same, dropna=False, sort=True).tail(1)
     known = most[most["n"] > 1]
     order = known.assign(open=known["verdict"] == CANNOT_TELL).sort_values(["open", "workers"], ascending=[True, False])
-    models = most["model"].nunique() > 1
+    telling = [name for name in ("model", *TELLING) if most[name].nunique() > 1]
     for row in _records(order):
-        yield _compared(row, unit, models)
+        yield _compared(row, unit, telling)
     alone = int((rows["n"] < 2).sum())
     if alone:
         yield (
@@ -115,9 +115,10 @@ def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said
         )
 
 
-def _compared(row: Mapping[str, Any], unit: str, models: bool) -> Said:
+def _compared(row: Mapping[str, Any], unit: str, telling: Sequence[str]) -> Said:
+    """`telling` are the settings that differ between comparisons, and are named for that."""
     where = f"{row['with']} on {count(row['workers'], unit)}"
-    begins = f"{row['model']} with {where}" if models else f"With {where}"
+    begins = f"{', '.join(str(row[name]) for name in telling)}: with {where}" if telling else f"With {where}"
     left, right, low, high = row["left"], row["right"], float(row["low"]), float(row["high"])
     times = f"{number(low)} to {number(high)} times"
     if row["verdict"] == CANNOT_TELL:
@@ -141,7 +142,7 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
     last = table[table["workers"] > table["ref_workers"]].groupby(list(SERIES), dropna=False).tail(1)
     lost = waterfall(runs, losses) if len(losses) else pd.DataFrame(columns=[*SERIES, "workers"])
     known = last[last["efficiency_low"].notna()].sort_values("workers", ascending=False, kind="stable")
-    telling = [name for name in ("model", "schedule", "recipe", "dataset", "epochs") if last[name].nunique() > 1]
+    telling = [name for name in ("model", *TELLING) if last[name].nunique() > 1]
     vague = []
     for row in _records(known):
         ours = " with ".join(str(row[name]) for name in ("framework", "loader") if not _null(row[name]))
