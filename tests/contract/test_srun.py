@@ -11,8 +11,8 @@ from tests.contract import launches
 from tests.contract.launches import on_two
 
 
-# By SLURM itself, daily for all of them: tests/slurm/test_ranks.py. Horovod has variables of its own.
-@pytest.mark.parametrize("framework", on_two(daily=("horovod",)))
+# By SLURM itself, daily for all of them: tests/slurm/test_ranks.py.
+@pytest.mark.parametrize("framework", on_two(daily=()))
 def test_ranks_of_srun_train_what_the_launchers_ranks_do(tmp_path, data, run, framework):
     """`bin/srun` starts two processes with SLURM's variables and nothing else."""
     theirs = run("plain", framework, 2)

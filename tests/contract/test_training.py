@@ -11,7 +11,7 @@ import pytest
 import torch
 from ddlbench.schedule import learning_rate
 
-from tests.contract.launches import FRAMEWORKS, IMAGES, TWO
+from tests.contract.launches import FRAMEWORKS, IMAGES
 
 # Ranks differ from the control in the order of float32 sums: two of them add up in halves.
 LOSS_TOLERANCE = 1e-6  # relative; seen: 2e-7
@@ -22,10 +22,10 @@ BETWEEN_FRAMEWORKS = [*AGAINST_CONTROL, ("batch-norm", 2)]
 
 
 def of_each(cases: list[tuple[str, int]], without: str = "") -> list[Any]:
-    """Parameters (case, workers, framework). Daily every framework trains `plain` on two ranks, and two of them `demo`
-    (see `launches.on_two`); the other cases, whose loop is the same, DDP alone. The slow tier trains all by all.
+    """Parameters (case, workers, framework). Daily every framework trains `plain` on two ranks; the other cases, whose
+    loop is the same, DDP alone. The slow tier trains all by all.
     """
-    daily = {("plain", 2): tuple(FRAMEWORKS), ("demo", 2): TWO}
+    daily = {("plain", 2): tuple(FRAMEWORKS)}
     return [
         pytest.param(case, workers, f, marks=() if f in daily.get((case, workers), ("ddp",)) else pytest.mark.slow)
         for case, workers in cases
