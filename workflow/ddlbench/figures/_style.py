@@ -148,10 +148,12 @@ def panels(
 
 
 def labels(figure: Figure, x: str, y: str) -> None:
-    """Name the axes at the figure's left and lower edge."""
+    """Name the axes at the figure's left and lower edge; y once for several rows of panels, which may be low."""
+    first = [axes for axes in figure.axes if (place := axes.get_subplotspec()) is not None and place.is_first_col()]
+    if len(first) > 1:
+        figure.supylabel(y, fontsize=matplotlib.rcParams["axes.labelsize"])
     for axes in figure.axes:
-        place = axes.get_subplotspec()
-        if place is not None and place.is_first_col():
+        if axes in first[:1] and len(first) == 1:
             axes.set_ylabel(y)
         if axes.xaxis.get_tick_params()["labelbottom"]:
             axes.set_xlabel(x)
