@@ -1,6 +1,6 @@
 """Top-1 accuracy on the validation images after the last epoch, in percent, over the global batch size (images per step
 over all workers, logarithmic), with one line for each learning-rate schedule. Points are medians over n repeats; bars
-reach from the lowest to the highest of them. Hollow black markers are published numbers with their schedules.
+reach from the lowest to the highest of them. Colourless hollow markers are published numbers with their schedules.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 The axis says which time is compared: that of the training steps of an epoch, after warm-up, or that of the whole
 training with validation and warm-up. The dotted grey line at 1 is ideal: no time is lost to working together. Points
 are medians over n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no interval, and a
-dotted bar shows the spread of its steps. Hollow black markers are published numbers, triangles where only a limit was
-published.
+dotted bar shows the spread of its steps. Colourless hollow markers are published numbers, triangles where only a limit
+was published.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Memory of the worker that needed most, in MiB: its part of the parameters, gradients and optimizer state. On GPUs a
-black diamond is the most that tensors took during training, activations included. On CPUs the number beside a bar is
-the most that the whole process took; most of that is PyTorch itself and the loader's buffers.
+colourless diamond is the most that tensors took during training, activations included. On CPUs the number beside a bar
+is the most that the whole process took; most of that is PyTorch itself and the loader's buffers.
 """
 
 from __future__ import annotations

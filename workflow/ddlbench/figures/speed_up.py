@@ -2,7 +2,7 @@
 both axes logarithmic. The axis says which time is compared: that of the training steps of an epoch, after warm-up, or
 that of the whole training with validation and warm-up. The dotted grey line is ideal: twice the workers, half the time.
 Points are medians over n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no
-interval, and a dotted bar shows the spread of its steps. Hollow black markers are published numbers.
+interval, and a dotted bar shows the spread of its steps. Colourless hollow markers are published numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Training throughput in images per second over the number of workers, both axes logarithmic. The dotted grey line is
 ideal scaling from the highest rate on the fewest workers: twice the workers, twice the images. Points are medians over
 n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no interval, and a dotted bar shows
-the spread of its steps. Hollow black markers are published numbers.
+the spread of its steps. Colourless hollow markers are published numbers.
 """
 
 from __future__ import annotations

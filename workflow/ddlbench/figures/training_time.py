@@ -1,6 +1,6 @@
 """Time of the whole training, with validation and warm-up and without interruptions: the median over n repeats. Lines
 at the end of a bar are its 95 % interval. Of runs that trained only some of their epochs (extrapolated), the others are
-added at the rate of those that were trained. Hollow black markers are published times for so many workers.
+added at the rate of those that were trained. Colourless hollow markers are published times for so many workers.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ BAND = "band, bar: 95 % interval"
 def draw(made: Sequence[Mapping[str, Any]], options: Options) -> Figure:
     """One panel per kind of change, of the first series; the others are in the table.
 
-    Filled black markers are measured; lines and hollow markers are computed, with the interval of each.
+    Colourless filled markers are measured; lines and hollow markers are computed, with the interval of each.
     """
     table = pd.DataFrame(made)
     table = table[(table["series"] == table["series"].iloc[0]) & table["why_not"].isna()]
