@@ -5,4 +5,4 @@ from __future__ import annotations
 
 def count_of(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+    return f"{number} {noun}" + ("" if number == 1 else "s")  # NumPy's numbers too: their truth values multiply no text
