@@ -45,6 +45,14 @@ def test_throughput() -> None:
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "8"]
 
 
+def test_rows_of_panels_share_one_name_of_their_axis() -> None:
+    """One per row ran into the next where rows are low."""
+    figure = draw("throughput", tables(*[row(9.0, model=model) for model in ("a", "b", "c", "d")]))
+    assert len(figure.axes) == 4
+    assert figure.get_supylabel() == "throughput [images/s]"
+    assert {axes.get_ylabel() for axes in figure.axes} == {""}
+
+
 def test_workers_are_gpus_where_devices_are() -> None:
     figure = draw("speed-up", SCALING, replace(OPTIONS, device="cuda"))
     (axes,) = figure.axes
