@@ -11,6 +11,7 @@ from ddlbench import registry
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.figures import _style
 from ddlbench.figures._tables import distinguishing, references
+from matplotlib.figure import Figure
 
 from tests.unit.drawings import (
     FIGURES,
@@ -45,12 +46,14 @@ def test_throughput() -> None:
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["4", "8"]
 
 
-def test_rows_of_panels_share_one_name_of_their_axis() -> None:
+@pytest.mark.parametrize(("rows", "axes", "figure"), [(1, ["y", "", ""], ""), (2, [""] * 6, "y")])
+def test_rows_of_panels_share_one_name_of_their_axis(rows: int, axes: list[str], figure: str) -> None:
     """One per row ran into the next where rows are low."""
-    figure = draw("throughput", tables(*[row(9.0, model=model) for model in ("a", "b", "c", "d")]))
-    assert len(figure.axes) == 4
-    assert figure.get_supylabel() == "throughput [images/s]"
-    assert {axes.get_ylabel() for axes in figure.axes} == {""}
+    drawn = Figure(layout="constrained")
+    drawn.subplots(rows, 3)
+    _style.labels(drawn, "x", "y")
+    assert [one.get_ylabel() for one in drawn.axes] == axes
+    assert drawn.get_supylabel() == figure
 
 
 def test_workers_are_gpus_where_devices_are() -> None:
