@@ -70,7 +70,7 @@ if token:
 def snakemake(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`snakemake --profile profiles/local` in a project, with the Python that runs the tests."""
     arguments = ("--profile", "profiles/local", *arguments)
-    if "PYTHONPATH" not in environment:
+    if forked.POSSIBLE and "PYTHONPATH" not in environment:
         return forked.snakemake(project, arguments, os.environ | environment)
     return subprocess.run(  # Python reads it, and what lies there, when it starts
         [sys.executable, "-m", "snakemake", *arguments],

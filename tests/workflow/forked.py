@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TIMEOUT_S = 1200
+# The two processes speak through a socket in the folder for temporary files, whose path may have 107 characters.
+POSSIBLE = len(tempfile.gettempdir()) <= 60
 _fork = multiprocessing.get_context("forkserver")
 _fork.set_forkserver_preload(["snakemake.cli"])
 
