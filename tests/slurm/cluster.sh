@@ -274,17 +274,26 @@ down() {
     [ "${1:-}" != wipe ] || rm -rf "$STATE"
 }
 
+of_node() { # SPACE: ids of the processes of the node with this UTS namespace
+    local process
+    for process in /proc/[0-9]*; do
+        [ "$(readlink "$process/ns/uts" 2>/dev/null)" != "$1" ] || echo "${process#/proc/}"
+    done
+}
+
 crash() {
-    local space process left=1
+    local space before="" now
     space=$(readlink "/proc/$(cat "$RUN/$1.pid")/ns/uts")
     [ -n "$space" ] && [ "$space" != "$(readlink /proc/self/ns/uts)" ]
-    while [ $left = 1 ]; do # one may have started another that was not listed yet
-        left=0
-        for process in /proc/[0-9]*; do
-            [ "$(readlink "$process/ns/uts" 2>/dev/null)" = "$space" ] || continue
-            left=1
-            kill -9 "${process#/proc/}" 2>/dev/null || true
-        done
+    # Power goes for all at once: a slurmd that outlives a job's script by a moment tells SLURM that the job has failed.
+    while now=$(of_node "$space") && [ "$now" != "$before" ]; do # one may have started another that was not listed yet
+        before=$now
+        # shellcheck disable=SC2086
+        kill -STOP $now 2>/dev/null || true
+    done
+    while now=$(of_node "$space") && [ -n "$now" ]; do
+        # shellcheck disable=SC2086
+        kill -KILL $now 2>/dev/null || true
     done
     rm -f "$RUN/$1.pid"
 }

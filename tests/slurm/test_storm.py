@@ -109,8 +109,8 @@ def test_a_job_that_fails_is_tried_again_with_more_time_and_others_go_on(storm: 
     assert (failed / "failed").is_dir()
     assert "no such fabric" in (failed / "train.log").read_text()
     assert str((failed / "train.log").relative_to(project.folder)) in project.said
-    assert storm.times_submitted("-faulty-") == 2
-    assert storm.times_submitted("-ddp-*-bs512-") == 1
+    assert storm.times_submitted("-faulty-") == 2, project.said
+    assert storm.times_submitted("-ddp-*-bs512-") == 1, project.said
     assert sorted(re.findall(r"faulty\S*: .* limit (\d+) min", project.said)) == ["30", "60"]
 
 
@@ -123,13 +123,14 @@ def test_a_cancelled_job_is_tried_again_and_reported(storm: Storm):
 
 def test_a_node_dies_and_its_run_is_made_again(storm: Storm):
     assert (storm.run("-bs256-") / "run.mllog").is_file(), storm.project.said
-    assert storm.times_submitted("-bs256-") == 1  # SLURM queued it again, not Snakemake
+    # SLURM queued it again, not Snakemake.
+    assert storm.times_submitted("-bs256-") == 1, storm.project.said
 
 
 def test_a_run_is_warned_and_goes_on(storm: Storm, tmp_path: Path):
     """Two ranks on two nodes: they write a checkpoint, are submitted again, and go on from there."""
     folder = storm.run("-bs128-")
-    assert storm.times_submitted("-bs128-") == 2
+    assert storm.times_submitted("-bs128-") == 2, storm.project.said
     (resumed,) = events(folder, "ddlbench_resumed")
     assert resumed["step"] > 0
     assert len({rank["host"] for rank in events(folder, "ddlbench_ranks")[-1]}) == 2
