@@ -61,3 +61,14 @@ def test_a_column_of_ranks_is_one_entry(tmp_path: Path, monkeypatch: pytest.Monk
     assert first["values"]["open_files"] == 7
     second = {"values": first["values"] | {"open_files": 5}, "not_measured": first["not_measured"]}
     assert measure.merge([first, second])["values"]["open_files"] == 7
+
+
+def test_a_run_goes_on_from_a_checkpoint_of_before_a_column_was_added(tmp_path: Path) -> None:
+    meter = Meter("cpu", 1, tmp_path)
+    meter.start()
+    now = meter.stop()
+    before = {"values": {"cpu_s": 1.0, "wall_s": 2.0, "peak_resident_bytes": 10**15}, "not_measured": {}}
+    both = measure.merge([before, now])
+    assert both["values"]["peak_resident_bytes"] == 10**15
+    assert both["values"]["loader_resident_bytes"] is None
+    assert both["not_measured"]["loader_resident_bytes"] == measure.UNREAD

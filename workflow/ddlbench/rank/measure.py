@@ -23,6 +23,7 @@ from ddlbench.rank.counters import NotMeasuredError, Rapl
 
 # RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much in so long.
 RAPL_S = 60.0
+UNREAD = "the process that wrote the checkpoint did not measure it"
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,9 @@ def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Usage over restarts, from what each process of a rank read: counters add up, peaks take the maximum, and
     `cpu_share` is computed anew. Null where one of the processes has no value.
     """
-    reasons = {column: reason for part in reversed(parts) for column, reason in part["not_measured"].items()}
+    # A checkpoint may be from before a column was added.
+    reasons = {column: UNREAD for part in parts for column in parts[-1]["values"] if column not in part["values"]}
+    reasons |= {column: reason for part in reversed(parts) for column, reason in part["not_measured"].items()}
     columns = [column for column in parts[-1]["values"] if column not in reasons]
     peaks = {measure.column.in_record for measure in MEASURES if not measure.counter}
     values: dict[str, Any] = {}
