@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +20,7 @@ from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study, of_tables, published
 from ddlbench.audit.document import page
 from ddlbench.columns import types
+from ddlbench.recipe import Recipe
 
 from tests.conftest import ROOT
 from tests.unit.audit_clean import Fault, changed, claims, found, one, publication, study
@@ -101,6 +103,15 @@ def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
         assert row["evidence"] == f"column {column} of {table} is missing"
         (row,) = audit(Material({name: t for name, t in tables.items() if name != table}), [rule])
         assert row["evidence"] == f"table {table} is missing"
+
+
+def test_every_key_of_a_recipe_is_compared() -> None:
+    """Those of today and those that are added, by same-recipe or by a rule of their own."""
+    rules = ["same-augmentation", "same-image-size", "same-precision", "same-recipe"]
+    for name in {field.name for field in fields(Recipe)} - {"name", "seed"}:
+        runs = STUDY["runs"].assign(**{name: ["one", *["other"] * (len(STUDY["runs"]) - 1)]})
+        rows = audit(Material({"runs": runs}), rules)
+        assert any(row["severity"] == "error" and "one in 1 run" in row["evidence"] for row in rows), name
 
 
 def test_rows_without_a_value_are_counted_as_not_checked() -> None:

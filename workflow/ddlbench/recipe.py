@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
+# The optimisers, and how many numbers each keeps per parameter. `rank/optimizers.py` makes them.
+STATES = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}
+
 
 def key(description: str, **rules: Any) -> dict[str, Any]:
     """Metadata of a field that people set in a YAML file: what it means, and what JSON schema says of its values.
@@ -25,7 +28,7 @@ class Recipe:
     """
 
     name: str
-    optimizer: str = field(default="sgd", metadata=key("The optimiser.", enum=["sgd", "lars", "adamw", "lamb"]))
+    optimizer: str = field(default="sgd", metadata=key("The optimiser.", enum=[*STATES]))
     base_lr: float = field(
         metadata=key(
             "Learning rate at base_batch images per step; scaled with the global batch as lr_scaling says.",
@@ -187,7 +190,7 @@ _FIRST = frozenset(
 )
 LATER = {f.name: f.default for f in fields(Recipe) if f.name not in _FIRST and f.default is not MISSING}
 # Later keys of the recipe that one schedule uses.
-_OF_SCHEDULE = {"exponential_start": "exponential", "cosine_moves": "cosine"}
+OF_SCHEDULE = {"exponential_start": "exponential", "cosine_moves": "cosine"}
 
 
 def for_schedule(recipe: Recipe, schedule: str) -> Recipe:
@@ -195,8 +198,13 @@ def for_schedule(recipe: Recipe, schedule: str) -> Recipe:
 
     That holds for keys which came after the first records; those of before stand in every run's text.
     """
-    others = {name: LATER[name] for name, user in _OF_SCHEDULE.items() if user != schedule}
+    others = {name: LATER[name] for name, user in OF_SCHEDULE.items() if user != schedule}
     return replace(recipe, **others)
+
+
+def numbers_kept(optimizer: str, momentum: float) -> int:
+    """Numbers that an optimiser keeps per parameter; SGD without momentum keeps none."""
+    return 0 if optimizer == "sgd" and not momentum else STATES[optimizer]
 
 
 def needs_whole_layers(optimizer: str) -> bool:

@@ -133,15 +133,14 @@ class RunSpec:
     def columns(self) -> dict[str, Any]:
         """Flat columns for tables, the same for every run (`COLUMNS`): each field, and each key of the recipe.
 
-        `recipe` is the recipe's name and `seed` this run's own; `options` and `step_epochs` are JSON.
+        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON.
         """
         recipe = vars(self.recipe)
-        own = {name: recipe[name] for name in _RECIPE_COLUMNS}
+        own = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
         flat = {name: getattr(self, name) for name in _OWN_COLUMNS}
         flat["options"] = json.dumps(dict(self.options), sort_keys=True)
         flat |= {"of_epochs": self.full_epochs, "form": self.reads, "recipe": self.recipe.name}
-        own |= {"step_epochs": json.dumps(self.recipe.step_epochs), "seed": self.seed}
-        return {"run": self.id, **flat, **own}
+        return {"run": self.id, **flat, **own, "seed": self.seed}
 
     def to_json(self) -> str:
         """One line; `from_json` gives the same value back. Keys that came later are left out at their default."""
@@ -161,8 +160,7 @@ class RunSpec:
                     f"this version of ddlbench does not know the setting {', '.join(unknown)}; "
                     "read the run with the version that made it"
                 )
-        if "step_epochs" in recipe:
-            recipe["step_epochs"] = tuple(recipe["step_epochs"])
+        recipe = {name: tuple(value) if isinstance(value, list) else value for name, value in recipe.items()}
         if "options" in data:
             data["options"] = tuple((name, value) for name, value in data["options"])
         try:

@@ -24,6 +24,7 @@ from ddlbench.analysis.resources import STATE
 from ddlbench.analysis.scaling import SERIES, TIMES, in_series
 from ddlbench.analysis.statistics import FASTER, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
 from ddlbench.files import aside
+from ddlbench.recipe import OF_SCHEDULE
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_TESTABLE = "not testable here"
@@ -54,7 +55,7 @@ BATCHES = {"workers", "global_batch", "batch_per_worker"}
 FOLLOWS = {
     **dict.fromkeys(BATCHES, BATCHES),
     "loader": {"form"},
-    "schedule": {"exponential_start", "cosine_moves"},
+    "schedule": {*OF_SCHEDULE},
     "communication-share": {"epochs"},
     "computation-share": {"epochs"},
 }

@@ -9,8 +9,9 @@ with momentum, 8 for Adam.
 
 from __future__ import annotations
 
+from ddlbench.recipe import numbers_kept
+
 WEIGHT_BYTES = GRADIENT_BYTES = NUMBER_BYTES = 4
-STATES = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}  # numbers that the optimizer keeps per parameter
 STAGES = (0, 1, 2, 3)
 
 
@@ -32,4 +33,4 @@ def held_bytes(
 
 def optimizer_bytes(optimizer: str, momentum: float = 0.9) -> float:
     """K of a recipe's optimizer [bytes per parameter]."""
-    return 0.0 if optimizer == "sgd" and not momentum else float(STATES[optimizer] * NUMBER_BYTES)
+    return float(numbers_kept(optimizer, momentum) * NUMBER_BYTES)

@@ -6,20 +6,18 @@ Two runs may carry one recipe's name and have been trained with two of its versi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import COMPARED, differing, present
+from ddlbench.recipe import Recipe
 
 SEVERITY = "error"
 NEEDS = ("runs.recipe", "runs.global_batch")
 WHAT_TO_DO = "train the runs of the older recipe again, or give the new recipe a name of its own"
 SOURCE = "MLCommons training_rules, Hyperparameters; Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644, rule 9"
-SETTINGS = (
-    *("optimizer", "base_lr", "base_batch", "lr_scaling", "momentum", "nesterov", "beta1", "beta2"),
-    *("trust_coefficient", "weight_decay", "decay_norm_and_bias", "clip_norm", "warmup_epochs", "warmup_lr", "lr_min"),
-    *("step_epochs", "step_factor", "gamma", "power", "decay_epochs", "label_smoothing", "accumulation"),
-    *("sync_batch_norm", "zero_init_last", "exponential_start", "cosine_moves"),
-)
+RULES_OF_THEIR_OWN = ("augmentation", "image_size", "precision", "seed")
+SETTINGS = [field.name for field in fields(Recipe) if field.name not in ("name", *RULES_OF_THEIR_OWN)]
 
 
 def check(material: Material) -> Iterator[Finding]:

@@ -19,8 +19,8 @@ from ddlbench.spec import RunSpec
 # Columns by the type that they have in a figure's file, where every value is text.
 _SETTINGS = [*fields(RunSpec), *fields(Recipe)]
 _COLUMNS = [column for table in EVERY.values() for column in table.columns]
-WORDS = {"run", "options", "recipe", "step_epochs"}
-WORDS |= {field.name for field in _SETTINGS if str(field.type).startswith("str")}
+WORDS = {"run", "recipe"}
+WORDS |= {field.name for field in _SETTINGS if str(field.type).startswith(("str", "tuple"))}  # lists are JSON
 WORDS |= {column.name for column in _COLUMNS if column.type == "str"}
 COUNTS = {"nodes", "batch_per_worker"} | {field.name for field in _SETTINGS if str(field.type).startswith("int")}
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ddlbench import registry
 from ddlbench.plan.measured import Measured
+from ddlbench.recipe import numbers_kept
 from ddlbench.settings.config import CONFIG
 from ddlbench.spec import RunSpec
 
@@ -21,7 +22,6 @@ NUMBER_BYTES = 4  # weights, buffers and the optimizer's state are float32, in e
 # A file has some 300 bytes around each tensor. A rank's own: random states, the loader's place, losses of an epoch of
 # 1252 steps (24 KB in all), and what is around a hundred of batch norm's tensors. Rank 0: around all others.
 RANK_BYTES, FIRST_RANK_BYTES = 60_000, 200_000
-STATES = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}  # numbers that the optimizer keeps per parameter
 SIZES = CONFIG / "references" / "model-sizes.csv"
 
 
@@ -44,7 +44,7 @@ def room(spec: RunSpec, records: Iterable[Measured] = ()) -> Room | None:
     size = _size(spec, records)
     if size is None:
         return None
-    states = 0 if spec.recipe.optimizer == "sgd" and not spec.recipe.momentum else STATES[spec.recipe.optimizer]
+    states = numbers_kept(spec.recipe.optimizer, spec.recipe.momentum)
     beside: float = registry.member("frameworks", spec.adapter).saved_beside(spec)
     copies = 1 + states + beside
     own = size.buffers * NUMBER_BYTES + RANK_BYTES
