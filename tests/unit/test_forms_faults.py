@@ -24,6 +24,7 @@ from tests.sources import contents, picture, some
 FORMS = registry.members("forms")
 PARTS = {"raw": "train/class[0-9]", "tfrecord": "train-*-of-00004", "webdataset": "train-*-of-00004.tar"}
 SLOW = "some(60, 20, seconds=0.01)"
+SLOWER = "some(60, 20, seconds=0.05)"  # a test that is late by half a second still meets it at work
 KILLS = 10 if SLOW_TIER else 4  # at moments that differ each day
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}"}
 
@@ -98,10 +99,11 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_finished_parts_are_not_made_again(tmp_path: Path, form: str) -> None:
-    process = start(form, tmp_path / form)
+    process = start(form, tmp_path / form, SLOWER)
     work = tmp_path / f".{form}.partial"
     name = PARTS[form]
     while not list(work.glob(name)):
+        assert process.poll() is None, process.communicate()[0]
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -113,13 +115,15 @@ def test_finished_parts_are_not_made_again(tmp_path: Path, form: str) -> None:
 
 
 def test_two_at_once(tmp_path: Path) -> None:
-    slower = "some(60, 20, seconds=0.2)"  # than it takes to start the second one
-    first = start("tfrecord", tmp_path / "tfrecord", slower)
+    first = start("tfrecord", tmp_path / "tfrecord", SLOWER)
     first.stdout.readline()
-    second = start("tfrecord", tmp_path / "tfrecord", slower)
+    os.killpg(first.pid, signal.SIGSTOP)  # so it is at work when the second one comes, however late that is
+    second = start("tfrecord", tmp_path / "tfrecord", SLOWER)
+    said = second.stdout.readline()
+    os.killpg(first.pid, signal.SIGCONT)
     outputs = [process.communicate(timeout=60)[0] for process in (first, second)]
     assert [first.returncode, second.returncode] == [0, 0], outputs
-    assert "another process prepares it; waiting" in outputs[1]
+    assert "another process prepares it; waiting" in said
     assert "is there already" in outputs[1]
     write_form(lambda: some(60, 20), "some", "tfrecord", tmp_path / "alone/tfrecord")
     assert contents(tmp_path / "tfrecord") == contents(tmp_path / "alone/tfrecord")
@@ -271,7 +275,7 @@ def test_a_wrong_name_is_one_line(tmp_path: Path, arguments: tuple[str, ...], sa
 
 
 def test_a_killed_process_is_told(tmp_path: Path) -> None:
-    process = start("tfrecord", tmp_path / "tfrecord")
+    process = start("tfrecord", tmp_path / "tfrecord", SLOWER)
     process.stdout.readline()
     (child, *_) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(child), signal.SIGKILL)
