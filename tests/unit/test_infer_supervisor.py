@@ -32,7 +32,7 @@ told = json.loads((folder / "assignment.json").read_text())
 notes.introduce(folder, int(rank), int(rank))
 beats.keep_beating(folder, int(rank), int(rank), 1, told["silent_s"])
 if rank == "1":
-    time.sleep(3 if does == "dies" else 0.5)  # the supervisor looks every 2 s
+    time.sleep(6 if does == "dies" else 0.5)  # the supervisor looks every 2 s
     if does == "dies": os.kill(os.getpid(), signal.SIGKILL)
     if does == "stops": os.kill(os.getpid(), signal.SIGSTOP)
     if does == "raises": notes.report(folder, 1, ValueError("no such picture")); os._exit(1)
@@ -71,7 +71,7 @@ def execute(tmp_path: Path, does: str, silent_s: float = 40.0) -> Job:
     code += "sys.exit(infer.execute(spec, job, data, None, json.loads(sys.argv[4]), float(sys.argv[5])))"
     launcher = json.dumps([sys.executable, "-c", LAUNCHER, does])
     argv = [sys.executable, "-c", code, spec.to_json(), str(folder), str(data), launcher, str(silent_s)]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=50)
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
     return Job(folder, done.returncode, done.stdout)
 
 
@@ -82,7 +82,7 @@ def test_what_ranks_leave_becomes_the_record(tmp_path: Path) -> None:
     record = json.loads((job.folder / "inference.json").read_text())
     assert record["format"] == 1
     assert record["facts"]["host"]
-    assert 0.2 < record["took_s"] < 50
+    assert 0.2 < record["took_s"] < 100
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_what_ranks_leave_becomes_the_record(tmp_path: Path) -> None:
     [
         pytest.param("dies", "killed", "rank 1 was killed without a word", marks=pytest.mark.slow),
         pytest.param("raises", "exception", "rank 1: exception: ValueError: no such picture", marks=pytest.mark.slow),
-        ("stops", "stopped answering", "rank 1 did not answer for 4 s, its process is stopped (SIGSTOP)"),
+        ("stops", "stopped answering", "rank 1 did not answer for 7 s, its process is stopped (SIGSTOP)"),
     ],
 )
 def test_a_rank_that_fails_ends_the_job_and_is_named(does: str, cause: str, says: str, tmp_path: Path) -> None:
-    job = execute(tmp_path, does, 4.0)
+    job = execute(tmp_path, does, 7.0)  # ranks beat every 5 s, and late where the machine is busy
     assert job.code != 0
     message = job.output.splitlines()[-1]
     assert f" failed: {says} (on " in message
