@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -283,10 +284,10 @@ def test_a_part_that_fails_keeps_its_rows_and_says_why(
 ) -> None:
     check.rows_file(bench, "syncs").write_text(f'{WHOLE}\n{{"what": "half')
     stand_in(monkeypatch, program)
-    monkeypatch.setattr(check, "CPU_LIMIT_S", 1)
+    monkeypatch.setattr(check, "CPU_LIMIT_S", 1 if "1 s" in last else 60)  # Python alone may need one to start
     began = time.monotonic()
     first, ended = check.run_part(bench, "syncs")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert first.what == "a run"
     assert ended.verdict == FAIL
     assert last in ended.compared
@@ -303,12 +304,14 @@ def test_nothing_that_a_part_started_stays(bench: Bench, monkeypatch: pytest.Mon
     child = bench.folder / "child"
     start = "import subprocess, time; process = subprocess.Popen(['sleep', '60']); "
     stand_in(monkeypatch, f"{start}open({str(child)!r}, 'w').write(str(process.pid)); time.sleep(60)")
-    monkeypatch.setattr(check, "CPU_LIMIT_S", 2)
+    monkeypatch.setattr(check, "CPU_LIMIT_S", 5)
     check.run_part(bench, "syncs")
     for _ in range(50):
-        if not psutil.pid_exists(int(child.read_text())):
-            return
-        time.sleep(0.1)
+        with suppress(psutil.NoSuchProcess):
+            if psutil.Process(int(child.read_text())).status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.1)
+                continue
+        return
     pytest.fail("what the part started still runs")
 
 

@@ -157,18 +157,21 @@ def test_processor_time_of_processes_that_it_started(tmp_path: Path, alive: bool
     meter = Meter("cpu", 1, tmp_path)
     began = time.monotonic()
     meter.start()
+    started = time.monotonic()
     child.start()
     assert ready.wait(60)
     if not alive:
         end.set()
         child.join()
+    least_s = time.monotonic() - started
     found = meter.stop()
     wall_s = time.monotonic() - began
     end.set()
     child.join()
     values = found["values"]
     assert 0.5 <= values["cpu_s"] < 0.5 + 2 * wall_s
-    assert values["cpu_share"] == pytest.approx(values["cpu_s"] / wall_s, rel=0.1)
+    # The meter's own times are between; on a busy machine they are not these.
+    assert values["cpu_s"] / wall_s <= values["cpu_share"] <= values["cpu_s"] / least_s
     if alive:
         assert values["loader_resident_bytes"] > 64 << 20
 
