@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,13 +190,12 @@ def test_who_needs_whole_layers() -> None:
     assert [name for name in NAMES if needs_whole_layers(name)] == ["lars", "lamb"]
 
 
-def _sharded(rank: int, port: int, folder: str) -> None:
+def _sharded(rank: int, folder: str) -> None:
     """One of two ranks: the same training with FSDP's sharded tensors and without; writes the largest difference."""
     from torch.distributed.fsdp import fully_shard
 
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)  # no port, which others may take
     differences = {}
     for name in NAMES:
         recipe = replace(RECIPE, optimizer=name, decay_norm_and_bias=False)
@@ -221,10 +218,7 @@ def _sharded(rank: int, port: int, folder: str) -> None:
 
 def test_sharded_tensors_of_fsdp_train_alike(tmp_path: Path) -> None:
     """Norms of a DTensor are those of the whole parameter, so that lars and lamb may be used with FSDP."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    start_processes(_sharded, (port, str(tmp_path)), nprocs=2, start_method="spawn")
+    start_processes(_sharded, (str(tmp_path),), nprocs=2, start_method="spawn")
     for rank in range(2):
         differences = torch.load(tmp_path / f"{rank}.pt")
         assert set(differences) == set(NAMES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -44,21 +43,20 @@ from datetime import timedelta
 import torch.distributed as dist
 from ddlbench.preflight import scout
 rank = int(sys.argv[1])
-where = f"tcp://127.0.0.1:{sys.argv[2]}"
-dist.init_process_group("gloo", where, rank=rank, world_size=2, timeout=timedelta(seconds=60))
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2, timeout=timedelta(seconds=60))
 ahead = 1.5 * rank
 print(json.dumps(scout.clocks(rank, {"a": 0, "b": 1}, lambda: time.time() + ahead)))
 dist.destroy_process_group()
 """
 
 
-def test_two_processes_measure_their_clocks() -> None:
+def test_two_processes_measure_their_clocks(tmp_path: Path) -> None:
     """One pretends that it is 1.5 s later."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     argv = [sys.executable, "-c", CLOCKS]
-    both = [subprocess.Popen([*argv, str(rank), str(port)], stdout=subprocess.PIPE, text=True) for rank in (0, 1)]
+    both = [
+        subprocess.Popen([*argv, str(rank), str(tmp_path / "meet")], stdout=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
     said = [json.loads(process.communicate(timeout=100)[0]) for process in both]
     assert said[1] == {}
     found = said[0]["b"]

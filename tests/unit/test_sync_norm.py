@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +58,10 @@ def gradients(model: nn.Module, x: torch.Tensor, y: torch.Tensor, scale: float) 
     return {n: p.grad.clone() for n, p in model.named_parameters()}
 
 
-def _rank(rank: int, port: int, folder: str) -> None:
+def _rank(rank: int, folder: str) -> None:
     """One of two ranks: some steps as the loop makes them, in both number formats; writes what it has found."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=2)  # no port, which others may take
     torch.save({dtype: _train(rank, dtype) for dtype in NEAR}, f"{folder}/{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
@@ -101,10 +98,7 @@ def _train(rank: int, dtype: torch.dtype) -> list[dict[str, Any]]:
 
 
 def test_two_ranks_are_one_batch(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    start_processes(_rank, (port, str(tmp_path)), nprocs=2, start_method="spawn")
+    start_processes(_rank, (str(tmp_path),), nprocs=2, start_method="spawn")
     both = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
     for dtype, near in NEAR.items():
         ranks = [found[dtype] for found in both]
