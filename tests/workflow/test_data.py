@@ -1,9 +1,11 @@
 """Prepared data within the workflow: the rule verify, and the table that the report shows."""
 
 import csv
+import fcntl
 import re
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 from tests.workflow.conftest import mini, snakemake
@@ -55,8 +57,16 @@ def test_two_workflows_prepare_the_same_set(project: Path, tmp_path: Path) -> No
         done[name] = snakemake(tmp_path / name, f"{tmp_path}/data/mnist5k/tfrecord/manifest.json")
 
     threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
-    for thread in threads:
-        thread.start()
+    (tmp_path / "data/mnist5k").mkdir(parents=True)
+    # Both are to meet: if one began when the other has ended, Snakemake would see that nothing is to be done.
+    with (tmp_path / "data/mnist5k/.tfrecord.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for thread in threads:
+            thread.start()
+        logs = [tmp_path / name / "results/logs/prepare-mnist5k-tfrecord.log" for name in ("one", "two")]
+        while not all(log.is_file() and "waiting until it has ended" in log.read_text() for log in logs):
+            assert all(thread.is_alive() for thread in threads), [d.stdout for d in done.values()]
+            time.sleep(0.1)
     for thread in threads:
         thread.join()
     assert [d.returncode for d in done.values()] == [0, 0], [d.stdout for d in done.values()]
