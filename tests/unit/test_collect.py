@@ -12,6 +12,7 @@ from ddlbench import registry
 from ddlbench.analysis import failures
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.scaling import scaling
+from ddlbench.audit import Material, failed_runs
 
 from tests.unit.records import RANKS, SPEC, reasons, replace_steps, tables, write_record
 
@@ -243,6 +244,27 @@ def test_failed_runs_without_a_record_are_listed(tmp_path: Path) -> None:
     assert list(pd.read_parquet(tmp_path / "tables/runs.parquet")["run"]) == [SPEC.id]
     collect(folders[1:], tmp_path / "tables")  # not one record
     assert pd.read_parquet(tmp_path / "tables/runs.parquet").empty
+
+
+def test_failed_jobs_of_inference_are_listed_beside_failed_runs(tmp_path: Path) -> None:
+    runs, jobs = [tmp_path / "runs/one"], [tmp_path / "inference" / name for name in ("slow", "dead", "well", "new")]
+    for folder in (*runs, *jobs[:3]):
+        (folder / "failed").mkdir(parents=True)
+    (jobs[2] / "inference.json").write_text("{}")  # it went well after a try that did not
+    (jobs[1] / "failed/failure.json").write_text(json.dumps({"cause": "killed", "rank": 1, "host": "node2", "time": 0}))
+    rows = failures.failures(runs, jobs)
+    assert [(row["rule"], row["run"]) for row in rows] == [("train", "one"), ("infer", "dead"), ("infer", "slow")]
+    assert (rows[1]["cause"], rows[1]["rank"], rows[1]["host"]) == ("killed", 1, "node2")
+    assert rows[1]["log"] == str(tmp_path / "inference/dead/infer.log")
+    counts = ["1 failed run and 2 failed jobs of inference", "0 failed runs", "1 failed job of inference"]
+    assert [failures.counted(some) for some in (rows, [], rows[1:2])] == counts
+    collect(runs, tmp_path / "tables", inferences=jobs)
+    table = pd.read_parquet(tmp_path / "tables/failures.parquet")
+    assert list(table["run"]) == ["one", "dead", "slow"]
+    # The audit counts runs: a table of inference is made of all jobs, or not at all.
+    (finding,) = failed_runs.check(Material({"failures": table}))
+    assert finding.runs == ("one",)
+    assert finding.evidence.startswith("1 runs failed")
 
 
 def test_of_one_epoch_the_first_tenth_of_steps_is_warm_up(tmp_path: Path) -> None:

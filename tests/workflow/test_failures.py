@@ -19,7 +19,7 @@ def test_a_failed_run_is_named_when_it_fails_and_when_asked(finished: Path) -> N
     done = mini(finished, RECORD)
     assert done.returncode != 0
     assert f"{RUN}: " in done.stdout
-    assert "1 failed runs; all of them: snakemake failures" in done.stdout
+    assert "1 failed run; all of them: snakemake failures" in done.stdout
 
     (finished / "results/runs" / RUN / "failed/failure.json").write_text(
         json.dumps({"cause": "exception", "rank": 0, "message": "rank 0: out of luck", "time": 0})

@@ -118,7 +118,8 @@ def lines(
         said += [f"  ... and {len(named) - MOST} more"] if len(named) > MOST else []
     if plan.machine.partitions and kinds[WAITING] and not trouble:
         said.append(f"  queue   {_queue([states[row.run] for row in kinds[WAITING]])}")
-    failed = failures([_folder(row, results) for row in kinds[FAILED]])
+    trained = [_folder(row, results) for row in kinds[FAILED] if row.rule != INFER]
+    failed = failures(trained, [_folder(row, results) for row in kinds[FAILED] if row.rule == INFER])
     for one in failed[:MOST]:
         said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
     if len(failed) > MOST:

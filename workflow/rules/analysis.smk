@@ -32,6 +32,7 @@ rule collect:
         layout.study_log("{study}", "collect"),
     params:
         runs=list(PLAN.runs),
+        inferences=list(PLAN.inferences),
         kind=STUDY.records.kind if STUDY.records else "ours",
         settings=lambda wildcards: runs.digests(PLAN),
         peaks=dict(MACHINE.peak_tflops_per_worker),
@@ -77,15 +78,16 @@ rule frameworks:
         "../scripts/frameworks.py"
 
 
-# Runs that failed keep collect from running: this asks what they left, whatever else is done or not.
+# Runs that failed keep collect from running: this asks what they, and jobs of inference, left, whatever else is done.
 rule failures:
     log:
         layout.study_log(STUDY.name, "failures"),
     params:
         runs=list(PLAN.runs),
+        inferences=list(PLAN.inferences),
         tables=TABLES,
     message:
-        f"failures: runs of {STUDY.name} that left no record"
+        f"failures: runs and jobs of inference of {STUDY.name} that left no record"
     script:
         "../scripts/failures.py"
 
@@ -127,11 +129,12 @@ onerror:
     from ddlbench.analysis import failures, refusals
 
     print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
-    failed = failures.failures([Path(layout.run(run)) for run in PLAN.runs])
+    asked = [Path(layout.inference(job)).parent for job in PLAN.inferences]
+    failed = failures.failures([Path(layout.run(run)) for run in PLAN.runs], asked)
     print("", *promise.errors(Path(TRAINING.preflight)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
-        print(f"{len(failed)} failed runs; all of them: snakemake failures, with the same options", file=sys.stderr)
+        print(f"{failures.counted(failed)}; all of them: snakemake failures, with the same options", file=sys.stderr)
 
 
 # What a figure is drawn from, in a file of its own that people can take and plot themselves. A checkpoint: only when it

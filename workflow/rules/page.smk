@@ -22,6 +22,7 @@ rule page:
                 "refused",
             )
         ],
+        inferred=INFER_TABLE,  # what failed of it is not on the page: it is whole by then
         said=[f"{TABLES}/{name}.csv" for name in ("verdicts", "audit", "frameworks")],
         references=[figure.reference_file for figure in STUDY.figures if figure.reference_file],
         code=PAGE_CODE,

@@ -16,10 +16,11 @@ with Path(snakemake.log[0]).open("w") as log:
     sys.stdout = sys.stderr = log
     places = [Path(layout.run(run)) for run in snakemake.params.runs]
     places += [Path(record) for record in snakemake.input.others]
+    asked = [Path(layout.inference(job)).parent for job in snakemake.params.inferences]
     read = registry.member("records", snakemake.params.kind).read
     tables = Path(snakemake.output[0]).parent
     given = snakemake.params
     terms = Terms(*given.terms)
-    refused = collect(places, tables, given.peaks, given.settings, given.order, tuple(given.price), read, terms)
+    refused = collect(places, tables, given.peaks, given.settings, given.order, tuple(given.price), read, terms, asked)
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ def collect(
     price: tuple[float | None, str | None] = (None, None),
     read: Callable[[Path, str | None], Summary | None] = read_ours,
     terms: costs.Terms | None = None,
+    inferences: Iterable[Path] = (),
 ) -> Rows:
     """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of table `refused`.
 
@@ -43,10 +44,11 @@ def collect(
     each run (`planned.py`), without which a record of any settings is taken; `order` are the plan's runs in their
     order, `price` that of a worker's hour, with its currency; `terms` are for table `costs`. A folder with a log is a
     record. One that cannot be believed is in table `refused` and in no other, and keeps no other run from its tables. A
-    folder without a log that a failed run left something in is in table `failures`.
+    folder without a log that a failed run left something in is in table `failures`, and so are those of the folders
+    `inferences` whose last try failed.
     """
     rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
-    rows["failures"] = failures.failures(folders)
+    rows["failures"] = failures.failures(folders, inferences)
     with ExitStack() as stack:
         add = {name: stack.enter_context(tables.writing(name, folder)) for name in LONG}
         for run in sorted(folders, key=lambda run: (run.name, run)):

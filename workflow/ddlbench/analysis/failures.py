@@ -1,4 +1,4 @@
-"""Failed runs, and why each failed. `snakemake failures` prints and writes this while other runs go on.
+"""What failed, and why: runs, and jobs of inference. `snakemake failures` prints and writes this while others go on.
 
 It needs no record and no other table, so it works at any time. `ddlbench.run` writes what it reads.
 """
@@ -13,12 +13,16 @@ from typing import Any
 
 from ddlbench.columns import Column
 from ddlbench.files import printable
+from ddlbench.inference import _record as asked_record
+from ddlbench.plural import count_of
 from ddlbench.record import MLLOG
 
-FAILED = "failed"  # a run's folder of what a failed attempt left
+FAILED = "failed"  # in the folder of a run, or of a job of inference: what a failed attempt left
+TRAIN, INFER = "train", "infer"  # the rules whose jobs are listed
 REPORT = "failure.json"  # there: cause, rank, host, message, step, time, and slurm_job_id on a cluster
 COLUMNS = (
-    Column("run", "str", "The run that failed."),
+    Column("run", "str", "The run, or the job of inference, that failed."),
+    Column("rule", "str", "`train` of a run, `infer` of a job of inference."),
     Column("when", "str", "When it failed, in UTC."),
     Column("cause", "str", "What happened, in a few words that can be counted."),
     Column("rank", "str", "The rank that failed first."),
@@ -26,35 +30,49 @@ COLUMNS = (
     Column("host", "str", "The computer of this rank."),
     Column("slurm_job_id", "str", "The job in SLURM."),
     Column("message", "str", "The error message."),
-    Column("log", "str", "The file with everything that the run printed."),
+    Column("log", "str", "The file with everything that it printed."),
 )
 NAMES = tuple(column.name for column in COLUMNS)
 
 
-def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row (COLUMNS) per run folder that has no record but leftovers of a failed run, sorted by run id.
+def failures(runs: Iterable[Path], inferences: Iterable[Path] = ()) -> list[dict[str, Any]]:
+    """One row (COLUMNS) per folder that has no record but leftovers of a failed attempt: of runs, then of jobs of
+    inference, each sorted by id.
 
     What is not known is None: a run that was killed together with its supervisor leaves no report.
     """
-    rows = []
-    for folder in sorted(folders):
-        left = folder / FAILED
-        if (folder / MLLOG).exists() or not left.is_dir():
-            continue
-        try:
-            report = json.loads((left / REPORT).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            report = {}
-        row = dict.fromkeys(NAMES) | {name: report[name] for name in NAMES if name in report}
-        when = report.get("time", left.stat().st_mtime)
-        if isinstance(when, int | float):
-            when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
-        rows.append(row | {"run": folder.name, "when": when, "log": str(folder / "train.log")})
-    return rows
+    kinds = [(TRAIN, runs, MLLOG, "train.log"), (INFER, inferences, asked_record.RECORD, "infer.log")]
+    return [
+        _row(rule, folder, folder / log)
+        for rule, folders, record, log in kinds
+        for folder in sorted(folders)
+        if (folder / FAILED).is_dir() and not (folder / record).exists()
+    ]
+
+
+def _row(rule: str, folder: Path, log: Path) -> dict[str, Any]:
+    left = folder / FAILED
+    try:
+        report = json.loads((left / REPORT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        report = {}
+    row = dict.fromkeys(NAMES) | {name: report[name] for name in NAMES if name in report}
+    when = report.get("time", left.stat().st_mtime)
+    if isinstance(when, int | float):
+        when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
+    return row | {"run": folder.name, "rule": rule, "when": when, "log": str(log)}
+
+
+def counted(rows: list[dict[str, Any]]) -> str:
+    """`2 failed runs`, `1 failed run and 1 failed job of inference`."""
+    asked = sum(row["rule"] == INFER for row in rows)
+    trained = len(rows) - asked
+    said = [count_of(trained, "failed run")] * (trained > 0 or not asked)
+    return " and ".join([*said, *[f"{count_of(asked, 'failed job')} of inference"] * (asked > 0)])
 
 
 def lines(rows: list[dict[str, Any]], most: int | None = None) -> list[str]:
-    """For people: two lines per run, for at most `most` runs."""
+    """For people: two lines per row, for at most `most` rows."""
     said = []
     for row in rows[:most]:
         message = (row["message"] or row["cause"] or "it left no report").strip().splitlines()

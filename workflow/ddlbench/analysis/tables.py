@@ -102,7 +102,7 @@ TABLES = {
         NOT_MEASURED,
     ),
     "submissions": Table("One row per record of others: what it says beside what its clocks say.", submissions.COLUMNS),
-    "failures": Table("One row per failed run that left no record.", failures.COLUMNS),
+    "failures": Table("One row per run, and per job of inference, that failed and left no record.", failures.COLUMNS),
     "refused": Table(
         "One row per record that cannot be true, or cannot be read. It is in no other table.", refusals.COLUMNS
     ),

@@ -1,6 +1,7 @@
 """Runs that failed are counted, not hidden.
 
-Who shows the runs that came through shows the lucky ones.
+Who shows the runs that came through shows the lucky ones. Jobs of inference are not counted here:
+their table is made of all of them, or not at all.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from ddlbench.analysis.failures import INFER
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import ids
 
@@ -20,6 +22,8 @@ SOURCE = "MLCommons training_rules, Benchmark Results (non-converging runs)"
 def check(material: Material) -> Iterator[Finding]:
     """One finding for all failed runs."""
     failures = material["failures"]
+    if "rule" in failures:
+        failures = failures[failures["rule"] != INFER]
     if len(failures):
         causes = Counter(failures["cause"].astype("str")) if "cause" in failures else Counter()
         said = ", ".join(f"{count} times {cause}" for cause, count in causes.most_common())

@@ -78,8 +78,10 @@ def every(
         rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
                    pd.DataFrame(spent.took(study.bill, study.planned)),
                    planned, known),
-        rows.plain("failures", "Failed runs", "Runs that left no record, and why.", tables["failures"],
-                   of(failures.COLUMNS), known, "tables/failures.csv"),
+        # Jobs of inference are made again before the page is: rows of them are of earlier tries.
+        rows.plain("failures", "Failed runs", "Runs that left no record, and why.",
+                   tables["failures"][tables["failures"]["rule"] != failures.INFER],
+                   of(failures.COLUMNS, "rule"), known, "tables/failures.csv"),
         rows.plain("refused", "Refused records", "Records that cannot be true, or cannot be read.", tables["refused"],
                    of(refusals.COLUMNS), known, "tables/refused.csv"),
     ]  # fmt: skip
