@@ -134,7 +134,8 @@ onerror:
     print("", *promise.errors(Path(TRAINING.preflight)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
-        print(f"{failures.counted(failed)}; all of them: snakemake failures, with the same options", file=sys.stderr)
+        asking = "all of them: snakemake failures, with the same options"
+        print(f"{failures.counted(failed)}; {asking}", file=sys.stderr)
 
 
 # What a figure is drawn from, in a file of its own that people can take and plot themselves. A checkpoint: only when it
