@@ -33,8 +33,11 @@ def test_a_signal_from_elsewhere_is_ignored_from_the_first_moment(worker, number
     os.system(f"kill -{int(number)} {worker.pid}")  # from another process than the one that forked it
     worker.join(0.3)
     assert worker.is_alive()
-    worker.terminate()
-    worker.join(10)
+    for _ in range(100):  # one that has not listened yet hears two SIGTERMs as one, the first
+        worker.terminate()
+        worker.join(0.1)
+        if worker.exitcode is not None:
+            break
     assert worker.exitcode == 0
 
 
@@ -57,7 +60,7 @@ def test_workers_end_with_a_rank_that_is_killed():
     left = psutil.Process(ours.recv())
     killed.kill()
     killed.join()
-    _, alive = psutil.wait_procs([left], timeout=2)
+    _, alive = psutil.wait_procs([left], timeout=20)
     for process in alive:
         process.kill()
     assert not alive
