@@ -51,6 +51,27 @@ def test_only_like_is_compared() -> None:
     assert (one["compared"], one["left"], one["right"], one["with"]) == ("loader", "dali-cpu", "native", "ddp")
 
 
+def test_forms_are_not_repeats_of_one_loader() -> None:
+    """Native reads raw and webdataset, DALI tfrecord and webdataset: each of the four is a side of its own."""
+    sides = [("native", "raw", 100.0), ("native", "webdataset", 110.0), ("dali-cpu", "tfrecord", 120.0)]
+    sides += [("dali-cpu", "webdataset", 130.0), ("synthetic", None, 200.0)]
+    made = compare(*(one for loader, form, rate in sides for one in repeats(rate, loader=loader, form=form)))
+    pairs = {(one["compared"], one["left"], one["right"], one["with"]): one["ratio"] for one in made}
+    assert pairs == {
+        ("form", "raw", "webdataset", "ddp and native"): pytest.approx(100 / 110),
+        ("form", "tfrecord", "webdataset", "ddp and dali-cpu"): pytest.approx(120 / 130),
+        ("loader", "dali-cpu (tfrecord)", "native (raw)", "ddp"): pytest.approx(1.2),  # neither reads the other's form
+        ("loader", "dali-cpu (webdataset)", "native (webdataset)", "ddp"): pytest.approx(130 / 110),
+        ("loader", "dali-cpu (tfrecord)", "synthetic", "ddp"): pytest.approx(0.6),
+        ("loader", "dali-cpu (webdataset)", "synthetic", "ddp"): pytest.approx(0.65),
+        ("loader", "native (raw)", "synthetic", "ddp"): pytest.approx(0.5),
+        ("loader", "native (webdataset)", "synthetic", "ddp"): pytest.approx(0.55),
+    }
+    assert {one["n"] for one in made} == {3} and {one["runs"].count(" ") for one in made} == {5}
+    frameworks = compare(*repeats(120.0, form="raw"), *repeats(130.0), *repeats(100.0, framework="fsdp", form="raw"))
+    assert [one["with"] for one in frameworks if one["compared"] == "framework"] == ["dali-cpu (raw)"]
+
+
 def test_control_runs_are_on_no_side() -> None:
     controls = [row(60.0, repeat=1000 + n) for n in (1, 2, 3)]
     (one,) = compare(*repeats(120.0), *repeats(100.0, framework="horovod"), *controls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -105,6 +106,27 @@ def test_repeats_are_a_median_with_its_interval() -> None:
     assert interval == [(8, pytest.approx(expected.low)), (8, pytest.approx(expected.high))]
     assert spread == [(4, pytest.approx(50)), (4, pytest.approx(125))]
     assert {"n = 3: 95 % interval", "n = 1: 5 % to 95 % of its steps"} <= set(said(figure))
+
+
+JOINED = ["accuracy-batch-size", "accuracy-epochs", "loss-samples"]  # what joins repeats, and says of how many
+
+
+@pytest.mark.parametrize(
+    ("plot", "changes"),
+    [
+        *((plot, {"form": "webdataset"}) for plot in (*JOINED, "step-times", "training-time", "throughput")),
+        *((plot, {"of_epochs": 9}) for plot in JOINED),
+        ("throughput", {"interrupt_steps": 5}),
+    ],
+)
+def test_what_differs_in_a_setting_is_no_repeat(plot: str, changes: dict[str, Any]) -> None:
+    figure = draw(plot, tables(row(100.0, form="raw"), row(100.0, **({"form": "raw"} | changes))))
+    assert not [text for text in (said(figure) if figure.legends else []) if "n = 2" in text]
+
+
+def test_kernel_shares_of_two_recipes_or_forms_stand_apart() -> None:
+    figure = draw("kernel-shares", tables(row(1.0, form="raw"), row(1.0, form="webdataset")))
+    assert [axes.get_title() for axes in figure.axes] == ["raw", "webdataset"]
 
 
 @pytest.mark.parametrize("plot", FIGURES)

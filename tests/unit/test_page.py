@@ -107,6 +107,17 @@ def test_an_efficiency_that_answers_nothing_is_left_open(
         assert found.open[0].startswith("1 of 1 series over workers have intervals of efficiency too wide")
 
 
+def test_a_loader_that_reads_two_forms_is_named_with_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    row: dict[str, Any] = dict.fromkeys(answer.SERIES, "x") | {"framework": "ddp", "loader": "native", "workers": 2}
+    row |= {"ref_workers": 1, "repeats": 3, "efficiency_low": 0.6, "efficiency_high": 0.7}
+    made = pd.DataFrame([row | {"form": form} for form in ("raw", "webdataset")])
+    monkeypatch.setattr(answer, "scaling", lambda *_: made)
+    monkeypatch.setattr(answer, "_runs_of", lambda *_: ["a", "b"])
+    found = answer.answer(NOTHING | {"comparisons": compared().head(0)}, (), "workers")
+    begins = [one.words.split(" keeps")[0] for one in found.said]
+    assert begins == ["ddp with native (raw)", "ddp with native (webdataset)"]
+
+
 def test_a_sentence_about_runs_that_cannot_be_compared_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     row = {column.name: "" for column in _findings.COLUMNS}
     error = row | {"rule": "same-precision", "severity": "error", "runs": "b; c", "evidence": "fp16 and fp32"}

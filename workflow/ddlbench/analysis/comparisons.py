@@ -1,4 +1,4 @@
-"""Two frameworks or two loaders under the same settings: the ratio of their throughputs, and the verdict on it.
+"""Two frameworks, loaders or forms under the same settings: the ratio of their throughputs, and the verdict on it.
 
 `statistics.ratio` decides. A side is called faster nowhere else. What more repeats would cost is said in hours of
 workers and in money, each run as long as those that are there: so `snakemake plan` counts runs that are done, too.
@@ -13,18 +13,24 @@ from typing import Any
 import pandas as pd
 
 from ddlbench import spec
+from ddlbench.analysis.scaling import names
 from ddlbench.analysis.statistics import CANNOT_TELL, ratio
 from ddlbench.columns import Column
 
 # Settings that tell no two sides apart: what repeats share, and what follows from other settings.
 FREE = {"run", "repeat", "seed", "timed", "profiled", "nodes", "workers_per_node", "options", "loader_threads"}
-COMPARED = {"framework": set[str](), "loader": {"form"}}  # and what goes with it
 SHOWN = ("machine", "dataset", "model", "recipe", "schedule", "workers", "global_batch", "epochs")
 COLUMNS = (
-    Column("compared", "str", "What the two sides differ in: `framework` or `loader`."),
-    Column("left", "str", "One side."),
+    Column(
+        "compared", "str", "What the two sides differ in: `framework`, `loader`, or the `form` that one loader reads."
+    ),
+    Column("left", "str", "One side; a loader that reads several forms in the study is named with its form."),
     Column("right", "str", "The other side."),
-    Column("with", "str", "The loader of both, where frameworks are compared; the framework, where loaders are."),
+    Column(
+        "with",
+        "str",
+        "The loader of both, where frameworks are compared; the framework, where loaders are; both, where forms are.",
+    ),
     *(Column(name, "int64" if name in ("workers", "global_batch", "epochs") else "str", "Of both.") for name in SHOWN),
     Column("ratio", "float64", "Throughput of the left side over that of the right one: median over pairs of repeats."),
     Column("low", "float64", "Lower end of the ratio's 95 % interval; null for one pair."),
@@ -52,7 +58,8 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
         (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & (runs["repeat"] <= spec.CONTROLS)
     ]
     usable = usable[usable["interrupt_steps"].isna()]  # killed to see what that takes, not to be compared
-    made = [row for compared, follows in COMPARED.items() for row in _pairs(usable, compared, follows)]
+    usable = usable.assign(named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str))
+    made = [*_frameworks(usable), *_loaders(usable)]
     for row in made:
         hours = row["more_worker_hours"]
         sold = hours is not None and price_per_hour is not None
@@ -60,23 +67,48 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
     return made
 
 
-def _pairs(runs: pd.DataFrame, compared: str, follows: set[str]) -> Iterator[dict[str, Any]]:
-    shared = [name for name in spec.COLUMNS if name not in FREE | follows | {compared}]
-    other = "loader" if compared == "framework" else "framework"
-    for _, alike in runs.groupby(shared, dropna=False):
-        sides = [(str(name), side) for name, side in alike.groupby(compared)]
+def _frameworks(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    for alike in _alike(runs, {"framework"}):
+        sides = [(str(name), side) for name, side in alike.groupby("framework")]
         for (left, ours), (right, theirs) in combinations(sides, 2):
-            rates = [
-                dict(zip(side["repeat"].tolist(), side["throughput_images_per_s"].tolist(), strict=True))
-                for side in (ours, theirs)
-            ]
-            apart = ratio(rates[0], rates[1])
-            first = ours.iloc[0]
-            row = {"compared": compared, "left": left, "right": right, "with": first[other]}
-            row |= {name: first[name] for name in SHOWN}
-            row |= {"ratio": apart.middle, "low": apart.low, "high": apart.high, "n": apart.n}
-            row |= {"verdict": apart.verdict, "more_repeats": None, "more_worker_hours": None}
-            if apart.verdict == CANNOT_TELL and apart.more is not None:
-                hours = sum(float(side["run_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
-                row |= {"more_repeats": apart.more, "more_worker_hours": apart.more * hours}
-            yield row | {"runs": " ".join(sorted([*ours["run"], *theirs["run"]]))}
+            yield _row({"compared": "framework", "left": left, "right": right}, "named", ours, theirs)
+
+
+def _loaders(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Loaders that read the same form, or of which neither reads the other's form here; and forms of one loader."""
+    for alike in _alike(runs, {"loader", "form"}):
+        sides = [side for _, side in alike.groupby(["loader", "form"], dropna=False)]
+        reads = alike.groupby("loader")["form"].agg(set)
+        for ours, theirs in combinations(sides, 2):
+            (left, right), (form, other) = (
+                [side[name].iloc[0] for side in (ours, theirs)] for name in ("loader", "form")
+            )
+            if left == right:
+                yield _row({"compared": "form", "left": form, "right": other}, "both", ours, theirs)
+            elif form == other or not (form in reads[right] or other in reads[left]):
+                named = {"left": ours["named"].iloc[0], "right": theirs["named"].iloc[0]}
+                yield _row({"compared": "loader", **named}, "framework", ours, theirs)
+
+
+def _alike(runs: pd.DataFrame, apart: set[str]) -> Iterator[pd.DataFrame]:
+    """Groups of runs that differ in nothing but what is `apart`, and their repeats."""
+    shared = [name for name in spec.COLUMNS if name not in FREE | apart]
+    for _, alike in runs.groupby(shared, dropna=False):
+        yield alike
+
+
+def _row(sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, Any]:
+    """`beside` is the column that says what both sides have."""
+    left, right = (
+        dict(zip(side["repeat"].tolist(), side["throughput_images_per_s"].tolist(), strict=True))
+        for side in (ours, theirs)
+    )
+    apart = ratio(left, right)
+    first = ours.iloc[0]
+    row = sides | {"with": first[beside]} | {name: first[name] for name in SHOWN}
+    row |= {"ratio": apart.middle, "low": apart.low, "high": apart.high, "n": apart.n}
+    row |= {"verdict": apart.verdict, "more_repeats": None, "more_worker_hours": None}
+    if apart.verdict == CANNOT_TELL and apart.more is not None:
+        hours = sum(float(side["run_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
+        row |= {"more_repeats": apart.more, "more_worker_hours": apart.more * hours}
+    return row | {"runs": " ".join(sorted([*ours["run"], *theirs["run"]]))}

@@ -72,6 +72,12 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).astype({"batch_per_worker": "Int64", "global_batch": "Int64"})
 
 
+def names(runs: pd.DataFrame) -> pd.Series[str]:
+    """What each run's loader is called beside the others: with its form, where it reads several in these runs."""
+    several = runs.groupby("loader")["form"].transform("nunique") > 1
+    return runs["loader"].where(~several, runs["loader"].astype(str) + " (" + runs["form"].astype(str) + ")")
+
+
 def in_series(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with `batch_per_worker` and `global_batch` as `scaling` says: SERIES then tells their series."""
     batch = pd.DataFrame(

@@ -79,7 +79,7 @@ TABLES = {
         losses.COLUMNS,
     ),
     "comparisons": Table(
-        "One row per pair of frameworks, or of loaders, with runs of the same settings.", comparisons.COLUMNS
+        "One row per pair of frameworks, loaders or forms, with runs of the same settings.", comparisons.COLUMNS
     ),
     "costs": Table(
         "What trainings cost where nodes are interrupted (`analysis/costs.py`): per setting one row for the chosen "

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.scaling import SERIES, in_series, scaling
+from ddlbench.analysis.scaling import SERIES, in_series, names, scaling
 from ddlbench.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
 from ddlbench.plan.bill import counted
@@ -99,7 +99,7 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
     placed = in_series(timed)
     rows: list[tuple[str, ...]] = []
     said: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
-    for _, points in scaling(timed).groupby(list(SERIES), dropna=False, sort=False):
+    for _, points in scaling(timed).assign(named=names).groupby(list(SERIES), dropna=False, sort=False):
         name = _name(points.iloc[0])
         rows.append((name,))
         for point in points.to_dict("records"):
@@ -274,6 +274,6 @@ def _name(point: pd.Series[Any]) -> str:
     if pd.isna(point["loader"]):  # of others' records the machine tells series apart, and batches change along them
         return f"{point['model']}, {point['framework']}, {point['machine']}"
     size = f"batch {point['global_batch']}" if pd.isna(batch) else f"batch {batch} per worker"
-    name = f"{point['model']}, {point['framework']}, {point['loader']}, {size}"
+    name = f"{point['model']}, {point['framework']}, {point['named']}, {size}"
     part = pd.notna(point["of_epochs"]) and point["epochs"] < point["of_epochs"]
     return f"{name}, {point['epochs']} of {point['of_epochs']} epochs" if part else name

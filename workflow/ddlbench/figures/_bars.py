@@ -27,7 +27,10 @@ FILLS += (("#117733", "\\\\\\\\"), ("#66ccee", ""), ("#222222", ""), ("#999933",
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
 MARK = " (extrapolated)"
 ALWAYS = ("model", "loader")  # where there are several, bars of one panel are of one
-OTHERS = ("model", "loader", "global_batch", "dataset", "recipe", "schedule", "epochs", "of_epochs", "bandwidth_mbit")
+OTHERS = (
+    *("model", "loader", "form", "global_batch", "dataset", "recipe", "schedule", "epochs", "of_epochs"),
+    "bandwidth_mbit",
+)
 
 
 def stacks(

@@ -23,7 +23,7 @@ from ddlbench.spec import CONTROLS
 
 BASE = "ddp"  # what the others are compared with; where it is not shown, the first by name
 CELL = ("model", "image_size", "dataset", "recipes")
-OTHERS = ("workers", "loader", "schedule", "of_epochs", "global_batch")  # panels, where they tell cells apart
+OTHERS = ("workers", "loader", "form", "schedule", "of_epochs", "global_batch")  # panels, where they tell cells apart
 COLUMNS = (*CELL, "framework", "base", *OTHERS, "flops_per_image", "repeats", "value", "low", "high", "told")
 COLOURS = "cividis"  # its lightness grows with the value, so that it reads in grey
 MISSING = "xxxx"

@@ -41,10 +41,12 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Ax
         styles = [_style.nth_style(lines.index(line)) for line in table["line"]]
     elif by and len(table[members].drop_duplicates()) == 1:
         line = by.pop(0)
-        values = sorted(table[line].unique(), key=lambda value: (len(str(value)), value))  # resnet50, resnet101
-        table = table.sort_values(line, key=lambda column: column.map(values.index), kind="stable")
+        # resnet50 before resnet101
+        values = sorted(table[line].dropna().unique(), key=lambda value: (len(str(value)), value))
+        table["at"] = [len(values) if pd.isna(value) else values.index(value) for value in table[line]]
+        table = table.sort_values("at", kind="stable")
         table["line"] = [_style.title(line, value) for value in table[line]]
-        styles = [_style.nth_style(values.index(value)) for value in table[line]]
+        styles = [_style.nth_style(place) for place in table.pop("at")]
     else:
         pairs = list(zip(table["framework"], table["loader"], strict=True))
         table["line"] = [", ".join(pair) for pair in pairs]

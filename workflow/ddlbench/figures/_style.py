@@ -62,8 +62,10 @@ TITLES = {
     "epochs": "{} epochs",
     "of_epochs": "of {} epochs",
     "bandwidth_mbit": "{:.0f} Mbit/s",
+    "interrupt_steps": "killed after {} steps",
     "image_size": "{} pixels",
 }
+NULLS = {"bandwidth_mbit": "own bandwidth", "form": "no data read", "interrupt_steps": "not killed"}
 
 
 def member_style(framework: str, loader: str, shown: Iterable[str] = ()) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def _nested(n: int) -> dict[str, float]:
 
 def title(column: str, value: Any) -> str:
     """How panel titles and legends say a column's value."""
-    return TITLES.get(column, "{}").format(value)
+    return NULLS.get(column, "none") if pd.isna(value) else TITLES.get(column, "{}").format(value)
 
 
 def grid(panels: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ PUBLISHED = ("top1",)
 SETTINGS: tuple[str, ...] = ()
 
 APART = 0.5  # labels of the axis need so many doublings between them
-WITHIN = ("model", "dataset", "recipe", "epochs", "framework", "loader", "workers")
+WITHIN = ("model", "dataset", "recipe", "epochs", "of_epochs", "framework", "loader", "form", "workers")
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:

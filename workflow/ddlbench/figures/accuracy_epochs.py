@@ -18,7 +18,7 @@ PUBLISHED: tuple[str, ...] = ()
 SETTINGS: tuple[str, ...] = ()
 
 MEMBERS = ["framework", "loader"]
-OTHERS = ["global_batch", "model", "dataset", "recipe", "epochs", "workers", "bandwidth_mbit"]
+OTHERS = ["global_batch", "model", "dataset", "recipe", "epochs", "of_epochs", "workers", "form", "bandwidth_mbit"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:

@@ -29,25 +29,29 @@ OURS = {
     "io_percent": "input_percent",
     "cudnn_percent": "computation_percent",
 }  # by what a reference calls them
-TABLES = ("kernels",)
+TABLES = ("runs", "kernels")
 PUBLISHED = tuple(OURS)
 SETTINGS: tuple[str, ...] = ()
+OTHERS = ("model", "loader", "form", "dataset", "recipe")  # panels, where they tell bars apart
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per profiled run: its shares [%]."""
-    return tables["kernels"][["run", "model", "loader", "framework", "workers", *PARTS]]
+    from ddlbench.figures._tables import finished
+
+    more = [column for column in OTHERS if column not in tables["kernels"]]
+    return finished(tables, "kernels", more)[["run", *OTHERS, "framework", "workers", *PARTS]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model and loader; one bar per framework and worker count."""
+    """One panel per model, loader, ...; one bar per framework and worker count."""
     import pandas as pd
 
     from ddlbench.figures import _bars, _style
 
     table = data.drop(columns="run").assign(published=False)
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
-    figure, panels = _bars.stacks(table, PARTS, options, ("model", "loader"))
+    figure, panels = _bars.stacks(table, PARTS, options, OTHERS)
     for axes, _ in panels:
         axes.set_xlim(0, 100)
     _style.labels(figure, "kernel time [%]", _bars.y_label(options))
@@ -56,13 +60,13 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
 
 
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:
-    """Rows of `config/references/aach2023-kernels.csv` for the models and loaders that are shown, in our columns.
+    """Rows of `config/references/aach2023-kernels.csv` in our columns: for each panel, those of its model and loader.
 
     A family there (`dali`) is put beside each of its loaders. The framework's name is the source: authors and year.
     """
     if reference is None or not set(OURS) <= set(reference):
         return shown[:0]
-    pairs = shown[["model", "loader"]].drop_duplicates()
+    pairs = shown[[*OTHERS]].drop_duplicates()
     pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
     shares = pairs.merge(reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"])
     shares["framework"] = shares["source"].str.split(",").str[0]

@@ -17,7 +17,7 @@ TABLES = ("runs", "learning_rates")
 PUBLISHED: tuple[str, ...] = ()
 SETTINGS: tuple[str, ...] = ()
 
-BY = ["global_batch", "recipe", "epochs"]
+BY = ["global_batch", "recipe", "epochs", "of_epochs"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:

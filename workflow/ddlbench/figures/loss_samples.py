@@ -18,7 +18,8 @@ PUBLISHED: tuple[str, ...] = ()
 SETTINGS: tuple[str, ...] = ()
 
 MEMBERS = ["framework", "loader"]
-OTHERS = ["model", "recipe", "dataset", "schedule", "global_batch", "epochs", "workers", "bandwidth_mbit"]
+OTHERS = ["model", "recipe", "dataset", "schedule", "global_batch", "epochs", "of_epochs", "workers"]
+OTHERS += ["form", "bandwidth_mbit"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:

@@ -35,6 +35,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
 
     members = ["framework", "loader"]
     others = ["model", "recipe", "dataset", "workers", "batch_per_worker", "global_batch", "schedule", "epochs"]
+    others += ["of_epochs", "form"]
     figure, panels = _style.panels(data, distinguishing(data, [*members, "bandwidth_mbit"], others), options)
     for axes, rows in panels:
         barred = rows[f"{RATE}_low"].notna() | rows["spread_low"].notna()

@@ -16,7 +16,7 @@ import pandas as pd
 from ddlbench.analysis.claims import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
 from ddlbench.analysis.comparisons import SHOWN
 from ddlbench.analysis.losses import PARTS, waterfall
-from ddlbench.analysis.scaling import SERIES, scaling
+from ddlbench.analysis.scaling import SERIES, names, scaling
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER
 from ddlbench.audit import SEVERITIES, _findings
 
@@ -72,6 +72,7 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
     for things, sentences in (
         ("comparisons of frameworks", [*_comparisons(tables["comparisons"], "framework", unit)]),
         ("comparisons of loaders", [*_comparisons(tables["comparisons"], "loader", unit)]),
+        ("comparisons of forms", [*_comparisons(tables["comparisons"], "form", unit)]),
         (f"series over {unit}", [*_scaling(tables["runs"], tables["losses"], unit)]),
     ):
         told = [one for one in sentences if isinstance(one, Said)]
@@ -138,14 +139,14 @@ def _compared(row: Mapping[str, Any], unit: str, telling: Sequence[str]) -> Said
 
 def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Said | str]:
     """Of each series, what efficiency is left on its most workers, and where most of the rest went."""
-    table = scaling(runs, "run")
+    table = scaling(runs, "run").assign(named=names)
     last = table[table["workers"] > table["ref_workers"]].groupby(list(SERIES), dropna=False).tail(1)
     lost = waterfall(runs, losses) if len(losses) else pd.DataFrame(columns=[*SERIES, "workers"])
     known = last[last["efficiency_low"].notna()].sort_values("workers", ascending=False, kind="stable")
     telling = [name for name in ("model", *TELLING) if last[name].nunique() > 1]
     vague = []
     for row in _records(known):
-        ours = " with ".join(str(row[name]) for name in ("framework", "loader") if not _null(row[name]))
+        ours = " with ".join(str(row[name]) for name in ("framework", "named") if not _null(row[name]))
         ours = ", ".join([ours, *(str(row[name]) for name in telling)])
         low, high = float(row["efficiency_low"]), float(row["efficiency_high"])
         if low <= 1 <= high and high > WIDE * low:

@@ -56,7 +56,7 @@ def every(
     }
     made = [
         rows.runs(tables["runs"], results, about),
-        rows.plain("comparisons", "Comparisons", "One row per pair of frameworks, or loaders, with the same settings.",
+        rows.plain("comparisons", "Comparisons", "One row per pair of frameworks, loaders or forms, else alike.",
                    tables["comparisons"], of(comparisons.COLUMNS), known, "tables/comparisons.csv"),
         rows.plain("losses", "Where the time went", "One row per timed run; the parts add up to the total.",
                    tables["losses"], of(losses.COLUMNS), known, "tables/losses.csv"),

@@ -40,7 +40,7 @@ def rows(
     """
     priors = priors or _priors.read()
     table = scaling.scaling(runs)
-    table = table[table["batch_per_worker"].notna()]
+    table = table[table["batch_per_worker"].notna()].assign(named=scaling.names)
     made: list[dict[str, Any]] = []
     for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
         first = points.iloc[0]
@@ -57,7 +57,7 @@ def rows(
         power = (alike["energy_j"] / alike["train_s"] / alike["workers"]).median() if "energy_j" in alike else None
         power = None if power is None or power != power else float(power)
         for count in workers or asked(measured.workers, planned):
-            row = {key: first[key] for key in SHOWN}
+            row = {key: first[key] for key in SHOWN} | {"loader": first["named"]}
             row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": model}
             row |= {"runs": " ".join(sorted(alike["run"]))}
             made.append({**row, **_row(measured, count, batch, images * epochs, model, price_per_hour, power, priors)})

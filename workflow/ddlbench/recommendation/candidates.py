@@ -66,7 +66,7 @@ def rows(
     usable = runs[[name is None or registry.member("loaders", name).LEARNS for name in runs["loader"]]]
     usable = usable.assign(schedule="any", epochs=0, of_epochs=0)
     placed = scaling.in_series(usable)
-    table = scaling.scaling(usable)
+    table = scaling.scaling(usable).assign(named=scaling.names)
     priors = _priors.read() if machine else None
     made = []
     for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
@@ -76,7 +76,7 @@ def rows(
         fitting = [curve for curve in curves if _fits(curve, first)]
         for speed in _speeds(points, alike, machine, planned, priors):
             row = {key: first[key] for key in ("dataset", "model", "framework", "loader", "options", "recipe")}
-            row |= {"system": None, "accelerator": None}
+            row |= {"loader": first["named"], "system": None, "accelerator": None}
             if machine is None:
                 device = alike["gpu"].iloc[0]
                 row |= {"system": first["machine"], "accelerator": None if pd.isna(device) else device}

@@ -51,7 +51,7 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
 
     `workers_per_node` is the machine's; others' records say theirs. Of many, first those with the largest count.
     """
-    table = scaling.scaling(runs)
+    table = scaling.scaling(runs).assign(named=scaling.names)
     if table.empty:
         return []
     placed = scaling.in_series(runs).assign(batch=runs["global_batch"] / runs["workers"])
@@ -78,7 +78,7 @@ def _each(table: pd.DataFrame, placed: pd.DataFrame, workers_per_node: int | Non
         computing = _median(alike, "compute_s")
         backward = _median(alike, "backward_s")
         yield Series(
-            of={key: None if key not in alike or pd.isna(alike[key].iloc[0]) else alike[key].iloc[0] for key in NAMED},
+            of={key: _known(alike, key) for key in NAMED} | {"loader": _known(points, "named")},
             measured=Measured(counts, rates, tuple(float(batches[count]) for count in counts), node),
             points=tuple({str(key): value for key, value in row.items()} for row in points.to_dict("records")),
             images=float((alike["epoch_s"] * alike["throughput_images_per_s"]).median()),
@@ -86,6 +86,11 @@ def _each(table: pd.DataFrame, placed: pd.DataFrame, workers_per_node: int | Non
             gradients_bytes=_median(alike, "gradients_bytes"),
             backward_share=backward / computing if backward and computing else None,
         )
+
+
+def _known(rows: pd.DataFrame, key: str) -> Any:
+    """What all of the rows have in a column, None where that is null or the column is missing."""
+    return None if key not in rows or pd.isna(rows[key].iloc[0]) else rows[key].iloc[0]
 
 
 def _median(runs: pd.DataFrame, column: str) -> float | None:
