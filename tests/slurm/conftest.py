@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -103,7 +103,7 @@ class Cluster:
     def ask(self, *command: str) -> str:
         """What a SLURM command says."""
         return subprocess.run(
-            command, env=os.environ | self.environment, capture_output=True, text=True, check=True, timeout=60
+            command, env=os.environ | self.environment, capture_output=True, text=True, check=True, timeout=180
         ).stdout
 
     def jobs(self, *states: str) -> list[str]:
@@ -120,7 +120,8 @@ class Cluster:
     def empty(self) -> None:
         """Cancel everything, and wait until it has gone."""
         for job in self.jobs():
-            self.ask("scancel", job)
+            with suppress(subprocess.CalledProcessError):  # it has ended meanwhile
+                self.ask("scancel", job)
         until(lambda: not self.jobs(), 60)
 
 
@@ -188,9 +189,20 @@ def another(cluster: Cluster) -> Iterator[Callable[..., None]]:
     cluster("down")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails shows what Snakemake said last, whatever it waited for."""
+    report = yield
+    if report.failed and Project.latest is not None:
+        report.sections.append(("What Snakemake said", Project.latest.said))
+    return report
+
+
 @dataclass
 class Project:
     """A copy of the project on the cluster's login node."""
+
+    latest: ClassVar[Project | None] = None  # in which Snakemake was started last
 
     folder: Path
     cluster: Cluster
@@ -215,6 +227,7 @@ class Project:
         command = [sys.executable, HASTY, "--profile", "profiles/slurm", *HASTE, *arguments]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | self.cluster.environment
         self.started_at = time.time()
+        Project.latest = self
         with (self.folder / "out.log").open("w") as out:
             process = subprocess.Popen(
                 [*command, "--config", *config],
@@ -259,8 +272,12 @@ def training(project: Project, part: str = "") -> list[Path]:
 
     A supervisor that SLURM killed before it could put a failed run aside leaves an older log; that one does not count.
     """
-    logs = project.folder.glob(f"results/runs/*{part}*/.partial/run.mllog")
-    return [log for log in logs if log.stat().st_mtime > project.started_at and "epoch_stop" in log.read_text()]
+    found = []
+    for log in project.folder.glob(f"results/runs/*{part}*/.partial/run.mllog"):
+        with suppress(FileNotFoundError):  # its run has just ended
+            if log.stat().st_mtime > project.started_at and "epoch_stop" in log.read_text():
+                found.append(log)
+    return found
 
 
 def running(project: Project, count: int = 1) -> list[Path]:

@@ -35,9 +35,13 @@ def test_a_run_gives_way_and_is_made_again(project: Project, cluster: Cluster):
     """And stays in the queue as long as the other job has all nodes, which is several status checks long."""
     project.machine("fat", partitions=[{"name": "scavenge", "max_nodes": 4, "max_minutes": 60}])
     project.study("small", epochs=LONG)
+    brake = project.brake(0.3)  # it still trains when the other job comes
     process = project.start()
     running(project)
+    (job,) = cluster.jobs("RUNNING")
     cluster.ask("srun", "--partition=booster", f"--account={ACCOUNT}", "--nodes=4", "--exclusive", "sleep", "10")
+    assert "Restarts=1" in cluster.ask("scontrol", "show", "job", job)
+    brake.unlink()
     assert ended(process, 300) == 0, project.said
     assert len(project.runs()) == 1
     assert list(submitted(project).values()) == [1]
@@ -47,15 +51,17 @@ def test_a_run_gives_way_and_is_made_again(project: Project, cluster: Cluster):
 def test_controller_and_accounting_go_away_for_a_while(project: Project, cluster: Cluster):
     """The run ends while accounting does not answer, so that nobody can ask how."""
     project.study("small", epochs=LONG // 2)
+    brake = project.brake(0.3)
     process = project.start("--until", "train")
     running(project)
     cluster("stop", "slurmdbd")
     cluster("stop", "slurmctld")
     cluster("start", "slurmctld")
+    brake.unlink()
     until(lambda: project.runs() and not cluster.jobs(), 120)
-    assert process.poll() is None
+    assert process.poll() is None, project.said
     time.sleep(60)
-    assert process.poll() is None
+    assert process.poll() is None, project.said
     cluster("start", "slurmdbd")
     assert ended(process, 120) == 0, project.said
     assert list(submitted(project).values()) == [1]
