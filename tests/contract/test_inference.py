@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,7 @@ from ddlbench.rank import models
 from ddlbench.record import WEIGHTS
 from ddlbench.run.failed import FAILURE
 from ddlbench.settings.machine import load_machine
+from ddlbench.settings.recipe import load_recipe
 
 from tests.contract import launches
 from tests.specs import run_spec
@@ -34,28 +36,34 @@ from tests.specs import run_spec
 QUICK = ("plain", "int8")
 SPLITTING = [name for name in registry.members("inference") if registry.member("inference", name).SPLITS]
 ALONE = [name for name in registry.members("inference") if name not in SPLITTING]
-# Of scores of about 1: rounding in 32 bits, and of 8-bit integers.
-TOLERANCE = {"int8": 0.1}
+# Of scores of about 1: rounding in 32 bits, in bf16, and of 8-bit integers.
+TOLERANCE = {"fp32": 1e-5, "bf16": 0.03}
+INT8_TOLERANCE = 0.1
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(
     "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in ALONE], ids=lambda n: n
 )
-def test_a_way_answers_as_the_plain_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_answers_as_the_plain_model(name: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     way: Way = registry.member("inference", name)
     assert way.lacks("cpu") is None
     torch.manual_seed(1)
     model = models.build("lenet", 10, 32).eval()
+    kind = _measure.take_precision(model, precision)
     plain_bytes = _measure.weights_bytes(model)
-    images = torch.randn(8, 3, 32, 32)
+    assert plain_bytes == sum(p.numel() for p in model.parameters()) * {"fp32": 4, "bf16": 2}[precision]
+    images = torch.randn(8, 3, 32, 32).to(kind)
+    tolerance = INT8_TOLERANCE if name == "int8" else TOLERANCE[precision]
     with torch.inference_mode():
         wanted = model(images)
         served = way.ready(copy.deepcopy(model))
         for batch in (1, 8):
-            torch.testing.assert_close(served(images[:batch]), wanted[:batch], rtol=0, atol=TOLERANCE.get(name, 1e-5))
+            torch.testing.assert_close(served(images[:batch]), wanted[:batch], rtol=0, atol=tolerance)
     held = _measure.weights_bytes(served)
-    assert held < 0.4 * plain_bytes if name == "int8" else held == plain_bytes
+    eighth = {"fp32": 0.4, "bf16": 0.7}[precision]  # convolutions stay as they were
+    assert held < eighth * plain_bytes if name == "int8" else held == plain_bytes
 
 
 def start(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.Popen[str]:
@@ -80,9 +88,11 @@ def job(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", SPLITTING)
-def test_two_ranks_share_a_model_and_answer_alike(name: str, data: Path, tmp_path: Path) -> None:
-    run = run_spec(machine="local", model="lenet")
+def test_two_ranks_share_a_model_and_answer_alike(name: str, precision: str, data: Path, tmp_path: Path) -> None:
+    recipe = replace(load_recipe("demo").at(64), precision=precision)
+    run = run_spec(machine="local", model="lenet", recipe=recipe)
     trained = tmp_path / "run"
     trained.mkdir()
     torch.manual_seed(7)  # other weights than those of the run's seed
@@ -95,9 +105,12 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, data: Path, tmp_pat
     assert record["took_s"] > 1
     assert InferSpec.from_json(json.dumps(record["spec"])) == spec
     assert record["images"] == launches.IMAGES["val"]
-    assert record["other_answers"] == 0
-    assert record["largest_difference"] < 1e-5
-    assert record["correct"] == record["plain_correct"]
+    if precision == "fp32":
+        assert record["other_answers"] == 0
+        assert record["correct"] == record["plain_correct"]
+    assert record["largest_difference"] < TOLERANCE[precision]
+    weights = sum(p.numel() for p in models.build("lenet", 10, 32).parameters())
+    assert record["plain_weights_bytes"] == weights * {"fp32": 4, "bf16": 2}[precision]
     assert record["weights_bytes"] == record["plain_weights_bytes"] / 2
     assert [row["batch"] for row in record["batches"]] == [1, 5]
     assert all(len(row["latencies_s"]) >= _measure.AT_LEAST for row in record["batches"])

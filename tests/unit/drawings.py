@@ -71,6 +71,7 @@ def tables(*rows: dict[str, object]) -> Tables:
     prices = pd.concat(spent_on).assign(checkpoint_s=2.0, restart_s=30.0, between_s=2e5, n=1, why=None)
     prices = prices.assign(node_hours=10.0, loss_node_hours=0.3, cost=None, loss_cost=None, currency=None)
     asked = {
+        "precision": "fp32",
         "member": "plain",
         "batch": 4,
         "latency_p50_s": 0.002,

@@ -163,11 +163,11 @@ def test_a_mistake_is_one_line(files: Files, inference: object, changes: dict[st
     assert says in said
 
 
-def test_models_that_train_in_half_precision_are_refused(files: Files) -> None:
-    files.path["recipe"].write_text(files.path["recipe"].read_text() + "precision: bf16\n")
+def test_models_that_train_in_fp16_are_refused(files: Files) -> None:
+    files.path["recipe"].write_text(files.path["recipe"].read_text() + "precision: fp16\n")
     block = {"frameworks": ["ddp"], "loaders": ["native"], "workers": [1], "global_batch": [256]}
     study_with(files, TRAIN, recipe="mine", figures={}, runs={"scaling": block})
-    assert "its recipe mine has precision bf16; allowed: fp32, tf32" in files.complaint()
+    assert "its recipe mine has precision fp16; allowed: fp32, tf32, bf16" in files.complaint()
 
 
 def test_a_figure_of_latency_needs_the_key(files: Files) -> None:
@@ -210,6 +210,7 @@ def test_a_record_becomes_rows(tmp_path: Path) -> None:
     one, many = inference.rows([tmp_path], [spec])
     assert set(one) == {column.name for column in inference.COLUMNS}
     assert (one["batch"], many["batch"]) == (1, 64)
+    assert one["precision"] == "fp32"
     assert one["latency_p50_s"] == one["latency_p95_s"] == 0.002
     assert many["throughput_images_per_s"] == pytest.approx(64 / 0.002)
     assert one["warm_up_questions"] >= 2  # the slow ones

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,6 +192,14 @@ def test_deepspeed_features_freeze_while_there_are_steps_to_compress() -> None:
         "full-adam": 5 * 3,
         "full-lamb": 2 * 3,
         "tables": 2,
+        "asked": 1,
+    }
+    jobs = [job.spec for job in plans[""].inferences.values()]
+    ways = {"plain": [1], "compiled": [1], "deepspeed": [1], "int8": [1], "tensor-slicing": [2, 4]}
+    asked = Counter((spec.member, spec.workers) for spec in jobs)
+    assert asked == {(member, workers): 3 for member, counts in ways.items() for workers in counts}
+    assert {(spec.run.id, spec.run.recipe.precision, spec.trained) for spec in jobs} == {
+        (plans[""].blocks["asked"][0], "bf16", True)
     }
     assert adds(plans["-bandwidth"]) == {"adam": 5 * 3 * 2, "lamb": 2 * 3 * 2}
     for plan in plans.values():

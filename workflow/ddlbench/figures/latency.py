@@ -20,7 +20,7 @@ TABLES = ("inference",)
 PUBLISHED: tuple[str, ...] = ()
 SETTINGS: tuple[str, ...] = ()
 P50, P95, RATE = "latency_p50_s", "latency_p95_s", "throughput_images_per_s"
-SHOWN = ["run", "model", "recipe", "member", "workers", "repeat", "batch", P50, P95, RATE, "cpu", "gpu"]
+SHOWN = ["run", "model", "recipe", "precision", "member", "workers", "repeat", "batch", P50, P95, RATE, "cpu", "gpu"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -85,4 +85,5 @@ def _way(axes: tuple[Axes, Axes], rows: pd.DataFrame, way: tuple[str, int], styl
 def _hardware(rows: pd.DataFrame, options: Options) -> str:
     """What answered."""
     names = sorted({str(name) for column in ("gpu", "cpu") for name in rows[column].dropna()})
-    return f"one {options.device_name} per worker; {', '.join(names)}"
+    precisions = ", ".join(sorted({*rows["precision"]}))
+    return f"{precisions}; one {options.device_name} per worker; {', '.join(names)}"

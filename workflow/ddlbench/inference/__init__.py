@@ -30,7 +30,8 @@ class Way(Protocol):
         """What is missing on this computer to serve in this way, as a reason for people; None if nothing is."""
 
     def ready(self, model: nn.Module) -> nn.Module:
-        """A module that answers as the model does: scores, float [n, classes], of images, float32 [n, 3, size, size].
+        """A module that answers as the model does: scores [n, classes] of images [n, 3, size, size], both of the type
+        of the model's weights: float32, or bfloat16 where the recipe's precision is bf16.
 
         The model is in evaluation mode, lies on the device that serves, and may be changed. The parameters and buffers
         of the result are what this rank holds. Of a way that splits, all ranks call it at once, with the same model;

@@ -86,8 +86,9 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
         _measure.load(model, weights)
     digest = weights_sha256(model)
     model.to(device).eval()
+    kind = _measure.take_precision(model, spec.run.recipe.precision)
     plain_bytes = _measure.weights_bytes(model)
-    plain = _measure.answers(model, loader.epoch(0))
+    plain = _measure.answers(model, loader.epoch(0), kind)
     if len(plain.images) < max(spec.batches):
         raise RuntimeError(
             f"{data} has {len(plain.images)} validation pictures, too few for batches of {max(spec.batches)}"
@@ -95,11 +96,11 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
     served = way.ready(model)
     rows = []
     for batch in spec.batches:  # while the loader rests; and first, so that first questions are the first
-        asked = plain.images[:batch].clone()
+        asked = plain.images[:batch].to(kind, copy=True)
         first_s, taken_s = _measure.latencies(served, asked, _agreed if way.SPLITS else int)
         rows.append({"batch": batch, "first_s": first_s, "latencies_s": taken_s})
         print(f"batches of {batch}: {len(taken_s)} questions", flush=True)
-    said = _measure.answers(served, loader.epoch(1))
+    said = _measure.answers(served, loader.epoch(1), kind)
     if not torch.equal(said.labels, plain.labels):
         raise RuntimeError(f"loader {spec.run.loader} gave other pictures, or another order, the second time")
     if way.SPLITS:

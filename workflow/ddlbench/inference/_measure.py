@@ -51,12 +51,12 @@ class Answers(NamedTuple):
 
     classes: Tensor  # int64 [n]
     labels: Tensor  # int64 [n], what is right
-    images: Tensor  # float32 [batch, 3, size, size]
+    images: Tensor  # float32 [batch, 3, size, size], as the loader gave them
     scores: Tensor  # float32 [batch, classes]
 
 
-def answers(model: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]]) -> Answers:
-    """Ask it for all pictures. There is at least one."""
+def answers(model: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]], kind: torch.dtype) -> Answers:
+    """Ask it for all pictures, given to it as this type. There is at least one."""
     import torch
 
     said, right = [], []
@@ -65,11 +65,24 @@ def answers(model: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, T
         for images, labels in batches:
             if not len(labels):
                 continue
-            scores = model(images).float()
+            scores = model(images.to(kind)).float()
             said.append(scores.argmax(1))
             right.append(labels.clone())  # a loader may use its memory again
             first = first or [images.clone(), scores.clone()]
     return Answers(torch.cat(said), torch.cat(right), *first)
+
+
+def take_precision(model: nn.Module, precision: str) -> torch.dtype:
+    """Make the model compute in a recipe's precision; gives the type that its pictures must have.
+
+    Of bf16 all weights and buffers take that type, as is usual where a model is served: autocast, which training has,
+    would keep weights in 32 bits and make bf16 of them for each question. fp32 and tf32 are float32.
+    """
+    import torch
+
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    model.to(kind)
+    return kind
 
 
 def weights_bytes(model: nn.Module) -> int:

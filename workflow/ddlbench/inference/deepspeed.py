@@ -1,4 +1,4 @@
-"""DeepSpeed's inference engine on one worker, without kernel injection, in 32 bits.
+"""DeepSpeed's inference engine on one worker, without kernel injection, in the precision that the model has.
 
 Its own kernels replace layers of the language models that DeepSpeed knows, and exist for GPUs; release 0.19.6 refuses
 vision transformers of timm and has none for convolutions. So what is measured is the engine around the model's own
@@ -27,7 +27,7 @@ def lacks(device: str) -> str | None:
 def ready(model: nn.Module) -> nn.Module:
     """The model within DeepSpeed's engine."""
     import deepspeed
-    import torch
 
-    engine = deepspeed.init_inference(model, dtype=torch.float32, replace_with_kernel_inject=False)
+    kind = next(model.parameters()).dtype  # named, because its default is float16
+    engine = deepspeed.init_inference(model, dtype=kind, replace_with_kernel_inject=False)
     return cast("nn.Module", engine)

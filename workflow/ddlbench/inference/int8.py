@@ -1,4 +1,4 @@
-"""Weights and activations of linear layers in 8-bit integers, by torchao; all else stays in 32 bits.
+"""Weights and activations of linear layers in 8-bit integers, by torchao; all else stays in the recipe's precision.
 
 torchao is where PyTorch keeps quantisation: `torch.ao.quantization` is deprecated and to be deleted. Weights are
 quantised per row when the model is made ready, activations per row while it answers. Convolutions stay as they are: of

@@ -22,7 +22,7 @@ PROGRAM = ("python", "-m", "ddlbench.inference")
 FORWARD = 1 / 3
 # The framework whose rank 0 has all weights at the end, as plain tensors.
 TRAINED_BY = "ddp"
-PRECISIONS = ("fp32", "tf32")  # in which a way can be told from plain by nothing but itself
+PRECISIONS = ("fp32", "tf32", "bf16")  # in which models can be asked; nobody has tried fp16
 
 Resources = Mapping[str, str | int | None]
 
