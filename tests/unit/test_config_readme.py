@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
-from ddlbench import registry
+from ddlbench import recipe, registry
 from ddlbench.plan.runs import make_plan
-from ddlbench.recipe import key
+from ddlbench.recipe import Recipe, key
 from ddlbench.settings.config import CONFIG, ConfigError, check, schema
 from ddlbench.settings.document import page
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
-from ddlbench.settings.machine import Partition, load_machine
+from ddlbench.settings.machine import Machine, Partition, load_machine
 from ddlbench.settings.recipe import RECIPE_SCHEMA
 from ddlbench.settings.study import load_study
 
@@ -90,6 +90,24 @@ def test_a_field_is_a_key() -> None:
     ):
         with pytest.raises(ConfigError, match=rf"^queue.yaml: {says}"):
             check(wrong, rules, "queue.yaml")
+
+
+@pytest.mark.parametrize("cls", [Machine, Recipe])
+def test_no_field_is_left_without_its_meaning(cls: type) -> None:
+    """It would be no key, and files that set it would be refused."""
+    assert set(get_type_hints(cls)) - set(schema_of(cls)["properties"]) == {"name"}
+
+
+def test_a_recipe_key_that_came_later_has_a_default() -> None:
+    """Records of before it are read without it, and their runs stay as they are."""
+    assert {f.name for f in fields(Recipe) if f.default is MISSING} <= recipe._FIRST
+
+
+@pytest.mark.parametrize("type_", [dict[str, int], list[str], int | str])
+def test_a_type_that_no_key_has_is_named_with_those_that_are_allowed(type_: Any) -> None:
+    part = make_dataclass("Part", [("widths", type_, field(default=None, metadata=key("How wide.")))])
+    with pytest.raises(TypeError, match=r"^Part\.widths: .*: no type of a key; allowed: str, int, .* for a mapping"):
+        schema_of(part)
 
 
 def test_the_example_is_a_study_of_18_runs(tmp_path: Path) -> None:

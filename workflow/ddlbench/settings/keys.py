@@ -13,16 +13,24 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
+ALLOWED = (
+    "str, int, float, bool, a dataclass of keys, tuple[<one of these>, ...] for a list, "
+    "tuple[tuple[str, <one of these>], ...] for a mapping; each of them with | None"
+)
 
 
 def schema_of(cls: type) -> dict[str, Any]:
-    """The JSON schema of a mapping whose keys are the fields of a dataclass."""
+    """The JSON schema of a mapping whose keys are the fields of a dataclass. Raises TypeError on a type of no key."""
     hints = get_type_hints(cls)
     properties, required = {}, []
     for field in fields(cls):
         if "description" not in field.metadata:
             continue
-        rules = _merged(_rules_of(hints[field.name]), field.metadata)
+        try:
+            rules = _merged(_rules_of(hints[field.name]), field.metadata)
+        except (KeyError, ValueError):
+            name = f"{cls.__name__}.{field.name}"
+            raise TypeError(f"{name}: {field.type}: no type of a key; allowed: {ALLOWED}") from None
         if "enum" in rules:
             del rules["type"]
         if field.default is not MISSING:
