@@ -38,6 +38,7 @@ OFTEN = (("native", "raw"), ("dali-cpu", "tfrecord"), ("dali-cpu", "raw"))  # da
 HEAVY = ("dali-cpu", "webdataset")
 ALIKE = [reader for reader in READERS if reader[0] in ("native", "spdl")]  # the same pictures in the same order
 DALI = [reader for reader in READERS if reader[0] == "dali-cpu"]
+UNREAD = [(name, None) for name in registry.members("loaders") if not registry.member("loaders", name).FORMS]
 # (training images, validation images, global batch, ranks); the sizes of shares matter, not the pictures.
 EVEN = [(1000, 250, 96, workers) for workers in (1, 2, 3)]
 AWKWARD = [
@@ -244,7 +245,7 @@ def through_a_file(state):
 @pytest.mark.parametrize(
     ("reader", "split", "workers"),
     cases(
-        [*READERS, ("synthetic", None)],
+        [*READERS, *UNREAD],
         *((split, workers) for workers in (2, 1) for split in ("train", "val")),
         daily=lambda reader: reader != HEAVY,
     ),

@@ -166,6 +166,11 @@ def test_members_look_the_same_in_all_figures_and_differ_in_grey() -> None:
     assert _style.member_style("once", "upon")["marker"] not in {s["marker"] for s in styles.values()}
 
 
+def test_members_that_are_added_look_different_too() -> None:
+    looks = [_style.nth_style(n) for n in range(3 * len(_style.LINES))]
+    assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(looks)
+
+
 def test_variants_of_a_framework_look_different() -> None:
     names = ["ddp", *(f"zero{stage}" for stage in range(6))]
     shown = tables(*(row(9.0, framework=name, workers=w) for name in names for w in (4, 8)))

@@ -299,9 +299,9 @@ def test_the_study_of_one_gpu() -> None:
     assert all("-3of90epochs-" in run for run in plan.runs)
 
 
-def test_every_framework_and_variant_is_in_the_study_of_frameworks() -> None:
+def test_the_study_of_frameworks_has_four_and_their_variants() -> None:
     plan = make_plan(load_study("frameworks"), LAPTOP)
     assert len(plan.runs) == 18
-    assert {job.spec.adapter for job in plan.runs.values()} == set(registry.members("frameworks"))
+    assert {job.spec.adapter for job in plan.runs.values()} == {"ddp", "deepspeed", "fsdp", "horovod"}
     ids = {job.spec.id.split("-lenet-demo-")[1].split("-native-")[0] for job in plan.runs.values()}
     assert all("." in name for name in ids if name not in registry.members("frameworks"))  # its options are in its id

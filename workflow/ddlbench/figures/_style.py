@@ -40,7 +40,7 @@ matplotlib.rcParams.update(
 COLOURS = ("#004488", "#bb5566", "#ddaa33", "#117733", "#66ccee", "#222222")
 OTHER_COLOURS = ("#332288", "#aa4499", "#66bbaa", "#882255", "#88ccee", "#999933")
 FILLS = ("full", "none", "right", "top", "left", "bottom")
-MARKERS = ("o", "s", "D", "^", "v", "P")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", ":", (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
 RELATIONS = {"approx": ("o", "about"), "above": ("^", "more than"), "below": ("v", "less than")}

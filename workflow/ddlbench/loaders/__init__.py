@@ -38,7 +38,8 @@ class Loader(Protocol):
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """A batch per step, from `first_step` on. Epochs are asked for in order, each taken to its end.
 
-        Work for the first batches may begin when this is called.
+        Work for the first batches may begin when this is called. A picture that cannot be decoded is never left out:
+        OSError or RuntimeError, with the picture's file or shard in its text or in a note.
         """
 
     def state(self) -> dict[str, Any] | None:
