@@ -14,7 +14,7 @@ import pytest
 from ddlbench import registry
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.tables import TABLES
-from ddlbench.audit import SEVERITIES, Material, _findings
+from ddlbench.audit import AUDITED, SEVERITIES, Material, _findings
 from ddlbench.audit import __main__ as command
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study, of_tables, published
@@ -103,6 +103,14 @@ def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
         assert row["evidence"] == f"column {column} of {table} is missing"
         (row,) = audit(Material({name: t for name, t in tables.items() if name != table}), [rule])
         assert row["evidence"] == f"table {table} is missing"
+
+
+def test_rules_need_tables_that_are_read() -> None:
+    """A study's, which `audit.AUDITED` names, or those that are made of them and of references."""
+    made = {"numbers", "shares", "convergence", "claims", "verdicts"}
+    for rule in RULES:
+        needed = {need.split(".")[0] for need in registry.member("audit", rule).NEEDS}
+        assert needed <= {*AUDITED, *made}, f"{rule}: audit/__init__.py: AUDITED lacks {needed - {*AUDITED, *made}}"
 
 
 def test_every_key_of_a_recipe_is_compared() -> None:
