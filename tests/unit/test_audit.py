@@ -290,6 +290,18 @@ def test_interrupted_runs_are_no_repeats_of_those_that_were_left_alone() -> None
     assert found("uneven-repeats", tables) == []
 
 
+@pytest.mark.parametrize("rule", ["same-seed", "missing-repeats", "slow-repeat", "normality", "uneven-repeats"])
+@pytest.mark.parametrize("changes", [{"interrupt_steps": 24}, {"bandwidth_mbit": 10.0}, {"epochs": 1}], ids=str)
+def test_runs_with_other_settings_are_no_repeats(rule: str, changes: dict[str, object]) -> None:
+    """They have the same numbers and seeds, and another speed."""
+    tables = study()
+    runs = tables["runs"].assign(**dict.fromkeys(changes.keys() - {"epochs"}))
+    others = runs.assign(run=runs["run"] + "-other", **changes)
+    others["throughput_images_per_s"] /= 2
+    tables["runs"] = pd.concat([runs, others.astype(object)], ignore_index=True)
+    assert [row["evidence"] for row in found(rule, tables)] == []
+
+
 def test_drift_is_said_in_percent_with_its_interval() -> None:
     (row,) = found("drift", changed(FAULTS["drift"], STUDY))
     said = "from the first to the last of 48 runs, 1.3 h, rates moved by -2.9 % (-3.0 to -2.8 %) (cluster); "

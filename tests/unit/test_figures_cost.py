@@ -70,6 +70,10 @@ def test_the_chosen_interval_stands_beside_the_best() -> None:
     assert drawn["4 workers"] == [(1.0, 9.0), (1500.0, 20.0)]
     assert {x for x, _ in drawn["chosen: 30 min"]} == {30}
     assert {"Daly's best", "Young's best"} <= set(said(figure))
+    rows = [row(9.0, workers=4, global_batch=batch) for batch in (256, 512)] + [row(9.0, workers=1, global_batch=64)]
+    batches = draw("checkpoint-intervals", tables(*rows))
+    assert [axes.get_title() for axes in batches.axes] == ["batch 64 per worker", "batch 128 per worker"]
+    assert "1 worker" in said(batches)
 
 
 def test_what_is_not_known_is_said_in_place_of_a_curve() -> None:

@@ -13,9 +13,9 @@ from ddlbench.audit import Finding
 from ddlbench.plural import count_of
 
 # Runs that are alike in these are compared: framework, loader, number of workers and repeat are what one compares.
-COMPARED = ("machine", "dataset", "model", "recipe", "schedule", "of_epochs")
+COMPARED = ("machine", "dataset", "model", "recipe", "schedule", "of_epochs", "bandwidth_mbit")
 # What repeats of one run have in common besides.
-CELL = ("framework", "options", "loader", "form", "workers", "global_batch", "profiled")
+CELL = ("framework", "options", "loader", "form", "workers", "global_batch", "profiled", "epochs", "interrupt_steps")
 # What a published number is of.
 PLACE = ("source", "model", "framework", "loader", "schedule", "global_batch", "workers")
 
@@ -43,6 +43,11 @@ def words(keys: Sequence[str], values: Sequence[Any]) -> str:
         if pd.isna(value) or value == "":
             continue
         names = {"workers": "{} workers", "global_batch": "batch {}", "of_epochs": "{} epochs"}
+        names |= {
+            "epochs": "{} of them trained",
+            "bandwidth_mbit": "{} Mbit/s",
+            "interrupt_steps": "killed after {} steps",
+        }
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
         said.append(names.get(key, "{}").format(whole))
     return ", ".join(said)

@@ -6,11 +6,12 @@ Some adapters multiply the rate by the number of workers in silence; accuracies 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import COMPARED, ids, in_, short, words
+from ddlbench.audit._compare import COMPARED, ids, in_, present, short, words
 
 SEVERITY = "error"
 NEEDS = ("epochs.lr", "epochs.lr_end", "epochs.epoch", "runs.global_batch")
@@ -21,7 +22,7 @@ SAME = 1e-6  # of the rate: float64 in all records
 
 def check(material: Material) -> Iterator[Finding]:
     """A finding for each group of compared runs whose rates differ."""
-    columns = [name for name in [*COMPARED, "global_batch", "epochs", "base_lr", "base_batch"] if name in material.runs]
+    columns = present(material.runs, [*COMPARED, "global_batch", "epochs", "base_lr", "base_batch"])
     rates = material["epochs"].merge(material.runs[["run", *columns]], on="run")
     spread = rates.groupby([*columns, "epoch"], dropna=False)[["lr", "lr_end"]].agg(["min", "max"])
     low_of, high_of = (pd.DataFrame(spread.xs(kind, axis=1, level=1)) for kind in ("min", "max"))
@@ -29,7 +30,10 @@ def check(material: Material) -> Iterator[Finding]:
     bad.columns = ["_".join(filter(None, map(str, name))) for name in bad.columns]
     for values, epochs in bad.groupby(columns, dropna=False):
         first = epochs.iloc[0]
-        own = rates[(rates["epoch"] == first["epoch"]) & (rates[columns] == list(values)).all(axis=1)]
+        own = rates[rates["epoch"] == first["epoch"]]
+        alike: dict[str, Any] = dict(zip(columns, values, strict=True))
+        for name, value in alike.items():
+            own = own[own[name].isna() if pd.isna(value) else own[name] == value]
         low, high = (short(f(own["lr"].tolist() + own["lr_end"].tolist())) for f in (min, max))
         usual = own["lr_end"].median()
         deviating = own.iloc[(own["lr_end"] - usual).abs().argsort(kind="stable")[::-1]]

@@ -20,4 +20,4 @@ def check(material: Material) -> Iterator[Finding]:
     """A finding for each number of workers with uneven repeats."""
     numbers = material["numbers"]
     points = numbers[numbers["quantity"] == "throughput"]
-    yield from differing(points, "repeats", [*COMPARED, "batch_per_worker", "workers"], "numbers of repeats")
+    yield from differing(points, "repeats", [*COMPARED, "epochs", "batch_per_worker", "workers"], "numbers of repeats")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddlbench.plural import count_of
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -35,8 +37,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     from ddlbench.figures._tables import distinguishing
 
     known = data[data["loss_percent"].notna()]
+    known = known.assign(batch_per_worker=known["global_batch"] // known["workers"])
     counts = sorted(data["workers"].unique())
-    others = [name for name in _bars.OTHERS if name != "global_batch"]  # batches grow with workers
+    others = ["batch_per_worker" if name == "global_batch" else name for name in _bars.OTHERS]
     by = distinguishing(known, ["workers", "interval", "interval_s"], ["framework", *others])
     figure, panels = _style.panels(known, by, options)
     if not panels and len(data):
@@ -44,13 +47,13 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             text.set_text("\n".join(sorted(set(data["why"].dropna()))))
             text.set_wrap(True)
         return figure
-    unit = "GPUs" if options.device == "cuda" else "workers"
+    unit = "GPU" if options.device == "cuda" else "worker"
     for axes, rows in panels:
         for workers, line in rows.groupby("workers"):
             style = _style.nth_style(counts.index(workers))
             curve = line[line["interval"].isna()].sort_values("interval_s")
             plain = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.8}
-            axes.plot(curve["interval_s"] / 60, curve["loss_percent"], label=f"{workers} {unit}", **plain)
+            axes.plot(curve["interval_s"] / 60, curve["loss_percent"], label=count_of(workers, unit), **plain)
             for name, marker in ((DALY, "D"), (YOUNG, "x")):
                 best = line[line["interval"] == name]
                 axes.plot(
