@@ -38,7 +38,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
 
     known = data[data["loss_percent"].notna()]
     known = known.assign(batch_per_worker=known["global_batch"] // known["workers"])
-    counts = sorted(data["workers"].unique())
+    counts = sorted(set(data["workers"]))
     others = ["batch_per_worker" if name == "global_batch" else name for name in _bars.OTHERS]
     by = distinguishing(known, ["workers", "interval", "interval_s"], ["framework", *others])
     figure, panels = _style.panels(known, by, options)
@@ -49,7 +49,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         return figure
     unit = "GPU" if options.device == "cuda" else "worker"
     for axes, rows in panels:
-        for workers, line in rows.groupby("workers"):
+        for workers in sorted(set(rows["workers"])):
+            line = rows[rows["workers"] == workers]
             style = _style.nth_style(counts.index(workers))
             curve = line[line["interval"].isna()].sort_values("interval_s")
             plain = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.8}
