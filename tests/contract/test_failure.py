@@ -72,7 +72,7 @@ def test_a_run_is_interrupted(tmp_path, data, framework):
     launches.need(spec)
     folder = tmp_path / spec.id
     process, marker = launches.start(spec, folder, data)
-    log, deadline = folder / ".partial" / "run.mllog", time.monotonic() + ENDS_WITHIN_S
+    log, deadline = folder / ".partial" / "run.mllog", time.monotonic() + ENDS_WITHIN_S * shared()
     while not (log.is_file() and "epoch_start" in log.read_text()) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert len(launches.survivors(marker)) > spec.workers  # the search finds processes while there are some

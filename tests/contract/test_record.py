@@ -65,7 +65,9 @@ def test_times_add_up(outcome):
         assert (took[~same_epoch] > total[~same_epoch]).all()
     starts = [e.time_s for e in outcome.log if e.key == "run_start"]
     stops = [e.time_s for e in outcome.log if e.key == "run_stop"]
-    assert outcome.steps["end_s"].max() < stops[0] - starts[0] + 0.1  # ranks start nearly together
+    ends = outcome.steps.groupby("rank")["end_s"].max()
+    assert ends[0] < stops[0] - starts[0]
+    assert ends.max() < stops[0] - starts[0] + 2  # ranks start nearly together
 
 
 def test_facts_say_where_and_with_what(outcome):

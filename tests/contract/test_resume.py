@@ -19,7 +19,7 @@ from tests.contract.launches import on_two
 from tests.contract.test_failure import ENDS_WITHIN_S, assert_gone
 
 OFTEN = 1e-6  # minutes between checkpoints: at every agreement of the ranks
-SLOWLY = {"PROBE_SLEEP_S": "0.3"}  # a step
+SLOWLY = {"PROBE_SLEEP_S": "1"}  # a step: six of them are not over when a test that is late does what it came for
 
 
 def assert_as_undisturbed(outcome: launches.Outcome, undisturbed: launches.Outcome) -> None:
@@ -111,12 +111,13 @@ def test_told_to_stop(tmp_path, data, run, framework, number):
         step = [pid for pid, command in launches.survivors(marker).items() if " -m " not in command]
         assert len(step) > spec.workers
         for pid in step:
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
     else:
         process.send_signal(number)
     stopped = launches.finish(spec, folder, process, marker)
     assert stopped.code == notes.STOPPED, stopped.output
-    assert launches.survivors(marker) == {}
+    assert_gone(marker)
     assert not (folder / "failed").exists()
     again = launches.execute(spec, folder, data)
     assert again.code == 0, again.output
