@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,20 @@ def shared() -> float:
     What has to end within some time may take so many times as long.
     """
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def until(true: Callable[[], Any], seconds: float, every_s: float = 0.3) -> Any:
+    """Wait for something to be true, and return it.
+
+    For `seconds` where each program has a core, and as often longer as programs share one.
+    """
+    start, times = time.monotonic(), 1.0
+    while not (value := true()):
+        times = max(times, shared())
+        waited = time.monotonic() - start
+        assert waited < seconds * times, f"in vain for {waited:.0f} s"
+        time.sleep(every_s)
+    return value
 
 
 def copy_project(target: Path) -> Path:

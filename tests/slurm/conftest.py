@@ -20,7 +20,7 @@ import pytest
 import yaml
 from filelock import FileLock, Timeout
 
-from tests.conftest import Once, copy_or_link, copy_project, shared
+from tests.conftest import Once, copy_or_link, copy_project, until
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 HASTY = Path(__file__).with_name("hasty.py")
@@ -295,20 +295,6 @@ def submitted(project: Project) -> Counter[str]:
     """How often Snakemake submitted each rule's jobs, over all its calls in this project."""
     logs = [path.read_text() for path in project.folder.glob(".snakemake/log/*.log")]
     return Counter(re.findall(r"SLURM jobid \d+ \(log: \S*/rule_\w+/([\w.-]+)/", "".join(logs)))
-
-
-def until(true: Callable[[], Any], seconds: float, every_s: float = 0.3) -> Any:
-    """Wait for something to be true, and return it.
-
-    For `seconds` where each program has a core, and as often longer as programs share one.
-    """
-    start, times = time.monotonic(), 1.0
-    while not (value := true()):
-        times = max(times, shared())
-        waited = time.monotonic() - start
-        assert waited < seconds * times, f"in vain for {waited:.0f} s"
-        time.sleep(every_s)
-    return value
 
 
 def ended(process: subprocess.Popen[Any], seconds: float) -> int:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ from ddlbench.files import write_json
 from ddlbench.run import listen
 from ddlbench.run.listen import Ears, Probe
 from ddlbench.run.watch import diagnose, watch
+
+from tests.conftest import until
+
+soon = partial(until, seconds=20, every_s=0.01)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 16, 64, 256, 1024, 10_000])
@@ -130,9 +135,9 @@ def test_the_probes_clock_stands_while_a_write_hangs(tmp_path: Path, capfd: pyte
 
     probe = Frozen(tmp_path, 0.02)
     probe.start()
-    until(lambda: probe.good_s > 0.05)
+    soon(lambda: probe.good_s > 0.05)
     hangs.set()
-    until(lambda: probe.began is not None and time.monotonic() - probe.began > 0.3)
+    soon(lambda: probe.began is not None and time.monotonic() - probe.began > 0.3)
     stood = probe.good_s
     assert probe.began is not None
     probe.began -= listen.LATE_S
@@ -142,7 +147,7 @@ def test_the_probes_clock_stands_while_a_write_hangs(tmp_path: Path, capfd: pyte
     assert probe.good_s == stood
     hangs.clear()
     goes_on.set()
-    until(lambda: probe.good_s > stood + 0.05)
+    soon(lambda: probe.good_s > stood + 0.05)
     assert probe.good_s < stood + 0.5
     probe.ended.set()
 
@@ -268,7 +273,7 @@ def killed_rank(folder: Path, memory: Path) -> Path:
     program = RANK.replace("folder, rank", f"beats._bases = lambda: (Path({str(memory)!r}),)\nfolder, rank", 1)
     rank = subprocess.Popen([sys.executable, "-c", program, str(folder), "0"])
     (here,) = beats._places(folder)
-    until(lambda: list(here.glob("0-*")))
+    soon(lambda: list(here.glob("0-*")))
     beats.tidy(folder)
     beats.tidy_others()
     assert list(here.glob("0-*"))  # it lives
@@ -310,18 +315,11 @@ def test_a_rank_whose_folder_was_removed_makes_it_again(tmp_path: Path, memory: 
     program = RANK.replace("folder, rank", f"beats._bases = lambda: (Path({str(memory)!r}),)\nfolder, rank", 1)
     rank = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), "0"])
     (here,) = beats._places(tmp_path)
-    until(lambda: list(here.glob("0-*")))
+    soon(lambda: list(here.glob("0-*")))
     shutil.rmtree(here)
-    until(lambda: list(here.glob("0-*")))
+    soon(lambda: list(here.glob("0-*")))
     rank.kill()
     rank.wait()
-
-
-def until(true: object, seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_the_last_rank_may_take_the_folder_away(tmp_path: Path) -> None:
