@@ -82,6 +82,14 @@ def test_sentences_name_the_settings_that_differ_and_those_that_are_left_out(mon
     assert found.open == ("2 of 8 comparisons of frameworks with repeats are told in the tables below only.",)
 
 
+def test_sentences_name_bandwidths_and_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "_scaling", lambda *_: iter(()))
+    table = pd.concat([compared(bandwidth_mbit=mbit, epochs=n) for mbit in (10.0, None) for n in (2, 90)])
+    found = answer.answer(NOTHING | {"comparisons": table}, (), "GPUs")
+    begins = [one.words.split(":")[0] for one in found.said]
+    assert begins == ["2 epochs, 10 Mbit/s", "90 epochs, 10 Mbit/s", "2 epochs", "90 epochs"]
+
+
 def test_one_pair_of_runs_makes_no_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     found = said(monkeypatch, n=1, low=None, high=None, verdict="cannot tell")
     assert found.said == ()

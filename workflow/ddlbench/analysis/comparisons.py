@@ -6,7 +6,7 @@ workers and in money, each run as long as those that are there: so `snakemake pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -19,7 +19,11 @@ from ddlbench.columns import Column
 
 # Settings that tell no two sides apart: what repeats share, and what follows from other settings.
 FREE = {"run", "repeat", "seed", "timed", "profiled", "nodes", "workers_per_node", "options", "loader_threads"}
-SHOWN = ("machine", "dataset", "model", "recipe", "schedule", "workers", "global_batch", "epochs")
+SHOWN = ("machine", "dataset", "model", "recipe", "schedule", "workers", "global_batch", "epochs", "bandwidth_mbit")
+# Settings that a sentence names where they differ, and how.
+TELLING = dict.fromkeys(("model", "recipe", "schedule", "dataset"), "{}")
+TELLING |= {"epochs": "{} epochs", "bandwidth_mbit": "{:g} Mbit/s"}
+NUMBERS = {"workers": "int64", "global_batch": "int64", "epochs": "int64", "bandwidth_mbit": "float64"}
 COLUMNS = (
     Column(
         "compared", "str", "What the two sides differ in: `framework`, `loader`, or the `form` that one loader reads."
@@ -31,7 +35,7 @@ COLUMNS = (
         "str",
         "The loader of both, where frameworks are compared; the framework, where loaders are; both, where forms are.",
     ),
-    *(Column(name, "int64" if name in ("workers", "global_batch", "epochs") else "str", "Of both.") for name in SHOWN),
+    *(Column(name, NUMBERS.get(name, "str"), "Of both.") for name in SHOWN),
     Column("ratio", "float64", "Throughput of the left side over that of the right one: median over pairs of repeats."),
     Column("low", "float64", "Lower end of the ratio's 95 % interval; null for one pair."),
     Column("high", "float64", "Upper end of that interval."),
@@ -65,6 +69,11 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
         sold = hours is not None and price_per_hour is not None
         row |= {"more_price": hours * price_per_hour if sold else None, "currency": currency if sold else None}
     return made
+
+
+def settings(row: Mapping[Any, Any], telling: Iterable[str]) -> list[str]:
+    """These settings of a row as sentences name them, without those that it has not."""
+    return [TELLING[name].format(row[name]) for name in telling if not pd.isna(row[name])]
 
 
 def _frameworks(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,8 @@ from ddlbench import layout
 from ddlbench.analysis.failures import FAILED
 from ddlbench.record import MLLOG, STEPS
 
-SHARED = ("machine", "dataset", "recipe", "schedule", "epochs", "hardware")  # settings that often are the same
+# Settings that often are the same in all rows.
+SHARED = ("machine", "dataset", "recipe", "schedule", "epochs", "bandwidth_mbit", "hardware")
 MOST_ROWS = 1000  # of a table; the file has all
 MOST_LETTERS = 2000  # of a cell; the file has all
 MANY, NAMED = 12, 100  # runs that a cell links to, and names on demand; the rest are counted
@@ -85,11 +86,13 @@ def plain(
     if len(table) > MOST_ROWS:
         means += f" The first {MOST_ROWS} of {len(table)} rows."
         table = table.head(MOST_ROWS)
+    told = [name for name in columns if name in SHARED and name in table]
     if len(table) > 1:
-        shared = [name for name in columns if name in SHARED and name in table and table[name].nunique() == 1]
+        shared = [name for name in told if table[name].nunique() == 1 and table[name].notna().all()]
         said = ", ".join(f"{name} {table[name].iloc[0]}" for name in shared)
         columns = {name: text for name, text in columns.items() if name not in shared}
         means += f" All rows: {said}." if said else ""
+    columns = {name: text for name, text in columns.items() if name not in told or table[name].notna().any()}
     for record in table[[name for name in columns if name in table]].to_dict("records"):
         cells = []
         for name, value in record.items():
