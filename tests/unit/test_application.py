@@ -204,6 +204,20 @@ def test_a_run_is_listed_once() -> None:
     assert "The runs cannot tell which is faster: ddp or horovod on 2 and 4 workers with lenet and native [R" in said
 
 
+def test_series_are_named_by_the_settings_in_which_they_differ() -> None:
+    runs = given().runs
+    other = runs.assign(run=runs["run"] + "-other", recipe="other")
+    both = pd.concat([runs, other], ignore_index=True)
+    digests = dict.fromkeys(both["run"], "d" * 64)
+    predictions = [PREDICTED | {"recipe": recipe} for recipe in ("demo", "other")]
+    made = blocks(replace(given(), runs=both, predictions=predictions, digests=digests))
+    tables = [block for block in made if isinstance(block, Table)]
+    series = [row[0] for row in tables[0].rows if len(row) == 1]
+    assert len(series) == len(set(series)) and {name.split(", ")[1] for name in series} == {"demo", "other"}
+    (predicted,) = [table for table in tables if table.caption.startswith("Predicted")]
+    assert [row[0].split(", ")[1] for row in predicted.rows] == ["demo", "other"]
+
+
 def test_columns_are_as_wide_as_their_cells_and_no_line_is_too_long() -> None:
     made = shares(Table("", ("a", "longer"), (("1", "x" * 40),)), 100)
     assert made == [0.03, 0.42]

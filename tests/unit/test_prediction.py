@@ -183,6 +183,8 @@ class TestTable:
         assert row["price"] == pytest.approx(row["worker_hours"] * 2)
         assert row["energy_kwh"] == pytest.approx(100 * 16 * row["train_h"] / 1000)  # 100 W a worker
         assert "(measured: 4 8 workers): 16 workers: " in _table.lines([row])[1]
+        both = _table.lines([row, row | {"recipe": "other"}])
+        assert [line.split()[1] for line in both if "16 workers" in line] == [row["recipe"], "other"]
 
     def test_one_node_says_what_to_measure(self) -> None:
         rows = _table.rows(self.runs({1: 100.0, 4: 390.0}), 4, workers=[16, 32])

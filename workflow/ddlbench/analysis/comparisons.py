@@ -71,9 +71,14 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
     return made
 
 
-def settings(row: Mapping[Any, Any], telling: Iterable[str]) -> list[str]:
+def telling(table: pd.DataFrame) -> list[str]:
+    """The settings that sentences about these rows have to name, because rows differ in them."""
+    return [name for name in TELLING if name in table and table[name].nunique(dropna=False) > 1]
+
+
+def settings(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
     """These settings of a row as sentences name them, without those that it has not."""
-    return [TELLING[name].format(row[name]) for name in telling if not pd.isna(row[name])]
+    return [TELLING[name].format(row[name]) for name in names if not pd.isna(row[name])]
 
 
 def _frameworks(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.scaling import SERIES, in_series, names, scaling
 from ddlbench.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
@@ -99,8 +100,10 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
     placed = in_series(timed)
     rows: list[tuple[str, ...]] = []
     said: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
-    for _, points in scaling(timed).assign(named=names).groupby(list(SERIES), dropna=False, sort=False):
-        name = _name(points.iloc[0])
+    table = scaling(timed).assign(named=names)
+    differ = telling(table)
+    for _, points in table.groupby(list(SERIES), dropna=False, sort=False):
+        name = _name(points.iloc[0], differ)
         rows.append((name,))
         for point in points.to_dict("records"):
             alike = placed[placed["workers"] == point["workers"]]
@@ -144,9 +147,10 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
 
 
 def _predicted(predictions: Sequence[Mapping[str, Any]], references: _References, workers: str) -> list[Block]:
+    differ = telling(pd.DataFrame(predictions))
     rows = [
         (
-            f"{row['model']}, {row['framework']}, {row['loader']}",
+            ", ".join([*_settings(row, differ), row["framework"], row["loader"]]),
             f"{row['workers']} (predicted)",
             short(row["images_per_s"]),
             interval(row["low"], row["high"]) or "none",
@@ -269,11 +273,16 @@ def _versions(timed: pd.DataFrame, name: str) -> set[str]:
     }
 
 
-def _name(point: pd.Series[Any]) -> str:
+def _settings(row: Mapping[Any, Any], differ: Sequence[str]) -> list[str]:
+    """The model, and settings in which series differ; epochs are said otherwise."""
+    return settings(row, ["model", *(name for name in differ if name not in ("model", "epochs"))])
+
+
+def _name(point: pd.Series[Any], differ: Sequence[str]) -> str:
     batch = point["batch_per_worker"]
     if pd.isna(point["loader"]):  # of others' records the machine tells series apart, and batches change along them
         return f"{point['model']}, {point['framework']}, {point['machine']}"
     size = f"batch {point['global_batch']}" if pd.isna(batch) else f"batch {batch} per worker"
-    name = f"{point['model']}, {point['framework']}, {point['named']}, {size}"
+    name = ", ".join([*_settings(point.to_dict(), differ), point["framework"], point["named"], size])
     part = pd.notna(point["of_epochs"]) and point["epochs"] < point["of_epochs"]
     return f"{name}, {point['epochs']} of {point['of_epochs']} epochs" if part else name

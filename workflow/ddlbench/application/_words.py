@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.comparisons import TELLING, settings
+from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.statistics import CANNOT_TELL
 
 # What a series says of its scaling; the kinds that claim nothing, with what is said of all series of a kind.
@@ -43,10 +43,9 @@ def verdicts(comparisons: pd.DataFrame, to: Callable[[Iterable[str]], str], work
     """What the runs say of frameworks and loaders, and what they cannot tell, each pair once."""
     said: list[str] = []
     unsure: dict[tuple[str, str], tuple[list[int], list[str]]] = {}
-    differ = {name for name in comparisons if comparisons[name].nunique(dropna=False) > 1} | {"model"}
-    telling = [name for name in TELLING if name in differ]
+    differ = ["model", *(name for name in telling(comparisons) if name != "model")]
     for row in comparisons.to_dict("records"):
-        of, refers = f"with {', '.join(settings(row, telling))} and {row['with']}", to(str(row["runs"]).split())
+        of, refers = f"with {', '.join(settings(row, differ))} and {row['with']}", to(str(row["runs"]).split())
         if row["verdict"] == CANNOT_TELL:
             on, runs = unsure.setdefault((f"{row['left']} or {row['right']}", of), ([], []))
             on.append(row["workers"])

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis.claims import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
-from ddlbench.analysis.comparisons import SHOWN, TELLING, settings
+from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.losses import PARTS, waterfall
 from ddlbench.analysis.scaling import SERIES, names, scaling
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER
@@ -104,9 +104,8 @@ def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said
     most = rows.sort_values(["workers", "global_batch"], kind="stable").groupby(same, dropna=False, sort=True).tail(1)
     known = most[most["n"] > 1]
     order = known.assign(open=known["verdict"] == CANNOT_TELL).sort_values(["open", "workers"], ascending=[True, False])
-    telling = [name for name in TELLING if most[name].nunique(dropna=False) > 1]
     for row in _records(order):
-        yield _compared(row, unit, telling)
+        yield _compared(row, unit, telling(most))
     alone = int((rows["n"] < 2).sum())
     if alone:
         yield (
@@ -115,10 +114,10 @@ def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said
         )
 
 
-def _compared(row: Mapping[str, Any], unit: str, telling: Sequence[str]) -> Said:
-    """`telling` are the settings that differ between comparisons, and are named for that."""
+def _compared(row: Mapping[str, Any], unit: str, differ: Sequence[str]) -> Said:
+    """`differ` are the settings in which comparisons differ, and which are named for that."""
     where = f"{row['with']} on {count(row['workers'], unit)}"
-    named = settings(row, telling)
+    named = settings(row, differ)
     begins = f"{', '.join(named)}: with {where}" if named else f"With {where}"
     left, right, low, high = row["left"], row["right"], float(row["low"]), float(row["high"])
     times = f"{number(low)} to {number(high)} times"
@@ -143,11 +142,10 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
     last = table[table["workers"] > table["ref_workers"]].groupby(list(SERIES), dropna=False).tail(1)
     lost = waterfall(runs, losses) if len(losses) else pd.DataFrame(columns=[*SERIES, "workers"])
     known = last[last["efficiency_low"].notna()].sort_values("workers", ascending=False, kind="stable")
-    telling = [name for name in TELLING if last[name].nunique(dropna=False) > 1]
     vague = []
     for row in _records(known):
         ours = " with ".join(str(row[name]) for name in ("framework", "named") if not _null(row[name]))
-        ours = ", ".join([ours, *settings(row, telling)])
+        ours = ", ".join([ours, *settings(row, telling(last))])
         low, high = float(row["efficiency_low"]), float(row["efficiency_high"])
         if low <= 1 <= high and high > WIDE * low:
             vague.append(f"{ours} ({number(100 * low)} to {number(100 * high)} %)")

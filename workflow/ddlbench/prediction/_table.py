@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench import registry
 from ddlbench.analysis import scaling
+from ddlbench.analysis.comparisons import TELLING, settings, telling
 from ddlbench.prediction import DEFAULT, Measured, TooLittleError, _priors, regression
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from ddlbench.prediction._priors import Priors
 
-SHOWN = ("model", "framework", "loader", "batch_per_worker")
+SHOWN = (*TELLING, "framework", "loader", "batch_per_worker")
 
 
 def asked(measured: Sequence[int], planned: Iterable[int]) -> list[int]:
@@ -115,8 +116,12 @@ def lines(made: Sequence[dict[str, Any]]) -> list[str]:
     """The rows as text for a terminal; counts that are not predicted for one reason share a line."""
     said = ["predicted images/s (95 % interval), efficiency, hours of training in full:"]
     refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
+    import pandas as pd
+
+    differ = ["model", *(name for name in telling(pd.DataFrame(made)) if name != "model")]
     for row in made:
-        what = f"{row['model']} {row['framework']} {row['loader']}, batch {int(row['batch_per_worker'])} per worker"
+        what = " ".join([*settings(row, differ), row["framework"], row["loader"]])
+        what += f", batch {int(row['batch_per_worker'])} per worker"
         what += f" (measured: {row['measured']} workers)"
         if row["why_not"]:
             refused.setdefault((what, row["why_not"]), []).append(str(row["workers"]))
