@@ -116,7 +116,7 @@ JOINED = ["accuracy-batch-size", "accuracy-epochs", "loss-samples"]  # what join
     [
         *((plot, {"form": "webdataset"}) for plot in (*JOINED, "step-times", "training-time", "throughput")),
         *((plot, {"of_epochs": 9}) for plot in JOINED),
-        ("throughput", {"interrupt_steps": 5}),
+        ("step-times", {"bandwidth_mbit": 10.0}),
     ],
 )
 def test_what_differs_in_a_setting_is_no_repeat(plot: str, changes: dict[str, Any]) -> None:

@@ -51,10 +51,11 @@ MEASURES = ("throughput_images_per_s", "speed_up", "efficiency")  # of `scaling`
 def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     """Series of runs over worker counts, one row per series and worker count; `runs` is the table of `collect`.
 
-    Only successful timed runs count, and no control runs. Runs of one series are alike in all but workers, repeat and
-    batch: they have the same batch per worker (weak scaling, `global_batch` is null), or the same global batch (strong
-    scaling, `batch_per_worker` is null) where this gives fewer series. In records of others both are null: submitters
-    change the batch along a series, and the audit says so. A series' base is its smallest worker count.
+    Only successful timed runs count; no control runs, and none that was killed on purpose. Runs of one series are alike
+    in all but workers, repeat and batch: they have the same batch per worker (weak scaling, `global_batch` is null), or
+    the same global batch (strong scaling, `batch_per_worker` is null) where this gives fewer series. In records of
+    others both are null: submitters change the batch along a series, and the audit says so. A series' base is its
+    smallest worker count.
 
     Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % interval (`statistics.py`), null for
     one run. Throughput is in images/s. Speed-up compares times: of the training steps of an epoch (`basis` steps), or
@@ -64,7 +65,7 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     """
     time = TIMES[basis]
     usable = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]  # null: not timed
-    usable = usable[usable[time].notna()]
+    usable = usable[usable[time].notna() & usable["interrupt_steps"].isna()]
     usable = in_series(usable[usable["repeat"] <= CONTROLS])
     rows = [row for _, series in usable.groupby(list(SERIES), dropna=False) for row in _series(series, time)]
     names = [*SERIES, "workers", "repeats", "ref_workers", "spread_low", "spread_high"]

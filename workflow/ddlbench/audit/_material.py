@@ -68,8 +68,6 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame()
     # Rates that cannot be are other rules' matter; no interval can be had of them.
     runs = timed(runs)
-    if "interrupt_steps" in runs:  # killed to see what that takes: no repeats of those that were left alone
-        runs = runs[runs["interrupt_steps"].isna()]
     table = scaling(runs[positive(runs["epoch_s"])])
     base = table[table["workers"] == table["ref_workers"]]
     keys = [*KEYS, "batch_per_worker", "global_batch"]
