@@ -241,6 +241,8 @@ def test_failed_runs_without_a_record_are_listed(tmp_path: Path) -> None:
     table = pd.read_csv(tmp_path / "tables/failures.csv")
     assert list(table["run"]) == ["a", "b", "was-killed"]
     assert table["rank"][0] == 3
+    text = (tmp_path / "tables/failures.csv").read_text().splitlines()
+    assert ",exception,3,40,node8,77," in text[1]  # whole numbers, though others have none
     assert list(pd.read_parquet(tmp_path / "tables/runs.parquet")["run"]) == [SPEC.id]
     collect(folders[1:], tmp_path / "tables")  # not one record
     assert pd.read_parquet(tmp_path / "tables/runs.parquet").empty

@@ -25,8 +25,8 @@ COLUMNS = (
     Column("rule", "str", "`train` of a run, `infer` of a job of inference."),
     Column("when", "str", "When it failed, in UTC."),
     Column("cause", "str", "What happened, in a few words that can be counted."),
-    Column("rank", "str", "The rank that failed first."),
-    Column("step", "str", "The step that this rank was in."),
+    Column("rank", "Int64", "The rank that failed first."),
+    Column("step", "Int64", "The step that this rank was in."),
     Column("host", "str", "The computer of this rank."),
     Column("slurm_job_id", "str", "The job in SLURM."),
     Column("message", "str", "The error message."),
@@ -57,6 +57,7 @@ def _row(rule: str, folder: Path, log: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         report = {}
     row = dict.fromkeys(NAMES) | {name: report[name] for name in NAMES if name in report}
+    row |= {name: row[name] if isinstance(row[name], int) else None for name in ("rank", "step")}
     when = report.get("time", left.stat().st_mtime)
     if isinstance(when, int | float):
         when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
