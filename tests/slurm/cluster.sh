@@ -160,9 +160,9 @@ stop() { # PIDFILE PROGRAM
     local pid
     if alive "$1" "$2"; then
         pid=$(cat "$1")
-        kill "$pid"
+        kill "$pid" 2>/dev/null || true # it may have ended this moment
         for _ in $(seq 150); do alive "$1" "$2" || break; sleep 0.1; done
-        ! alive "$1" "$2" || kill -9 "$pid"
+        ! alive "$1" "$2" || kill -9 "$pid" 2>/dev/null || true
     fi
     rm -f "$1"
 }
@@ -231,18 +231,32 @@ slow() { # NODE PERCENT
     echo $! >"$RUN/slow-$1.pid"
 }
 
+gone() { # PID: it runs no more, and does nothing any more
+    local state
+    state=$(sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null) || return 0
+    [ -z "$state" ] || [ "$state" = Z ]
+}
+
+leave() { # GROUP: its processes go back to where they were; some may have started others meanwhile
+    local process
+    while read -r process; do
+        echo "$process" >"$FREEZER/cgroup.procs" || true # it has ended
+    done <"$1/cgroup.procs"
+    rmdir "$1"
+}
+
 end_slow() {
-    local group process pid
+    local group pid
     for group in "$FREEZER/ddlbench-$PORT"-node*; do
         [ -d "$group" ] || continue
         pid=$RUN/slow-${group##*-}.pid
-        [ ! -s "$pid" ] || kill "$(cat "$pid")" 2>/dev/null || true
+        if [ -s "$pid" ]; then
+            kill "$(cat "$pid")" 2>/dev/null || true
+            wait_for gone "$(cat "$pid")" # or it may freeze them once more
+        fi
         rm -f "$pid"
         echo THAWED >"$group/freezer.state"
-        while read -r process; do
-            echo "$process" >"$FREEZER/cgroup.procs" || true # it has ended
-        done <"$group/cgroup.procs"
-        rmdir "$group"
+        wait_for leave "$group"
     done
 }
 
