@@ -248,6 +248,19 @@ def test_failed_runs_without_a_record_are_listed(tmp_path: Path) -> None:
     assert pd.read_parquet(tmp_path / "tables/runs.parquet").empty
 
 
+@pytest.mark.parametrize("report", ["[]", "7", "{", '{"rank": "first", "step": {}, "message": 7, "cause": ["a"]}'])
+def test_a_report_that_is_none_hides_no_failed_run(tmp_path: Path, report: str) -> None:
+    (tmp_path / "a/failed").mkdir(parents=True)
+    (tmp_path / "a/failed/failure.json").write_text(report)
+    (row,) = failures.failures([tmp_path / "a"])
+    assert (row["run"], row["rank"], row["step"]) == ("a", None, None)
+    assert failures.lines([row])[0].startswith("a: ")
+    (tmp_path / "b/failed").mkdir(parents=True)
+    (tmp_path / "b/failed/failure.json").write_text('{"cause": "killed", "message": "rank 1 was killed", "rank": 1}')
+    collect([tmp_path / "a", tmp_path / "b"], tmp_path / "tables")
+    assert list(pd.read_parquet(tmp_path / "tables/failures.parquet")["run"]) == ["a", "b"]
+
+
 def test_failed_jobs_of_inference_are_listed_beside_failed_runs(tmp_path: Path) -> None:
     runs, jobs = [tmp_path / "runs/one"], [tmp_path / "inference" / name for name in ("slow", "dead", "well", "new")]
     for folder in (*runs, *jobs[:3]):

@@ -55,9 +55,10 @@ def _row(rule: str, folder: Path, log: Path) -> dict[str, Any]:
     try:
         report = json.loads((left / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        report = {}
-    row = dict.fromkeys(NAMES) | {name: report[name] for name in NAMES if name in report}
-    row |= {name: row[name] if isinstance(row[name], int) else None for name in ("rank", "step")}
+        report = None
+    report = report if isinstance(report, dict) else {}
+    row = dict.fromkeys(NAMES) | {name: str(report[name]) for name in NAMES if report.get(name) is not None}
+    row |= {name: report[name] if isinstance(report.get(name), int) else None for name in ("rank", "step")}
     when = report.get("time", left.stat().st_mtime)
     if isinstance(when, int | float):
         when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
