@@ -16,6 +16,10 @@ from ddlbench.plural import count_of
 COMPARED = ("machine", "dataset", "model", "recipe", "schedule", "of_epochs", "bandwidth_mbit")
 # What repeats of one run have in common besides.
 CELL = ("framework", "options", "loader", "form", "workers", "global_batch", "profiled", "epochs", "interrupt_steps")
+# How these are said.
+NOUNS = {"workers": "worker", "of_epochs": "epoch"}
+FORMATS = {"global_batch": "batch {}", "epochs": "{} trained", "bandwidth_mbit": "{} Mbit/s"}
+FORMATS |= {"batch_per_worker": "batch {} per worker", "interrupt_steps": "killed after {} steps"}
 # What a published number is of.
 PLACE = ("source", "model", "framework", "loader", "schedule", "global_batch", "workers")
 
@@ -42,14 +46,8 @@ def words(keys: Sequence[str], values: Sequence[Any]) -> str:
     for key, value in zip(keys, values, strict=True):
         if pd.isna(value) or value == "":
             continue
-        names = {"workers": "{} workers", "global_batch": "batch {}", "of_epochs": "{} epochs"}
-        names |= {
-            "epochs": "{} of them trained",
-            "bandwidth_mbit": "{} Mbit/s",
-            "interrupt_steps": "killed after {} steps",
-        }
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        said.append(names.get(key, "{}").format(whole))
+        said.append(count_of(whole, NOUNS[key]) if key in NOUNS else FORMATS.get(key, "{}").format(whole))
     return ", ".join(said)
 
 
