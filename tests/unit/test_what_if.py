@@ -245,6 +245,13 @@ def test_others_records_have_the_batch_that_they_had() -> None:
     assert one.measured == Measured((8, 64), (8000.0, 60000.0), (400.0, 51.0), 8)
 
 
+def test_series_are_named_by_the_settings_in_which_they_differ() -> None:
+    both = [(sized(4, 256, schedule=schedule), 80.0) for schedule in ("step", "cosine")]
+    assert [one.name.split(", ")[-2] for one in series(runs_table(*both), 4)] == ["cosine", "step"]
+    (alone,) = series(runs_table(*both[:1]), 4)
+    assert "step" not in alone.name
+
+
 def rows(tmp_path: Path) -> list[dict[str, Any]]:
     one = made_up({4: 400.0, 8: 780.0, 16: 1500.0}, spread=1.02)
     changes, workers = asked({"bandwidth": [0.5, 2], "precision": "bf16", "workers": [64, 128, 100_000]})

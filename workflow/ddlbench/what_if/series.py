@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import scaling
+from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.prediction import Measured
 
 NAMED = ("machine", "dataset", "model", "framework", "loader", "recipe", "precision")
@@ -19,7 +20,8 @@ class Series:
     """Points of training alike in all but the number of workers. `of` has the values of NAMED, None where unknown.
 
     `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training; `gradients_bytes`
-    and `backward_share` (of the computing of a step) are of its runs, None where no record says it.
+    and `backward_share` (of the computing of a step) are of its runs, None where no record says it. `apart` are the
+    settings that its name says, because the series beside it differ in them.
     """
 
     of: dict[str, Any]
@@ -29,6 +31,7 @@ class Series:
     epochs: int
     gradients_bytes: float | None
     backward_share: float | None
+    apart: tuple[str, ...] = ()
 
     @property
     def batch(self) -> float:
@@ -38,7 +41,8 @@ class Series:
     @property
     def name(self) -> str:
         """In a few words."""
-        words = [self.of[key] for key in ("model", "framework", "loader", "precision") if self.of[key]]
+        known = [self.of[key] for key in ("model", "framework", "loader", "precision") if self.of[key]]
+        words = [*known, *self.apart]
         if not self.of["loader"]:  # of others' records the machine tells series apart
             words.append(str(self.of["machine"]))
         batches = sorted(set(self.measured.batch_per_worker))
@@ -61,6 +65,7 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
 
 
 def _each(table: pd.DataFrame, placed: pd.DataFrame, workers_per_node: int | None) -> Iterator[Series]:
+    differ = [name for name in telling(table) if name != "model"]
     for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
         first = points.iloc[0]
         if pd.notna(first["global_batch"]):  # strong scaling: the batch of a worker shrinks
@@ -85,6 +90,7 @@ def _each(table: pd.DataFrame, placed: pd.DataFrame, workers_per_node: int | Non
             epochs=int(_median(alike, "of_epochs") or 1),
             gradients_bytes=_median(alike, "gradients_bytes"),
             backward_share=backward / computing if backward and computing else None,
+            apart=tuple(settings(first.to_dict(), differ)) if own else (),
         )
 
 
