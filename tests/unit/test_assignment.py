@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ddlbench.rank import checkpoint
 from ddlbench.rank.assignment import FILE, Assignment
+from ddlbench.record import STEP_COLUMNS
 from ddlbench.run import __main__ as supervisor
 
 from tests.specs import run_spec
@@ -24,7 +25,7 @@ def leave(folder: Path, spec: object = SPEC, data: Path | None = DATA) -> None:
     (folder / "failure-1.json").write_text("{}")
     (folder / checkpoint.FOLDER / "000000007").mkdir(parents=True)
     (folder / checkpoint.FOLDER / "000000007" / checkpoint.SUMMARY).write_text(
-        f'{{"format": {checkpoint.FORMAT}, "step": 7}}'
+        json.dumps({"format": checkpoint.FORMAT, "step_columns": [*STEP_COLUMNS], "step": 7})
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from ddlbench.rank import checkpoint
+from ddlbench.record import FIRST_STEP_COLUMNS, STEP_COLUMNS
 
 WORLD = 3
 Part = dict[str, Any]
@@ -96,3 +98,17 @@ def test_what_an_earlier_version_left_is_not_gone_on_from(tmp_path: Path) -> Non
     summary = tmp_path / checkpoint.FOLDER / "000000005" / checkpoint.SUMMARY
     summary.write_text('{"step": 5, "elapsed_s": 1.5, "log_bytes": 7}')
     assert checkpoint.latest(tmp_path) is None
+
+
+def test_rows_of_other_columns_are_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, [replicated(0)])
+    newest = checkpoint.latest(tmp_path)
+    assert newest is not None
+    about = checkpoint.summary(newest)
+    with monkeypatch.context() as later:
+        later.setattr(checkpoint, "STEP_COLUMNS", {**STEP_COLUMNS, "added_s": "float32"})
+        assert checkpoint.latest(tmp_path) is None
+    del about["step_columns"]  # as earlier versions wrote it
+    (newest / checkpoint.SUMMARY).write_text(json.dumps(about))
+    monkeypatch.setattr(checkpoint, "STEP_COLUMNS", dict.fromkeys(FIRST_STEP_COLUMNS, "float32"))
+    assert checkpoint.latest(tmp_path) == newest

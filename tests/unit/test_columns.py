@@ -8,10 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench import spec
-from ddlbench.analysis import collect, tables
+from ddlbench.analysis import collect, read, tables
 from ddlbench.columns import Column
 from ddlbench.rank import measure
 from ddlbench.rank.measure import Measure, Meter
+from ddlbench.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_COLUMNS
 
 from tests.conftest import ROOT
 from tests.unit.records import write_record
@@ -72,3 +73,11 @@ def test_a_run_goes_on_from_a_checkpoint_of_before_a_column_was_added(tmp_path: 
     assert both["values"]["peak_resident_bytes"] == 10**15
     assert both["values"]["loader_resident_bytes"] is None
     assert both["not_measured"]["loader_resident_bytes"] == measure.UNREAD
+
+
+def test_a_record_of_before_a_column_of_steps_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "STEP_COLUMNS", {**STEP_COLUMNS, "added_s": "float32"})
+    steps = read.read(write_record(tmp_path)).steps
+    assert len(steps) and steps["added_s"].isna().all()
+    assert set(STEP_COLUMNS) - set(FIRST_STEP_COLUMNS) <= NULLABLE
+    assert {"communication_s"} <= NULLABLE < set(STEP_COLUMNS)

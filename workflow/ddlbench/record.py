@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MLLOG = "run.mllog"
 STEPS = "steps.parquet"
 ROWS = "steps.rows"  # while the run is made: rows as they come, one after the other, of `step_type`
-NULLABLE = {"communication_s"}  # where the framework cannot measure it
 WEIGHTS = "weights.pt"  # the model's state dict at the end, of runs whose model inference asks (`inference/`)
 KERNELS = "kernels.parquet"  # of profiled runs: rank/profiler.py says what is in it
 FLOPS = "flops.txt"  # of runs with option flops_profiler: DeepSpeed's table
@@ -34,7 +33,10 @@ COMMS = "comms.txt"  # of runs with option comms_logger: DeepSpeed's table
 
 
 class StepRow(NamedTuple):
-    """One row of `steps.parquet`: one step on one rank. Its fields are the columns."""
+    """One row of `steps.parquet`: one step on one rank. Its fields are the columns; `rank/steps.py` fills them.
+
+    A field that is added is `float | None = None`: it is null in records of before it.
+    """
 
     epoch: int  # from 0
     step: int  # from 0, over the whole run
@@ -61,6 +63,12 @@ STEP_COLUMNS = {
     name: "int32" if kind is int else "float64" if name == "lr" else "float32"
     for name, kind in get_type_hints(StepRow).items()
 }
+NULLABLE = {name for name, kind in get_type_hints(StepRow).items() if kind == float | None}
+# Columns that every record has had.
+FIRST_STEP_COLUMNS = (
+    *("epoch", "step", "rank", "images", "lr", "loss"),
+    *("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "end_s"),
+)
 
 
 def step_type() -> np.dtype[np.void]:

@@ -71,9 +71,10 @@ def _read(folder: Path, log: Path) -> Record:
             trust.check_digest(folder / name, last[key].value)
     steps = _table(folder / STEPS).reset_index(drop=True)
     trust.check_steps(folder / STEPS, steps, spec, images)
+    steps = steps.reindex(columns=[*STEP_COLUMNS])  # null where the record is of before a column
     # Sums of millions of float32 would lose digits.
     steps = steps.astype({name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"})
-    steps = steps[list(STEP_COLUMNS)].sort_values(["step", "rank"])
+    steps = steps.sort_values(["step", "rank"])
     kernels = None
     if spec.profiled and (folder / KERNELS).exists():
         kernels = _table(folder / KERNELS)

@@ -18,7 +18,7 @@ from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.resources import OF_RANKS
 from ddlbench.files import sha256
 from ddlbench.recipe import Recipe
-from ddlbench.record import NULLABLE, STEP_COLUMNS, Event
+from ddlbench.record import FIRST_STEP_COLUMNS, NULLABLE, Event
 from ddlbench.spec import RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
@@ -213,7 +213,7 @@ def _fraction(path: Path, where: str, value: Any) -> None:
 
 def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> None:
     """The steps are all steps of this run: each rank's, each once, with its share of the images and possible times."""
-    missing = [name for name in STEP_COLUMNS if name not in steps]
+    missing = [name for name in FIRST_STEP_COLUMNS if name not in steps]
     if missing:
         raise RefusedError(path, f"has no column {', '.join(missing)}")
     ranks, epochs = sorted(steps["rank"].unique()), sorted(steps["epoch"].unique())

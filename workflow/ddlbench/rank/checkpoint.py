@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlbench.record import FIRST_STEP_COLUMNS, STEP_COLUMNS
+
 if TYPE_CHECKING:
     import torch
 
@@ -27,9 +29,16 @@ Place = tuple[Any, ...]  # of a tensor in a part: keys and numbers
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest complete checkpoint in a run's folder; None if there is none that this version can read."""
+    """The newest complete checkpoint in a run's folder; None if there is none that this version can read.
+
+    Rows of steps lie beside it, in bytes: those of other columns cannot be gone on with.
+    """
     whole = sorted((folder / FOLDER).glob(f"[0-9]*/{SUMMARY}"))
-    return whole[-1].parent if whole and summary(whole[-1].parent).get("format") == FORMAT else None
+    if not whole:
+        return None
+    about = summary(whole[-1].parent)
+    columns = about.get("step_columns", [*FIRST_STEP_COLUMNS])
+    return whole[-1].parent if (about.get("format"), columns) == (FORMAT, [*STEP_COLUMNS]) else None
 
 
 def summary(checkpoint: Path) -> dict[str, Any]:
@@ -66,7 +75,8 @@ def save(
         os.fsync(file.fileno())
     meet()
     if rank == 0:
-        (aside / SUMMARY).write_text(json.dumps({"format": FORMAT, "step": step, **about}), encoding="utf-8")
+        about = {"format": FORMAT, "step_columns": [*STEP_COLUMNS], "step": step, **about}
+        (aside / SUMMARY).write_text(json.dumps(about), encoding="utf-8")
         shutil.rmtree(final, ignore_errors=True)
         aside.rename(final)
         for other in (folder / FOLDER).iterdir():
