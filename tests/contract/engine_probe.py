@@ -78,12 +78,15 @@ class Case:
         return f"{self.variant}-{self.recipe}-{self.model}".replace("/", "")
 
 
-# (framework, variant, its options): those that train every recipe, those for which a few will do, and fp16's.
+# What of a framework trains every recipe: all members of the room by their default options, DeepSpeed by stage.
+STAGES: list[tuple[str, str, dict[str, Any]]] = [
+    ("deepspeed", f"zero{stage}", {"zero_stage": stage}) for stage in range(4)
+]
+# (framework, variant, its options): those that train every recipe, and those for which a few will do.
 MAIN: list[tuple[str, str, dict[str, Any]]] = [
-    ("ddp", "ddp", {}),
-    ("horovod", "horovod", {}),
-    *(("deepspeed", f"zero{stage}", {"zero_stage": stage}) for stage in range(4)),
-    ("fsdp", "fsdp", {}),
+    variant
+    for name in registry.members("frameworks")
+    for variant in (STAGES if name == "deepspeed" else [(name, name, {})])
 ]
 MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("ddp", "ddp-view", {"gradient_as_bucket_view": True, "bucket_mb": 0.01}),

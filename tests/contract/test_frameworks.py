@@ -214,13 +214,18 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize("variant", HELD)
+@pytest.mark.parametrize("variant", [*HELD, *(v for _, v, _ in MAIN if v not in HELD)])
 def test_a_rank_holds_its_share(results, variant):
+    """Of a framework that HELD does not name: at least its half of everything, no parameter or moment twice."""
     numbers = sum(p.numel() for p in probe.model_of("wide").parameters())
     for result in results(name_of(variant, "adamw", "wide")):
         held = [result["bytes"][k] / numbers for k in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
-        # Small parameters of ZeRO 3 are whole on every rank.
-        assert held == pytest.approx(HELD[variant], rel=0.05)
+        if variant in HELD:
+            # Small parameters of ZeRO 3 are whole on every rank.
+            assert held == pytest.approx(HELD[variant], rel=0.05)
+        else:
+            least, most = (2, 2, 4), (4.1, 16, 12.1)
+            assert all(low <= value <= high for low, value, high in zip(least, held, most, strict=True)), held
 
 
 def test_zero_2_holds_its_bucket_and_what_has_not_moved_into_it(results):
@@ -232,13 +237,20 @@ def test_zero_2_holds_its_bucket_and_what_has_not_moved_into_it(results):
         assert 0.99 * (4 + 4 * LARGEST) < held["gradients_bytes"] < 8.1
 
 
-@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.adapter != "fsdp"])
+def unmeasured(case: probe.Case) -> bool:
+    """Whether the framework says that it cannot tell how long a step of this case waits: DeepSpeed in one stage only,
+    others always."""
+    said = "communication_s" in registry.member("frameworks", case.adapter).NOT_MEASURED
+    return said and (case.adapter != "deepspeed" or case.options.get("zero_stage") == 3)
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_waiting_is_measured_where_it_can_be_told(results, name):
     case = CASES[name]
     for result in results(name):
         assert len(result["waits"]) == case.steps
         for pairs in result["waits"]:
-            if case.options.get("zero_stage") == 3:
+            if unmeasured(case):
                 assert pairs is None
             else:
                 assert pairs and all(0 <= start <= end for start, end in pairs)
@@ -247,8 +259,3 @@ def test_waiting_is_measured_where_it_can_be_told(results, name):
 def test_one_wait_a_step_however_many_micro_batches(results):
     for variant in ("ddp", "horovod", "zero0", "zero1"):
         assert {len(pairs) for r in results(name_of(variant, "accumulate")) for pairs in r["waits"]} == {1}
-
-
-def test_fsdp_measures_no_waiting_and_says_so(results):
-    assert {str(w) for r in results(name_of("fsdp", "sgd")) for w in r["waits"]} == {"None"}
-    assert "communication_s" in registry.member("frameworks", "fsdp").NOT_MEASURED
