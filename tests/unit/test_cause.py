@@ -16,10 +16,11 @@ from ddlbench import notes
         # torchrun ends all processes of the other ranks, and a rank in its backward pass hears of its loader's first.
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Terminated. "), "lost another rank"),
         (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "exception"),
+        (SystemExit("ended by its launcher (SIGTERM)"), "lost another rank"),
         (ValueError("no such thing"), "exception"),
     ],
 )
-def test_cause(error: Exception, cause: str) -> None:
+def test_cause(error: BaseException, cause: str) -> None:
     assert notes.cause(error) == cause
 
 

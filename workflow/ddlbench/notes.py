@@ -43,6 +43,7 @@ LOST = (
     "nccl communicator was aborted",
     "timed out waiting",
     "is killed by signal: terminated",  # a loader's process, by the launcher that ends all ranks when one is gone
+    "ended by its launcher",  # a rank of inference, by the same launcher
 )
 
 
