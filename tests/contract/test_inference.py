@@ -30,6 +30,7 @@ from ddlbench.run.failed import FAILURE
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 
+from tests.conftest import shared
 from tests.contract import launches
 from tests.specs import run_spec
 
@@ -133,12 +134,12 @@ def slicing(data: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], list[psu
     )
     folder = tmp_path / "job"
     supervisor = start(spec, folder, data)
-    give_up = time.monotonic() + 120
+    give_up = time.monotonic() + 120 * shared()
     while len(list(folder.glob(f"{PARTIAL}/beat-0"))) < 1 or len(notes.read(folder / PARTIAL, "rank")) < 2:
         assert supervisor.poll() is None, supervisor.communicate()[0]
         assert time.monotonic() < give_up
         time.sleep(0.2)
-    time.sleep(8)  # both ranks have beaten by now
+    time.sleep(8 * shared())  # both ranks have beaten by now
     ranks = [psutil.Process(who["pid"]) for _, who in sorted(notes.read(folder / PARTIAL, "rank").items())]
     return supervisor, ranks, folder
 
@@ -162,7 +163,7 @@ def test_a_rank_that_dies_or_stops_ends_the_job_with_one_message(
     ranks[1].send_signal(hit)
     began = time.monotonic()
     said, _ = supervisor.communicate(timeout=200)
-    assert time.monotonic() - began < soon_s
+    assert time.monotonic() - began < soon_s * shared()
     assert supervisor.returncode != 0
     message = said.splitlines()[-1]
     assert " failed: rank 1 " in message
@@ -189,7 +190,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def _soon(holds: Callable[[], bool], within_s: float) -> None:
-    give_up = time.monotonic() + within_s
+    give_up = time.monotonic() + within_s * shared()
     while not holds():
         assert time.monotonic() < give_up
         time.sleep(0.2)
