@@ -102,6 +102,11 @@ class Browser:
         until = time.monotonic() + PATIENCE_S
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next(until))
+        # That may have been the load of the blank page before.
+        while not self.evaluate("location.protocol === 'file:' && document.readyState === 'complete'"):
+            if time.monotonic() > until:
+                raise TimeoutError(f"{page} is not loaded")
+            time.sleep(0.05)
 
     def evaluate(self, script: str) -> Any:
         """The value of a JavaScript expression, awaited if it is a promise. Raises RuntimeError if it throws."""
