@@ -114,10 +114,10 @@ def _between(largest: int, count: int) -> list[int]:
 
 def lines(made: Sequence[dict[str, Any]]) -> list[str]:
     """The rows as text for a terminal; counts that are not predicted for one reason share a line."""
-    said = ["predicted images/s (95 % interval), efficiency, hours of training in full:"]
-    refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
     import pandas as pd
 
+    said = ["predicted images/s (95 % interval), efficiency, hours of training in full:"]
+    refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
     differ = ["model", *(name for name in telling(pd.DataFrame(made)) if name != "model")]
     for row in made:
         what = " ".join([*settings(row, differ), row["framework"], row["loader"]])
