@@ -113,6 +113,6 @@ sys.meta_path.insert(0, Absent())
         timeout=300,
     )
     assert done.returncode == 0, done.stdout
-    total = re.search(r"^total +414 +0 +0 ", done.stdout, re.M)
+    total = re.search(r"^total +540 +0 +0 ", done.stdout, re.M)
     assert total, done.stdout
-    assert len((project / "results/aach2023/tables/plan.csv").read_text().splitlines()) == 415
+    assert len((project / "results/aach2023/tables/plan.csv").read_text().splitlines()) == 541

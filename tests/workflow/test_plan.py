@@ -44,10 +44,10 @@ def test_aach2023_on_a_machine_without_gpu_slurm_or_data(project: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stdout
-    assert jobs(done.stdout)["train"] == 414  # derived in config/studies/aach2023.yaml
+    assert jobs(done.stdout)["train"] == 540  # derived in config/studies/aach2023.yaml
     asks = r"train (\S+): (\d+) nodes?, (\d+) tasks?, (\d+) GPUs?, limit (\d+) min\n\s*\$ (.*)"
     asked = re.findall(asks, done.stdout)
-    assert len(asked) == 414
+    assert len(asked) == 540
     for run, nodes, tasks, gpus, minutes, command in asked:
         workers = re.search(r"-(\d+)workers-", run)
         assert workers is not None
