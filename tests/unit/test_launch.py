@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import shlex
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,22 +66,104 @@ def test_sbatch_and_srun_get_the_machines_flags(paper: Plan) -> None:
     assert "hint" not in str(launch.resources(spec, replace(JUWELS, slurm_flags=()), 60, None))
 
 
+def other(folder: Path, **keys: Any) -> Machine:
+    """The shipped machine `slurm` with these keys."""
+    shipped = yaml.safe_load((CONFIG / "machines/slurm.yaml").read_text())
+    (folder / "other.yaml").write_text(yaml.safe_dump(shipped | keys))
+    return load_machine("other", folder)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
         ("slurm_flags", ["--hint=nomultithread", "--nodes=5"], r"slurm_flags\.1: .--nodes=5. is not allowed"),
-        ("slurm_flags", ["-N5 --time=1"], r"slurm_flags\.0"),
-        ("slurm_flags", ["-N5"], r"slurm_flags\.0"),
-        ("slurm_flags", ["; rm x"], r"slurm_flags\.0"),
+        *[
+            ("slurm_flags", [flag], rf"slurm_flags\.0: .* is not allowed; .*{why}")
+            for flag, why in {
+                "--qos=long": "key qos",
+                "--constraint=a100&b": "key constraint",
+                "--mem-per-gpu=4G": "memory_mb_per_worker",
+                "--comment=x": "SLURM plugin",
+                "--output=/tmp/x": "SLURM plugin",
+                "--error=/tmp/x": "SLURM plugin",
+                "--export=NONE": "SLURM plugin",
+                "--chdir=/": "SLURM plugin",
+                "--wrap=rm": "SLURM plugin",
+                "--array=1-9": "SLURM plugin",
+                "--arr=1-9": "SLURM plugin",  # getopt takes any beginning that is one option's only
+                "--time-min=1": "time limits",
+                "--exclusive": "alone",
+                "--requeue": "profile",
+                "--get-user-env": "srun does not know it",
+                "--hold": "never start",
+                "--test-only": "never start",
+                "--no-kill": "lost node",
+                "--no": "short for",
+                "--Hint=x": "text matching",
+                "-Ca100&b": "text matching",
+                "-N5": "text matching",
+                "-N5 --time=1": "text matching",
+                "--hint=a\nb": "text matching",
+                "; rm x": "text matching",
+            }.items()
+        ],
+        ("qos", "", "qos"),
+        ("constraint", "a\nb", "constraint"),
         ("data_gres", "gpu 4", "data_gres"),
         ("data_minutes", 0, "data_minutes"),
     ],
 )
 def test_flags_that_ddlbench_says_itself_are_refused(tmp_path: Path, key: str, value: Any, said: str) -> None:
-    shipped = yaml.safe_load((CONFIG / "machines/slurm.yaml").read_text())
-    (tmp_path / "other.yaml").write_text(yaml.safe_dump(shipped | {key: value}))
     with pytest.raises(ConfigError, match=said):
-        load_machine("other", tmp_path)
+        other(tmp_path, **{key: value})
+
+
+class Asked(dict[str, Any]):
+    """Resources of a job, as Snakemake hands them to an executor."""
+
+    __getattr__ = dict.get
+
+
+HOSTILE_VALUES = ("$(touch ran)", "`touch ran`", "a;touch ran", "a&touch ran", "a|touch ran", "a>ran", "'a\"b")
+HOSTILE_VALUES += ("a b -o ran", "team-Jan", "x --mem 4 --comment y", "*?[a]~!#{y}\\", "${HOME}", "%j", "")
+
+
+@pytest.mark.parametrize("value", HOSTILE_VALUES)
+def test_what_a_machine_says_reaches_sbatch_and_srun_as_it_is_written(
+    paper: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """Executed by a shell, as the SLURM plugin does it, with programs that write down what they get."""
+    plugin = "snakemake_executor_plugin_slurm"
+    submit = pytest.importorskip(f"{plugin}.submit_string").get_submit_command
+    validate = importlib.import_module(f"{plugin}.validation").validate_slurm_extra
+    for name in ("sbatch", "srun"):
+        (tmp_path / name).write_text('#!/bin/sh\nprintf \'%s\\0\' "$@" > "$0.said"\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    flags = [f"--reservation={value}", f"--licenses={value}"]
+    keys = {"qos": value, "constraint": value} if value else {}
+    machine = other(tmp_path, slurm_flags=flags, exclude_nodes=["n-J1", "n2"], **keys)
+    run = pick(paper)
+    about = dict.fromkeys(("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir"), "x")
+    for asked in (launch.resources(run, machine, 60, None), launch.node_resources(machine, None)):
+        given = {name: text for name, text in asked.items() if text is not None}
+        job = SimpleNamespace(resources=Asked(given), threads=1)
+        validate(job)  # refuses what looks like a flag of its own
+        subprocess.run(submit(job, about), shell=True, check=True, cwd=tmp_path)
+        said = (tmp_path / "sbatch.said").read_text().split("\0")
+        assert "--exclude=n-J1,n2" in said
+        assert not value or {f"--qos={value}", value} <= set(said)
+        assert ("--exclude=n-J1,n2" in said, flags[0] in said) == (True, "launch" in asked)
+        if "launch" in asked:
+            subprocess.run(str(asked["launch"]), shell=True, check=True, cwd=tmp_path)
+            assert set(flags) <= set((tmp_path / "srun.said").read_text().split("\0"))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_partition_for_data_has_neither_qos_nor_constraint(tmp_path: Path) -> None:
+    """They are those of the partitions that train."""
+    asked = launch.node_resources(other(tmp_path, qos="long", constraint="a100", data_partition="cpu"), None)
+    assert not {"qos", "constraint"} & set(asked)
 
 
 def test_keys_of_a_queue_need_one(tmp_path: Path) -> None:

@@ -104,7 +104,8 @@ def resources(
         "runtime": minutes,
         "slurm_partition": partition.name,
         "slurm_account": account,
-        "slurm_extra": " ".join(
+        **_nodes(machine),
+        "slurm_extra": _for_shell(
             [
                 f"--ntasks-per-node={spec.workers_per_node}",
                 f"--signal=USR1@{WARNING_S}",
@@ -124,8 +125,9 @@ def node_resources(machine: Machine, account: str | None) -> dict[str, str | int
     partition = machine.partition(1)
     if machine.launcher != "slurm" or partition is None:
         return {}
-    excluded = {"slurm_extra": " ".join(_excluded(machine))} if machine.exclude_nodes else {}
+    excluded = {"slurm_extra": _for_shell(_excluded(machine))} if machine.exclude_nodes else {}
     return {
+        **({} if machine.data_partition else _nodes(machine)),
         "slurm_partition": machine.data_partition or partition.name,
         "slurm_account": account,
         "runtime": machine.data_minutes or partition.max_minutes,
@@ -133,6 +135,22 @@ def node_resources(machine: Machine, account: str | None) -> dict[str, str | int
         **({"gres": machine.data_gres, "tasks_per_gpu": 0} if machine.data_gres else {}),
         **excluded,
     }
+
+
+def _nodes(machine: Machine) -> dict[str, str | int | None]:
+    """The SLURM plugin's keys for which nodes and which queue it is to be; it quotes them itself."""
+    said = {"qos": machine.qos, "constraint": machine.constraint}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _for_shell(flags: list[str]) -> str:
+    """Flags for `slurm_extra`, which the plugin hands to a shell as it stands.
+
+    It also takes any `-J` in it, as in `--reservation=team-Jan`, for a flag of its own, and refuses the job: so empty
+    quotes stand behind each hyphen of a value.
+    """
+    pairs = (flag.partition("=") for flag in flags)
+    return " ".join(name + at + (shlex.quote(value).replace("-", "-''") if at else "") for name, at, value in pairs)
 
 
 def _alone(spec: Ranks, machine: Machine) -> list[str]:

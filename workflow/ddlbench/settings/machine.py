@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddlbench import beats, registry
 from ddlbench.recipe import key
+from ddlbench.settings import slurm_flags
 from ddlbench.settings.config import CONFIG, NAMED, ConfigError, check, complain, expand, one_of
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.reading import read_yaml
 
+LINE = r"^[^\x00-\x1f\x7f]+$"  # any text without control characters
+QUEUE_ONLY = ("exclude_nodes", "slurm_flags", "qos", "constraint", "data_partition", "data_minutes", "data_gres")
 CABLE = "veth0"  # what launcher namespaces calls the cable, on both ends
 
 
@@ -146,9 +148,25 @@ class Machine:
     slurm_flags: tuple[str, ...] = field(
         default=(),
         metadata=key(
-            "Further flags of sbatch and srun, for every job that trains. `--hint=nomultithread` gives ranks "
-            "whole cores where --cpus-per-task counts hardware threads.",
-            items={"pattern": "^--?[A-Za-z][^ ]*$"},
+            "Further flags of sbatch and srun, for every job that trains, in their long form. `--hint=nomultithread` "
+            "gives ranks whole cores where --cpus-per-task counts hardware threads. Refused is what another key says, "
+            f"or what would break a run: {', '.join(sorted(slurm_flags.REFUSED))}.",
+            items={"pattern": slurm_flags.PATTERN},
+        ),
+    )
+    qos: str | None = field(
+        default=None,
+        metadata=key(
+            "Quality of service of every job outside data_partition, as in `sbatch --qos`. null asks for none.",
+            pattern=LINE,
+        ),
+    )
+    constraint: str | None = field(
+        default=None,
+        metadata=key(
+            "Features that nodes must have, for every job outside data_partition, as in `sbatch --constraint`: "
+            "`a100&nvlink`. null asks for none.",
+            pattern=LINE,
         ),
     )
     modules: tuple[str, ...] = field(
@@ -313,11 +331,6 @@ class Machine:
 
 
 SCHEMA = schema_of(Machine)
-# Flags of sbatch and srun that `plan/launch.py` and the SLURM plugin say themselves, from other keys.
-SAID = re.compile(
-    "--(nodes|ntasks|ntasks-per-node|cpus-per-task|gres|mem|mem-per-cpu|partition|account|time|signal|exclude"
-    "|kill-on-bad-exit)(=|$)|-[NncpAtxK]"
-)
 
 
 def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
@@ -339,7 +352,7 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
         given = data["interruptions_source"]
         allowed = "allowed: one with node_hours_between_interruptions, none without"
         raise complain(path, "interruptions_source", given, allowed)
-    for queue_only in ("exclude_nodes", "slurm_flags", "data_partition", "data_minutes", "data_gres"):
+    for queue_only in QUEUE_ONLY:
         if data["launcher"] != "slurm" and data[queue_only]:
             raise complain(path, queue_only, data[queue_only], f"allowed: none, because launcher is {data['launcher']}")
     _check_screened(data, path)
@@ -390,5 +403,5 @@ def _check_slurm(data: dict[str, Any], path: Path) -> None:
         allowed = f"allowed: at most {largest}, the most that one of its partitions holds"
         raise complain(path, "nodes", data["nodes"], allowed)
     for number, flag in enumerate(data["slurm_flags"]):
-        if SAID.match(flag):
-            raise complain(path, f"slurm_flags.{number}", flag, "allowed: flags that no other key stands for")
+        if why := slurm_flags.refused(flag):
+            raise complain(path, f"slurm_flags.{number}", flag, why)
