@@ -93,6 +93,30 @@ def test_operations_of_resnet50_are_those_published() -> None:
     assert operations == pytest.approx(3 * 2 * 4.1e9, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("lenet", "0"),
+        ("resnet50", "conv1"),
+        ("resnext50_32x4d", "conv1"),  # grouped
+        ("efficientnet_b0", "conv_stem"),  # depthwise, as the next four
+        ("mobilenetv2_100", "conv_stem"),
+        ("mobilenetv3_small_100", "conv_stem"),
+        ("convnext_tiny", "stem.0"),
+        ("coat_lite_small", "patch_embed1.proj"),
+        ("densenet121", "features.conv0"),
+        ("cait_xxs24_224", "patch_embed.proj"),  # attention; a parameter of it goes into a module as it is
+    ],
+)
+def test_training_takes_three_times_the_forward_pass_less_the_first_layer(name: str, first: str) -> None:
+    """Each layer's weights and inputs get a gradient, at the price of its forward pass; pictures get none."""
+    size = 32 if name == "lenet" else 224
+    with torch.device("meta"):
+        model = models.build(name, 10, size)
+    forward = models.forward_flops(model, size)
+    assert models.flops_per_image(model, size) == pytest.approx(3 * forward[""] - forward[first], rel=1e-3)
+
+
 def test_counting_operations_changes_nothing() -> None:
     """Neither the model nor the random numbers that follow; attention counts too."""
     torch.manual_seed(0)

@@ -12,7 +12,10 @@ from ddlbench.audit._compare import differing
 
 SEVERITY = "error"
 NEEDS = ("runs.flops_per_image",)
-WHAT_TO_DO = "find out which run's model differs"
+WHAT_TO_DO = (
+    "find out which run's model differs; version 0.1.0 counted grouped and depthwise convolutions too often: make its "
+    "runs of such models again"
+)
 SOURCE = "Chowdhery et al. 2022, arXiv:2204.02311, section 4.1"
 
 

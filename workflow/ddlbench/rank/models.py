@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -142,16 +144,10 @@ class _Residual(nn.Module):
 def flops_per_image(model: nn.Module, image_size: int) -> int:
     """Floating-point operations of a forward and a backward pass over one RGB picture of `image_size` pixels a side.
 
-    Counted as PyTorch's FlopCounterMode does: matrix products, convolutions and attention, where an addition and a
-    multiplication are one each. Normalisation and activations are left out. Only shapes are computed: the model is not
-    changed, and no random number is drawn.
+    Matrix products, convolutions and attention count, an addition and a multiplication as one each; normalisation and
+    activations are left out. Only shapes are computed: the model is not changed, and no random number is drawn.
     """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    shapes = copy.deepcopy(model).to("meta").train()
-    with FlopCounterMode(display=False) as counter:
-        shapes(torch.empty(1, 3, image_size, image_size, device="meta")).sum().backward()
-    return int(counter.get_total_flops())
+    return _count(copy.deepcopy(model), image_size, backward=True)[""]
 
 
 def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
@@ -159,14 +155,35 @@ def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
 
     Modules in which nothing is counted are left out.
     """
+    # Without gradients altogether: PyTorch's counter stumbles over a weight that is a module's input (timm's CaiT).
+    return _count(copy.deepcopy(model).requires_grad_(False), image_size, backward=False)
+
+
+def _count(model: nn.Module, image_size: int, backward: bool) -> dict[str, int]:
+    """Operations by module, as PyTorch's FlopCounterMode counts all but a convolution's backward pass."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    shapes = copy.deepcopy(model).to("meta").train()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        shapes(torch.empty(1, 3, image_size, image_size, device="meta"))
+    mend: dict[Any, Any] = {torch.ops.aten.convolution_backward: _convolution_backward}
+    model.to("meta").train()
+    with FlopCounterMode(display=False, custom_mapping=mend) as counter:
+        out = model(torch.empty(1, 3, image_size, image_size, device="meta"))
+        if backward:
+            out.sum().backward()
     counts = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
-    counts.pop("Global", None)
-    return {name.partition(".")[2]: count for name, count in counts.items() if count}
+    whole = counts.pop("Global", 0)
+    return {name.partition(".")[2]: count for name, count in counts.items() if count} | {"": whole}
+
+
+def _convolution_backward(
+    gradient: Sequence[int], inputs: Sequence[int], weight: Sequence[int], *settings: Any, **named: Any
+) -> int:
+    """Operations of a convolution's backward pass, from shapes: those of its forward pass for each of the two gradients
+    that are asked for. PyTorch 2.13 counts the weight's as if there were one group (github.com/pytorch/pytorch,
+    pull request 183405)."""
+    from torch.utils.flop_counter import conv_flop_count
+
+    *_, transposed, _, _, wanted = settings  # of aten.convolution_backward
+    return int(conv_flop_count([*inputs], [*weight], [*gradient], transposed) * sum(wanted[:2]))
 
 
 @cache
