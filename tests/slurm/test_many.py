@@ -14,6 +14,7 @@ from tests.slurm.stand_in import fails_first, stand_in
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_all_records_are_there_each_once(project: Project, count: int):
     stand_in(project.folder)
+    project.machine("fat", workers_per_node=1)  # nodes have sixteen cores: by the file, each run fills its node
     project.study("small", {"workers": [1], "global_batch": [512], "repeats": count})
     # Of this study the preflight is there: Snakemake's --until does not look beyond a checkpoint still to be made.
     assert project.snakemake("--until", "train", timeout_s=3000) == 0, project.said

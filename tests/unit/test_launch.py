@@ -62,7 +62,7 @@ def test_sbatch_and_srun_get_the_machines_flags(paper: Plan) -> None:
     spec = pick(paper, framework="horovod", loader="dali-gpu", workers=8)
     assert "--hint=nomultithread" in launch.command(spec, JUWELS)
     asked = launch.resources(spec, JUWELS, 60, None)
-    assert asked["slurm_extra"] == "--ntasks-per-node=4 --signal=USR1@120 --hint=nomultithread"
+    assert asked["slurm_extra"] == "--ntasks-per-node=4 --signal=USR1@120 --exclusive --hint=nomultithread"
     assert "hint" not in str(launch.resources(spec, replace(JUWELS, slurm_flags=()), 60, None))
 
 
@@ -191,14 +191,14 @@ def test_a_run_smaller_than_a_node_asks_for_its_own_gpus_only(paper: Plan) -> No
     assert {"--nodes=1", "--ntasks=2", "--ntasks-per-node=2", "--gres=gpu:2"} <= set(argv)
 
 
-def test_a_timed_run_smaller_than_a_node_has_the_node_to_itself(paper: Plan) -> None:
-    """Else SLURM puts the next job onto the GPUs that are left, and each run measures the other."""
-    one = replace(pick(paper), workers=1, workers_per_node=1, global_batch=64)
-    extra = str(launch.resources(one, JUWELS, 60, None)["slurm_extra"]).split()
-    assert "--exclusive" in extra
-    assert "--exclusive" not in launch.command(one, JUWELS)  # to srun it would mean something else
-    for shared in (replace(one, timed=False), replace(one, workers=4, workers_per_node=4, global_batch=256)):
-        assert "--exclusive" not in str(launch.resources(shared, JUWELS, 60, None)["slurm_extra"])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_timed_run_has_its_nodes_to_itself(paper: Plan, workers: int) -> None:
+    """Else SLURM puts the next job onto what is left, and each run measures the other. A node may have more than the
+    machine's file says, so that a run which fills its nodes by the file needs it too."""
+    timed = replace(pick(paper), workers=workers, workers_per_node=workers, global_batch=64 * workers)
+    assert "--exclusive" in str(launch.resources(timed, JUWELS, 60, None)["slurm_extra"]).split()
+    assert "--exclusive" not in launch.command(timed, JUWELS)  # to srun it would mean something else
+    assert "--exclusive" not in str(launch.resources(replace(timed, timed=False), JUWELS, 60, None)["slurm_extra"])
 
 
 def test_what_no_other_job_can_have_is_paid_for(paper: Plan, tmp_path: Path) -> None:

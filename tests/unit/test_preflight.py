@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from ddlbench.plan.runs import Plan, make_plan
-from ddlbench.preflight import judge, promise
-from ddlbench.settings.machine import load_machine
+from ddlbench.preflight import allreduce, judge, promise
+from ddlbench.run import slurm
+from ddlbench.settings.machine import Partition, load_machine
 from ddlbench.settings.study import load_study
 
 from tests.specs import JUWELS
@@ -56,6 +57,12 @@ def test_two_whole_nodes_are_tried(paper: Plan, promised: dict[str, Any]) -> Non
     assert set(asked) == set(next(iter(paper.runs.values())).resources)
 
 
+def test_a_queue_shorter_than_the_preflight_is_asked_for_what_it_gives(paper: Plan) -> None:
+    short = replace(paper, machine=replace(JUWELS, partitions=(Partition("short", 384, 5),)))
+    assert promise.resources(short, None)["runtime"] == 5
+    assert allreduce.resources(short, None)["runtime"] == 5
+
+
 def test_a_study_of_one_node_tries_one(paper: Plan) -> None:
     small = replace(paper.study, blocks=(replace(paper.study.blocks[0], workers=(2,)),), figures=())
     assert promise.trial(make_plan(small, JUWELS)) == promise.Trial(2, 2)
@@ -66,6 +73,26 @@ def test_one_machine_tries_two_workers_at_most() -> None:
     of = make_plan(load_study("demo"), machine)
     assert promise.trial(of) == promise.Trial(2, 2)
     assert "--nproc-per-node=2 -m ddlbench.preflight.scout" in str(promise.resources(of, None)["launch"])
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "gpus", "said"),
+    [
+        (96, 48, 4, []),  # as the file says: 4 workers of 12 cores
+        (128, 64, 4, ["4 x 12 of 64 cores; the others stay idle in timed runs, which take whole nodes (on n1)"]),
+        (48, 24, 4, []),  # its cores have two hardware threads each, and SLURM counts those
+        (24, 24, 4, ["4 x 12 is more than the 24 cores that SLURM gives of a node; runs that fill a node will be"]),
+        (96, 48, 8, ["workers_per_node: 4 of 8 GPUs; the others stay idle in timed runs"]),
+    ],
+)
+def test_the_machines_file_is_compared_with_slurms_nodes(
+    monkeypatch: pytest.MonkeyPatch, threads: int, cores: int, gpus: int, said: list[str]
+) -> None:
+    line = f"n1|{threads}|2|{cores // 2}|gpu:a100:{gpus}(S:0-1),tmp:100G"
+    monkeypatch.setattr(slurm, "_said", lambda *command: f"{line}\n{line}\nsinfo: a banner\n")
+    problems = judge.judge_nodes(JUWELS, slurm.nodes("n1"))
+    assert len(problems) == len(said) and not any(problem.error for problem in problems)
+    assert all(text in str(problem) for text, problem in zip(said, problems, strict=True))
 
 
 def test_a_machine_as_promised_has_no_problem(ranks: Facts, promised: dict[str, Any]) -> None:

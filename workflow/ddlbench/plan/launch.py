@@ -109,7 +109,8 @@ def resources(
             [
                 f"--ntasks-per-node={spec.workers_per_node}",
                 f"--signal=USR1@{WARNING_S}",
-                *_alone(spec, machine),
+                # Another job on its nodes would be measured too, and a node may have more than the machine's file says.
+                *(["--exclusive"] if spec.timed else []),
                 *machine.slurm_flags,
                 *_excluded(machine),
             ]
@@ -153,14 +154,9 @@ def _for_shell(flags: list[str]) -> str:
     return " ".join(name + at + (shlex.quote(value).replace("-", "-''") if at else "") for name, at, value in pairs)
 
 
-def _alone(spec: Ranks, machine: Machine) -> list[str]:
-    """sbatch's option that keeps other jobs off a timed run's node, which they would otherwise fill up."""
-    return ["--exclusive"] if spec.timed and spec.workers_per_node < machine.workers_per_node else []
-
-
 def workers_taken(spec: Ranks, machine: Machine) -> int:
-    """As many as no other job can have while this one runs."""
-    return spec.nodes * machine.workers_per_node if _alone(spec, machine) else spec.workers
+    """Workers that this job blocks: its own, or all of its nodes' if it is timed."""
+    return spec.nodes * machine.workers_per_node if spec.timed else spec.workers
 
 
 def _excluded(machine: Machine) -> list[str]:

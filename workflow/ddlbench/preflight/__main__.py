@@ -24,13 +24,15 @@ from ddlbench.files import aside, sha256, write_json, write_text
 from ddlbench.plural import count_of
 from ddlbench.preflight import nodes
 from ddlbench.preflight.differences import differences
-from ddlbench.preflight.judge import Problem, judge
+from ddlbench.preflight.judge import Problem, judge, judge_nodes
 from ddlbench.preflight.promise import exclude_path, failed_path, nodes_path
 from ddlbench.preflight.scout import PROMISED
+from ddlbench.run import slurm
 from ddlbench.run.environment import reveal
 from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import load_machine
 
 
 def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -97,6 +99,9 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         ranks = [by_rank[rank] for rank in sorted(by_rank)]
         problems = judge(ranks, promised)
         problems += _screened(ranks, promised, output)
+        if promised["launcher"] == "slurm":
+            allocated = slurm.nodes(os.environ.get("SLURM_JOB_NODELIST", ""))
+            problems += judge_nodes(load_machine(promised["machine"]), allocated)
         if seen.code and not any(problem.error for problem in problems):
             problems.insert(0, Problem(True, f"the launcher ended with exit code {seen.code}; what it said is above"))
     result = {

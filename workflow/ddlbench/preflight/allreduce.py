@@ -62,7 +62,8 @@ def trial(plan: Plan) -> Trial:
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
     """What Snakemake asks of the machine, like `launch.resources` for a run."""
-    return launch.resources(trial(plan), plan.machine, MINUTES, account, PROGRAM)
+    of = trial(plan)
+    return launch.resources(of, plan.machine, plan.machine.limit_minutes(of.nodes, MINUTES), account, PROGRAM)
 
 
 def bandwidths(size: int, ranks: int, seconds: float) -> tuple[float, float]:

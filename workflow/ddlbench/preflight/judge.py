@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddlbench.plural import count_of
+from ddlbench.run.slurm import Node
 from ddlbench.settings import environment_modules
+from ddlbench.settings.machine import Machine
 
 NO_SPACE_BYTES, LITTLE_SPACE_BYTES = 100 << 20, 5 << 30
 CLOCK_S = 0.1
@@ -42,6 +44,24 @@ def judge(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> li
     ]
     problems += [Problem(error, what) for error, what in _of_all(ranks, promised)]
     return sorted(problems, key=lambda problem: not problem.error)
+
+
+def judge_nodes(machine: Machine, nodes: Iterable[Node]) -> list[Problem]:
+    """Where the machine's file and SLURM do not mean the same node. Timed runs take whole nodes, whatever it says."""
+    file, wanted = f"config/machines/{machine.name}.yaml", machine.workers_per_node * machine.cores_per_worker
+    said = f"{file}: workers_per_node x cores_per_worker: {machine.workers_per_node} x {machine.cores_per_worker}"
+    hosts_of: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        if wanted > node.threads:
+            text = f"{said} is more than the {count_of(node.threads, 'core')} that SLURM gives of a node"
+            hosts_of[f"{text}; runs that fill a node will be refused"].append(node.name)
+        elif wanted < node.cores:
+            idle = "stay idle in timed runs, which take whole nodes"
+            hosts_of[f"{said} of {count_of(node.cores, 'core')}; the others {idle}"].append(node.name)
+        if machine.device == "cuda" and node.gpus > machine.workers_per_node:
+            text = f"{file}: workers_per_node: {machine.workers_per_node} of {count_of(node.gpus, 'GPU')}"
+            hosts_of[f"{text}; the others stay idle in timed runs, which take whole nodes"].append(node.name)
+    return [Problem(False, text + _where(hosts, False)) for text, hosts in hosts_of.items()]
 
 
 def _where(hosts: Sequence[str], everywhere: bool) -> str:

@@ -121,7 +121,8 @@ def is_current(plan: Plan) -> bool:
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
     """What Snakemake asks of the machine for the preflight, like `launch.resources` for a run."""
-    return launch.resources(trial(plan), plan.machine, MINUTES, account, PROGRAM)
+    of = trial(plan)
+    return launch.resources(of, plan.machine, plan.machine.limit_minutes(of.nodes, MINUTES), account, PROGRAM)
 
 
 def errors(of: Path) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,6 +34,28 @@ class Where:
 
     nodes: str
     started_s: float
+
+
+@dataclass(frozen=True)
+class Node:
+    """What SLURM says of a node: hardware threads that jobs may have, cores and GPUs."""
+
+    name: str
+    threads: int
+    cores: int
+    gpus: int
+
+
+def nodes(names: str) -> list[Node]:
+    """The nodes of SLURM's list `node[1-2]`; none if SLURM does not answer."""
+    said = _said("sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G")
+    found = []
+    for line in sorted(set(said.splitlines())):  # one line for each partition of a node
+        with suppress(ValueError):
+            name, threads, sockets, cores, gres = line.split("|")
+            gpus = sum(int(count) for count in re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres))
+            found.append(Node(name, int(threads), int(sockets) * int(cores), gpus))
+    return found
 
 
 def in_queue(jobs: list[str]) -> dict[str, str] | None:
