@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.workflow.conftest import edit, mini, planned
 
 # Of figures, a dry run says which may change: whether they do is known when their data is made.
@@ -68,6 +70,16 @@ def test_a_deleted_record(finished: Path) -> None:
     (record,) = finished.glob("results/runs/*native*/run.mllog")
     record.unlink()
     assert planned(finished) == {"train": 1, "collect": 1, "figure_data": 2, "figure": 2}
+
+
+@pytest.mark.parametrize("file", ["run.mllog", "steps.parquet"])
+def test_a_changed_record_is_looked_at_again(finished: Path, file: str) -> None:
+    """Its tables refuse it then; it is not trained again."""
+    (record,) = finished.glob(f"results/runs/*native*/{file}")
+    data = record.read_bytes()
+    record.unlink()  # the copy is a link to it
+    record.write_bytes(data[:-100] + b"x" + data[-99:])
+    assert planned(finished) == {"collect": 1, "figure_data": 2, "figure": 2}
 
 
 def test_how_runs_are_started(finished: Path) -> None:

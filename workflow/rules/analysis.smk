@@ -6,8 +6,8 @@ FIGURES_SHARE = [registry.source("figures", path.stem) for path in sorted(regist
 
 rule collect:
     input:
-        # One job makes both files of a record; the target `all` lists the logs.
-        [layout.run_steps(run) for run in PLAN.runs],
+        # Both files of each record: a change of either is looked at.
+        [file(run) for run in PLAN.runs for file in (layout.run_log, layout.run_steps)],
         others=OTHERS,
         code=[registry.source("analysis", name) for name in registry.members("analysis")],
         measures=registry.source("rank", "measure"),
