@@ -167,6 +167,59 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
         mlperf.read(path)
 
 
+MANY, HUGE = "9" * 5000, "1" + "0" * 400
+WORST = {"none": "null", "text": '"many"', "list": "[]", "nan": "NaN", "huge": HUGE, "many digits": MANY, "-": "-5"}
+
+
+def with_value(key: str, name: str, value: str) -> list[str]:
+    """The log with this JSON for `name` in the first line of this key."""
+    number = next(n for n, text in enumerate(LINES) if f'"key": "{key}"' in text)
+    about = json.loads(LINES[number].split(" ", 1)[1])
+    (about["metadata"] if name == "epoch_num" else about)[name] = "@"
+    bad = ":::MLLOG " + json.dumps(about).replace('"@"', value)
+    return [*LINES[:number], bad, *LINES[number + 1 :]]
+
+
+SPOILED = {
+    **{f"batch {name}": with_value("global_batch_size", "value", bad) for name, bad in WORST.items()},
+    "no batch": with_value("global_batch_size", "value", "0"),
+    "samples": with_value("train_samples", "value", HUGE),
+    **{f"time {v[:9]}": with_value("epoch_stop", "time_ms", v) for v in (HUGE, MANY, "1e300", "-5")},
+    **{f"epoch {v[:9]}": with_value("eval_accuracy", "epoch_num", v) for v in (HUGE, MANY, "1e300", str(2**63))},
+}
+SYSTEMS = {**{v[:9]: v for v in (HUGE, MANY, str(2**63), "-5", "2.5")}, "deep": "[" * 9999}
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_logs_that_cannot_be_true_are_refused_by_name_and_no_other(tmp_path: Path) -> None:
+    for name, lines in SPOILED.items():
+        place(tmp_path, lines, org=name)
+    for name, nodes in SYSTEMS.items():
+        path = place(tmp_path, LINES, org=f"nodes {name}").parents[3] / "systems/box_n1_fw.json"
+        path.write_text(f'{{"number_of_nodes": {nodes}, "accelerators_per_node": 8}}')
+    collect(mlperf.find(place(tmp_path, LINES).parents[4]), tmp_path / "tables", read=mlperf.read)
+    assert pd.read_parquet(tmp_path / "tables/runs.parquet")["run"].tolist() == ["Org-box_n1_fw-resnet-result_0"]
+    refused = pd.read_parquet(tmp_path / "tables/refused.parquet").set_index("file")
+    assert {Path(file).parents[3].name for file in refused.index} == {*SPOILED, *(f"nodes {name}" for name in SYSTEMS)}
+    assert refused["what"].str.contains("cannot be|is no|nothing says").all(), refused["what"].tolist()
+
+
+def test_a_log_without_a_batch_leaves_it_null_in_every_table(tmp_path: Path) -> None:
+    place(tmp_path, [text for text in LINES if "global_batch_size" not in text])
+    place(tmp_path, LINES, org="Other")
+    assert collect(mlperf.find(tmp_path), tmp_path / "tables", read=mlperf.read) == []
+    assert pd.read_parquet(tmp_path / "tables/costs.parquet")["global_batch"].isna().sum() == 1
+
+
+def test_words_that_are_no_text_reach_no_table(tmp_path: Path) -> None:
+    path = place(tmp_path, [*LINES, line("opt_name", START, "a\ud800b\n")])
+    system = path.parents[3] / "systems/box_n1_fw.json"
+    system.write_text(system.read_text().replace('"F"', '"\\ud800"'))
+    assert collect([path], tmp_path / "tables", read=mlperf.read) == []
+    (run,) = pd.read_parquet(tmp_path / "tables/runs.parquet").to_dict("records")
+    assert (run["framework"], run["optimizer"]) == ("\\ud800", "a\\ud800b\\n")
+
+
 def test_a_clock_that_was_set_back_leaves_no_time(tmp_path: Path) -> None:
     lines = [text.replace("16500", "16499") if n > len(LINES) // 2 else text for n, text in enumerate(LINES)]
     made = values(tmp_path, lines)

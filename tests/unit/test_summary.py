@@ -89,6 +89,20 @@ def of_another(folder: Path) -> None:
     (folder / summary.NAME).write_text(f"{json.dumps(head)}\n{text[1]}\n")
 
 
+def forged(table: str, column: str, value: Any) -> Callable[[Path], None]:
+    """A summary with another value, whose digest was made again."""
+
+    def change(folder: Path) -> None:
+        path = folder / summary.NAME
+        first, body = path.read_text().splitlines()
+        about = json.loads(body)
+        about[table][column] = value
+        body = json.dumps(about)
+        path.write_text(f"{json.dumps(json.loads(first) | {'sha256': summary._digest(body)})}\n{body}\n")
+
+    return change
+
+
 CHANGES: list[tuple[Callable[[Path], None], bool]] = [
     (change_mtime, False),
     (other_version, True),
@@ -96,6 +110,13 @@ CHANGES: list[tuple[Callable[[Path], None], bool]] = [
     (cut_off, True),
     (other_log, True),
     (of_another, True),
+    (forged("values", "final_top1", "much"), True),
+    (forged("values", "steps", 10**40), True),
+    (forged("epochs", "top1", ["0.5", 0.25]), True),
+    (forged("epochs", "top1", [0.5]), True),
+    (forged("epochs", "epoch", [1, None]), True),
+    (forged("learning_rates", "lr", {}), True),
+    (forged("step_times", "data_wait_s", []), True),
     (lambda folder: (folder / KERNELS).write_bytes(b""), True),
     (lambda folder: (folder / summary.NAME).write_text("[]\n[]\n"), True),
     (lambda folder: (folder / summary.NAME).write_bytes(b"\xff\xfe"), True),

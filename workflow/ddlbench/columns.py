@@ -14,6 +14,7 @@ from typing import Any
 SHARING, PROFILER = "sharing", "profiler"
 # How the ranks' values become the run's.
 OVER_RANKS: Mapping[str, Callable[[list[Any]], Any]] = {"max": max, "mean": fmean, "sum": sum}
+KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "boolean": bool, "float64": (int, float)}
 UNKNOWN = "the record does not say it"
 
 
@@ -49,6 +50,15 @@ class Column:
     def in_record(self) -> str:
         """The name under which ranks left the value."""
         return self.recorded_as or self.name
+
+    def holds(self, value: Any) -> bool:
+        """Whether a table can hold this value, as JSON has it, in this column."""
+        if value is None:
+            return self.type not in ("bool", "int64")
+        kinds = KINDS.get(self.type, int)
+        if isinstance(value, bool):
+            return kinds is bool
+        return isinstance(value, kinds) and (not isinstance(value, int) or abs(value) < 1 << 63)
 
 
 def types(columns: Iterable[Column]) -> dict[str, str]:

@@ -23,7 +23,7 @@ SHOWN = ("machine", "dataset", "model", "recipe", "schedule", "workers", "global
 # Settings that a sentence names where they differ, and how.
 TELLING = dict.fromkeys(("model", "recipe", "schedule", "dataset"), "{}")
 TELLING |= {"epochs": "{} epochs", "bandwidth_mbit": "{:g} Mbit/s"}
-NUMBERS = {"workers": "int64", "global_batch": "int64", "epochs": "int64", "bandwidth_mbit": "float64"}
+NUMBERS = {"workers": "int64", "global_batch": "Int64", "epochs": "Int64", "bandwidth_mbit": "float64"}
 COLUMNS = (
     Column(
         "compared", "str", "What the two sides differ in: `framework`, `loader`, or the `form` that one loader reads."

@@ -27,10 +27,8 @@ ALIKE = (
     "bandwidth_mbit",
 )
 LENGTH = ("schedule", "epochs", "of_epochs")
-# Others' records may leave out how many epochs there were.
-TYPES = dict.fromkeys(("workers", "global_batch"), "int64") | dict.fromkeys(
-    ("epochs", "of_epochs", "bandwidth_mbit"), "Int64"
-)
+# Others' records may leave out how many epochs there were, and their batch.
+TYPES = dict.fromkeys(("global_batch", "epochs", "of_epochs", "bandwidth_mbit"), "Int64") | {"workers": "int64"}
 CHOSEN, YOUNG, DALY = "chosen", "Young", "Daly"
 POINTS = 25  # of the curve over intervals
 COLUMNS = (

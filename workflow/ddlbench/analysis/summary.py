@@ -29,6 +29,15 @@ from ddlbench.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS, MLLOG, STEPS
 
 NAME = "summary.jsonl"
 RECORD = (MLLOG, STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)
+LISTS = {"epochs": accuracy.EPOCHS, "learning_rates": accuracy.LEARNING_RATES}
+TABLES = LISTS | {
+    "values": measures.COLUMNS,
+    "step_times": times.MEDIANS,
+    "losses": losses.COLUMNS,
+    "kernels": kernels.COLUMNS,
+    "operations": operations.COLUMNS,
+    "messages": messages.COLUMNS,
+}
 
 Summary = dict[str, Any]
 
@@ -79,7 +88,7 @@ def of(folder: Path) -> Summary:
         ours = head["version"] == version() and head["members"] == _members(*head["members"][:2])
         if ours and _fits(folder, stamps, head["files"]) and head["sha256"] == _digest(body):
             summary: Summary = json.loads(body)
-            if summary["run"]["run"] == folder.name:
+            if summary["run"]["run"] == folder.name and misfit(summary) is None:
                 if any(stamp and stamp != head["files"][name][:2] for name, stamp in stamps.items()):
                     _leave(folder, head["members"], stamps, body)  # copied: next time its times will do
                 return summary
@@ -87,6 +96,23 @@ def of(folder: Path) -> Summary:
     summary = make(record)
     _leave(folder, _members(record.spec.loader, record.spec.adapter), stamps, json.dumps(summary))
     return summary
+
+
+def misfit(summary: Summary) -> str | None:
+    """What in a summary no table could hold, in words; None if nothing. The run's settings are not looked at."""
+    for table, columns in TABLES.items():
+        holds = {column.name: column.holds for column in columns}
+        of_run = summary.get(table) or {}
+        if table in LISTS and of_run:
+            if of_run.keys() | {"run"} != holds.keys() or len({*map(len, of_run.values())}) > 1:
+                return f"{table}: its columns are not of one length, or others than {', '.join(holds)}"
+            cells: Any = ((name, value) for name, values in of_run.items() for value in values)
+        else:
+            cells = (cell for row in (of_run if isinstance(of_run, list) else [of_run]) for cell in row.items())
+        for name, value in cells:
+            if name in holds and not holds[name](value):
+                return f"{table}: {name} cannot be {value!r}"
+    return None
 
 
 def _leave(folder: Path, members: list[Any], stamps: Mapping[str, list[int] | None], body: str) -> None:

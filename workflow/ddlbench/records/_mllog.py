@@ -21,6 +21,8 @@ from typing import Any
 
 import orjson
 
+from ddlbench.files import printable
+
 BLOCK = 1 << 20  # bytes read at once; of a line that is longer, marks beyond may be lost
 LARGE = 32 << 20  # bytes from which two processes read
 TOKEN = b":::MLL"
@@ -61,6 +63,8 @@ SAID = (
     "accelerators_per_node",
 )
 WANTED = {*MARKS, ACCURACY, "tracked_stats", *RATES, *SAID}
+# A number of more digits than any float has is as good as infinite; Python converts no more than 4300.
+_DECODER = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < 300 else math.inf)
 
 
 class Marks:
@@ -102,7 +106,8 @@ class Marks:
 
 @dataclass
 class Log:
-    """What stands in a log. `status` is that of the last `run_stop`, None without one; `rates` by their key [1/s].
+    """What stands in a log. `said` has None for what is only said to be null; `status` is that of the last `run_stop`,
+    None without one; `rates` by their key [1/s].
 
     `lines` is how many MLPerf lines it has, `damaged` how many of them could not be read.
     """
@@ -116,7 +121,7 @@ class Log:
 
     def join(self, other: Log) -> None:
         """Add what stands behind in the same file."""
-        self.said = other.said | self.said
+        self.said = other.said | {key: value for key, value in self.said.items() if value is not None}
         for key, marks in other.marks.items():
             self.marks[key].extend(marks)
         for key, rates in other.rates.items():
@@ -165,7 +170,7 @@ def _part(path: Path, start: int, end: int) -> Log:
 
 def _scan(block: bytes, log: Log) -> None:
     """Every mark in a block. Most lines are as mllog writes them: they are cut at their quotes and cost no JSON."""
-    wanted = {key.encode() for key in WANTED if key not in log.said}  # what other ranks say too is not read again
+    wanted = {key.encode() for key in WANTED if log.said.get(key) is None}  # what other ranks say too is not read again
     add = {key.encode(): marks.add for key, marks in log.marks.items() if key != "run_stop"}
     rates, damaged = log.rates["throughput"].append, 0
     behind = block.split(TOKEN)
@@ -182,10 +187,11 @@ def _scan(block: bytes, log: Log) -> None:
                     if key in add:
                         number, name = NAN if value == b"null" else float(value), parts[-2]
                         if name == b"epoch_num" or name == b"first_epoch_num":
-                            add[key](int(parts[6].strip(b": ,")), int(last[1:-3]), number)
+                            add[key](float(parts[6].strip(b": ,")), float(last[1:-3]), number)
                             continue
                         if name == b"epoch_count" and parts[-4] == b"first_epoch_num":
-                            add[key](int(parts[6].strip(b": ,")), int(parts[-3].strip(b": ,")), float(last[1:-3]))
+                            first = float(parts[-3].strip(b": ,"))
+                            add[key](float(parts[6].strip(b": ,")), first, float(last[1:-3]))
                             continue
                     elif key == b"throughput":
                         rates(float(value))
@@ -210,7 +216,7 @@ def _take_other(log: Log, text: bytes) -> bool:
     if brace < 0:
         return False
     try:
-        line, _ = json.JSONDecoder().raw_decode(text[brace:].decode("utf-8", "replace"))
+        line, _ = _DECODER.raw_decode(text[brace:].decode("utf-8", "replace"))
         key = old[2].decode() if old else line["key"]
         if key in WANTED:
             ms = float(old[1]) * 1e3 if old else float(line["time_ms"])
@@ -223,23 +229,23 @@ def _take_other(log: Log, text: bytes) -> bool:
 def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
     """An event as Python values."""
     metadata = metadata if isinstance(metadata, dict) else {}
-    if not math.isfinite(ms):
+    if ms != ms:
         raise ValueError("no time")
     if key in log.marks:
         count, in_samples = math.nan, "samples_count" in metadata
         for name in COUNTS:
             if name in metadata:
-                count = _plain(metadata[name])
+                count = plain(metadata[name])
                 break
-        amount = _plain(metadata.get("epoch_count")) if key == "block_start" else math.nan
+        amount = plain(metadata.get("epoch_count")) if key == "block_start" else math.nan
         if key == ACCURACY:
-            amount = _plain(value["accuracy"] if isinstance(value, dict) and "accuracy" in value else value)
+            amount = plain(value["accuracy"] if isinstance(value, dict) and "accuracy" in value else value)
         log.marks[key].add(ms, count, amount, in_samples)
         if key == "run_stop":
             status = metadata.get("status")
             if status is None and isinstance(value, dict) and "success" in value:
                 status = "success" if value["success"] else "aborted"
-            log.status = str(status) if log.status is None or status is not None else log.status
+            log.status = printable(status) if log.status is None or status is not None else log.status
     elif key in RATES:
         _rate(log, key, value)
     elif key == "tracked_stats" and isinstance(value, dict):
@@ -247,20 +253,19 @@ def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
             if name in value:
                 _rate(log, f"tracked_stats.{name}", value[name])
                 break
-    elif key in SAID and value is not None:
-        log.said.setdefault(key, value)
+    elif key in SAID and log.said.get(key) is None:
+        log.said[key] = value
 
 
 def _rate(log: Log, key: str, value: Any) -> None:
-    number = _plain(value)
+    number = plain(value)
     if number == number:
         log.rates.setdefault(key, array("d")).append(number)
 
 
-def _plain(value: Any) -> float:
-    """A number, also one that was written as a string; else NaN."""
+def plain(value: Any) -> float:
+    """A number, also one that was written as a string; infinite if it is too large for one. Else NaN."""
     try:
-        number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError, OverflowError):
+        return float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError):
         return math.nan
-    return number if math.isfinite(number) else math.nan

@@ -69,7 +69,7 @@ class Times:
 
 def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     """The times of a log; `fixed` is the benchmark's number of samples an epoch, where the rules fix it."""
-    starts, stops = _rows(log.marks["run_start"])[:, 0], _rows(log.marks["run_stop"])[:, 0]
+    starts, stops = (ms[ms > 0] for ms in (_rows(log.marks[key])[:, 0] for key in ("run_start", "run_stop")))
     begin = float(starts.min()) if len(starts) else None
     end = float(stops.max()) if len(stops) else None
     several = len(starts) > 0 and len(stops) > 0 and bool((starts > stops.min()).any() and stops.max() > starts.max())
@@ -260,7 +260,7 @@ def _by_count(rows: Floats, pick: Any) -> dict[float, float]:
 
 
 def _number(value: Any) -> float | None:
-    from ddlbench.records._mllog import _plain
+    from ddlbench.records._mllog import plain
 
-    number = _plain(value)
+    number = plain(value)
     return number if number > 0 else None

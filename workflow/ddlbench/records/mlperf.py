@@ -9,6 +9,7 @@ the training rules (what is timed: from `run_start` to `run_stop`).
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,15 +18,21 @@ from typing import TYPE_CHECKING, Any
 from ddlbench import spec
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.columns import Why
+from ddlbench.files import printable
 
 if TYPE_CHECKING:
     from ddlbench.analysis.summary import Summary
     from ddlbench.records._mllog import Log
 
-RESULT = re.compile(r"result_(\d+)\.txt")
+RESULT = re.compile(r"result_(\d{1,9})\.txt")
 # Training samples of an epoch, where the rules fix the data set: some writers log steps, or leave them out.
 SAMPLES = {"resnet": 1_281_167, "retinanet": 1_170_301, "unet3d": 168}
 NOT_SAID = "an MLPerf log does not say it"
+# What a number of a log may be. `time_ms` lies between 2001 and 2286; 0 is what some write for no time.
+TIMES_MS = (1e12, 1e13)
+MOST = 1e12  # samples, of a batch or of a training, or epochs
+MOST_OF_SYSTEM = 10**6  # nodes, and accelerators on each
+MEND = "mend the file, or leave it out of records.folder"
 NUMBERS = {
     "nodes": r"num(?:ber)?[ _](?:of[ _])?nodes",
     "per_node": r"(?:accelerators[ _]per[ _]node|num_accelerators)",
@@ -42,6 +49,7 @@ def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
 
 def read(place: Path, wanted: str | None = None) -> Summary | None:
     """One log; `wanted` is of no use here. Raises RefusedError if it is none, or nothing says how many accelerators."""
+    from ddlbench.analysis.summary import misfit
     from ddlbench.records import _mllog
 
     try:
@@ -54,14 +62,42 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
         raise RefusedError(
             place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a result log of MLPerf training"
         )
-    return _summary(place, log)
+    _check(place, log)
+    made = _summary(place, log)
+    if problem := misfit(made):
+        raise RefusedError(place, problem, MEND)
+    return made
+
+
+def _check(place: Path, log: Log) -> None:
+    """Raises RefusedError at a number that cannot be true: it would make others wrong, or no table could hold it."""
+    import numpy as np
+
+    from ddlbench.records import _mllog
+
+    for key, marks in log.marks.items():
+        rows = np.frombuffer(marks.rows).reshape(-1, 3)
+        for name, numbers, good in (
+            ("time_ms", rows[:, 0], (rows[:, 0] >= TIMES_MS[0]) & (rows[:, 0] < TIMES_MS[1]) | (rows[:, 0] == 0)),
+            ("how much was trained", rows[:, 1], np.isnan(rows[:, 1]) | (abs(rows[:, 1]) <= MOST)),
+            ("epoch_count", rows[:, 2], (key != "block_start") | np.isnan(rows[:, 2]) | (abs(rows[:, 2]) <= MOST)),
+        ):
+            if not good.all():
+                raise RefusedError(place, f"{key}: {name} cannot be {numbers[~good][0]:g}", MEND)
+    for key in ("global_batch_size", "train_samples"):
+        if key in log.said and not 1 <= _mllog.plain(log.said[key]) <= MOST:
+            what = f"{key} is no number from 1 to {MOST:.0f}: {str(log.said[key])[:40]!r}"
+            raise RefusedError(place, what, MEND)
 
 
 def _summary(place: Path, log: Log) -> Summary:
     from ddlbench.records import _times
 
-    org, name, benchmark = place.parents[3].name, place.parents[1].name, place.parent.name
-    system = read_system(place.parents[3] / "systems", name, log)
+    org, name, benchmark = (printable(p.name) for p in (place.parents[3], place.parents[1], place.parent))
+    try:
+        system = read_system(place.parents[3] / "systems", name, log)
+    except ValueError as error:
+        raise RefusedError(place, f"what is said of its system: {error}", MEND) from None
     workers, nodes = _workers(place, system)
     times = _times.times(log, benchmark, _samples(log, benchmark))
     if times.several:
@@ -109,7 +145,7 @@ def _summary(place: Path, log: Log) -> Summary:
             "system": name,
             "accelerator": row["gpu"],
             "framework": row["framework"],
-            "file": str(place),
+            "file": printable(place),
             "status": log.status,
             "said_images_per_s": times.said_rate,
             "clock_images_per_s": times.clock_rate,
@@ -126,9 +162,9 @@ def _summary(place: Path, log: Log) -> Summary:
 
 def _samples(log: Log, benchmark: str) -> int | None:
     """Samples of an epoch where the rules fix them; ssd changed its data set, which its steps tell."""
-    from ddlbench.records._mllog import _plain
+    from ddlbench.records._mllog import plain
 
-    steps, batch = _plain(log.said.get("train_samples")), _plain(log.said.get("global_batch_size"))
+    steps, batch = plain(log.said.get("train_samples")), plain(log.said.get("global_batch_size"))
     open_images = SAMPLES["retinanet"]
     if benchmark == "ssd" and abs(steps * batch / open_images - 1) < 0.02:
         return open_images
@@ -150,14 +186,13 @@ def _values(log: Log, times: Any) -> tuple[dict[str, Any], dict[str, str]]:
 
 def _settings(log: Log, workers: int) -> dict[str, Any]:
     """What the log says of the recipe, in the columns of ours. What is no number is left out."""
-    from ddlbench.records._mllog import _plain
+    from ddlbench.records._mllog import plain
 
     def number(*keys: str) -> float | None:
-        numbers = [_plain(log.said[key]) for key in keys if key in log.said]
-        return next((value for value in numbers if value == value), None)
+        numbers = [plain(log.said[key]) for key in keys if key in log.said]
+        return next((value for value in numbers if math.isfinite(value)), None)
 
     batch, seed = number("global_batch_size"), number("seed")
-    batch = batch if batch and batch >= 1 else None
     return {
         "global_batch": batch and int(batch),
         "batch_per_worker": (batch and int(batch) // workers) or None,
@@ -173,7 +208,8 @@ def _settings(log: Log, workers: int) -> dict[str, Any]:
 def read_system(folder: Path, name: str, log: Log | None = None) -> dict[str, Any]:
     """What is said of a system: its file's keys, and NUMBERS, which are read even where the file is no JSON.
 
-    Of 0.6 some files are log lines; and what the log says itself counts where there is no file.
+    Of 0.6 some files are log lines; and what the log says itself counts where there is no file. Raises ValueError at a
+    number that no system has, in words.
     """
     text = ""
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -183,7 +219,7 @@ def read_system(folder: Path, name: str, log: Log | None = None) -> dict[str, An
     try:
         system = json.loads(text)
         system = system if isinstance(system, dict) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         system = {}
     said = log.said if log else {}
     text += "\n" + "\n".join(
@@ -191,8 +227,11 @@ def read_system(folder: Path, name: str, log: Log | None = None) -> dict[str, An
     )
     text += f"\n{said.get('submission_entry', '')}"
     for key, pattern in NUMBERS.items():
-        match = re.search(rf"{pattern}\W{{1,99}}(\d+)", text)
-        system[key] = int(match[1]) if match else None
+        match = re.search(rf"{pattern}\W{{1,99}}?(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
+        number = float(match[1]) if match else 0.0  # of any number of digits
+        if match and not (0 <= number <= MOST_OF_SYSTEM and number.is_integer()):
+            raise ValueError(f"{match[0][:40]!r} is no whole number up to {MOST_OF_SYSTEM}")
+        system[key] = int(number) if match else None
     return system
 
 
@@ -224,4 +263,4 @@ def _family(name: str, system: dict[str, Any], workers: int) -> str:
 
 
 def _text(value: Any) -> str | None:
-    return str(value).strip() or None if isinstance(value, str | int | float) else None
+    return printable(value).strip() or None if isinstance(value, str | int | float) else None
