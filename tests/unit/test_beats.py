@@ -19,7 +19,7 @@ from ddlbench import beats, notes
 from ddlbench.files import write_json
 from ddlbench.run import listen
 from ddlbench.run.listen import Ears, Probe
-from ddlbench.run.watch import diagnose, watch
+from ddlbench.run.watch import Seen, diagnose, look, watch
 
 from tests.conftest import until
 
@@ -91,6 +91,32 @@ def test_silence_counts_only_while_the_file_system_takes_writes(ears: Ears) -> N
     for _ in range(100):
         ears.listen()  # the probe's clock stands
     assert ears.silent == {}
+
+
+def test_a_node_whose_first_rank_ended_is_not_silent(ears: Ears) -> None:
+    beats.write_beat(ears.folder / "beat-2", 7)
+    beats.end(ears.folder, 2, well=True)
+    seen = Seen()
+    for second in range(100):
+        ears.probe.good_s = second
+        ears.listen()
+        look(ears, {}, seen)
+        assert seen.silent == {}, second
+    (ears.folder / "ended-2.json").unlink()
+    ears.listen()
+    look(ears, {}, seen)
+    assert seen.silent == {2: "did not answer for 40 s"}
+
+
+def test_an_empty_beat_is_no_silence(ears: Ears, tmp_path: Path) -> None:
+    """What a rank leaves on a full disk, and in a node's full memory."""
+    for path in (ears.folder / "beat-0", tmp_path / "1-77"):
+        path.touch()
+    heard = beats.Heard(40)
+    for second in range(0, 200, 5):
+        ears.probe.good_s = second
+        ears.listen()
+        assert (ears.silent, heard.silent(tmp_path, second)) == ({}, []), second
 
 
 def test_a_silent_rank_is_named_by_its_node(ears: Ears) -> None:
@@ -200,6 +226,51 @@ def test_a_stopped_rank_is_named_with_its_host(tmp_path: Path, stopped: int) -> 
     assert (told["cause"], told["rank"]) == ("stopped answering", stopped)
     assert told["host"] == os.uname().nodename
     assert "SIGSTOP" in told["message"]
+
+
+# What ranks 0 and 1 do, and which of them is then silent. `stay` holds Python's lock, as a rank does that drains its
+# output or writes a profiler's report when its threads are gone.
+STAY = "import ctypes; stay = ctypes.PyDLL(None).sleep; "
+END = "time.sleep(1); beats.end(folder, rank, well=True); "
+FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+STOP = "os.kill(os.getpid(), 19)"
+
+
+@pytest.mark.parametrize(
+    ("does", "silent"),
+    [
+        pytest.param((f"{STAY}{END}stay(4)", f"time.sleep(4); {END}"), [], id="the first stays when it has ended"),
+        pytest.param((f"time.sleep(4); {END}", f"{STAY}{END}stay(4)"), [], id="the second stays when it has ended"),
+        pytest.param((f"{STAY}time.sleep(1); stay(30)", f"time.sleep(4); {END}"), [0], id="the first stays and has not ended"),
+        pytest.param((END, f"time.sleep(3); {STOP}"), [1], id="the second stops when the first has ended"),
+        pytest.param((f"{FULL}time.sleep(4)", f"time.sleep(1); {FULL}time.sleep(4)"), [], id="they cannot write"),
+    ],
+)
+@pytest.mark.usefixtures("quick")
+def test_who_ended_or_cannot_write_is_not_silent(tmp_path: Path, does: tuple[str, str], silent: list[int]) -> None:
+    """Two real processes of one node; the silence that counts is 2 s."""
+    for rank in (0, 1):
+        (tmp_path / f"rank-{rank}.py").write_text(RANK.replace("time.sleep(30)", does[rank]))
+    command = " & ".join(f"{sys.executable} {tmp_path}/rank-{rank}.py {tmp_path} {rank}" for rank in (0, 1))
+    seen = watch(["bash", "-c", f"{command}; wait"], tmp_path, silent_s=2.0)
+    assert list(seen.silent) == silent
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_rank_that_ended_is_not_blamed_for_the_others(tmp_path: Path) -> None:
+    for rank, does in enumerate((END, "time.sleep(2); os.kill(os.getpid(), 9)")):
+        (tmp_path / f"rank-{rank}.py").write_text(RANK.replace("time.sleep(30)", does))
+    start = f"{sys.executable} {tmp_path}/rank"
+    # A launcher that does not notice at once.
+    seen = watch(["bash", "-c", f"{start}-0.py {tmp_path} 0 & {start}-1.py {tmp_path} 1; sleep 2; exit 1"], tmp_path)
+    told = diagnose(tmp_path, 2, seen)
+    assert (told["cause"], told["rank"]) == ("killed", 1)
+
+
+def test_a_silent_rank_that_said_why_it_failed_is_not_called_silent(tmp_path: Path) -> None:
+    notes.report(tmp_path, 0, ValueError("no such picture"))
+    told = diagnose(tmp_path, 2, Seen(code=1, silent={0: "did not answer for 40 s"}))
+    assert (told["cause"], told["rank"]) == ("exception", 0)
 
 
 FROZEN_S = 56

@@ -29,6 +29,7 @@ SILENT_S = 40.0  # after so much silence a rank has stopped answering; a machine
 GRACE_S = 60.0  # how long ranks may take to write a checkpoint after they were told to stop; likewise
 FORGOTTEN_S = 600.0  # who has not beaten for so long, and has no process here, does not live
 SILENT = "silent"  # the note that names a silent rank
+ENDED = "ended"  # the last note of a rank: its work is done
 
 
 def node_beat_s(nodes: int) -> float:
@@ -127,8 +128,12 @@ def read_beat(path: Path) -> bytes:
         os.close(file)
 
 
+_ended = threading.Event()  # this process beats no more
+_threads: list[threading.Thread] = []  # those that beat; of a node's first rank there are two
+
+
 def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s: float = SILENT_S) -> None:
-    """Threads that beat until this process ends. They end it when its launcher is gone: who would keep its record?"""
+    """Beat in threads until `end`. They end this process when its launcher is gone: who would keep its record?"""
     if local_rank == 0:
         tidy_others()
     parent, here = os.getppid(), node_folder(folder)
@@ -143,18 +148,28 @@ def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s:
         while os.getppid() == parent:
             count += 1
             if here is not None:
-                with suppress(OSError):
-                    try:
-                        write_beat(here / f"{rank}-{os.getpid()}", count)
-                    except FileNotFoundError:  # somebody has tidied this node's memory
-                        node_folder(folder)
-            time.sleep(BEAT_S)
-        end(folder, rank)
+                _beat(here / f"{rank}-{os.getpid()}", count)
+                if not here.is_dir():  # somebody has tidied this node's memory
+                    node_folder(folder)
+            if _ended.wait(BEAT_S):
+                return
+        _leave(folder, rank)
         os._exit(1)
 
-    threading.Thread(target=beat, daemon=True).start()
+    _threads[:] = [threading.Thread(target=beat, daemon=True)]
     if local_rank == 0:
-        threading.Thread(target=_lead, args=(folder, here, rank, nodes, silent_s), daemon=True).start()
+        _threads.append(threading.Thread(target=_lead, args=(folder, here, rank, nodes, silent_s), daemon=True))
+    for thread in _threads:
+        thread.start()
+
+
+def _beat(path: Path, count: int) -> None:
+    """Write a beat; take the one before away if that fails: a beat that cannot change would look like silence."""
+    try:
+        write_beat(path, count)
+    except OSError:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: float) -> None:
@@ -164,8 +179,7 @@ def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: floa
         now = time.monotonic()
         if now - last >= node_beat_s(nodes):
             count, last = count + 1, now
-            with suppress(OSError):  # the disk is full: what matters will say so
-                write_beat(folder / f"beat-{rank}", count)
+            _beat(folder / f"beat-{rank}", count)
         for other, process, seconds in heard.silent(here, now):
             if other != rank:
                 status = _status(process)
@@ -175,7 +189,8 @@ def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: floa
                         write_json(
                             folder / f"{SILENT}-{other}.json", {"why": f"did not answer for {seconds:.0f} s{stopped}"}
                         )
-        time.sleep(BEAT_S)
+        if _ended.wait(BEAT_S):
+            return
 
 
 class Heard:
@@ -199,6 +214,8 @@ class Heard:
         for path in _beats(here):
             with suppress(OSError, ValueError):
                 number, rank, process = read_beat(path), *map(int, path.name.split("-"))
+                if not number:  # there was no room for it
+                    continue
                 before, at = self.last.get(path.name, (number, self.clock))
                 if number != before:
                     at = self.clock
@@ -224,10 +241,42 @@ def _status(process: int) -> str | None:
     return None if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE) else status
 
 
-def end(folder: Path, rank: int) -> None:
+def end(folder: Path, rank: int, well: bool = False) -> None:
+    """Beat no more, and leave nothing in this node's memory. After work that ended well, leave the last note.
+
+    A node's first rank then waits until the others of its node have ended, too: who else would see that one stops?
+    """
+    here = node_folder(folder)
+    while well and len(_threads) > 1 and any(_other_lives(path) for path in _beats(here)):
+        time.sleep(0.1)
+    if well:
+        with suppress(OSError):  # it is empty, so that a full disk takes it
+            (folder / f"{ENDED}-{rank}.json").touch()
+    _ended.set()
+    for thread in _threads:
+        thread.join(1.0)  # a frozen file system may hold it
+    _leave(folder, rank)
+
+
+def _leave(folder: Path, rank: int) -> None:
     """Leave nothing in this node's memory."""
     here = node_folder(folder)
     with suppress(OSError):
         if here is not None:
             (here / f"{rank}-{os.getpid()}").unlink(missing_ok=True)
             here.rmdir()  # the last one can
+
+
+def _other_lives(beat: Path) -> bool:
+    """Whether this beat is of another process, which still runs."""
+    with suppress(ValueError, IndexError, OverflowError):
+        process = int(beat.name.split("-")[1])
+        return process != os.getpid() and _status(process) is not None
+    return False
+
+
+def has_ended(folder: Path, rank: int) -> bool:
+    """Whether a rank has left its last note. Raises nothing."""
+    with suppress(OSError):
+        return (folder / f"{ENDED}-{rank}.json").exists()
+    return False

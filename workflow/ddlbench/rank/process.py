@@ -20,7 +20,7 @@ def run(folder: Path, work: Callable[[], None]) -> None:
     rank = place.number()
     try:
         work()
-        beats.end(folder, rank)
+        beats.end(folder, rank, well=True)
         return
     except Stopped as stopped:
         print(stopped, file=sys.stderr)

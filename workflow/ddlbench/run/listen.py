@@ -109,6 +109,8 @@ class Ears:
                 self.silent[rank] = said["why"]
 
     def _beat(self, rank: int, number: bytes) -> None:
+        if not number:  # there was no room for it
+            return
         now = self.probe.good_s
         before, at = self.numbers.get(rank, (number, now))
         self.numbers[rank] = number, at if number == before else now

@@ -87,7 +87,7 @@ def watch(
         with suppress(psutil.NoSuchProcess):
             family |= {child.pid: child for child in ours.children(recursive=True)}
         ears.listen()
-        _look(ears, family, seen)
+        look(ears, family, seen)
         if seen.silent or time.monotonic() - told_at > grace_s:
             break
         select.select([ended], [], [], poll_s)
@@ -150,9 +150,10 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     if workers == 1 and ranks and not failures and seen.code:
         quiet = [0]  # its launcher may end before we look again
     ended, named = srun.end(seen.said, workers, failures.keys() - own), None
+    silent = {rank: why for rank, why in seen.silent.items() if rank not in failures}  # others have said why
     rank: int | None
-    if seen.silent:
-        rank, why = next(iter(seen.silent.items()))
+    if silent:
+        rank, why = next(iter(silent.items()))
         cause, message = "stopped answering", f"rank {rank} {why}"
     elif first is not None:
         rank, cause = first, failures[first]["cause"]
@@ -173,8 +174,9 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     return {"cause": cause, "rank": rank, "host": host, "message": message + (f" (on {host})" if host else "")}
 
 
-def _look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:
-    """Note which ranks have died, and which stopped answering."""
+def look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:
+    """Note which ranks have died, and which stopped answering. A rank that ended has done neither."""
+    ears.silent = {rank: why for rank, why in ears.silent.items() if not beats.has_ended(ears.folder, rank)}
     for rank, who in ears.ranks.items():
         if who["pid"] not in family:  # it is on another node
             continue
@@ -183,7 +185,7 @@ def _look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:
         except psutil.NoSuchProcess:
             status = psutil.STATUS_DEAD
         if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE):
-            if rank not in seen.gone:
+            if rank not in seen.gone and not beats.has_ended(ears.folder, rank):
                 seen.gone.append(rank)
             ears.silent.pop(rank, None)
         elif rank in ears.silent and status == psutil.STATUS_STOPPED and "SIGSTOP" not in ears.silent[rank]:
