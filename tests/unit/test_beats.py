@@ -239,10 +239,10 @@ STOP = "os.kill(os.getpid(), 19)"
 @pytest.mark.parametrize(
     ("does", "silent"),
     [
-        pytest.param((f"{STAY}{END}stay(4)", f"time.sleep(4); {END}"), [], id="the first stays when it has ended"),
-        pytest.param((f"time.sleep(4); {END}", f"{STAY}{END}stay(4)"), [], id="the second stays when it has ended"),
-        pytest.param((f"{STAY}time.sleep(1); stay(30)", f"time.sleep(4); {END}"), [0], id="the first stays and has not ended"),
-        pytest.param((END, f"time.sleep(3); {STOP}"), [1], id="the second stops when the first has ended"),
+        pytest.param((f"{STAY}{END}stay(4)", f"time.sleep(4); {END}"), [], id="the first stays when it ended"),
+        pytest.param((f"time.sleep(4); {END}", f"{STAY}{END}stay(4)"), [], id="the second stays when it ended"),
+        pytest.param((f"{STAY}time.sleep(1); stay(30)", f"time.sleep(4); {END}"), [0], id="the first stays, not ended"),
+        pytest.param((END, f"time.sleep(3); {STOP}"), [1], id="the second stops when the first ended"),
         pytest.param((f"{FULL}time.sleep(4)", f"time.sleep(1); {FULL}time.sleep(4)"), [], id="they cannot write"),
     ],
 )
