@@ -15,14 +15,14 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from ddlbench.rank.models import mend_torchvision
+from ddlbench.loaders import _torchvision
 from stopwatch import Stopwatch, rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
-mend_torchvision()
+_torchvision.mend()
 import timm  # noqa: E402
 from torchvision import datasets, transforms  # noqa: E402
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from ddlbench import registry
+from ddlbench.loaders import _torchvision
 from ddlbench.rank import models, optimizers, place
 from ddlbench.rank.clock import Clock
 from ddlbench.settings.recipe import load_recipe
@@ -185,7 +186,7 @@ def model_of(name: str) -> nn.Module:
     """The untrained model for pictures of 16x16, the same on every rank."""
     torch.manual_seed(1)
     if name == "vit":
-        models.mend_torchvision()
+        _torchvision.mend()
         from timm.models.vision_transformer import VisionTransformer
 
         return VisionTransformer(

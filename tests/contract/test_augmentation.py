@@ -63,6 +63,22 @@ def test_validation_pictures_agree(photographs, size):
         assert distance.min(1).values.max() < 0.5
 
 
+def test_torchvision_is_pytorchs_own_pipeline(photographs):
+    """To the bit, as github.com/pytorch/examples (imagenet/main.py) has it: what papers mean by the native loader."""
+    from torchvision import datasets, transforms
+
+    by_hand = [
+        transforms.Resize(64),
+        transforms.CenterCrop(56),
+        transforms.ToTensor(),
+        transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ]
+    theirs = datasets.ImageFolder(str(photographs / "raw" / "val"), transforms.Compose(by_hand))
+    images, labels = epochs(("torchvision", "raw"), photographs, "val", 56)
+    assert torch.equal(images, torch.stack([image for image, _ in theirs]))
+    assert labels.tolist() == theirs.targets
+
+
 def test_training_pictures_are_alike(photographs):
     """Crops are drawn at random: what agrees is shape, type, labels, and the statistics of many."""
     size, count = SIZES[0], 10
@@ -126,11 +142,11 @@ def test_native_resizes_as_pillow_does(box):
     assert np.abs(ours.astype(int) - np.asarray(pillow)).max() <= 1
 
 
-def operators(folder, split, on_gpu, device):
+def operators(folder, split, on_gpu, device, **options):
     """The graph of a DALI pipeline that is defined, not built: (operator, its arguments as text)."""
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=56)
     spec = replace(launches.spec_of("plain", "ddp", 2), loader="dali-gpu", recipe=recipe, device=device)
-    made = _dali.pipeline(folder / "tfrecord", split, spec, 1, on_gpu)
+    made = _dali.pipeline(folder / "tfrecord", split, spec, 1, on_gpu, **options)
     made.serialize()  # defines the graph, which checks every argument's name and type
     graph = []
     for operator in made._ops:
@@ -165,6 +181,9 @@ def test_pictures_decoded_on_the_cpu_are_normalised_on_the_gpu(photographs, spli
     pytest.importorskip("nvidia.dali")
     monkeypatch.setattr(_dali, "_device_index", lambda: None)
     here, for_gpu = (operators(photographs, split, False, device) for device in ("cpu", "cuda"))
+    all_here = operators(photographs, split, False, "cuda", normalises_on_gpu=False)
+    assert all_here == here  # dali-cpu-only: nothing is left to the GPU
+    assert registry.member("loaders", "dali-cpu-only").Loader.normalises_on_gpu is False
     devices = {name: arguments["device"] for name, arguments in for_gpu}
     assert (devices.pop("CropMirrorNormalize"), set(devices.values())) == ("gpu", {"cpu"})
     assert for_gpu[-1][0] == "CropMirrorNormalize"

@@ -13,7 +13,7 @@ from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
 from ddlbench.forms import _kept, raw
 from ddlbench.forms.raw import Files
-from ddlbench.loaders import _share, native
+from ddlbench.loaders import _share, native, torchvision
 
 from tests.contract.engine_probe import Case, spec_of
 
@@ -118,6 +118,23 @@ def test_names_need_not_be_utf_8(tmp_path):
     names = [os.fsdecode(b"caf\xe9.png"), "two  words .png"]
     files = Files(form(tmp_path / "raw", names, 1), "train")
     assert [files.name(n) for n in range(2)] == [f"{tmp_path}/raw/train/class000/{name}" for name in sorted(names)]
+
+
+def test_torchvision_takes_the_manifests_pictures_and_labels(tmp_path):
+    """Classes need not be in order, a class may lack pictures and a folder, and what was skipped is no picture."""
+    folder = form(tmp_path / "raw", [f"{n}.png" for n in range(7)], 3)
+    (folder / "train" / "class000" / "notes.txt").touch()
+    manifest = Manifest.read(folder)
+    told = replace(manifest.splits["train"], images=6, skipped={"class000/3.png": "is empty"})
+    classes = ("class002", "class003", "class001", "class000")
+    replace(manifest, classes=classes, splits=manifest.splits | {"train": told}).write(folder)
+    found = torchvision.Whole(folder, "train", run(2, 16), 6).folder
+    assert {Path(path).parent.name: found.target_transform(number) for path, number in found.samples} == {
+        "class000": 3, "class001": 2, "class002": 0,
+    }  # fmt: skip
+    assert sorted(Path(path).name for path, _ in found.samples) == [f"{n}.png" for n in (0, 1, 2, 4, 5, 6)]
+    with pytest.raises(RuntimeError, match="raw/train: torchvision finds 6 pictures, the manifest says 7"):
+        torchvision.Whole(folder, "train", run(2, 16), 7)
 
 
 def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from ddlbench.loaders import _torchvision
 from ddlbench.rank import models, optimizers
 from ddlbench.recipe import needs_whole_layers
 from ddlbench.settings.recipe import load_recipe
@@ -99,7 +100,7 @@ def test_adamw_by_hand() -> None:
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_lars_is_timms_where_the_rate_is_constant(nesterov: bool, everywhere: bool) -> None:
-    models.mend_torchvision()
+    _torchvision.mend()
     from timm.optim import Lars
 
     recipe = replace(RECIPE, optimizer="lars", nesterov=nesterov, decay_norm_and_bias=everywhere)

@@ -1,4 +1,4 @@
-"""The DALI pipeline that `dali_cpu.py` and `dali_gpu.py` share. It reads the forms tfrecord, raw and webdataset."""
+"""The DALI pipeline that all of DALI's loaders share. It reads the forms tfrecord, raw and webdataset."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ GPU_DECODER = {
 
 
 class DaliLoader:
-    """One rank's share of a split. `on_gpu`, set by `dali_cpu.py` and `dali_gpu.py`, says where pictures are decoded.
+    """One rank's share of a split. `on_gpu`, set by each member, says where pictures are decoded, `normalises_on_gpu`
+    whether a GPU that there is normalises them.
 
     DALI's stream runs through all epochs in order. So epochs are taken one after the other, each to its end. To begin
     anywhere else, a loader needs the `state` of a loader that came to that point.
@@ -53,6 +54,7 @@ class DaliLoader:
     """
 
     on_gpu: bool
+    normalises_on_gpu = True
 
     def __init__(
         self,
@@ -72,7 +74,8 @@ class DaliLoader:
         self.label_offset = LABEL_OFFSET[spec.reads]
         self.steps = steps_per_epoch(images, spec.global_batch)
         self.step = state["step"] if state else 0  # the step of this epoch that the next batch is for
-        built = pipeline(folder, split, spec, rank, self.on_gpu, state["dali"] if state else None)
+        where = self.on_gpu, self.normalises_on_gpu
+        built = pipeline(folder, split, spec, rank, *where, state["dali"] if state else None)
         self._to_decode = self.steps - self.step  # batches of this epoch that DALI was not asked for yet
         self._decode = built.schedule_run
         loader = weakref.proxy(self)  # a circle of references would keep DALI's threads after the loader is gone
@@ -135,11 +138,19 @@ class DaliLoader:
             self._decode()
 
 
-def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, checkpoint: bytes | None = None) -> Any:
+def pipeline(
+    folder: Path,
+    split: str,
+    spec: RunSpec,
+    rank: int,
+    on_gpu: bool,
+    normalises_on_gpu: bool = True,
+    checkpoint: bytes | None = None,
+) -> Any:
     """The pipeline, not built yet: read, decode, augment as the recipe says, normalise to float32 CHW.
 
-    `on_gpu` says where pictures are decoded and resized. They are normalised on the run's device, because copying
-    bytes to it takes a quarter of what copying floats takes.
+    `on_gpu` says where pictures are decoded and resized. Usually they are normalised on the run's device, because
+    copying bytes to it takes a quarter of what copying floats takes.
     """
     from nvidia.dali import fn, pipeline_def, types
 
@@ -184,7 +195,7 @@ def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, c
         else:
             images = fn.resize(fn.decoders.image(encoded, **how), **target)
         images = fn.crop_mirror_normalize(
-            images.gpu() if for_gpu else images,
+            images.gpu() if for_gpu and normalises_on_gpu else images,
             crop=(size, size),
             mirror=mirror,
             mean=[255 * m for m in MEAN],
@@ -192,7 +203,7 @@ def pipeline(folder: Path, split: str, spec: RunSpec, rank: int, on_gpu: bool, c
             dtype=types.FLOAT,
             output_layout="CHW",
         )
-        return images, labels.gpu() if for_gpu else labels
+        return (images.gpu(), labels.gpu()) if for_gpu else (images, labels)
 
     return define()
 

@@ -1,11 +1,12 @@
 """native: PyTorch's DataLoader with worker processes, reading the raw form (class folders), or webdataset.
 
-What its workers do with a picture: `_pictures.py`.
+What its workers do with a picture is ours, and quicker than torchvision's transforms: `_pictures.py`. PyTorch's own
+way, with ImageFolder and these transforms, is loader `torchvision`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,9 +47,8 @@ class Loader:
         from torch.utils.data import DataLoader
 
         self.batches = Batches(images, split == "train", spec, rank)
-        pictures: Any = Whole(opened(folder, split, spec), split == "train", spec)
         self.loader: DataLoader[Any] = DataLoader(
-            pictures,
+            self.pictures(folder, split, spec, images),
             batch_sampler=self.batches,
             collate_fn=_as_it_is,
             num_workers=spec.loader_threads,
@@ -58,23 +58,31 @@ class Loader:
             pin_memory=spec.device == "cuda",
             worker_init_fn=_workers.listen_to_rank,
         )
-        self.normalised = Normalised(spec)
+        self.on_device = self.copier(spec)
+
+    def pictures(self, folder: Path | None, split: str, spec: RunSpec, images: int) -> Any:
+        """What worker processes ask for batches, by keys of `Batches`."""
+        return Whole(opened(folder, split, spec), split == "train", spec)
+
+    def copier(self, spec: RunSpec) -> Callable[[Any, Any], Batch]:
+        """What makes a batch on the run's device of what a worker gave."""
+        return Normalised(spec).batch
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
         self.batches.epoch, self.batches.first_step = epoch, first_step
         with _workers.forked_deaf():
             batches = iter(self.loader)  # not lazily: worker processes start when this is called
-        return self._on_device(batches)
+        return self._batches(batches)
 
     def state(self) -> None:
         """None: epoch and step decide every batch."""
 
-    def _on_device(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        for number, (pixels, labels) in enumerate(batches):
+    def _batches(self, given: Iterator[Any]) -> Iterator[Batch]:
+        for number, (pixels, labels) in enumerate(given):
             if number == 0:
                 self.batches.draw_ahead()
-            yield self.normalised.batch(pixels, labels)
+            yield self.on_device(pixels, labels)
 
 
 class Batches:

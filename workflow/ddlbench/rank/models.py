@@ -7,16 +7,13 @@ What batch norm does beyond PyTorch's is in `sync_norm.py`.
 from __future__ import annotations
 
 import copy
-import ctypes
 from collections.abc import Sequence
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from ddlbench.loaders import _torchvision
 from ddlbench.rank import sync_norm
 
 
@@ -45,7 +42,7 @@ def _no_choice(name: str) -> RuntimeError:
 
 
 def _from_timm(name: str, classes: int, image_size: int, zero_init_last: bool | None) -> nn.Module:
-    mend_torchvision()
+    _torchvision.mend()
     import timm
 
     made_for = timm.models.get_pretrained_cfg(name)
@@ -113,7 +110,7 @@ def squeezenet1_1(classes: int) -> nn.Module:
 
     Pictures have at least 17 pixels a side.
     """
-    mend_torchvision()
+    _torchvision.mend()
     from torchvision.models import squeezenet1_1 as theirs
 
     model: nn.Module = theirs(weights=None, num_classes=classes)
@@ -184,21 +181,3 @@ def _convolution_backward(
 
     *_, transposed, _, _, wanted = settings  # of aten.convolution_backward
     return int(conv_flop_count([*inputs], [*weight], [*gradient], transposed) * sum(wanted[:2]))
-
-
-@cache
-def mend_torchvision() -> None:
-    """Let a CUDA-built torchvision be imported beside a CPU-built torch.
-
-    Its compiled part cannot load there, and importing it then fails on two operators that it describes to the
-    compiler; defining their signatures first is enough. Does nothing where the compiled part loads.
-    """
-    torchvision = find_spec("torchvision")
-    if torchvision is None or torchvision.origin is None:
-        return
-    try:
-        ctypes.CDLL(str(Path(torchvision.origin).parent / "_C.so"))
-    except OSError:
-        for operator in ("nms", "qnms"):
-            signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-            torch.library.define(f"torchvision::{operator}", signature)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from ddlbench.rank import models
+from ddlbench.loaders import _torchvision
 from ddlbench.recipe import Recipe
 
 
@@ -54,7 +54,7 @@ def build(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
     if recipe.optimizer == "lars":
         return Lars(parameters, lr, recipe.momentum, recipe.nesterov, recipe.trust_coefficient)
     if recipe.optimizer == "lamb":
-        models.mend_torchvision()
+        _torchvision.mend()
         from timm.optim import Lamb
 
         # Unless told otherwise timm's clips gradients at 1; and it asks each group, not the recipe, whether to adapt.
