@@ -61,7 +61,7 @@ def test_published_runtimes_are_within_the_first_guess(paper: Plan) -> None:
     assert len(rows) == 4
     for row in rows:
         published_s = float(row["value"]) * {"h": 3600, "s": 1}[row["unit"]]
-        spec = pick(paper, model=row["model"], loader="dali-cpu", workers=int(row["workers"]), profiled=False)
+        spec = pick(paper, model=row["model"], loader="dali-cpu-only", workers=int(row["workers"]), profiled=False)
         found = estimator.estimate(spec, 1281167)
         assert found.low_s and found.s and found.high_s
         assert found.low_s < published_s < found.high_s
@@ -74,7 +74,7 @@ def test_published_efficiencies_decide_between_loaders(paper: Plan) -> None:
     same = {"model": "resnet50", "workers": 512, "schedule": "step", "profiled": False}
     hours = {
         (loader, framework): estimator.estimate(pick(paper, loader=loader, framework=framework, **same), 1281167).s
-        for loader, framework in [("dali-cpu", "ddp"), ("native", "ddp"), ("native", "deepspeed")]
+        for loader, framework in [("dali-cpu-only", "ddp"), ("torchvision", "ddp"), ("torchvision", "deepspeed")]
     }
     fastest, native, slowest = hours.values()
     assert fastest and native and slowest

@@ -127,13 +127,13 @@ def test_ours_stand_beside_what_was_published_of_the_same() -> None:
     ours = {"model": "resnet50", "framework": "ddp", "workers": 512, "kernel_s": 1.0, "on": "device"}
     ours |= {f"{name}_percent": 20.0 for name in CLASSES}
     rows = [ours | {"run": f"{loader}-{on}", "loader": loader, "on": on} for loader, on in (
-        ("native", "device"), ("dali-cpu", "device"), ("synthetic", "device"), ("native", "cpu"),
+        ("torchvision", "device"), ("dali-cpu", "device"), ("synthetic", "device"), ("torchvision", "cpu"),
     )]  # fmt: skip
     published = pd.read_csv(CONFIG / "references/aach2023-kernels.csv")
     found = beside(pd.DataFrame(rows), published).set_index("run")
     names = ["published_communication_percent", "published_computation_percent"]
-    assert found.loc["native-device", names].tolist() == [82.61, 5.52]
+    assert found.loc["torchvision-device", names].tolist() == [82.61, 5.52]
     assert found.loc["dali-cpu-device", names].tolist() == [43.48, 20.02]
-    assert found.loc[["synthetic-device", "native-cpu"], names].isna().all(axis=None)
+    assert found.loc[["synthetic-device", "torchvision-cpu"], names].isna().all(axis=None)
     assert [name for name in found if name.startswith("published_")] == names
     assert len(found) == len(rows)

@@ -84,7 +84,9 @@ class Machine:
     )
     loader_threads: int = field(
         default=1,
-        metadata=key("Worker processes (native) or threads (DALI, spdl) of each rank's data loader.", minimum=1),
+        metadata=key(
+            "Worker processes (native, torchvision) or threads (DALI, spdl) of each rank's data loader.", minimum=1
+        ),
     )
     memory_mb_per_worker: int | None = field(
         default=None,
