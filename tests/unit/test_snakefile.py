@@ -31,7 +31,7 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
         calls.append("preflight")
         raise Waits
 
-    dag = SimpleNamespace(forcefiles=set())
+    dag = SimpleNamespace(forcefiles=set(), forcerules=set(), targetfiles=set())
     workflow = SimpleNamespace(persistence=SimpleNamespace(path=""), dag=dag, **(STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
     return snakefile.Training(workflow, checkpoints, snakefile.read({"study": "demo", "machine": "local"}))
@@ -44,13 +44,14 @@ def wildcards(of: snakefile.Training) -> Any:
 def test_training_waits_for_what_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     calls: list[str] = []
     of = training(monkeypatch, tmp_path, calls)
-    assert of.new_preflights == [promise.path(of.plan)]
+    assert of.new_preflights(None) == [promise.path(of.plan)]
     for _ in range(2):
         with pytest.raises(Waits):
             of.input(wildcards(of))
     assert calls == ["installed", "settle", "preflight", "preflight"]
     assert of.workflow.dag.forcefiles == {of.preflight}  # made again, whatever Snakemake remembers of it
-    of.new_preflights = []
+    of.waits = False
+    assert of.new_preflights(None) == []
     assert of.input(wildcards(of)) == of.plan.runs[wildcards(of).run].manifest
     assert len(calls) == 4
 

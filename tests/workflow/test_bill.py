@@ -3,6 +3,7 @@
 import csv
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.workflow.conftest import edit, mini, planned, snakemake
+from tests.workflow.conftest import assert_nothing_to_do, edit, mini, planned, snakemake
 
 LIMIT = ("--config", "study=mini", "machine=mini")
 CEILING = "mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1"
@@ -62,6 +63,24 @@ def test_data_made_anew_are_stale_data_touched_are_not(finished: Path) -> None:
     rows = plan(finished)
     assert {run: row["state"] for run, row in rows.items()} == {CEILING: "done", DIGITS: "stale"}
     assert rows[DIGITS]["why"].endswith("manifest.json was made anew")
+
+
+def test_data_that_are_gone_are_prepared_only_for_runs_that_are_to_be_made(finished: Path) -> None:
+    """Scratch file systems remove what is old. Plan, dry run and real run agree that what is done stays done."""
+    (data,) = finished.glob("results/prepared*/mnist5k/raw")
+    shutil.rmtree(data)
+    assert {row["state"] for row in plan(finished).values()} == {"done"}
+    assert "mnist5k as raw is not there any more; no run that is to be made reads it" in mini(finished, "plan").stdout
+    assert planned(finished) == {}
+    assert_nothing_to_do(mini(finished))
+    assert planned(finished, "--force", f"results/runs/{DIGITS}/run.mllog")["train"] == 1
+    study = finished / "config/studies/mini.yaml"
+    study.write_text(study.read_text().replace("workers: [1]", "workers: [1, 2]"))
+    new = {run for run, row in plan(finished).items() if row["state"] != "done"}
+    assert len(new) == 2 and all("2workers" in run for run in new)
+    assert {rule: planned(finished)[rule] for rule in ("prepare", "preflight", "train")} == dict.fromkeys(
+        ("prepare", "preflight"), 1
+    ) | {"train": 2}
 
 
 def test_another_command_of_rule_train_is_stale(finished: Path) -> None:

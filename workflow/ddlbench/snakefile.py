@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +24,7 @@ import yaml
 from ddlbench import layout, registry
 from ddlbench.audit import _findings
 from ddlbench.data import target
-from ddlbench.plan import bill, installed, reads, runs, stale
+from ddlbench.plan import bill, installed, measured, reads, runs, stale
 from ddlbench.plan.row import INFER, TRAIN
 from ddlbench.preflight import promise
 from ddlbench.record import WEIGHTS
@@ -143,9 +144,9 @@ class Training:
     def __init__(self, workflow: Any, checkpoints: Any, given: Settings) -> None:
         self.workflow, self.checkpoints, self.given, self.plan = workflow, checkpoints, given, given.plan
         self.preflight = promise.path(self.plan)
-        # The preflight is made once for what a study expects of its machine.
-        self.new_preflights = [] if not self.plan.runs or promise.is_current(self.plan) else [self.preflight]
+        self.new_preflights = _signed(lambda wildcards: [self.preflight] if self.waits else [])
         self._checked = False
+        self._done: dict[str, bool] = {}
         # Runs whose trained model is asked by inference, and which therefore leave their weights.
         self.kept = sorted({job.spec.run.id for job in self.plan.inferences.values() if job.spec.trained})
         jobs, queue = self.plan.runs, given.machine.partitions
@@ -160,6 +161,38 @@ class Training:
         self.resources["supervision"] = self._supervision()
         # For people, in a dry run and when the job starts.
         self.message = "train {wildcards.run}" + (": {resources.asks}" if queue else "") + "\n$ {resources.launch}"
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether a preflight comes before training: there is none of what the study expects of its machine now, or
+        data are to be prepared."""
+        runs = self.plan.runs
+        gone = [run for run, job in runs.items() if job.manifest and not Path(job.manifest).exists()]
+        return bool(runs) and (
+            not promise.is_current(self.plan) or not all(self._is_done_without_data(run) for run in gone)
+        )
+
+    def _is_done_without_data(self, run: str) -> bool:
+        """Whether a run's record is of today's settings, and the data that it read are gone.
+
+        Snakemake would prepare them, and a dry run would list the run as to be made again. Where no rule makes the
+        input of a job, Snakemake takes what the job made for plain files.
+        """
+        if run not in self._done:
+            self._done[run] = self.workflow.is_main_process and self._state_without_data(run) == stale.DONE
+        return self._done[run]
+
+    def _state_without_data(self, run: str) -> str | None:
+        job, log, dag = self.plan.runs[run], Path(layout.run_log(run)), self.workflow.dag
+        if not job.manifest or Path(job.manifest).exists() or not log.exists():
+            return None
+        wanted = {rule.name for rule in dag.forcerules} | {str(file) for file in (*dag.forcefiles, *dag.targetfiles)}
+        if wanted & {TRAIN, str(log), layout.run_steps(run)} or (run in self.kept and not _weights(log).exists()):
+            return None
+        record = measured.read_measured(log.parent)
+        known = stale.memories(self.workflow.persistence, [run]).get(run)
+        memory, command = stale.Memory(*known) if known else None, self.workflow.get_rule(TRAIN).shellcmd
+        return stale.state(log.parent, job.spec, record.spec if record else None, job.manifest, memory, command)[0]
 
     def _priority(self, run: str) -> int:
         """Of the jobs that may start Snakemake takes the one with the highest number: the first of the order."""
@@ -200,10 +233,12 @@ class Training:
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
         if self.given.machine.partitions and not self.workflow.is_main_process:
             requeued.end_if_finished(run, self.plan.runs[run].spec)
-        if self.new_preflights and self.workflow.is_main_process:
+        if self._is_done_without_data(run):
+            return f"{self.plan.runs[run].manifest}: is gone, and {run} is done"
+        if self.waits and self.workflow.is_main_process:
             # A preflight of something else is made again, whatever Snakemake remembers of it.
             self.workflow.dag.forcefiles.add(self.preflight)
-        if self.new_preflights and self._starts_jobs():
+        if self.waits and self._starts_jobs():
             self.checkpoints.preflight.get()
         # A record of other settings is made again, whatever Snakemake remembers of it.
         if self.workflow.is_main_process and stale.is_of_other_settings(
@@ -212,7 +247,7 @@ class Training:
             self.workflow.dag.forcefiles.add(layout.run_log(run))
         # So is one without the weights that inference wants.
         log = Path(layout.run_log(run))
-        if self.workflow.is_main_process and run in self.kept and log.exists() and not log.with_name(WEIGHTS).exists():
+        if self.workflow.is_main_process and run in self.kept and log.exists() and not _weights(log).exists():
             self.workflow.dag.forcefiles.add(str(log))
         return self.plan.runs[run].manifest or []
 
@@ -222,11 +257,13 @@ class Training:
         return bool(w.is_main_process and w.executor_plugin is not None and not w.dryrun)
 
     def keep_limit(self) -> None:
-        """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`."""
+        """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`, or their data lie nowhere."""
         jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in (TRAIN, INFER)]
         made = {job.wildcards.run if job.rule.name == TRAIN else job.wildcards.job for job in jobs}
         with complaints():
             self._check_limit(made)
+            for line in reads.unnamed(self.plan, self.given.config["data"]["sources"], made):
+                raise ConfigError(line)
 
     def _check_limit(self, made: Collection[str]) -> None:
         limit = self.given.config["max_gpu_hours"]
@@ -234,16 +271,17 @@ class Training:
             table = bill.rows(self.plan, self.given.images, layout.RESULTS)
             bill.check_limit([row for row in table if row.run in made], limit)
 
-    def warn_of_limit(self) -> None:
-        """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`."""
-        if self.given.config["max_gpu_hours"] is None:
-            return
+    def warn(self) -> None:
+        """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`, or what
+        they need is missing."""
         missing = {run for run in self.plan.runs if not Path(layout.run_log(run)).exists()}
+        said = reads.remarks(self.plan, self.given.config["data"]["sources"], missing)
         missing |= {job for job in self.plan.inferences if not Path(layout.inference(job)).exists()}
         try:
             self._check_limit(missing)
         except ConfigError as error:
-            print(f"warning: {error}", file=sys.stderr)
+            said.append(str(error))
+        print(*(f"warning: {line}" for line in said), sep="\n", end="\n" * bool(said), file=sys.stderr)
 
 
 class Serving:
@@ -261,6 +299,10 @@ class Serving:
             return _signed(lambda wildcards, attempt: jobs[wildcards.job].asks(attempt)[name])
 
         self.resources = {name: asks(name) for job in [*jobs.values()][:1] for name in job.resources}
+
+
+def _weights(log: Path) -> Path:
+    return log.with_name(WEIGHTS)
 
 
 def _signed(function: F) -> F:

@@ -32,4 +32,4 @@ onstart:
 
 
 if workflow.output_settings.dryrun:
-    TRAINING.warn_of_limit()
+    TRAINING.warn()

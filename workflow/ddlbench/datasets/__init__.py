@@ -19,6 +19,9 @@ class Dataset(Protocol):
     PICTURE_BYTES: float
     """Of one picture as it is stored, on the mean, for the plan; its file names the source of the number."""
 
+    NEEDS: str | None
+    """What data.sources has to name, as a sentence; None where the set is fetched or made if nothing is said."""
+
     def open_source(self, place: Place) -> Source:
         """The data set, ready to be read; fetches it if that can be done. Raises SourceError."""
 

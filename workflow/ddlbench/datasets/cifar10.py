@@ -12,6 +12,7 @@ from ddlbench.datasets._rows import Rows
 IMAGES = {"train": 50000, "val": 10000}
 NUM_CLASSES = 10
 PICTURE_BYTES = _cifar.PIXELS  # as PNG no more than the pixels, near enough
+NEEDS = None
 PUBLISHED = _cifar.Published(
     dataset="cifar10",
     archive="cifar-10-binary.tar.gz",

@@ -32,6 +32,7 @@ LAYOUT = (
     "data.sources.imagenet is a folder with train/<synset>/*.JPEG and val/<synset>/*.JPEG, "
     f"or with {TRAIN}, {VAL} and one of {', '.join((_devkit.NAME, *SYNSETS))}"
 )
+NEEDS = LAYOUT
 
 
 def open_source(place: Place) -> Source:

@@ -22,6 +22,7 @@ DEFAULT = {"train": 2000, "val": 200, "classes": 10, "seed": 1}
 IMAGES = {"train": DEFAULT["train"], "val": DEFAULT["val"]}
 NUM_CLASSES = DEFAULT["classes"]
 PICTURE_BYTES = 110_000
+NEEDS = None
 EXAMPLE = "such as train=20000,val=1000,classes=100,seed=1"
 PATTERN = (6, 8, 3)  # rows, columns, colours
 QUALITY = 93

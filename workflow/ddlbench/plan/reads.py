@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,3 +63,37 @@ def forms(plan: Plan, sources: Mapping[str, str]) -> list[Form]:
         else:
             read.append(Form(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))
     return read
+
+
+def unnamed(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> list[str]:
+    """One line for each data set that these runs need prepared, and of which nobody says where it lies."""
+    return [
+        f"config/config.yaml: data.sources.{dataset}: is missing; {needs}"
+        for dataset, needs in _wanted(plan, runs).items()
+        if dataset not in sources
+    ]
+
+
+def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> list[str]:
+    """What would be found in the queue only if these runs were started now, one line each."""
+    said = unnamed(plan, sources, runs)
+    for dataset in _wanted(plan, runs).keys() & sources.keys():
+        if not Path(sources[dataset]).exists():
+            said.append(
+                f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, as seen from here"
+            )
+    asked = [plan.runs[run].resources for run in runs if run in plan.runs][:1]
+    if any(one.get("slurm_partition") and not one.get("slurm_account") for one in asked):
+        said.append(
+            "config/config.yaml: account: is missing; SLURM bills your default account, and refuses jobs if you have "
+            "none: --config account=..."
+        )
+    return said
+
+
+def _wanted(plan: Plan, runs: Collection[str]) -> dict[str, str]:
+    """What `data.sources` has to name, by data set, for these runs; prepared ones need nothing."""
+    made = (plan.runs[run] for run in runs if run in plan.runs)
+    unprepared = {job.spec.dataset for job in made if job.manifest and not Path(job.manifest).exists()}
+    needs = {dataset: registry.member("datasets", dataset).NEEDS for dataset in sorted(unprepared)}
+    return {dataset: need for dataset, need in needs.items() if need is not None}

@@ -104,11 +104,9 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") 
 
 
 def _of_data(manifest: Path, made: float, memory: Memory | None) -> list[str]:
-    """Whether the data set is to be prepared, or was prepared as another one since (contents count, as they do for
-    Snakemake)."""
-    if not manifest.exists():
-        return [f"{manifest} is missing"]
-    if manifest.stat().st_mtime <= made:
+    """Whether the data set was prepared as another one since (contents count, as they do for Snakemake). Data that are
+    gone, as old files on scratch file systems are, say nothing against a run that is done."""
+    if not manifest.exists() or manifest.stat().st_mtime <= made:
         return []
     known = memory.checksums.get(str(manifest)) if memory else None
     now = files.sha256(manifest)

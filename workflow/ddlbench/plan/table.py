@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ddlbench import registry
 from ddlbench.plan.bill import counted, gpu_hours, number
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import Form
@@ -159,10 +160,14 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
 
 
 def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
+    # Data are prepared if a run, or a job of inference, that is to be made reads some.
+    new = [form for form in forms if not form.there and any(registry.member("loaders", r.loader).FORMS for r in todo)]
     said = [
         f"Data: {form.dataset} as {form.form} is there, {_gb(form.bytes)}."
         if form.there
         else f"Data: {form.dataset} as {form.form} is to be prepared: {_gb(form.bytes)}, {form.inodes} inodes."
+        if form in new
+        else f"Data: {form.dataset} as {form.form} is not there any more; no run that is to be made reads it."
         for form in forms
     ]
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
@@ -179,7 +184,6 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
     if len(kept) < len(runs):
         models = ", ".join(sorted({row.model for row in runs if row.checkpoint_bytes is None}))
         said.append(f"Checkpoints of {models} are not counted: neither a record nor model-sizes.csv says how large.")
-    new = [form for form in forms if not form.there]
     total = size + room + sum(form.bytes for form in new)
     return [*said, f"Disk in all: {_gb(total)}, {inodes + files + sum(form.inodes for form in new)} inodes."]
 

@@ -115,8 +115,7 @@ def is_current(plan: Plan) -> bool:
         made = json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    wanted = promised(plan)
-    return bool(made == wanted and all(Path(manifest).exists() for manifest in wanted["manifests"]))
+    return bool(made == promised(plan))
 
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
