@@ -6,15 +6,18 @@ Real ranks: tests/contract/test_inference.py.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from ddlbench.data.prepare import write_form
 from ddlbench.inference import InferSpec
 from ddlbench.run import infer
 
+from tests.sources import some
 from tests.specs import run_spec
 
 # A launcher of two ranks, which ends when one of them does; rank 1 does what the case says.
@@ -62,7 +65,9 @@ def execute(tmp_path: Path, does: str, silent_s: float = 40.0) -> Job:
         run=run_spec(), trained=False, member="tensor-slicing", workers=2, workers_per_node=2, batches=(1,), repeat=1
     )
     folder, data = tmp_path / "job", tmp_path / "data"
-    data.mkdir()
+    write_form(lambda: some(12, 6), "mnist5k", "raw", data)
+    if does == "has no picture":
+        shutil.rmtree(data / "val")
     (folder / "failed").mkdir(parents=True)
     (folder / "failed" / "failure.json").write_text(json.dumps({"cause": "disk full"}))
     (folder / "inference.json").write_text("the record of an earlier job")
@@ -126,3 +131,11 @@ def test_only_one_supervisor_makes_a_job(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "argv", ["infer", *given, "--", "true"])
     with infer.held(tmp_path), pytest.raises(SystemExit, match="is being made by process"):
         infer.main()
+
+
+def test_damaged_pictures_are_named_before_a_rank_starts(tmp_path: Path) -> None:
+    job = execute(tmp_path, "has no picture")
+    assert (job.code, job.left) == (1, {"failed"})
+    failure = json.loads((job.folder / "failed/failure.json").read_text())
+    assert failure["cause"] == "data damaged"
+    assert f"{tmp_path}/data: val/class0/: is missing" in failure["message"]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ddlbench import registry
 from ddlbench.data.manifest import Manifest
@@ -157,6 +158,39 @@ def test_a_list_of_files_that_misleads(forms: dict[str, Path]) -> None:
     assert verify([forms["raw"]]) == []
 
 
+LISTS = {
+    "one label": lambda lines: [lines[0].replace(b" 0", b" 1"), *lines[1:]],
+    "all labels": lambda lines: [line.rpartition(b" ")[0] + b" 0\n" for line in lines],
+    "one twice": lambda lines: [lines[0], lines[0], *lines[2:]],
+    "reversed": lambda lines: lines[::-1],
+}
+
+
+@pytest.mark.parametrize("harm", LISTS)
+@pytest.mark.parametrize("form", ["raw", "webdataset"])
+def test_a_run_refuses_a_mapped_list_that_was_changed(forms: dict[str, Path], form: str, harm: str) -> None:
+    (path,) = forms[form].glob(".manifest.json.*.train.*")
+    before = path.read_bytes()
+    if form == "raw":
+        path.write_bytes(b"".join(LISTS[harm](before.splitlines(keepends=True))))
+    else:  # rows of four numbers, the label last
+        rows = np.frombuffer(before, "<i8").reshape(-1, 4)
+        lines = [b"%d %d %d %d\n" % tuple(row) for row in rows]
+        changed = [list(map(int, line.split())) for line in LISTS[harm](lines)]
+        path.write_bytes(np.array(changed, "<i8").tobytes())
+    assert len(path.read_bytes()) == len(before)
+    said = [f"{path}: is not the list that ddlbench made; remove it: it is made again"]
+    assert index(forms[form]) == said
+    (sums,) = forms[form].glob(".manifest.json.*.sha256")
+    sums.unlink()  # as earlier versions left it
+    assert index(forms[form]) == said
+    path.unlink()
+    assert index(forms[form]) == []
+    assert path.read_bytes() == before
+    done = subprocess.run(["sha256sum", "-c", sums.name], cwd=forms[form], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count(": OK")) == (0, 2)
+
+
 def test_an_earlier_version_took_a_name_with_a_line_end(forms: dict[str, Path]) -> None:
     """It prepared the form, and made no lists: a run refuses it in one line."""
     (forms["raw"] / "train/class1/00001.png").rename(forms["raw"] / "train/class1/0\n1.png")
@@ -171,7 +205,7 @@ def test_what_a_killed_process_left_of_a_list_is_removed(forms: dict[str, Path])
     folder = forms["raw"]
     before = sorted(path.name for path in folder.iterdir())
     whole = raw.list_path(folder, Manifest.read(folder), "val")
-    whole.with_suffix(".node7-4711").write_text("class0/0000")
+    whole.with_suffix(".files.node7-4711").write_text("class0/0000")
     whole.unlink()
     assert index(folder) == []
     assert sorted(path.name for path in folder.iterdir()) == before

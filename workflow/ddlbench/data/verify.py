@@ -64,8 +64,8 @@ def glance(folder: Path | None) -> list[str]:
 
 
 def index(folder: Path | None) -> list[str]:
-    """What is wrong with a form so that its index cannot be made (`forms.Form.index`). Where nothing may be written,
-    nothing is: each rank then looks for itself."""
+    """What is wrong with a form's index, or with the form so that it cannot be made (`forms.Form.index`). Where nothing
+    may be written, nothing is: each rank then looks for itself."""
     try:
         if folder is not None:
             manifest = Manifest.read(folder)

@@ -70,10 +70,8 @@ class Form(Protocol):
         """Remove what an interrupted `write` left of a part."""
 
     def index(self, folder: Path, manifest: Manifest) -> None:
-        """Leave beside the manifest what readers want of a whole form, if it is not there. Raises OSError, ValueError.
-
-        `prepare` calls it, and each run, for forms of earlier versions.
-        """
+        """Leave beside the manifest what readers want of a whole form, if it is not there, and see that it is what was
+        left. `prepare` calls it, and each run. Raises OSError, ValueError if it was changed."""
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
         """What is wrong with what `index` left, one line each. For `verify`. Raises OSError."""

@@ -10,11 +10,13 @@ import mmap
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ddlbench.data.manifest import KEPT, Manifest
-from ddlbench.files import aside
+from ddlbench.data.manifest import sha256 as digest
+from ddlbench.files import aside, sha256
 
 
 def path(folder: Path, manifest: Manifest, split: str, suffix: str) -> Path:
@@ -23,17 +25,45 @@ def path(folder: Path, manifest: Manifest, split: str, suffix: str) -> Path:
 
 
 def leave(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], bytes]) -> None:
-    """Write the lists of all splits that are not there. Raises OSError, and what `made` raises."""
+    """Write the lists of all splits that are not there, and their digests beside them, as `sha256sum` does; compare
+    those that are there with their digest. Lists of earlier versions have none: they are made again and compared.
+
+    Raises ValueError if one is not what was written, OSError, and what `made` raises.
+    """
+    sums = folder / f"{KEPT}.{manifest.digest()}.sha256"
+    known = _read(sums)
+    before = dict(known)
     for split in manifest.splits:
         place = path(folder, manifest, split, suffix)
         if place.exists():
+            if place.name not in known and os.access(folder, os.W_OK):
+                known[place.name] = digest(made(split))
+            if known.get(place.name) not in (None, sha256(place)):
+                raise ValueError(f"{place}: is not the list that ddlbench made; remove it: it is made again")
             continue
         data = made(split)
-        with aside(place, place.with_suffix(f".{socket.gethostname()}-{os.getpid()}")) as hidden:
-            hidden.write_bytes(data)
+        _write(place, data)
+        known[place.name] = digest(data)
         for other in folder.glob(f"{KEPT}.*.{split}.*"):  # of another manifest, or begun elsewhere: not needed any more
             if other != place:
                 other.unlink(missing_ok=True)
+    if known != before:
+        _write(sums, "".join(f"{value}  {name}\n" for name, value in sorted(known.items())).encode())
+        for other in folder.glob(f"{KEPT}.*.sha256*"):
+            if other != sums:
+                other.unlink(missing_ok=True)
+
+
+def _read(sums: Path) -> dict[str, str]:
+    """Digests by file name; none if they cannot be read."""
+    with suppress(OSError, ValueError):
+        return {name: value for value, name in (line.split("  ") for line in sums.read_text("utf-8").splitlines())}
+    return {}
+
+
+def _write(place: Path, data: bytes) -> None:
+    with aside(place, place.with_suffix(f"{place.suffix}.{socket.gethostname()}-{os.getpid()}")) as hidden:
+        hidden.write_bytes(data)
 
 
 def differing(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], bytes]) -> list[str]:

@@ -40,7 +40,7 @@ def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[f
     total = sum(images.values())
     # A file's last block is half full on the mean; a small one has a block all the same.
     size = max(BLOCK_BYTES, picture_bytes + BLOCK_BYTES / 2)
-    return total * size, total + len(images) * (classes + 2) + 3  # with a list of each split's files
+    return total * size, total + len(images) * (classes + 2) + 4  # with a list of each split's files, and digests
 
 
 def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:

@@ -324,7 +324,7 @@ def _samples(shard: Path) -> list[Sample]:
 _SHARDS = Shards(
     suffix=".tar",
     beside_bytes=5 * BLOCK + BLOCK // 2 + 130,  # three headers, label and json, half a block; index and list
-    lists=2,
+    lists=3,  # one per split, and their digests
     least_bytes=6 * BLOCK,
     end=END,
     record=_record,

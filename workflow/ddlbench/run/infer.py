@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ddlbench import beats, notes, registry
 from ddlbench.data.readers import reading
+from ddlbench.data.verify import glance, index
 from ddlbench.files import write_json
 from ddlbench.inference import InferSpec
 from ddlbench.inference._record import ASSIGNMENT, FAILED, PARTIAL, RECORD
@@ -28,7 +29,7 @@ from ddlbench.run import failed
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import facts
 from ddlbench.run.hold import HeldError, held
-from ddlbench.run.watch import diagnose, end_survivors, watch
+from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -65,14 +66,18 @@ def execute(
     write_json(partial / ASSIGNMENT, given | {"facts": told, "silent_s": silent_s})
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     with reading(data, spec.id):
-        seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
-        beats.tidy(partial)
+        damaged = glance(data) or index(data)
+        if damaged:
+            seen = Seen(code=1)
+        else:
+            seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
+            beats.tidy(partial)
     code = seen.code
     if code == 0 and not (partial / RECORD).exists():
         print(f"{spec.id}: the launcher ended well but there is no {RECORD}", file=sys.stderr)
         code = 1
     if code:
-        failure = diagnose(partial, spec.workers, seen)
+        failure = data_damaged(damaged) if damaged else diagnose(partial, spec.workers, seen)
         where = failed.keep(folder, partial, failure)
         print(f"{spec.id} failed: {failure['message']}; exit code {code}; {where}", file=sys.stderr)
         return code
