@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import subprocess
 import sys
 from dataclasses import replace
@@ -95,6 +96,18 @@ def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:
     shown = _tables.load(tmp_path, ("runs", "epochs"), runs[:3])
     assert set(shown) == {"runs", "epochs"}
     assert set(shown["runs"]["run"]) == set(shown["epochs"]["run"]) == set(runs[:3])
+
+
+@pytest.mark.parametrize("title", [r"$\frac{a}{ $x_1 $", "$", r"\$5 or $5", "</svg><script>x</script> %s {{ 1 }}"])
+def test_a_title_is_drawn_as_it_stands(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tables(tmp_path)
+    for own in (["data", "throughput", "--tables", str(tmp_path)], ["draw", "throughput", f"--title={title}"]):
+        data = ["--out", str(tmp_path / "out.csv")] if own[0] == "data" else ["--out", str(tmp_path / "out")]
+        more = [] if own[0] == "data" else ["--data", str(tmp_path / "out.csv"), "--device-name=$1 $"]
+        monkeypatch.setattr(sys, "argv", ["x", *own, *data, *more])
+        command.main()  # raised where a formula was not closed
+    shown = (tmp_path / "out.svg").read_text(encoding="utf-8")
+    assert f"<!-- {title} -->" in html.unescape(shown)
 
 
 def test_naming_figures_does_not_import_matplotlib() -> None:

@@ -74,7 +74,8 @@ def main() -> None:
     reference = pd.read_csv(given.reference) if given.reference else None
     data = _tables.read(given.data)
     frameworks = tuple(data["framework"].unique()) if "framework" in data else ()
-    options = Options(given.title, given.device, given.device_name, frameworks, reference, given.basis, given.target)
+    title, device_name = (text.replace("$", r"\$") for text in (given.title, given.device_name))  # not mathematics
+    options = Options(title, given.device, device_name, frameworks, reference, given.basis, given.target)
     draw(given.plot, given.data, given.out, options)
 
 
