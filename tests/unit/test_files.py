@@ -28,3 +28,23 @@ def test_an_aside_keeps_the_suffix(tmp_path: Path) -> None:
 def test_digest(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     assert files.sha256(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_an_error_is_a_line_on_the_terminal_and_a_traceback_in_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "figure.log"
+    with pytest.raises(SystemExit) as ended, files.logged(log):
+        print("drawing")
+        raise OSError(28, "No space left\non device")
+    assert ended.value.code == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == f"OSError: [Errno 28] No space left\\non device (more in {log})\n"
+    assert log.read_text().startswith("drawing\nTraceback ")
+
+
+def test_an_error_is_told_where_the_disk_of_the_log_is_full(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises((SystemExit, OSError)), files.logged("/dev/full"):
+        raise ValueError("wrong")
+    assert capsys.readouterr().err == "ValueError: wrong (more in /dev/full)\n"

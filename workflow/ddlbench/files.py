@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 
 @contextmanager
@@ -41,6 +43,23 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, data: Any) -> None:
     """Replace a file by this value on one line of JSON."""
     write_text(path, json.dumps(data))
+
+
+@contextmanager
+def logged(path: str | Path) -> Iterator[TextIO]:
+    """Send what the block prints into a log, and yield the log.
+
+    An error of the block is one line on the terminal, and its traceback is in the log. Raises SystemExit then.
+    """
+    terminal = sys.stderr
+    with Path(path).open("w", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+        try:
+            yield log
+        except Exception as error:
+            print(f"{type(error).__name__}: {printable(error)} (more in {path})", file=terminal, flush=True)
+            with suppress(OSError):  # a full disk
+                traceback.print_exc(file=log)
+            sys.exit(1)
 
 
 def sha256(path: Path) -> str:

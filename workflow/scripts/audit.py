@@ -1,13 +1,12 @@
 """Rule audit_table: what the rules of the audit find in a study's tables."""
 
-import sys
 from pathlib import Path
 
 from ddlbench.audit import _findings, _material
 from ddlbench.audit._audit import audit, write
+from ddlbench.files import logged
 
-with Path(snakemake.log[0]).open("w") as log:
-    sys.stdout = sys.stderr = log
+with logged(snakemake.log[0]):
     rows = audit(_material.of_study(Path(snakemake.input.tables[0]).parent, Path(snakemake.input.convergence)))
     write(rows, Path(snakemake.output[0]))
     print(*_findings.lines(rows), sep="\n")

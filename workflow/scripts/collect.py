@@ -10,10 +10,10 @@ from ddlbench import layout, registry
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.costs import Terms
+from ddlbench.files import logged
 
 terminal = sys.stderr
-with Path(snakemake.log[0]).open("w") as log:
-    sys.stdout = sys.stderr = log
+with logged(snakemake.log[0]) as log:
     places = [Path(layout.run(run)) for run in snakemake.params.runs]
     places += [Path(record) for record in snakemake.input.others]
     asked = [Path(layout.inference(job)).parent for job in snakemake.params.inferences]

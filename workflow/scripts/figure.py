@@ -1,7 +1,6 @@
 """Rule figure: one picture from its data, by the member of `ddlbench/figures` that the study names."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import pandas as pd
 from ddlbench.audit import _findings
 from ddlbench.figures import Options
 from ddlbench.figures.__main__ import draw
+from ddlbench.files import logged
 
-with Path(snakemake.log[0]).open("w") as log:
-    sys.stdout = sys.stderr = log
+with logged(snakemake.log[0]):
     options = Options(**json.loads(snakemake.params.options))
     if snakemake.input.get("reference"):
         options = replace(options, reference=pd.read_csv(snakemake.input.reference))

@@ -3,7 +3,6 @@
 A script and no shell command, because thousands of run ids do not fit into a command line.
 """
 
-import sys
 from pathlib import Path
 
 from ddlbench.audit import _findings
@@ -11,9 +10,9 @@ from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study
 from ddlbench.figures import Options
 from ddlbench.figures.__main__ import selected, write_data
+from ddlbench.files import logged
 
-with Path(snakemake.log[0]).open("w") as log:
-    sys.stdout = sys.stderr = log
+with logged(snakemake.log[0]):
     given = snakemake.params
     options = Options("", given.device, "", basis=given.basis, target=given.target)
     tables, runs = Path(snakemake.input.tables[0]).parent, given.runs

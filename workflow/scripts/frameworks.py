@@ -1,10 +1,9 @@
 """Rule frameworks: what the frameworks here are and do (`ddlbench.analysis.frameworks`)."""
 
-import sys
 from pathlib import Path
 
 from ddlbench.analysis import frameworks
+from ddlbench.files import logged
 
-with Path(snakemake.log[0]).open("w") as log:
-    sys.stdout = sys.stderr = log
+with logged(snakemake.log[0]):
     frameworks.write(Path(snakemake.output[0]))

@@ -1,9 +1,9 @@
 """Rule page: the page of a study, from its tables and figures (`ddlbench.page.write`)."""
 
-import sys
 from pathlib import Path
 
 from ddlbench import layout
+from ddlbench.files import logged
 from ddlbench.page import about, spent, write
 from ddlbench.plan import bill, reads
 from ddlbench.plan.measured import read_published
@@ -11,8 +11,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
-with Path(snakemake.log[0]).open("w") as log:
-    sys.stdout = sys.stderr = log
+with logged(snakemake.log[0]):
     config = snakemake.params.config
     study, machine = load_study(config["study"]), load_machine(config["machine"])
     images = reads.images(study, machine, config["data"]["sources"])

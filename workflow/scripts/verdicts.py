@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 from ddlbench.analysis import claims
+from ddlbench.files import logged
 
 terminal = sys.stdout
-with Path(snakemake.log[0]).open("w") as log:
-    sys.stdout = sys.stderr = log
+with logged(snakemake.log[0]) as log:
     given = snakemake.input
     table = claims.write(Path(given.claims), Path(given.runs), Path(given.kernels), Path(snakemake.output[0]))
     said = [*claims.lines(table), f"one row per claim, and why: {snakemake.output[0]}"]

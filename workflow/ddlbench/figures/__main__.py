@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> 
 def draw(plot: str, data: Path, out: Path, options: Options, broken: Sequence[str] = ()) -> None:
     """Draw a figure from its csv file: `<out>.png`, `.svg`, `.pdf`; `broken` are rules of the audit to name on it."""
     member: FigureMember = registry.member("figures", plot)
-    picture = member.draw(_tables.read(data), options)
+    title, device_name = (text.replace("$", r"\$") for text in (options.title, options.device_name))  # no formulas
+    picture = member.draw(_tables.read(data), replace(options, title=title, device_name=device_name))
     if broken:
         _style.stamp(picture, broken)
     _style.save(picture, out)
@@ -74,8 +76,7 @@ def main() -> None:
     reference = pd.read_csv(given.reference) if given.reference else None
     data = _tables.read(given.data)
     frameworks = tuple(data["framework"].unique()) if "framework" in data else ()
-    title, device_name = (text.replace("$", r"\$") for text in (given.title, given.device_name))  # not mathematics
-    options = Options(title, given.device, device_name, frameworks, reference, given.basis, given.target)
+    options = Options(given.title, given.device, given.device_name, frameworks, reference, given.basis, given.target)
     draw(given.plot, given.data, given.out, options)
 
 
