@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.run import plugin, slurm
+from ddlbench.run import plugin, slurm, submission
+from snakemake.sourcecache import SourceCache
 
 JOB = "JobId=7 JobName=x JobState=FAILED StartTime=2026-11-22T08:00:00 NodeList=node[1-2] BatchHost=node1"
 
@@ -89,7 +90,8 @@ def mended(monkeypatch: pytest.MonkeyPatch) -> Any:
     ours = ("query_job_status", "is_query_tool_available", "validate_account", "get_account", "delete_empty_dirs")
     for name in ours:
         monkeypatch.setattr(of, name, getattr(of, name))
-    for name in ("report_job_error", "report_job_submission", "report_job_success", "cancel_jobs"):
+    monkeypatch.setattr(submission, "mend", lambda module: None)  # test_submission.py
+    for name in ("report_job_error", "report_job_submission"):
         monkeypatch.setattr(of.Executor, name, lambda self, *args, **more: self.heard.append((args, more)))
     monkeypatch.setattr(of.Executor, "_failed_nodes", None, raising=False)
     monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
@@ -119,19 +121,6 @@ def test_squeue_is_asked_for_hidden_jobs_and_may_forget_those_that_ended(mended:
     command("squeue", '[ "$1" = --all ] && echo "8|RUNNING"')
     states, _ = asyncio.run(mended.query_job_status("squeue --name x", logging.getLogger()))
     assert states == {"7": "UNKNOWN", "8": "RUNNING"}
-
-
-def test_ctrl_c_cancels_jobs_that_are_being_asked_for(mended: Any) -> None:
-    """Snakemake's list of jobs is empty while it asks for their states; nothing would be cancelled, without a word."""
-    plugin.mend_plugin()
-    executor = SimpleNamespace(heard=[])
-    jobs = [SimpleNamespace(external_jobid=job, job=SimpleNamespace(log=[])) for job in ("7", "8", "9")]
-    for job in jobs:
-        mended.Executor.report_job_submission(executor, job, register_job=False)
-    mended.Executor.report_job_success(executor, jobs[0])
-    mended.Executor.report_job_error(executor, jobs[1], msg="failed")
-    mended.Executor.cancel_jobs(executor, [])
-    assert executor.heard[-1][0] == ([jobs[2]],)
 
 
 @pytest.mark.parametrize(
@@ -231,3 +220,20 @@ def test_a_call_that_ends_leaves_the_folders_of_jobs_that_wait(mended: Any, tmp_
     ended = SimpleNamespace(workflow=workflow, slurm_logdir=tmp_path, logger=logging.getLogger())
     mended.Executor.clean_old_logs(ended)
     assert waiting.is_dir() and not old.exists()
+
+
+def test_caches_lie_in_the_projects_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes without home folders: Snakemake's jobs read its cache of source files, and make one of their own."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_CACHE_HOME", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(name, "/home/me/.cache")
+    (tmp_path / "home").mkdir()
+    workflow = SimpleNamespace(sourcecache=SourceCache(tmp_path / "home"))
+    plugin.keep_caches_here(workflow)
+    here = str(tmp_path / ".snakemake/cache")
+    assert os.environ["XDG_CACHE_HOME"] == here
+    assert os.environ["TRITON_CACHE_DIR"].startswith(here)
+    assert workflow.sourcecache.runtime_cache_path.startswith(here)
+    workflow = SimpleNamespace(sourcecache=SourceCache(tmp_path / "home", tmp_path / "mine"))
+    plugin.keep_caches_here(workflow)
+    assert workflow.sourcecache.runtime_cache_path == tmp_path / "mine"  # the user's choice

@@ -13,6 +13,7 @@ from ddlbench.plan import installed
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
+from snakemake.script import PythonScript
 
 STARTS_JOBS = {"is_main_process": True, "executor_plugin": object(), "dryrun": False, "cores": 2}
 
@@ -124,3 +125,13 @@ def test_what_snakemake_would_stumble_over_is_one_line(tmp_path: Path, text: str
     snakefile.check_configfile(tmp_path / "none.yaml")  # the command line may name another
     file.write_text("study: demo\n", encoding="utf-8")
     snakefile.check_configfile(file)
+
+
+def test_scripts_are_called_by_a_path_that_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snakemake puts Python's path into a shell's command as it is; a project may lie in `/scratch/$project x`."""
+    called: list[Any] = []
+    monkeypatch.setattr(PythonScript, "_execute_cmd", lambda self, command, **named: called.append(named))
+    for _ in range(2):
+        snakefile.quote_python()
+    PythonScript._execute_cmd(object(), "{py_exec} {fname:q}", py_exec="/p $x/python", fname="a b")
+    assert called == [{"py_exec": "'/p $x/python'", "fname": "a b"}]

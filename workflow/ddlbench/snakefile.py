@@ -135,6 +135,20 @@ def shell_prefix(machine: Machine, folder: Path) -> str:
     )
 
 
+def quote_python() -> None:
+    """Scripts are called by Python's path, whatever its characters are: Snakemake 9.27 does not quote it."""
+    from snakemake.script import PythonScript
+
+    execute = PythonScript._execute_cmd
+    if not getattr(execute, "quotes", False):
+
+        def quoting(self: PythonScript, command: str, **named: Any) -> Any:
+            return execute(self, command, **{k: shlex.quote(v) if k == "py_exec" else v for k, v in named.items()})
+
+        quoting.quotes = True  # type: ignore[attr-defined]
+        PythonScript._execute_cmd = quoting
+
+
 class Training:
     """Rule `train`: its `input`, `threads`, `priority`, `resources` and `spec` are functions of a run's wildcards.
 
@@ -150,8 +164,12 @@ class Training:
         # Runs whose trained model is asked by inference, and which therefore leave their weights.
         self.kept = sorted({job.spec.run.id for job in self.plan.inferences.values() if job.spec.trained})
         jobs, queue = self.plan.runs, given.machine.partitions
+        quote_python()
         if queue and workflow.is_main_process:
             plugin.mend_plugin()
+            plugin.keep_caches_here(workflow)
+        elif queue:
+            plugin.mend_jobstep()
         self.input = _signed(lambda wildcards: self._when_ready(wildcards.run))
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))

@@ -1,12 +1,11 @@
-"""Mends for Snakemake's SLURM plugin 2.8.0, so that a study never waits without a word. `snakefile.py` applies them.
+"""Mends for Snakemake's SLURM plugin 2.8.0, so that a study never waits without a word. `snakefile.py` applies them,
+and those of `submission.py`.
 
     cancelled jobs    sacct says `CANCELLED by <uid>`; the plugin compares with `CANCELLED` and waits for ever. It takes
                       every PREEMPTED job for one that is queued again, which is not so with `PreemptMode=CANCEL`. Where
                       it sees that a job was ended, it submits the next while the first one's processes may still run.
     held jobs         wait for a person; the plugin says nothing.
     no accounting     the plugin asks sacct for ever, and checks accounts with sacctmgr: squeue is asked instead.
-    Ctrl-C            cancels nothing while Snakemake asks for states: its list of jobs is empty meanwhile. All jobs
-                      that have not ended are cancelled.
     no beginning      of a job that failed before its run began it says "Reason: Unknown", and names the log of an
                       earlier try first.
     failed nodes      of a job that lost a node it asks where it ran, to avoid those nodes. Once SLURM has queued the
@@ -31,9 +30,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from ddlbench.run import slurm
+from ddlbench.run import slurm, submission
 
 PLUGIN = "snakemake_executor_plugin_slurm"
 # sacct's and squeue's words for a job that SLURM ended, and for one that is not started yet.
@@ -53,7 +53,6 @@ def mend_plugin() -> None:
     _forget_settings()
     told: set[str] = set()
     submitted: set[str] = set()
-    alive: dict[str, Any] = {}  # jobs that have not ended, by id
 
     async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
         """The plugin's: (state by job id, seconds that it took), or (None, None) if SLURM does not answer."""
@@ -72,11 +71,9 @@ def mend_plugin() -> None:
     plugin.query_job_status = query_job_status
     plugin.delete_empty_dirs = lambda path: None
     executor = plugin.Executor
-    report, succeed, submit = executor.report_job_error, executor.report_job_success, executor.report_job_submission
-    cancel = executor.cancel_jobs
+    report, submit = executor.report_job_error, executor.report_job_submission
 
     def report_job_error(self: Any, job_info: Any, msg: str | None = None, **more: Any) -> None:
-        alive.pop(str(job_info.external_jobid), None)
         with suppress(Exception):  # what is said of a failure must not hide it
             own = [Path(log) for log in more.get("aux_logs") or [] if log]
             logs = [Path(log) for log in job_info.job.log]
@@ -86,19 +83,11 @@ def mend_plugin() -> None:
 
     def report_job_submission(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
         submitted.add(str(job_info.external_jobid))
-        alive[str(job_info.external_jobid)] = job_info
         submit(self, job_info, *more, **named)
-
-    def report_job_success(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
-        alive.pop(str(job_info.external_jobid), None)
-        succeed(self, job_info, *more, **named)
-
-    def cancel_jobs(self: Any, active_jobs: list[Any]) -> None:
-        cancel(self, list(alive.values()))
 
     executor._failed_nodes = FailedNodes.on_executors()
     executor.report_job_error, executor.report_job_submission = report_job_error, report_job_submission
-    executor.report_job_success, executor.cancel_jobs = report_job_success, cancel_jobs
+    submission.mend(plugin)
 
 
 class FailedNodes(set[str]):
@@ -182,6 +171,25 @@ def _text(log: Path) -> str:
             return file.read(1 << 16).decode(errors="replace")
     except OSError:
         return ""
+
+
+def keep_caches_here(workflow: Any) -> None:
+    """Put the caches of jobs into the project's folder: on some sites' compute nodes there is no home folder, and
+    Snakemake does not start without a cache. Jobs get this process's environment, and use its cache of source files.
+    """
+    folder = Path(".snakemake/cache").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"XDG_CACHE_HOME": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
+    sources = workflow.sourcecache
+    if sources.runtime_cache is not None:  # else the user has said where
+        here = TemporaryDirectory(prefix="sources-", dir=folder, ignore_cleanup_errors=True)
+        sources.runtime_cache, sources.at_home = here, sources.runtime_cache  # what was read from there may be again
+
+
+def mend_jobstep() -> None:
+    """Within a job: call Python by its path whatever its characters are, as `submission.py` does."""
+    with suppress(ModuleNotFoundError):
+        import_module(f"{PLUGIN}_jobstep").Executor.get_python_executable = submission.python
 
 
 def _forget_settings() -> None:

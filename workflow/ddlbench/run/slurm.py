@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +28,11 @@ HOPELESS = {
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
 }
+
+
+# sbatch's words where a user, an account or a QOS has as many jobs in the queue as it may have, and where the
+# controller is not there. It may take the job later.
+_LATER = re.compile(r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm controller \(connect failure\)")
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,39 @@ def advice(job: str, reason: str) -> str:
     if reason in HOPELESS:
         return f"will not start ({reason}): {HOPELESS[reason]}; to give it up: scancel {job}"
     return ""
+
+
+def later(refusal: str) -> str | None:
+    """Why SLURM refused a job that it may take later, by what the plugin says of it; None if it will never take it."""
+    said = _LATER.search(refusal.split("sbatch call:")[0])
+    return said[0] if said else None
+
+
+def is_own_limit(refusal: str) -> bool:
+    """Whether this limit counts the user's own jobs only: with none in the queue, SLURM will never take one."""
+    return refusal.endswith(("AssocMaxSubmitJobLimit", "PerUserLimit"))
+
+
+def jobs_of_mine() -> int | None:
+    """How many jobs of this user are in the queue; None if SLURM does not answer."""
+    try:
+        answer = hold.squeue([f"--user={getpass.getuser()}", "--format=%i"], timeout_s=60)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return None if answer.returncode else len(answer.stdout.split())
+
+
+def cancel(name: str, comment: str | None = None) -> None:
+    """Cancel the jobs of this name, or those with this comment alone. Says so if SLURM does not answer."""
+    try:
+        named = hold.squeue([f"--name={name}", "--format=%i|%k"], timeout_s=60)
+        named.check_returncode()
+        jobs = [line.split("|", 1) for line in named.stdout.splitlines() if "|" in line]
+        ids = [job for job, of in jobs if comment in (None, of)]
+        if ids:
+            subprocess.run(["scancel", *ids], capture_output=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"jobs may be left ({error}); to end them: scancel --name={name}", file=sys.stderr, flush=True)
 
 
 def no_accounting() -> str | None:

@@ -1,0 +1,168 @@
+"""How jobs are submitted and cancelled: the SLURM plugin itself, with our mends and pretended commands of SLURM."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddlbench.run import plugin, submission
+
+from tests.conftest import until
+
+REFUSAL = "sbatch: error: {reason}\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+MOST = "AssocMaxSubmitJobLimit"
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plugin with the mends, put back after the test."""
+    of = pytest.importorskip(plugin.PLUGIN)
+    for name in ("validate_or_get_slurm_job_id", "get_max_array_size"):
+        monkeypatch.setattr(of, name, getattr(of, name))
+    for name in ("run_job", "_report_job_error_threadsafe", "cancel_jobs", "format_job_exec", "get_python_executable"):
+        monkeypatch.setattr(of.Executor, name, getattr(of.Executor, name))
+    monkeypatch.setattr(of.Executor, "report_job_submission", lambda self, info: self.jobs.append(info.external_jobid))
+    monkeypatch.setattr(of.Executor, "report_job_error", lambda self, info, msg: self.failed.append(msg))
+    monkeypatch.setattr(of.Executor, "get_account_arg", lambda self, job: iter([""]))
+    monkeypatch.setattr(of.Executor, "format_job_exec", lambda self, job: self.command)
+    monkeypatch.setattr(submission, "WAIT_S", 0.01)
+    submission.mend(of)
+    return of
+
+
+@pytest.fixture
+def executor(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plugin's executor; `command` is what its jobs execute. SLURM's commands are scripts of `pretend`."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    made = object.__new__(module.Executor)
+    settings = SimpleNamespace(pass_command_as_script=False, requeue=True, qos=None, reservation=None)
+    made.workflow = SimpleNamespace(
+        executor_settings=settings, workdir_init=str(tmp_path), scheduler=SimpleNamespace(_user_kill=None)
+    )
+    made._main_event_loop, made._failed_nodes, made._submitted_job_clusters = None, set(), set()
+    made._partitions, made._fallback_partition = None, None
+    made._job_submission_executor = ThreadPoolExecutor(2)
+    made.logger, made.run_uuid, made.slurm_logdir = logging.getLogger(), "ddlbench_7", tmp_path / "logs"
+    made.jobs, made.failed, made.command = [], [], "true"
+    pretend(tmp_path, "scancel", f"echo $* >> {tmp_path}/cancelled")
+    pretend(tmp_path, "squeue", "true")
+    return made
+
+
+def pretend(folder: Path, name: str, script: str) -> None:
+    """That command of SLURM does this."""
+    (folder / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bin" / name).chmod(0o755)
+
+
+def job(run: str = "r1") -> Any:
+    resources = {"runtime": 5, "mem_mb": 100, "slurm_partition": "booster"}
+    rule = SimpleNamespace(name="train")
+    return SimpleNamespace(
+        name="train",
+        jobid=1,
+        threads=1,
+        rule=rule,
+        wildcards=[run],
+        is_group=lambda: False,
+        resources=Resources(resources),
+    )
+
+
+class Resources(dict[str, Any]):
+    """Of a job; values are attributes, too."""
+
+    __getattr__ = dict.get
+
+
+@pytest.mark.parametrize(
+    "reason", [MOST, "QOSGrpSubmitJobsLimit", "Unable to contact slurm controller (connect failure)"]
+)
+def test_a_job_that_slurm_takes_later_is_submitted_later(
+    executor: Any, tmp_path: Path, capsys: Any, reason: str
+) -> None:
+    """`MaxSubmitJobs`: the first three tries are refused. None of them counts as a failure, and it is said once."""
+    refusal = REFUSAL.format(reason=reason)
+    pretend(tmp_path, "refused", f'echo "{refusal}" >&2; exit 1')
+    pretend(tmp_path, "sbatch", "echo x >> tries; [ $(wc -l < tries) -gt 3 ] && echo 17 || refused")
+    pretend(tmp_path, "squeue", "echo 9")
+    executor.run_job(job())
+    assert (executor.jobs, executor.failed) == (["17"], [])
+    assert capsys.readouterr().err.count(f"SLURM takes no more jobs for now ({reason})") == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [("Invalid account", None), (MOST, "no job of this user is in the queue"), (MOST, "Snakemake was told to stop")],
+)
+def test_a_job_that_slurm_never_takes_fails(executor: Any, tmp_path: Path, reason: str, why: str | None) -> None:
+    pretend(tmp_path, "sbatch", f'echo "{REFUSAL.format(reason=reason)}" >&2; exit 1')
+    if why and "told" in why:
+        executor.workflow.scheduler._user_kill = "graceful"
+    executor.run_job(job())
+    (failed,) = executor.failed
+    assert reason in failed and executor.jobs == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "17",
+        "17;juwels",
+        "Welcome to 2 clusters of 2026\n17",
+        "17\nQuota: 5 of 10 used; see https://x/1",
+        " 3 jobs run\n17\n",
+    ],
+)
+def test_a_banner_hides_no_job(executor: Any, tmp_path: Path, said: str) -> None:
+    pretend(tmp_path, "sbatch", f"echo '{said}'")
+    executor.run_job(job())
+    assert (executor.jobs, executor.failed) == (["17"], [])
+
+
+def test_a_job_of_which_nobody_knows_the_number_is_cancelled(executor: Any, tmp_path: Path) -> None:
+    """Else it would run beside the next try of the same run."""
+    pretend(tmp_path, "sbatch", "echo 'job 17 of 2026'")
+    pretend(tmp_path, "squeue", "printf '16|rule_train_wildcards_r2\\n17|rule_train_wildcards_r1\\n'")
+    executor.run_job(job())
+    assert executor.jobs == [] and len(executor.failed) == 1
+    assert (tmp_path / "cancelled").read_text() == "17\n"
+
+
+def test_ctrl_c_cancels_every_job_of_this_call_and_submits_no_more(executor: Any, tmp_path: Path) -> None:
+    """Also one that is just being submitted, and none that waits to be. Snakemake's own list is often empty."""
+    pretend(tmp_path, "sbatch", "touch submitting; sleep 0.3; echo 17")
+    pretend(tmp_path, "squeue", 'case "$*" in *--name=ddlbench_7*) printf "16|a\\n17|b\\n";; esac')
+    pool = executor._job_submission_executor
+    waiting = [pool.submit(executor.run_job, job(run)) for run in ("r1", "r2", "r3", "r4")]
+    until(lambda: (tmp_path / "submitting").exists(), 20)
+    executor.cancel_jobs([])
+    assert all(one.done() for one in waiting)
+    assert executor.jobs == ["17", "17"] and executor.failed == []
+    assert (tmp_path / "cancelled").read_text() == "16 17\n"
+
+
+def test_a_command_reaches_the_job_as_it_is(executor: Any, tmp_path: Path) -> None:
+    """The plugin writes it between double quotes."""
+    executor.command = """cd '/p$HOME `id` "x"' && a\\$b \\" end"""
+    pretend(tmp_path, "sbatch", f'for word in "$@"; do :; done; printf %s "$word" > {tmp_path}/word; echo 17')
+    executor.run_job(job())
+    assert (tmp_path / "word").read_text() == f"--wrap={executor.command}"
+
+
+def test_python_is_called_by_its_path(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/p $x/bin/python")
+    said = subprocess.run(["sh", "-c", f"echo {module.Executor.get_python_executable(None)}"], capture_output=True)
+    assert said.stdout == b"/p $x/bin/python\n"
+
+
+def test_a_site_without_arrays_starts_jobs(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`MaxArraySize=0`, as `scontrol show config` says it, stopped the plugin."""
+    assert module.get_max_array_size() >= 2
