@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from ddlbench.rank import models
@@ -15,6 +17,21 @@ def test_pictures_of_32_pixels(name: str) -> None:
     """Transformers are told the size: timm makes them for 224 pixels otherwise, and they refuse all others."""
     model = models.build(name, 7, 32)
     assert model(torch.randn(2, 3, 32, 32)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "says"),
+    [
+        ("halonet26t", 224, "; timm made it for 256: AssertionError$"),  # which has no words
+        ("crossvit_tiny_240", 224, "; timm made it for 240: RuntimeError: .*length 337"),
+        ("lenet", 8, ": RuntimeError: .*[Kk]ernel size"),
+    ],
+)
+def test_a_model_that_refuses_a_size_is_named_with_it(name: str, size: int, says: str) -> None:
+    said = models.complaint(name, size)
+    assert said is not None and "\n" not in said
+    assert re.match(rf"model {name} takes no pictures of {size} pixels \(recipe: image_size\){says}", said)
+    assert models.complaint("resnet18", size) is None
 
 
 def test_a_size_that_it_was_made_for_changes_nothing() -> None:

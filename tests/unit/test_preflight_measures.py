@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddlbench import notes
 from ddlbench.data.prepare import write_form
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import promise, scout
+from ddlbench.preflight.judge import judge
 from ddlbench.run.facts import cite
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
@@ -142,4 +144,18 @@ def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
     of = promise.promised(make_plan(study, replace(load_machine("local"), workers_per_node=2)))
     names = [name for name, _ in of["frameworks"]]
     assert names.count("deepspeed") == 4 and names.count("ddp") == 2
+    assert of["models"] == [["lenet", 32]]
     assert json.loads(json.dumps(of)) == of  # else each look at it would ask for a new preflight
+
+
+def test_models_are_asked_for_the_studys_picture_sizes(tmp_path: Path) -> None:
+    """By the first rank, before training; the line goes to people as it is."""
+    study, machine = load_study("frameworks"), replace(load_machine("local"), workers_per_node=2)
+    of = promise.promised(make_plan(study, machine)) | {"workers": 1, "data": str(tmp_path), "manifests": []}
+    (tmp_path / scout.PROMISED).write_text(json.dumps(of | {"models": [["lenet", 8], ["lenet", 32]]}))
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    argv = [sys.executable, "-m", "ddlbench.preflight.scout", str(tmp_path)]
+    subprocess.run(argv, env=os.environ | alone, check=True, timeout=200)
+    (facts,) = notes.read(tmp_path, "rank").values()
+    said = [str(problem) for problem in judge([facts], of) if "model" in problem.text]
+    assert [text.partition(" (recipe")[0] for text in said] == ["error: model lenet takes no pictures of 8 pixels"]

@@ -81,6 +81,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         **({"screened": True} if machine.preflight.nodes is not None else {}),
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
+        "models": [list(one) for one in sorted({(spec.model, spec.recipe.image_size) for spec in specs})],
         "frameworks": [[name, options] for (name, _), options in sorted(uses.items(), key=str)],
         "packages": {
             m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None

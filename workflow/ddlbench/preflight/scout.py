@@ -77,6 +77,15 @@ def _unable(promised: dict[str, Any]) -> Iterator[str | None]:
             yield member.lacks(promised["device"], options)
 
 
+def complaints(models: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """What models say that refuse pictures of the size that the study has for them."""
+    from ddlbench.rank.models import complaint
+
+    for name, image_size in models:
+        if said := complaint(name, image_size):
+            yield said
+
+
 def gpus(local_rank: int) -> dict[str, Any]:
     """The GPUs that this rank sees, and its own one, if there is one for it (`place.device_number`)."""
     import torch
@@ -259,6 +268,9 @@ def main() -> None:
         who = place.here(promised["workers"])
         rank, local_rank = who.rank, who.local_rank
         facts |= {"rank": rank, "world": who.world}
+        if rank == 0 and registry.importable("timm"):  # else `lacks` or training says so
+            tell("asking models for their picture sizes")
+            facts["unable"] = [*facts["unable"], *complaints(promised["models"])]
         if promised["device"] == "cuda":
             tell("looking for GPUs")
             facts |= gpus(local_rank)

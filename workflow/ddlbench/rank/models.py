@@ -138,6 +138,31 @@ class _Residual(nn.Module):
         return torch.relu(self.convolutions(pictures) + shortcut)
 
 
+def complaint(name: str, image_size: int) -> str | None:
+    """Why a model cannot be trained on pictures of `image_size` pixels a side, in one line; None if it can.
+
+    Asked on the meta device: it takes a second, and no memory.
+    """
+    try:
+        with torch.device("meta"):
+            model = build(name, 10, image_size)
+        model.train()(torch.empty(2, 3, image_size, image_size, device="meta"))
+    except Exception as error:  # each model says it in its own way, some without a word
+        said = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
+        return (
+            f"model {name} takes no pictures of {image_size} pixels (recipe: image_size){_made_for(name)}: {said[:200]}"
+        )
+    return None
+
+
+def _made_for(name: str) -> str:
+    _torchvision.mend()
+    from timm.models import get_pretrained_cfg
+
+    made_for = get_pretrained_cfg(name)
+    return f"; timm made it for {made_for.input_size[-1]}" if made_for is not None else ""
+
+
 def flops_per_image(model: nn.Module, image_size: int) -> int:
     """Floating-point operations of a forward and a backward pass over one RGB picture of `image_size` pixels a side.
 
