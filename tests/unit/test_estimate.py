@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.plan import bill, reads
+from ddlbench.plan import bill, first_guess, reads
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
 from ddlbench.plan.measured import Measured, read_measured, read_published
@@ -89,22 +89,75 @@ def test_a_rate_is_of_one_size_of_pictures(paper: Plan) -> None:
     spec = pick(paper, model="resnet50", workers=4, profiled=False)
     small = replace(spec, dataset="cifar10", recipe=replace(spec.recipe, image_size=32))
     found = Estimator(JUWELS, [], []).estimate(small, 50000)
-    assert (found.s, found.basis) == (None, "unknown: no record, no images_per_s of resnet50 at 32 pixels")
+    assert found.basis == "operations, beside the machine's images_per_s of other models and published efficiencies"
+    assert found.low_s and found.high_s and found.low_s < 90 * 50000 / (4 * 10_000) < found.high_s / 5.8
     told = replace(JUWELS, images_per_s=(*JUWELS.images_per_s, ("resnet50@32", 10_000.0), ("lenet", 7.0)))
     estimated = Estimator(told, [], []).estimate(small, 50000)
     assert estimated.s == pytest.approx(60 + 90 * 50000 / (4 * 10_000))
     assert guess_minutes(small, told) == round(30 + 1.5 * 90 * 50000 / (4 * 10_000) / 60)
-    assert guess_minutes(small, JUWELS) == max(p.max_minutes for p in JUWELS.partitions)
+    assert guess_minutes(small, JUWELS) == pytest.approx(30 + (found.high_s - 300) / 60, abs=1)
     assert [told.rate("resnet50", 224), told.rate("lenet", 32), told.rate("lenet", 28)] == [616, 7, 7]
 
 
-def test_nothing_known_is_the_queues_limit_or_nothing(paper: Plan, demo: Plan) -> None:
-    unknown = replace(JUWELS, images_per_s=())
-    found = Estimator(unknown, [], []).estimate(pick(paper), 1281167, limit_minutes=90)
-    assert (found.low_s, found.s, found.high_s) == (0, 90 * 60, 90 * 60)
-    assert found.basis.startswith("unknown")
-    found = Estimator(LAPTOP, [], []).estimate(pick(demo), IMAGES)
+# Images per second in training and 10^9 multiply-adds of models on one RTX 3090: timm's benchmark, which
+# `first_guess.py` names.
+TIMM = {
+    "resnet18": 3481.78,
+    "resnet34": 2036.51,
+    "efficientnet_b0": 1751.72,
+    "vit_small_patch16_224": 1057.92,
+    "densenet121": 913.65,
+    "resnet101": 747.89,
+    "swin_tiny_patch4_window7_224": 648.69,
+    "vgg16": 546.06,
+    "resnet152": 501.44,
+    "coat_lite_small": 461.36,
+    "vit_base_patch16_224": 392.99,
+}
+
+
+@pytest.mark.parametrize(("model", "published"), TIMM.items())
+def test_a_first_guess_is_as_wide_as_models_differ(model: str, published: float) -> None:
+    machine = replace(JUWELS, images_per_s=(("resnet50", 1218.01),))
+    guess = first_guess.rate((model, 224), machine, {})
+    assert guess is not None
+    low, likely, high, basis = guess
+    assert low < published < high
+    assert likely / low == pytest.approx(first_guess.SPREAD) == pytest.approx(high / likely)
+    assert basis == "operations, beside the machine's images_per_s of other models"
+    # Nothing is said of this machine: wider. A record of it says more than its file.
+    bare = first_guess.rate((model, 224), replace(JUWELS, images_per_s=()), {})
+    assert bare is not None
+    assert bare[2] / bare[0] == pytest.approx(high / low * first_guess.OTHER_DEVICE**2)
+    measured = first_guess.rate((model, 224), machine, {("resnet50", 224): 2436.02})
+    assert measured is not None
+    assert measured[1] == pytest.approx(2 * likely)
+    assert measured[3] == "operations, beside records of other models or data"
+
+
+def test_smaller_pictures_save_at_best_their_share_of_the_operations() -> None:
+    machine = replace(JUWELS, images_per_s=(("resnet50", 600.0),))
+    small, usual = first_guess.rate(("resnet50", 112), machine, {}), first_guess.rate(("resnet50", 224), machine, {})
+    assert small and usual
+    assert small[0] == pytest.approx(usual[0])
+    assert small[1] / usual[1] == pytest.approx(4**first_guess.SLOPE) == pytest.approx(small[2] / usual[2])
+
+
+def test_nothing_known_is_at_most_the_queues_limit_and_likely_nothing(paper: Plan) -> None:
+    nobody_counted = replace(pick(paper), model="tinynet_a")
+    found = Estimator(JUWELS, [], []).estimate(nobody_counted, 1281167, limit_minutes=90)
+    assert (found.low_s, found.s, found.high_s) == (0, None, 90 * 60)
+    assert found.basis == (
+        "unknown: no record, no images_per_s, no operations of tinynet_a at 224 pixels; at most the queue's limit"
+    )
+    found = Estimator(JUWELS, [], []).estimate(nobody_counted, 1281167)
     assert (found.low_s, found.s, found.high_s) == (None, None, None)
+
+
+@pytest.fixture
+def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has counted the operations of any model."""
+    monkeypatch.setattr(first_guess, "operations", lambda model: None)
 
 
 # From records
@@ -160,14 +213,14 @@ def test_beyond_a_node_a_doubling_may_cost_nothing_or_the_worst_published(demo: 
     assert (found.by, found.basis) == ("guessed", "2 measured runs, extrapolated from 1 workers")
 
 
-def test_another_framework_says_less_and_another_machine_or_model_nothing(demo: Plan) -> None:
+def test_another_framework_says_less_and_another_machine_or_model_hardly_anything(demo: Plan) -> None:
     spec = pick(demo, framework="ddp", loader="native", workers=1, timed=True)
     other = replace(spec, framework="horovod")
     records = [measured(replace(other, repeat=r), 100) for r in (1, 2)]
     assert rates(spec, records) == pytest.approx((100 / ANOTHER, 100, 100 * ANOTHER))
     for changed in ({"machine": "other"}, {"model": "resnet50"}, {"dataset": "mnist"}):
-        found = Estimator(LAPTOP, [measured(replace(spec, **changed), 100)], []).estimate(spec, IMAGES)
-        assert found.s is None, changed
+        low, _, high = rates(spec, [measured(replace(spec, **changed), 100)])
+        assert high / low > 0.99 * first_guess.SPREAD**2, changed
 
 
 def log(folder: Path, spec: RunSpec, epochs: Sequence[tuple[float, float]], elapsed: float, status: str) -> Path:
@@ -279,6 +332,7 @@ def test_a_row_a_run_in_the_machines_units(paper: Plan, tmp_path: Path) -> None:
     assert row.energy_measured is False
 
 
+@pytest.mark.usefixtures("uncounted")
 def test_unknown_is_null_never_zero(demo: Plan, tmp_path: Path) -> None:
     for row in bill_of(demo, tmp_path):
         unknown = (row.wall_s, row.gpu_hours, row.core_hours, row.energy_kwh, row.price)
@@ -290,6 +344,7 @@ def test_unknown_is_null_never_zero(demo: Plan, tmp_path: Path) -> None:
     assert {row["gpu_hours"] for row in rows} == {""}
 
 
+@pytest.mark.usefixtures("uncounted")
 def test_a_record_is_what_it_took_and_lets_others_be_estimated(demo: Plan, tmp_path: Path) -> None:
     spec = pick(demo, framework="ddp", loader="synthetic", workers=1)
     log(tmp_path / "runs" / spec.id, spec, [(0, 30), (30, 50), (50, 70)], 70, "success")
@@ -329,6 +384,7 @@ def test_what_is_printed_fits_a_screen(paper: Plan, demo: Plan, tmp_path: Path) 
         assert str(len(plan.runs)) in total.split()
 
 
+@pytest.mark.usefixtures("uncounted")
 def test_a_limit_is_kept_or_refused(paper: Plan, demo: Plan, tmp_path: Path) -> None:
     table = bill_of(paper, tmp_path)
     hours, unknown = bill.gpu_hours(table)

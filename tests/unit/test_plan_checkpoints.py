@@ -22,7 +22,7 @@ from tests.unit.test_checkpoint import save
 @pytest.mark.parametrize("optimizer", ["sgd", "lars", "adamw", "lamb"])
 def test_room_is_what_checkpoints_take(paper: Plan, tmp_path: Path, optimizer: str) -> None:
     """Three ranks of a replicated model, with batch norm's statistics, random states and losses of their own."""
-    spec = pick(paper, model="resnet50", framework="ddp", workers=1024, loader="dali-cpu")
+    spec = pick(paper, model="resnet50", framework="ddp", workers=1024, loader="dali-cpu-only")
     recipe = replace(spec.recipe, optimizer=optimizer, image_size=32)
     spec = replace(spec, model="resnet8_half", workers=3, recipe=recipe)
     model = models.build(spec.model, 1000, 32)
@@ -45,7 +45,7 @@ def test_room_is_what_checkpoints_take(paper: Plan, tmp_path: Path, optimizer: s
 
 def test_replicated_once_whatever_the_workers_and_sharded_with_its_masters(paper: Plan) -> None:
     """ResNet-50 at 1024 ranks took 209 GB each time when every rank saved all of it."""
-    spec = pick(paper, model="resnet50", framework="ddp", workers=1024, loader="dali-cpu")
+    spec = pick(paper, model="resnet50", framework="ddp", workers=1024, loader="dali-cpu-only")
     of = {}
     for stage in (0, 1, 2, 3):
         options = (("framework", "deepspeed"), ("zero_stage", stage))
@@ -56,7 +56,7 @@ def test_replicated_once_whatever_the_workers_and_sharded_with_its_masters(paper
 
 
 def test_a_model_that_is_in_no_table_is_as_large_as_a_record_says(paper: Plan) -> None:
-    spec = replace(pick(paper, model="resnet50", framework="ddp", workers=8, loader="dali-cpu"), model="resnet26")
+    spec = replace(pick(paper, model="resnet50", framework="ddp", workers=8, loader="dali-cpu-only"), model="resnet26")
     assert checkpoints.room(spec) is None
     told = {"model": "resnet26", "recipe": {"image_size": spec.recipe.image_size}}
     one = Measured(told, 1, 1.0, 0.0, 1.0, None, None, 8e6)

@@ -94,7 +94,10 @@ def check_limit(table: Sequence[Row], limit: float | None) -> None:
     """Raises ConfigError if the runs of `table`, all to be made, would pass `max_gpu_hours`, or nobody can tell."""
     if limit is None or not table:
         return
-    hours, unknown = gpu_hours(table)
+    known, _ = gpu_hours(table)
+    # Of runs of which nobody knows more: the most that their queue gives them.
+    hours = known + sum(row.gpu_hours_high or 0.0 for row in table if row.gpu_hours is None)
+    unknown = sum(row.gpu_hours_high is None for row in table)
     where = "config/config.yaml: max_gpu_hours"
     if hours > limit:
         low, high = (sum(getattr(row, f"gpu_hours_{end}") or 0.0 for row in table) for end in ("low", "high"))
@@ -103,7 +106,7 @@ def check_limit(table: Sequence[Row], limit: float | None) -> None:
             f"GPU hours ({number(low)} to {number(high)}); look with snakemake plan, then raise it or make fewer runs"
         )
     if unknown:
-        nothing = [row for row in table if row.gpu_hours is None]
+        nothing = [row for row in table if row.gpu_hours_high is None]
         models = sorted({row.model for row in nothing})
         raise ConfigError(
             f"{where}: {number(limit)} cannot be kept: nothing is known of {counted(nothing)} ({', '.join(models)}); "

@@ -15,7 +15,8 @@ worker, validation included. Where the rate and its interval come from:
   interpolated linearly over log2(workers), which is how efficiency falls. Beyond them a doubling of workers costs
   nothing at best, and at worst what the worst published efficiency lost.
 - No record: the machine's `images_per_s` on a full node, and published efficiencies beyond it. The interval reaches
-  from no loss to the worst published loss, widened by GUESS.
+  from no loss to the worst published loss, widened by GUESS. Where nothing is said of the model either, its operations
+  beside those of models of which something is known (`first_guess.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from statistics import fmean, geometric_mean
 from typing import Any
 
 from ddlbench import prediction, registry
+from ddlbench.plan import first_guess
 from ddlbench.plan.measured import Measured, Published
 from ddlbench.plural import count_of
 from ddlbench.prediction import _priors
@@ -114,6 +116,10 @@ class Estimator:
                 near[least].append(one)
         self._same = {key: kind(records) for key, records in same.items()}
         self._near = {key: kind(records) for key, records in near.items()}
+        # Of each model and size of pictures, with the fewest workers: what `first_guess` begins with.
+        self._others = {
+            (str(least[2]), int(least[3])): of.rates[min(of.rates)].mean for least, of in self._near.items()
+        }
 
     def like(self, spec: RunSpec) -> tuple[Kind | None, bool]:
         """(what records tell about this run, whether they are of the same kind)."""
@@ -129,16 +135,25 @@ class Estimator:
             basis = f"{count_of(like.runs, 'measured run')}{where}"
             basis += "" if same else ", of other frameworks, loaders or batches"
         else:
-            guess = self.machine.rate(spec.model, spec.recipe.image_size)
-            if guess is None:
+            first = self._first(spec)
+            if first is None:
                 return _unknown(spec, limit_minutes)
+            near, basis = first
             nodes = max(0.0, math.log2(spec.workers / self.machine.workers_per_node))
-            rate = Rate(guess * self.worst**nodes / GUESS, guess * self._typical(spec) ** nodes, guess * GUESS)
-            basis, begin_and_end = "the machine's images_per_s and published efficiencies", BEGIN_AND_END_S
-            by = GUESSED
+            rate = Rate(near.low * self.worst**nodes, near.mean * self._typical(spec) ** nodes, near.high)
+            basis, begin_and_end, by = f"{basis} and published efficiencies", BEGIN_AND_END_S, GUESSED
         work = spec.epochs * images / spec.workers
         low, likely, high = begin_and_end
         return Estimate(low + work / rate.high, likely + work / rate.mean, high + work / rate.low, basis, by)
+
+    def _first(self, spec: RunSpec) -> tuple[Rate, str] | None:
+        """(rate on a full node, from what) where no record tells; None if nobody knows anything of the model."""
+        size = spec.recipe.image_size
+        said = self.machine.rate(spec.model, size)
+        if said is not None:
+            return Rate(said / GUESS, said, said * GUESS), "the machine's images_per_s"
+        guess = first_guess.rate((spec.model, size), self.machine, self._others)
+        return (Rate(*guess[:3]), guess[3]) if guess else None
 
     def power_w(self, spec: RunSpec) -> float | None:
         """Mean power of a worker and its share of the node in like records [W]; None if none was measured."""
@@ -206,7 +221,8 @@ class Estimator:
 
 
 def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
-    nothing = f"{UNKNOWN}: no record, no images_per_s of {spec.model} at {spec.recipe.image_size} pixels"
+    """The queue's limit is the most that it can take, and says nothing of what it is likely to take."""
+    nothing = f"{UNKNOWN}: no record, no images_per_s, no operations of {spec.model} at {spec.recipe.image_size} pixels"
     if limit_minutes is None:
         return Estimate(None, None, None, nothing)
-    return Estimate(0.0, 60.0 * limit_minutes, 60.0 * limit_minutes, f"{nothing}; the queue's limit")
+    return Estimate(0.0, None, 60.0 * limit_minutes, f"{nothing}; at most the queue's limit")

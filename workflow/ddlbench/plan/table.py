@@ -130,15 +130,22 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     unknown = [row for row in todo if row.estimate.startswith(UNKNOWN)]
     if unknown:
         models = ", ".join(sorted({row.model for row in unknown}))
-        kept_at = "not counted" if unknown[0].wall_s is None else "counted at the queue's limit"
-        said.append(f"{len(unknown)} runs of {models} are {kept_at}: no record, no images_per_s.")
+        most = [row.gpu_hours_high for row in unknown if row.gpu_hours_high is not None]
+        most_hours = f" (at most {number(sum(most))} GPU hours, their queues' limits)" if most else ""
+        said.append(
+            f"{len(unknown)} runs of {models} are not counted{most_hours}: no record, no images_per_s, no operations."
+        )
     how = {
         MEASURED: "measured: runs like them, with as many workers, are done",
         PREDICTED: "predicted from runs with other numbers of workers (docs/prediction.md)",
-        GUESSED: "guessed, from runs of other kinds or the machine's images_per_s, and published efficiencies",
+        GUESSED: "guessed, from runs of other kinds, images_per_s or operations, and published efficiencies",
     }
-    counts = {by: sum(row.estimate_by == by and row.rule != INFER for row in todo) for by in how}
-    said += [f"Hours of {count} runs are {how[by]}." for by, count in counts.items() if count]
+    for by, words in how.items():
+        if rows := [row for row in todo if row.estimate_by == by and row.rule != INFER]:
+            low, hours, high = (
+                _total([getattr(row, f"gpu_hours{end}") for row in rows]) for end in ("_low", "", "_high")
+            )
+            said.append(f"{hours} GPU hours ({low} to {high}) of {len(rows)} runs are {words}.")
     asked = sorted({row.estimate for row in todo if row.rule == INFER})
     said += [f"Hours of jobs of inference by: {', '.join(asked)}."] * bool(asked)
     measured = [row for row in table if row.epochs < row.of_epochs]

@@ -1,0 +1,89 @@
+"""How fast a model trains that nobody has measured here: a first guess from its operations, as wide as such a guess is.
+
+    rate = rate of a known model x (the known model's operations / this model's)^SLOPE
+
+SLOPE and SPREAD were fitted to timm's training benchmark (github.com/huggingface/pytorch-image-models, aa4b5850,
+results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv): images per second of one RTX 3090, of 661 models whose
+operations benchmark-infer-amp-nhwc-pt210-cu121-rtx3090.csv has. Models with half the operations are 1.6 times, not
+twice, as fast, and of 95 % of all pairs of models one is within a factor of 5.8 of what the other says. Below FEWEST
+operations the benchmark has no model, and a step costs what it costs. A smaller picture saves at best its share of the
+operations, at worst nothing.
+
+What is known: records of other models or data on this machine; else its `images_per_s`; else KNOWN, one model on one
+device of the kind, which is widened by OTHER_DEVICE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from statistics import geometric_mean
+
+from ddlbench import registry
+from ddlbench.analysis.operations import read_published
+from ddlbench.settings.machine import Machine
+
+SLOPE = 0.7
+SPREAD = 5.8
+OTHER_DEVICE = 3.0  # no measurement
+FEWEST = {"cuda": 6e7, "cpu": 0.0}  # of a forward pass
+# (model, pixels on a side): images per second of one device. That of a GPU is timm's, as above; that of a core is of
+# study frameworks on an AMD EPYC (docs/studies.md).
+KNOWN = {"cuda": {("resnet50", 224): 1218.0}, "cpu": {("resnet8_half", 32): 1324.0}}
+# Of our own models, by PyTorch's FlopCounterMode, as `rank/models.py` counts: a forward pass with 10 classes.
+OWN = {("lenet", 32): 1.77e6, ("resnet8_half", 32): 6.34e6}
+
+Model = tuple[str, int]  # its name, pixels on a side of its pictures
+
+
+@cache
+def _counted() -> dict[str, list[tuple[int, float]]]:
+    """(pixels on a side, operations of a forward pass) by model."""
+    table: dict[str, list[tuple[int, float]]] = {}
+    for (model, size), flops in ({known: flops for known, (flops, _) in read_published().items()} | OWN).items():
+        table.setdefault(model, []).append((size, flops))
+    return table
+
+
+def operations(model: Model) -> tuple[float, float] | None:
+    """Operations of a forward pass over one picture, and those over a picture of the size at which they were counted:
+    they grow with the area. None if nobody counted them."""
+    name, size = model
+    counted = _counted().get(name)
+    if counted is None:
+        return None
+    of_size, flops = min(counted, key=lambda one: abs(one[0] - size))
+    return flops * (size / of_size) ** 2, flops
+
+
+def rate(model: Model, machine: Machine, measured: Mapping[Model, float]) -> tuple[float, float, float, str] | None:
+    """(lowest, likely, highest images per second of one worker; from what) of a model; None if nobody counted its
+    operations. `measured` are rates of others on this machine."""
+    own = operations(model)
+    if own is None:
+        return None
+    known, basis, wider = _with_operations(measured), "records of other models or data", 1.0
+    if not known:
+        said = {_model(name): value for name, value in machine.images_per_s}
+        known, basis = _with_operations(said), "the machine's images_per_s of other models"
+    if not known:
+        known, wider = _with_operations(KNOWN[machine.device]), OTHER_DEVICE
+        ((name, _),) = KNOWN[machine.device]
+        basis = f"{name} on another {'GPU' if machine.device == 'cuda' else 'core'}"
+    by_size = [
+        geometric_mean(rate * (flops / max(of_own, FEWEST[machine.device])) ** SLOPE for rate, flops in known)
+        for of_own in own
+    ]
+    spread = SPREAD * wider
+    return min(by_size) / spread, by_size[0], max(by_size) * spread, f"operations, beside {basis}"
+
+
+def _with_operations(rates: Mapping[Model, float]) -> list[tuple[float, float]]:
+    """(rate, operations) of those models whose operations are known."""
+    return [(value, of[0]) for model, value in rates.items() if (of := operations(model))]
+
+
+def _model(name: str) -> Model:
+    """Of a key of `images_per_s`: `resnet50@32`, or a name alone."""
+    model, _, size = name.partition("@")
+    return model, int(size) if size else 32 if model in registry.SMALL_MODELS else 224
