@@ -15,11 +15,12 @@ from tests.unit.drawings import row
 FILE = CONFIG / "references/claims.csv"
 HEAD = "id,source,place,claim,quantity,left,right,relation,value,why\n"
 SPREAD = (0.995, 1.0, 1.005)
+MORE = {"network_sent_bytes": None, "cpu_cores": None, "gpu": "NVIDIA A100-SXM4-40GB"}  # beside what `row` has
 
 
 def judged(tmp_path: Path, line: str, *runs: dict[str, object]) -> dict[str, object]:
     (tmp_path / "claims.csv").write_text(HEAD + f"c,s,p,words,{line}\n")
-    table = pd.DataFrame([{"network_sent_bytes": None, **run} for run in runs])
+    table = pd.DataFrame([MORE | run for run in runs])
     shares = {"communication_percent": 20.0, "computation_percent": 60.0}
     said = claims.verdicts(claims.read(tmp_path / "claims.csv"), table, table[["run"]].assign(**shares))
     (only,) = said.to_dict("records")
@@ -69,11 +70,51 @@ def test_verdicts(tmp_path: Path, line: str, verdict: str) -> None:
     assert verdict == UNDECIDED or pd.isna(said["more_repeats"])
 
 
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("top1,workers=8,,about,77,", SUPPORTED),
+        ("top1,workers=8,,about,74,", CONTRADICTED),  # 77 is within 10 % of it
+        ("top1,workers=8,workers=4,factor,1,", CONTRADICTED),
+        ("top1,workers=16,workers=8,factor,1,", SUPPORTED),
+        ("efficiency,workers=8,,about,0.92,", SUPPORTED),
+        ("efficiency,workers=8,,about,0.88,", CONTRADICTED),  # 0.95 is within 10 % of it, too
+    ],
+)
+def test_about_is_closer_for_accuracy_and_efficiency(tmp_path: Path, line: str, verdict: str) -> None:
+    tops = {4: 0.74, 8: 0.77, 16: 0.765}
+    made = [
+        one
+        | {
+            "final_top1": tops[workers] + (k - 2) / 1e3,
+            "full_train_s": 100 * 4 / workers / (0.95 if workers > 4 else 1),
+        }
+        for workers in tops
+        for k, one in enumerate(repeats(100.0, workers=workers), start=1)
+    ]
+    assert judged(tmp_path, line, *made)["verdict"] == verdict
+
+
+def test_a_claim_may_ask_for_a_gpu_and_for_a_base(tmp_path: Path) -> None:
+    line = "speed-up,gpu={};ref_workers={},,below,4,"
+    assert judged(tmp_path, line.format("A100", 4), *SCALING)["verdict"] == SUPPORTED
+    said = judged(tmp_path, line.format("H100", 4), *SCALING)
+    assert said["verdict"] == NOT_TESTABLE
+    assert said["why"] == "asked of gpu H100; runs here that meet its other conditions have NVIDIA A100-SXM4-40GB"
+    said = judged(tmp_path, line.format("A100", 1), *SCALING)
+    assert said["why"] == "asked of ref_workers 1; runs here that meet its other conditions have 4"
+
+
+def test_what_to_know_of_a_claim_stands_beside_its_verdict(tmp_path: Path) -> None:
+    said = judged(tmp_path, "throughput,workers=8,,above,150,its table says otherwise", *SCALING)
+    assert (said["verdict"], said["why"]) == (SUPPORTED, "its table says otherwise")
+
+
 def test_verdicts_for_people(tmp_path: Path) -> None:
     (tmp_path / "claims.csv").write_text(
         HEAD + "a,s,p,it scales,throughput,workers=8,,above,250,\nb,s,p,and so on,,,,,,only in words\n"
     )
-    table = pd.DataFrame([{"network_sent_bytes": None, **run} for run in SCALING])
+    table = pd.DataFrame([MORE | run for run in SCALING])
     shares = table[["run"]].assign(communication_percent=1.0, computation_percent=2.0)
     decided, counts = claims.lines(claims.verdicts(claims.read(tmp_path / "claims.csv"), table, shares))
     assert decided.startswith("contradicted: it scales (s, p): 190 (187.7 to 192.4), n = 3, on here (cuda)")
@@ -231,7 +272,7 @@ def test_our_claims() -> None:
     assert [
         one.claim for one in ours if one.claim.startswith(leaning) and not one.claim.startswith("at large scale")
     ] == []
-    empty = pd.DataFrame([{**row(1.0), "network_sent_bytes": None}])
+    empty = pd.DataFrame([MORE | row(1.0)])
     said = claims.verdicts(ours, empty, pd.DataFrame(columns=["run", "communication_percent", "computation_percent"]))
     assert len(said) == len(ours)
     assert said["why"].str.len().gt(0).all()  # each says why one run is not enough

@@ -1,16 +1,20 @@
 """What sources claim, and what our runs say to it: `config/references/claims.csv` to table `verdicts`.
 
 A claim is a quantity of one side (its `left`), compared with a value or with another side (`right`: what differs from
-the left one). Sides are settings of runs, `model=resnet50;workers=4|8`. `statistics.py` decides; runs are never asked
-for more than they can say. A claim without a quantity says in `why` why it cannot be tested.
+the left one). Sides are the conditions under which the source says it: settings of runs, `model=resnet50;workers=4|8`,
+and those of OTHERS. Runs that do not meet them say nothing to the claim. `statistics.py` decides; runs are never asked
+for more than they can say. A claim without a quantity says in `why` why it cannot be tested; of others `why` is what to
+know of the verdict, as where a source contradicts itself.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +32,9 @@ from ddlbench.recipe import OF_SCHEDULE
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_TESTABLE = "not testable here"
-ABOUT = 0.1  # "about" is within 10 %
+ABOUT = 0.1  # "about" is within 10 % of a value,
+# and of these quantities within so much of it, in their own unit: 10 % cannot tell a top-1 of 77 from one of 74.
+WITHIN = {"top1": 1.0, "efficiency": 0.05}
 ORDERINGS = ("ordering", "ordering-some")  # the left side is above the right one: everywhere; somewhere
 RELATIONS = ("above", "below", "about", "factor", "factor-up-to", *ORDERINGS)
 # Columns of runs by the quantity of a claim; its value is in the unit in brackets.
@@ -46,7 +52,9 @@ QUANTITIES = {
     "network": "network_sent_bytes",
     "communication-share": "communication_percent",
     "computation-share": "computation_percent",
+    "busy-cores": "cpu_cores",  # of a rank and its loader [1]
 }
+OTHERS = ("gpu", "ref_workers")  # conditions that are no settings: (a part of) the GPU's name; the workers of the base
 INTERRUPTED = ("restart",)  # quantities of runs that were killed on purpose; all others are of runs that were not
 Key = tuple[tuple[bool, Any], ...]
 BATCHES = {"workers", "global_batch", "batch_per_worker"}
@@ -133,7 +141,7 @@ def _claim(where: str, row: Mapping[str, str]) -> Claim:
 def _side(where: str, text: str) -> dict[str, list[str]]:
     pairs = [part.partition("=") for part in text.split(";") if part]
     for name, _, values in pairs:
-        if name not in spec.COLUMNS or not values:
+        if name not in (*spec.COLUMNS, *OTHERS) or not values:
             raise ValueError(f"{where}: {name}={values}; allowed: columns of runs, as model=resnet50;workers=4|8")
     return {name: values.split("|") for name, _, values in pairs}
 
@@ -177,7 +185,7 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     parts = table[[column.name for column in STATE]].astype("float64")
     table = table.assign(state_bytes=parts.sum(axis=1, skipna=False))
     table = table.assign(node_hours=table["nodes"] * table["full_train_s"] / 3600)
-    table = table.assign(speed_up=math.nan, efficiency=math.nan)
+    table = table.assign(speed_up=math.nan, efficiency=math.nan, ref_workers=0)
     timed = in_series(table[table[TIMES["run"]].notna() & table["interrupt_steps"].isna()])
     for _, series in timed.groupby(list(SERIES), dropna=False):
         ref = series["workers"].min()
@@ -185,10 +193,11 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
         by_repeat = series["repeat"].map(dict(zip(base["repeat"], base[TIMES["run"]], strict=True)))
         speed = by_repeat.fillna(base[TIMES["run"]].median()) / series[TIMES["run"]]
         beyond = series.index[series["workers"] > ref]  # a base compared with itself says nothing
+        table.loc[beyond, "ref_workers"] = ref
         table.loc[beyond, "speed_up"] = speed[beyond]
         table.loc[beyond, "efficiency"] = speed[beyond] * ref / series.loc[beyond, "workers"]
     # Only what is asked for, in one piece: rows are taken from it some thousand times.
-    return table[list(dict.fromkeys([*spec.COLUMNS, *QUANTITIES.values()]))].copy()
+    return table[list(dict.fromkeys([*spec.COLUMNS, *OTHERS, *QUANTITIES.values()]))].copy()
 
 
 def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
@@ -198,11 +207,11 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
         return row
     column = QUANTITIES[claim.quantity]
     runs = runs[runs["interrupt_steps"].notna() == (claim.quantity in INTERRUPTED)]
-    left = _select(runs[runs[column].notna()], claim.left)
-    right = _select(runs[runs[column].notna()], claim.left | claim.right) if claim.right else None
+    measured = runs[runs[column].notna()]
+    left = _select(measured, claim.left)
+    right = _select(measured, claim.left | claim.right) if claim.right else None
     if left.empty or (right is not None and right.empty):
-        missing = claim.left if left.empty else claim.left | claim.right
-        return row | {"why": f"no run with {claim.quantity} of {_words(missing)}"}
+        return row | {"why": _missing(measured, claim.left if left.empty else claim.left | claim.right, claim.quantity)}
     sides = list(_sides(claim, left, right))
     tries = max(1, sum(len(_repeats(ours, theirs)) > 1 for ours, theirs in sides))
     cells = [
@@ -218,21 +227,39 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     worst = min(cells, key=lambda cell: (order.index(cell.verdict), -cell.n))  # where equal, the one with most repeats
     asked = worst.n < 2
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
-    why = "; ".join(filter(None, [why, "one run says nothing of the next" * (asked and worst.verdict == UNDECIDED)]))
+    alone = "one run says nothing of the next" * (asked and worst.verdict == UNDECIDED)
+    why = "; ".join(filter(None, [claim.why, why, alone]))
     row |= {"verdict": worst.verdict, "why": why, "measured": worst.measured, "low": worst.low, "high": worst.high}
     row |= {"n": worst.n, "more_repeats": (worst.more or None) if worst.verdict == UNDECIDED else None}
     row["runs"] = " ".join(sorted({run for cell in cells for run in cell.runs}))
     return row | {"hardware": ", ".join(sorted(set().union(*(cell.machines for cell in cells))))}
 
 
+def _meets(runs: pd.DataFrame, name: str, values: Iterable[str]) -> pd.Series[bool]:
+    said = runs[name].astype(str)
+    if name == "gpu":  # of which a source names the model, and a record more than that
+        return said.str.contains("|".join(map(re.escape, values)))
+    return said.isin(list(values))
+
+
 def _select(runs: pd.DataFrame, side: Mapping[str, Iterable[str]]) -> pd.DataFrame:
+    fits = pd.Series(True, index=runs.index)
     for name, values in side.items():
-        runs = runs[runs[name].astype(str).isin(list(values))]
-    return runs
+        fits &= _meets(runs, name, values)
+    return runs[fits]
 
 
-def _words(side: Mapping[str, Iterable[str]]) -> str:
-    return ", ".join(f"{name} {' or '.join(values)}" for name, values in side.items())
+def _missing(runs: pd.DataFrame, side: Mapping[str, Iterable[str]], quantity: str) -> str:
+    """The first condition that no run meets which meets those before it, and what these have instead."""
+    if runs.empty:
+        return f"no run has {quantity}"
+    for name, values in side.items():
+        kept = runs[_meets(runs, name, values)]
+        if kept.empty:
+            have = ", ".join(sorted({str(value) for value in runs[name]}))
+            return f"asked of {name} {' or '.join(values)}; runs here that meet its other conditions have {have}"
+        runs = kept
+    raise AssertionError("some run meets all conditions")  # else nothing would be missing
 
 
 def _sides(
@@ -284,7 +311,7 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: int) -> Said:
     given = dict.fromkeys(by_repeat, claim.value)
     interval, apart = over_repeats(values), ratio(by_repeat, given)
     if claim.relation == "about":
-        verdict = factor(interval.low, interval.high, interval.n, claim.value, tries)
+        verdict = factor(interval.low, interval.high, interval.n, claim.value, tries, off=WITHIN.get(claim.quantity))
     else:
         wanted, against = (FASTER, SLOWER) if claim.relation == "above" else (SLOWER, FASTER)
         surely = ratio(by_repeat, given, one_of=tries).verdict
@@ -313,19 +340,29 @@ def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str
         verdict = {FASTER: SUPPORTED, SLOWER: CONTRADICTED}.get(decided, UNDECIDED)
     else:
         assert claim.value is not None
-        most = claim.relation == "factor-up-to"
-        verdict = factor(apart.low, apart.high, apart.n, claim.value, tries, most)
+        most, off = claim.relation == "factor-up-to", WITHIN.get(claim.quantity)
+        # Where so much is allowed in the quantity's own unit, the ratio is one of the right side's median.
+        unit = 1.0 if off is None else float(np.median(list(sides[1].values())))
+        low, high = (None if end is None else end * unit for end in (apart.low, apart.high))
+        verdict = factor(low, high, apart.n, claim.value * unit, tries, most, off)
     return _said([ours, theirs], verdict, apart)
 
 
-def factor(low: float | None, high: float | None, n: int, value: float, tries: int, most: bool = False) -> str:
-    """Whether the 95 % interval of a ratio of n pairs is within 10 % of `value`, or reaches what was said to be the
-    `most`.
+def factor(
+    low: float | None,
+    high: float | None,
+    n: int,
+    value: float,
+    tries: int,
+    most: bool = False,
+    off: float | None = None,
+) -> str:
+    """Whether the 95 % interval of a ratio of n pairs is `near` a value, or reaches what was said to be the `most`.
 
     Each of `tries` such ratios must fit a value, one is enough for the most. So one alone decides only where a wider
     interval says the same (Bonferroni, by Student's t): chance has as many tries as there are ratios.
     """
-    judge = up_to if most else near
+    judge = up_to if most else partial(near, off=off)
     verdict = judge(low, high, value)
     if tries == 1 or low is None or high is None or verdict != (SUPPORTED if most else CONTRADICTED):
         return verdict
@@ -342,9 +379,10 @@ def up_to(low: float | None, high: float | None, value: float) -> str:
     return SUPPORTED if low >= least else CONTRADICTED if high < least else UNDECIDED
 
 
-def near(low: float | None, high: float | None, value: float) -> str:
-    """The verdict on `about` a value: the interval lies within 10 % of it, outside of that, or neither."""
-    least, most = value * (1 - ABOUT), value * (1 + ABOUT)
+def near(low: float | None, high: float | None, value: float, off: float | None = None) -> str:
+    """The verdict on `about` a value: the interval lies within `off` of it (or 10 %), outside of that, or neither."""
+    off = value * ABOUT if off is None else off
+    least, most = value - off, value + off
     if low is None or high is None:
         return UNDECIDED
     if least <= low and high <= most:
