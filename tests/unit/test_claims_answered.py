@@ -79,7 +79,9 @@ def test_where_a_source_contradicts_itself_the_verdict_says_so() -> None:
 
 def test_runs_that_a_source_never_made_are_in_none_of_its_verdicts() -> None:
     plan = planned("aach2023-short")
-    ours = {run for block in ("ours", "ours-loaders", "ours-ceiling", "mlperf-lars/bs65536") for run in plan.blocks[block]}
+    ours = {
+        run for block in ("ours", "ours-loaders", "ours-ceiling", "mlperf-lars/bs65536") for run in plan.blocks[block]
+    }
     ours |= {run for run, job in plan.runs.items() if job.spec.framework == "deepspeed"}  # stage 0, which is ours
     assert len(ours) == 3 * 2 * 9 * 3 + 2 * 8 * 3 + 3 * 9 * 3 + 5 + 8 * 3
     rest_on = {run for runs in judged("aach2023-short", "aach2023", "")["runs"].dropna() for run in runs.split()}

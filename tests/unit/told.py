@@ -94,7 +94,11 @@ def aach2023(spec: RunSpec, telling: str = "") -> Values:
     """As its sections and Table 2 say; or with what its `conclusion`, or its `text` beside Table 2, says otherwise."""
     own = spec.loader == NATIVE
     ran = spec.framework in ("ddp", "horovod", *(("zero-1",) if own else ())) and spec.schedule in TOP1
-    ran &= spec.recipe.name == "aach2023" and spec.model in HOURS_4 and (own or spec.loader in ("dali-cpu-only", "dali-gpu"))
+    ran &= (
+        spec.recipe.name == "aach2023"
+        and spec.model in HOURS_4
+        and (own or spec.loader in ("dali-cpu-only", "dali-gpu"))
+    )
     if not ran:
         return NEVER
     model, workers = spec.model, spec.workers

@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +212,9 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     if left.empty or (right is not None and right.empty):
         return row | {"why": _missing(measured, claim.left if left.empty else claim.left | claim.right, claim.quantity)}
     sides = list(_sides(claim, left, right))
-    tries = max(1, sum(len(_repeats(ours, theirs)) > 1 for ours, theirs in sides))
+    # Repeats that both sides have, or the only one.
+    pairs = [set(ours["repeat"]) & set((ours if theirs is None else theirs)["repeat"]) for ours, theirs in sides]
+    tries = max(1, sum(len(common) > 1 for common in pairs))
     cells = [
         _against(claim, ours, column, tries) if theirs is None else _between(claim, ours, theirs, column, tries)
         for ours, theirs in sides
@@ -254,12 +255,11 @@ def _missing(runs: pd.DataFrame, side: Mapping[str, Iterable[str]], quantity: st
     if runs.empty:
         return f"no run has {quantity}"
     for name, values in side.items():
-        kept = runs[_meets(runs, name, values)]
-        if kept.empty:
-            have = ", ".join(sorted({str(value) for value in runs[name]}))
+        have = ", ".join(sorted({str(value) for value in runs[name]}))
+        runs = runs[_meets(runs, name, values)]
+        if runs.empty:
             return f"asked of {name} {' or '.join(values)}; runs here that meet its other conditions have {have}"
-        runs = kept
-    raise AssertionError("some run meets all conditions")  # else nothing would be missing
+    raise AssertionError("nothing is missing")
 
 
 def _sides(
@@ -267,20 +267,22 @@ def _sides(
 ) -> Iterable[tuple[pd.DataFrame, pd.DataFrame | None]]:
     """Each group of runs that differ only in their repeat, or each two such groups that the claim compares."""
     settings = [name for name in spec.COLUMNS if name not in FREE]
+    kept = ("run", "repeat", "machine", "device", QUANTITIES[claim.quantity])
     compared = set(claim.right).union(*(FOLLOWS.get(name, set()) for name in (claim.quantity, *claim.right)))
     if right is None:
-        yield from ((ours, None) for ours in _groups(left, settings).values())
+        yield from ((ours, None) for ours in _groups(left, settings, kept).values())
         return
     shared = [place for place, name in enumerate(settings) if name not in compared]
     fitting: dict[Key, list[pd.DataFrame]] = {}
-    for key, theirs in _groups(right, settings).items():
+    for key, theirs in _groups(right, settings, kept).items():
         fitting.setdefault(tuple(key[place] for place in shared), []).append(theirs)
-    for key, ours in _groups(left, settings).items():
+    for key, ours in _groups(left, settings, kept).items():
         yield from ((ours, theirs) for theirs in fitting.get(tuple(key[place] for place in shared), ()))
 
 
-def _groups(runs: pd.DataFrame, names: Sequence[str]) -> dict[Key, pd.DataFrame]:
-    """Rows that are alike in these columns by their values there, in their order; null is like null, and last.
+def _groups(runs: pd.DataFrame, names: Sequence[str], kept: Sequence[str]) -> dict[Key, pd.DataFrame]:
+    """Rows that are alike in these columns by their values there, in their order, with the columns that are `kept`;
+    null is like null, and last.
 
     What groupby does, which takes long for fifty columns.
     """
@@ -291,7 +293,8 @@ def _groups(runs: pd.DataFrame, names: Sequence[str]) -> dict[Key, pd.DataFrame]
     rows: dict[Key, list[int]] = {}
     for place, key in enumerate(zip(*columns, strict=True)):
         rows.setdefault(key, []).append(place)
-    return {key: runs.iloc[rows[key]] for key in sorted(rows)}
+    few = runs[list(kept)]
+    return {key: few.iloc[rows[key]] for key in sorted(rows)}
 
 
 def _said(ours: Sequence[pd.DataFrame], verdict: str, interval: Any) -> Said:
@@ -318,11 +321,6 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: int) -> Said:
         verdict = SUPPORTED if apart.verdict == wanted else CONTRADICTED if surely == against else UNDECIDED
     more = apart.more if verdict == UNDECIDED and interval.n > 1 else None
     return _said([runs], verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=more))
-
-
-def _repeats(ours: pd.DataFrame, theirs: pd.DataFrame | None) -> set[int]:
-    """Repeats that both sides have, or the only one."""
-    return set(ours["repeat"]) if theirs is None else set(ours["repeat"]) & set(theirs["repeat"])
 
 
 def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, tries: int) -> Said:
@@ -357,34 +355,26 @@ def factor(
     most: bool = False,
     off: float | None = None,
 ) -> str:
-    """Whether the 95 % interval of a ratio of n pairs is `near` a value, or reaches what was said to be the `most`.
+    """Whether the 95 % interval of a ratio of n pairs is within `off` (or 10 %) of `value`, or reaches what was said to
+    be the `most` (or 10 % less).
 
     Each of `tries` such ratios must fit a value, one is enough for the most. So one alone decides only where a wider
     interval says the same (Bonferroni, by Student's t): chance has as many tries as there are ratios.
     """
-    judge = up_to if most else partial(near, off=off)
-    verdict = judge(low, high, value)
-    if tries == 1 or low is None or high is None or verdict != (SUPPORTED if most else CONTRADICTED):
+    off = value * ABOUT if off is None else off
+    ends = value - off, math.inf if most else value + off
+    if low is None or high is None:
+        return UNDECIDED
+    verdict = _inside(low, high, *ends)
+    if tries == 1 or verdict != (SUPPORTED if most else CONTRADICTED):
         return verdict
     one, all_of_them = (float(special.stdtrit(n - 1, 1 - (1 - LEVEL) / 2 / count)) for count in (1, tries))
     middle, width = math.sqrt(low * high), math.sqrt(high / low) ** (all_of_them / one)
-    return verdict if judge(middle / width, middle * width, value) == verdict else UNDECIDED
+    return verdict if _inside(middle / width, middle * width, *ends) == verdict else UNDECIDED
 
 
-def up_to(low: float | None, high: float | None, value: float) -> str:
-    """The verdict on `up to` a value: the interval reaches it (or 10 % less), misses it, or leaves it open."""
-    least = value * (1 - ABOUT)
-    if low is None or high is None:
-        return UNDECIDED
-    return SUPPORTED if low >= least else CONTRADICTED if high < least else UNDECIDED
-
-
-def near(low: float | None, high: float | None, value: float, off: float | None = None) -> str:
-    """The verdict on `about` a value: the interval lies within `off` of it (or 10 %), outside of that, or neither."""
-    off = value * ABOUT if off is None else off
-    least, most = value - off, value + off
-    if low is None or high is None:
-        return UNDECIDED
+def _inside(low: float, high: float, least: float, most: float) -> str:
+    """The verdict on an interval that should lie between these ends: it does, it lies outside, or neither."""
     if least <= low and high <= most:
         return SUPPORTED
     return CONTRADICTED if high < least or low > most else UNDECIDED
