@@ -11,9 +11,12 @@ from __future__ import annotations
 import faulthandler
 import os
 import sys
+import time
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +71,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     steps: int = STEPS
     save_at: int = SAVE_AT
+    slow: str = ""  # what takes SLOW_S longer: ZeRO's gather, or the optimizer of rank 0
 
     @property
     def launch(self) -> tuple[str, Any]:
@@ -105,6 +109,7 @@ SCALED = [v for v in MAIN if v[1] != "zero3"]
 ONE_BIT = {"1-bit-adam": "adamw", "1-bit-lamb": "lamb", "0/1-adam": "adamw"}
 FREEZE, LONG = 8, 24
 THETA, GAMMA = 0.5, 0.2
+SLOW_S = 0.1  # what is planted takes so long
 
 
 def _cases() -> list[Case]:
@@ -119,6 +124,9 @@ def _cases() -> list[Case]:
     loud = [(variant, recipe) for recipe in LOUD for variant in (WHOLE if recipe in LAYERED else MAIN)]
     cases += [Case(a, v, recipe, "loud", o) for (a, v, o), recipe in loud]
     cases += [Case(a, v, "adamw", "wide", o) for a, v, o in MAIN + MORE]
+    cases += [Case(a, v, "sgd", "token", o) for a, v, o in MAIN]
+    for stage, slow in product((1, 2), ("gather", "optimizer")):
+        cases.append(Case("deepspeed", f"zero{stage}-slow-{slow}", "sgd", options={"zero_stage": stage}, slow=slow))
     for compression, recipe in ONE_BIT.items():
         for when, freeze in (("late", 100), ("early", FREEZE)):
             options = {"compression": compression, "freeze_step": freeze}
@@ -171,6 +179,35 @@ class Spiked(nn.Module):
         return self.inner(x).float() + (self.spike * torch.tensor([0.0, self.factor])).sum() * first
 
 
+class Slow(torch.autograd.Function):
+    """What it is given; its backward pass takes SLOW_S."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        time.sleep(SLOW_S)
+        return gradients[0]
+
+
+class Token(nn.Module):
+    """Like CaiT, with a class token: the first parameter by name is used last, and so it is the first with a gradient.
+
+    The last gradient, that of `first`, comes SLOW_S later.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.zeros(16))
+        self.first, self.last = nn.Linear(768, 16), nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.last(Slow.apply(self.first(x.flatten(1))) + self.token)
+        return scores
+
+
 class Loud(nn.Module):
     """LeNet, whose scores are multiplied, and so are its gradients."""
 
@@ -194,6 +231,8 @@ def model_of(name: str) -> nn.Module:
         )
     if name == "spike":
         return Spiked()
+    if name == "token":
+        return Token()
     if name == "loud":
         return Loud()
     if name == "norm":
@@ -246,6 +285,32 @@ def watch_synchronize() -> Counter[str]:
     return asked
 
 
+def slowed(does: Callable[..., Any]) -> Callable[..., Any]:
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(SLOW_S)
+        return does(*args, **kwargs)
+
+    return slowly
+
+
+@contextmanager
+def planted(case: Case, engine: Any, rank: int) -> Iterator[None]:
+    """Within, what the case names is slow."""
+    if case.slow == "gather":
+        from deepspeed.comm.comm import cdb
+
+        owner, name = cdb, "all_gather_into_tensor"
+    elif case.slow == "optimizer" and rank == 0:
+        owner, name = engine.optimizer, "step"
+    else:
+        yield
+        return
+    quick = getattr(owner, name)
+    setattr(owner, name, slowed(quick))
+    yield
+    setattr(owner, name, quick)
+
+
 def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
     """Take the case's steps; what they gave."""
     spec = spec_of(case)
@@ -259,7 +324,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
     if resumed:
         engine.load(torch.load(saved, weights_only=True))
     parts = spec.recipe.accumulation
-    losses, waits, kept, calls = [], [], [], []
+    losses, waits, updates, kept, calls = [], [], [], [], []
     host_waits = HostWaits()
     synchronized = watch_synchronize() if case.adapter == "deepspeed" else Counter[str]()
     counts = [0] * len(getattr(model, "blocks", []))
@@ -295,8 +360,10 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
                 engine.backward(loss, part == parts - 1)
             if getattr(engine, "dropping", None):
                 kept.append(list(engine.dropping.kept))
-        with counting:
+        with counting, planted(case, engine, rank):
+            began = clock.mark()
             engine.step()
+            updates.append(clock.seconds([began, clock.mark()]))
         losses.append(sum(total))
         waits.append(engine.waits and [clock.seconds(list(pair)) for pair in engine.waits])
     host_waits.count.update(synchronized - before)  # of the last step
@@ -306,6 +373,7 @@ def drive(case: Case, rank: int, folder: Path, resumed: bool) -> dict[str, Any]:
         "gathered_alike": all(torch.equal(other[name], weights[name]) for other in again for name in weights),
         "losses": losses,
         "waits": waits,
+        "updates": updates,
         "host_waits": dict(host_waits.count),
         "kept": kept,
         "block_calls": calls,

@@ -28,6 +28,7 @@ MISDEEDS = {
     "abort": os.abort,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "hang": lambda: time.sleep(10_000),
     "memory": lambda: torch.empty(1 << 60),
     "nothing": lambda: None,
 }

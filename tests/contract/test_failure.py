@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from ddlbench.frameworks import _common
 from ddlbench.plan import launch
 from ddlbench.rank import place
 
@@ -105,6 +106,24 @@ def test_a_rank_is_stopped(tmp_path, data, frameworks):
         assert_blamed(outcome, "stopped answering", 1)
         assert "SIGSTOP" in outcome.failure["message"]
         assert "Timed out" not in outcome.output, "the other rank ended first"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_rank_hangs(tmp_path, data, framework):
+    """It lives and beats, and does not come to the collective of its third step."""
+    spec = launches.spec_of("plain", framework, 2)
+    launches.need(spec)
+    machine = replace(launches.local_machine(), silent_s=5, start_patience_s=30)
+    waits_s = _common.patience_s(spec, machine)
+    told = {"PROBE_FAILS": "1", "PROBE_DOES": "hang"}
+    outcome = launches.execute(spec, tmp_path / spec.id, data, machine=machine, environment=told)
+    assert_gone(outcome.marker)
+    assert outcome.code != 0
+    # torchrun gives ranks 30 s to end when one has failed; Horovod looks every minute.
+    assert 0.9 * waits_s < outcome.took_s < waits_s + 90 * shared()
+    assert_blamed(outcome, "stopped answering", 1)
+    assert "rank 1 did not come to a collective for as long as ranks wait" in outcome.failure["message"]
 
 
 @pytest.mark.parametrize("framework", on_two(daily=("ddp",)))

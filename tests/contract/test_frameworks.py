@@ -256,6 +256,37 @@ def test_waiting_is_measured_where_it_can_be_told(results, name):
                 assert pairs and all(0 <= start <= end for start, end in pairs)
 
 
-def test_one_wait_a_step_however_many_micro_batches(results):
+def seconds(pairs: list[list[float]], within: list[float]) -> float:
+    """Of the spans, what lies in another one."""
+    return sum(max(0.0, min(end, within[1]) - max(start, within[0])) for start, end in pairs)
+
+
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.model == "token" and not unmeasured(c)])
+def test_computing_is_no_wait_whichever_gradient_comes_last(results, name):
+    """The first parameter has its gradient SLOW_S before the last one has."""
+    for result in results(name):
+        assert min(sum(end - start for start, end in pairs) for pairs in result["waits"]) < probe.SLOW_S / 2
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize(
+    ("slow", "waits", "computes"),
+    [("gather", (True, True), (False, False)), ("optimizer", (False, True), (True, False))],
+)
+def test_gathering_weights_is_a_wait_and_the_optimizer_is_none(results, stage, slow, waits, computes):
+    """`waits` and `computes`: whether a rank does so for SLOW_S in the update of each step, by rank."""
+    for rank, result in enumerate(results(name_of(f"zero{stage}-slow-{slow}", "sgd"))):
+        waited = [seconds(pairs, within) for pairs, within in zip(result["waits"], result["updates"], strict=True)]
+        took = [end - start for start, end in result["updates"]]
+        computed = min(t - w for t, w in zip(took, waited, strict=True))
+        # The least of all steps: on a busy machine one may take longer.
+        assert (min(waited) > 0.8 * probe.SLOW_S, computed > 0.8 * probe.SLOW_S) == (waits[rank], computes[rank])
+        assert sorted([min(waited), computed])[0] < 0.5 * probe.SLOW_S
+
+
+def test_one_wait_a_backward_pass_however_many_micro_batches(results):
     for variant in ("ddp", "horovod", "zero0", "zero1"):
-        assert {len(pairs) for r in results(name_of(variant, "accumulate")) for pairs in r["waits"]} == {1}
+        for result in results(name_of(variant, "accumulate")):
+            for pairs, (began, ended) in zip(result["waits"], result["updates"], strict=True):
+                assert len(pairs) == 1 or sum(start < began for start, _ in pairs) == 1
+                assert all(end <= ended for _, end in pairs)

@@ -21,9 +21,9 @@ EPOCHS, STEPS = 4, 33  # per epoch
 WITHIN = 0.1
 
 
-def train(folder: Path, data: Path, workers: int, delay: str) -> Path:
+def train(folder: Path, data: Path, workers: int, delay: str, case: str = "plain", epochs: int = EPOCHS) -> Path:
     """The synthetic loader, because processes that decode pictures compete for two cores; as many images as others."""
-    spec = replace(launches.spec_of("plain", "ddp", workers), loader="synthetic", global_batch=8, epochs=EPOCHS)
+    spec = replace(launches.spec_of(case, "ddp", workers), loader="synthetic", global_batch=8, epochs=epochs)
     (folder / "data").mkdir(parents=True)
     (folder / "data" / str(spec.reads)).symlink_to(data / "raw")
     done = launches.execute(spec, folder / spec.id, folder / "data", program=PROBE, environment={"DELAY": delay})
@@ -68,3 +68,13 @@ def test_delays_are_in_their_parts_and_parts_add_up(data: Path, tmp_path: Path) 
     assert (row["ref_workers"], row["workers"]) == (1, 2)
     assert row["efficiency"] + sum(row[part] for part in PARTS) == pytest.approx(1.0, abs=1e-12)
     assert row["input_s"] > 0.8 * slept[0]["input"] / after["total_s"]
+
+
+@pytest.mark.slow
+def test_waiting_for_another_ranks_batch_norm_is_no_computing(data: Path, tmp_path: Path) -> None:
+    """Rank 1 takes 30 ms longer in each backward pass, whose batch norms rank 0 waits for one after the other."""
+    steps = pd.read_parquet(train(tmp_path, data, 2, "all", "synchronised", 1) / "steps.parquet")
+    usual = steps[steps["step"] > 0].groupby("rank")[["backward_s", "communication_s"]].median()
+    late_s = usual["backward_s"][1] - usual["backward_s"][0]
+    assert late_s > 0.025, usual
+    assert usual["communication_s"][0] - usual["communication_s"][1] > 0.025, usual

@@ -47,6 +47,11 @@ def test_a_rule_is_silent_on_clean_tables_and_checks_them(rule: str) -> None:
     assert [row["evidence"] for row in rows if row["rule"] != "same-data"] == []
 
 
+def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
+    more = "env OMP_NUM_THREADS=1 HF_TOKEN=... DDLBENCH_PATIENCE_S=120 python -m ddlbench.rank"
+    assert found("same-environment", changed(lambda tables: one(tables, command=more), STUDY)) == []
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_catches_a_planted_fault(rule: str) -> None:
     tables = PUBLICATION if rule in NUMBERS else STUDY

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ddlbench import notes
+from ddlbench.run.watch import Seen, diagnose
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,39 @@ def test_what_comes_of_a_full_disk_is_its_cause() -> None:
         except OSError as error:
             raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598") from error
     assert notes.cause(caught.value) == "disk full"
+
+
+GLOO = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 120000ms for recv operation")
+HOROVOD = RuntimeError("Horovod has been shut down. This was caused by an exception on one of the ranks")
+STALLED = 'One or more rank (marked by "!") is stalled for longer than 120 seconds. Will shutdown.\n'
+# One line of PyTorch's of each rank that waited, which it then aborts.
+NCCL = "[rank{0}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: W"
+ABORTED = "\nsrun: error: node1: tasks 0,2: Aborted\n"
+
+
+@pytest.mark.parametrize(
+    ("failed", "said", "absent"),
+    [
+        ({0: GLOO, 2: GLOO}, "", "rank 1 did"),
+        ({2: GLOO}, "", "ranks 0, 1 did"),
+        ({0: GLOO, 1: GLOO, 2: GLOO}, "", "all ranks waited for each other"),
+        ({0: HOROVOD, 2: HOROVOD}, STALLED, "rank 1 did"),
+        ({}, NCCL.format(0) + "\n" + NCCL.format(2), "rank 1 did"),
+        ({}, NCCL.format(0) + "\n" + NCCL.format(2) + ABORTED, "rank 1 did"),
+        # Reasons of their own come first.
+        ({0: HOROVOD, 2: HOROVOD}, "", None),
+        ({0: GLOO, 1: ValueError("no such thing"), 2: GLOO}, "", None),
+        ({0: GLOO, 2: GLOO}, "srun: error: Node failure on node2\n", None),
+    ],
+)
+def test_who_did_not_come_to_a_collective(
+    tmp_path: Path, failed: dict[int, Exception], said: str, absent: str | None
+) -> None:
+    for rank, error in failed.items():
+        notes.report(tmp_path, rank, error)
+    told = diagnose(tmp_path, 3, Seen(code=1, said=said, gone=[0, 2] if not failed else []))
+    hung = " for as long as ranks wait (start_patience_s in the machine's file)"
+    assert (hung in told["message"]) == (absent is not None)
+    if absent:
+        assert told["message"].startswith(absent) and told["cause"] == "stopped answering"
+        assert told["rank"] == {"rank 1": 1, "ranks ": 0}.get(absent[:6])

@@ -37,7 +37,7 @@ def training(**recipe: Any) -> Training:
     of = replace(load_recipe("demo").at(IMAGES), image_size=8, **recipe)
     spec = run_spec(recipe=of, workers=1, global_batch=IMAGES)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10))
-    share = sync_norm.convert(model, lambda t: t * 1) if of.sync_batch_norm else sync_norm.Share()
+    share = sync_norm.convert(model, lambda t: t * 1, Clock("cpu")) if of.sync_batch_norm else sync_norm.Share()
     precision.prepare(model, spec)
     optimizer = optimizers.build(of, model)
     if of.optimizer == "sgd":

@@ -240,16 +240,17 @@ def test_each_framework_starts_its_ranks_on_one_machine(
 ) -> None:
     spec = pick(demo, framework=framework, workers=workers, loader="native")
     own = {
-        "deepspeed": ["DS_ACCELERATOR=cpu"],
+        "ddp": ["DDLBENCH_PATIENCE_S=120"],
+        "deepspeed": ["DS_ACCELERATOR=cpu", "DDLBENCH_PATIENCE_S=120"],
         "horovod": [
             *("HOROVOD_CONTROLLER=gloo", "HOROVOD_CPU_OPERATIONS=gloo"),
             *("HOROVOD_FUSION_THRESHOLD=134217728", "HOROVOD_CYCLE_TIME=1"),
-            "HOROVOD_GLOO_TIMEOUT_SECONDS=120",
+            *("HOROVOD_GLOO_TIMEOUT_SECONDS=120", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=120"),
         ],
     }
     threads = ["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]
     threads += ["MALLOC_MMAP_THRESHOLD_=33554432", "MALLOC_TRIM_THRESHOLD_=1073741824"]
-    assert launch.command(spec, LAPTOP) == ["env", *threads, *own.get(framework, []), *argv]
+    assert launch.command(spec, LAPTOP) == ["env", *threads, *own[framework], *argv]
 
 
 HOSTILE = "a b'c\"d $(touch x) `id`; {y} \\"

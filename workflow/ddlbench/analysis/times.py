@@ -22,7 +22,8 @@ _PARTS = {
     "data_wait_s": "Waiting for images",
     "forward_s": "Forward pass",
     "backward_s": "Backward pass",
-    "communication_s": "Waiting for gradients; null where the framework cannot measure it, then it is in the others",
+    "communication_s": "Waiting for gradients, for parameters that other ranks update (ZeRO 1, 2) and for their "
+    "statistics (synchronised batch norm); null where the framework cannot measure it, then it is in the others",
     "optimizer_s": "The optimizer",
 }
 STEP_TIMES = list(_PARTS)  # the parts of a step, in the order in which it makes them

@@ -10,18 +10,22 @@ from collections.abc import Iterator
 from ddlbench.analysis.origin import variables
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import COMPARED, differing
+from ddlbench.frameworks import _common, horovod
 
 SEVERITY = "warning"
 NEEDS = ("runs.command", "runs.framework", "runs.workers")
 WHAT_TO_DO = "train the deviating runs again with one machine file, or say which figure shows which setting"
 SOURCE = "Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644, rule 9"
 
+# How long ranks wait for each other changes no speed.
+PATIENCE = {_common.PATIENCE, horovod.PATIENCE, horovod.STALL}
+
 
 def check(material: Material) -> Iterator[Finding]:
     """A finding for each group of compared runs and variable."""
     runs = material.runs
     given = {command: variables(command) for command in runs["command"].unique()}
-    for name in sorted({name for values in given.values() for name in values}):
+    for name in sorted({name for values in given.values() for name in values} - PATIENCE):
         values = {command: some.get(name, "unset") for command, some in given.items()}
         if len(set(values.values())) > 1:
             table = runs.assign(**{name: runs["command"].map(values)})

@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+from ddlbench import beats
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from ddlbench.frameworks import Clock, Moment, Options
+    from ddlbench.settings.machine import Machine
     from ddlbench.spec import RunSpec
+
+PATIENCE = "DDLBENCH_PATIENCE_S"  # how long a rank waits for another
 
 # A study's variants set these and the framework's own OPTIONS. The loop applies them (`train.prepare`), alike for all.
 OPTIONS: Options = {
@@ -180,6 +187,33 @@ def tensors_in(state: Any) -> list[Tensor]:
     if isinstance(state, dict):
         state = list(state.values())
     return [t for part in state for t in tensors_in(part)] if isinstance(state, list | tuple) else []
+
+
+def patience_s(spec: RunSpec, machine: Machine) -> int:
+    """How long a rank waits for another, when they start and in every collective [s].
+
+    Not less than it takes the supervisor to call a rank silent: the rank that waited would end first, and the silent
+    one, ended for it, would look killed.
+    """
+    return max(machine.start_patience_s, round(2 * beats.noticed_s(machine.silent_s, spec.nodes)))
+
+
+def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
+    """Tells ranks on torch.distributed how patient they are."""
+    return {PATIENCE: str(patience_s(spec, machine))}
+
+
+def be_patient() -> timedelta:
+    """Set how long ranks wait for each other in the groups of torch.distributed that are made from here on; return it.
+
+    As the default, because DeepSpeed makes groups without saying how long. PyTorch's own are 10 and 30 minutes.
+    """
+    import torch.distributed.distributed_c10d as c10d
+
+    if PATIENCE in os.environ:
+        c10d.default_pg_timeout = timedelta(seconds=float(os.environ[PATIENCE]))
+        c10d.default_pg_nccl_timeout = c10d.default_pg_timeout  # type: ignore[attr-defined]
+    return c10d.default_pg_timeout
 
 
 def average(tensor: Tensor) -> Tensor:

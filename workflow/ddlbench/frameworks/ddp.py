@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from ddlbench.frameworks import Clock, MakeOptimizer, Moment, Options
-    from ddlbench.settings.machine import Machine
     from ddlbench.spec import RunSpec
 
 PACKAGE = "torch"
@@ -39,7 +38,7 @@ OPTIONS: Options = _common.OPTIONS | {
 }
 
 local_launcher, average, close, lacks = _common.torchrun, _common.average, _common.close, _common.lacks
-saved_beside = _common.saved_beside
+environment, saved_beside = _common.environment, _common.saved_beside
 
 
 def refuses(spec: RunSpec) -> str | None:
@@ -49,21 +48,17 @@ def refuses(spec: RunSpec) -> str | None:
     return None
 
 
-def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
-    """Nothing beyond what every rank gets."""
-    return {}
-
-
 def start(device: str) -> None:
     """Join the process group: NCCL between GPUs, Gloo between CPU ranks. RANK, WORLD_SIZE, MASTER_* are set."""
     import torch.distributed as dist
 
+    _common.be_patient()
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
 
 
 class Engine(_common.Engine):
     """The model as DDP runs it. `waits`: DDP reduces while it computes; what a step waits for is the time from the
-    last gradient (that of the parameter used first) to the end of the backward pass, where the stream has joined.
+    last gradient, whichever it is, to the end of the backward pass, where the stream has joined.
     """
 
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
@@ -85,9 +80,15 @@ class Engine(_common.Engine):
         self.accumulation = spec.recipe.accumulation
         self._forwards = 0
         self._computed: Moment = None
-        next(model.parameters()).register_hook(self._last_gradient)
 
-    def _last_gradient(self, gradient: Tensor) -> None:
+    def _begins(self, gradient: Tensor) -> None:
+        """The backward pass begins. What is queued now runs when all gradients are there, before DDP, which queues its
+        own with its last bucket, waits for its reductions."""
+        from torch.autograd import Variable
+
+        Variable._execution_engine.queue_callback(self._computes_no_more)
+
+    def _computes_no_more(self) -> None:
         self._computed = self.clock.mark()
 
     def __call__(self, images: Tensor) -> Tensor:
@@ -107,6 +108,8 @@ class Engine(_common.Engine):
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         if last != (self._forwards == self.accumulation):
             raise RuntimeError(f"micro-batch {self._forwards} of {self.accumulation} cannot be last={last}")
+        if last:
+            loss.register_hook(self._begins)
         loss.backward()
         self.waits = [(self._computed, self.clock.mark())] if last else None
 

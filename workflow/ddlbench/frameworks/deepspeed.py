@@ -8,8 +8,8 @@ options, which of them go together, and the configuration that they make.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ def saved_beside(spec: RunSpec) -> float:
 
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """Tells DeepSpeed the accelerator, which it would otherwise guess from installed packages."""
-    return {"DS_ACCELERATOR": machine.device}
+    return {"DS_ACCELERATOR": machine.device, **_common.environment(spec, machine)}
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
@@ -77,14 +77,16 @@ def start(device: str) -> None:
         # DeepSpeed would compile a shared-memory collective for two minutes at its first start; Gloo reduces here.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         _onebit.enable_on_cpu()
-    deepspeed.init_distributed("nccl" if device == "cuda" else "gloo", verbose=False)
+    patience = _common.be_patient()
+    deepspeed.init_distributed("nccl" if device == "cuda" else "gloo", timeout=patience, verbose=False)
 
 
 class Engine:
     """The model as DeepSpeed runs it.
 
-    `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and of the rest (2), the
-    compressed messages of a one-bit optimizer, compressing included; None with zero_stage 3.
+    `waits`: the reduction after the backward pass (zero_stage 0, 1), that of each full bucket and of the rest (2); the
+    messages of the update, which gather the parameters (1, 2); the compressed messages of a one-bit optimizer,
+    compressing included; None with zero_stage 3.
     """
 
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
@@ -209,9 +211,24 @@ class Engine:
 
     def step(self) -> None:
         self.most.look(self._gradients())
-        self.engine.step()
+        with self._watched_update():
+            self.engine.step()
         self._part = 0
         self.most.over = True
+
+    @contextmanager
+    def _watched_update(self) -> Iterator[None]:
+        """Within, messages of ZeRO 1 and 2 are waits: whether a gradient overflowed, the norm, the new parameters."""
+        from deepspeed import comm
+
+        messages = {name: getattr(comm, name) for name in MESSAGES if self.stage in (1, 2)}
+        for name, send in messages.items():
+            setattr(comm, name, self._timed(send))
+        try:
+            yield
+        finally:
+            for name, send in messages.items():
+                setattr(comm, name, send)
 
     def _gradients(self) -> list[Tensor]:
         """All gradients of this step that exist now: the model's, the optimizer's, and those in DeepSpeed's buckets."""
@@ -318,6 +335,8 @@ SENDERS = {
     2: ("reduce_ready_partitions_and_remove_grads", "reduce_ipg_grads"),
     3: ("_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads",),
 }
+# Of deepspeed.comm, those that ZeRO 1 and 2 call when they update.
+MESSAGES = ("all_reduce", "all_gather", "all_gather_into_tensor")
 COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")
 LOSS_SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ddlbench import beats
 from ddlbench.frameworks import _common
 
 if TYPE_CHECKING:
@@ -26,7 +25,8 @@ SPLITS = "the batch"
 COMMUNICATES = (
     "all-reduce of fused gradients by a background thread during the backward pass; NCCL on GPUs, Gloo or MPI on CPUs"
 )
-PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
+PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another to connect or to send
+STALL = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"  # and for a gradient of another: their threads go on talking meanwhile
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {
         "description": "At most so many MiB of gradients are reduced together. 0: each gradient on its own.",
@@ -96,15 +96,14 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
-    # Not less than it takes the supervisor to call a rank silent, as Horovod's own 30 s are: the rank that waited would
-    # end first, and the silent one, ended for it, would look killed.
-    patience_s = max(machine.start_patience_s, round(2 * beats.noticed_s(machine.silent_s, spec.nodes)))
+    patience_s = str(_common.patience_s(spec, machine))
     return {
         "HOROVOD_CONTROLLER": spec.option("controller"),
         "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
         "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
         "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
-        PATIENCE: str(patience_s),
+        PATIENCE: patience_s,
+        STALL: patience_s,
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 

@@ -132,12 +132,11 @@ def set_up(assignment: Assignment) -> Setup:
         if spec.all_options().get("flops_profiler"):
             write_json(folder / FLOPS_COUNTED, models.forward_flops(model, spec.recipe.image_size))
     model.to(device)
-    share = sync_norm.Share()
+    clock, share = Clock(spec.device, start.elapsed_s), sync_norm.Share()
     if spec.recipe.sync_batch_norm:
-        share = sync_norm.convert(model, lambda t: framework.average(t) * spec.workers)
+        share = sync_norm.convert(model, lambda t: framework.average(t) * spec.workers, clock)
     precision.prepare(model, spec)
     torch.manual_seed(spec.seed * 100_003 + who.rank)  # from here on, ranks draw different numbers
-    clock = Clock(spec.device, start.elapsed_s)
     engine = framework.Engine(model, partial(optimizers.build, spec.recipe), spec, clock)
     if state is None:
         log.stop("init_stop")

@@ -21,14 +21,20 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ddlbench.frameworks import Clock, Moment
+
 
 class Share:
     """What this rank's batch weighs in synchronised statistics: 1, or 0 if the rank has no images in this step.
 
     It then takes part with an old batch, which must not count. The loop sets the weight before the forward pass.
+    `waits` is when ranks waited for each other's statistics, as begins and ends; the loop takes them with each step.
     """
 
     weight = 1.0
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[Moment, Moment]] = []
 
 
 def accept_one_value(model: nn.Module) -> None:
@@ -41,7 +47,7 @@ def accept_one_value(model: nn.Module) -> None:
     _convert(model, _one_value_class, {})
 
 
-def convert(model: nn.Module, all_reduce: Callable[[torch.Tensor], torch.Tensor]) -> Share:
+def convert(model: nn.Module, all_reduce: Callable[[torch.Tensor], torch.Tensor], clock: Clock) -> Share:
     """Let every batch norm use mean and variance over all ranks' images while it trains.
 
     That is one collective per layer in the forward pass and one in the backward pass. `all_reduce` gives the sum of a
@@ -50,7 +56,14 @@ def convert(model: nn.Module, all_reduce: Callable[[torch.Tensor], torch.Tensor]
     (or averaged, as everywhere else in the model) are those of the whole batch.
     """
     share = Share()
-    _convert(model, _synchronised_class, {"all_reduce": all_reduce, "share": share})
+
+    def timed(tensor: torch.Tensor) -> torch.Tensor:
+        before = clock.mark()
+        total = all_reduce(tensor)
+        share.waits.append((before, clock.mark()))
+        return total
+
+    _convert(model, _synchronised_class, {"all_reduce": timed, "share": share})
     return share
 
 

@@ -115,7 +115,8 @@ class Training:
             s.engine.backward(loss, last)
             this.backward(s.clock.mark())
         s.engine.step()
-        this.end(s.clock.mark(), s.engine.waits)
+        this.end(s.clock.mark(), None if s.engine.waits is None else [*s.engine.waits, *s.share.waits])
+        s.share.waits.clear()
         s.profiled_step()
         self.taken.append(this)
 

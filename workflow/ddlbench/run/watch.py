@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import select
 import signal
 import socket
@@ -26,6 +27,12 @@ from ddlbench import beats, notes
 from ddlbench.run import srun
 from ddlbench.run.listen import Ears, Probe
 
+# PyTorch's watchdog ends a process that waited in NCCL, without a note. Horovod says so when it ends all ranks.
+WATCHDOG = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout")
+STALLED = re.compile(r"stalled for longer than \d+ seconds. Will shutdown")
+OWN_REASONS = ("node failed", "out of memory", "cancelled")  # SLURM's own: others wait in vain for whom it has ended
+AS_LONG = "for as long as ranks wait (start_patience_s in the machine's file)"
+
 
 @dataclass
 class Seen:
@@ -37,7 +44,7 @@ class Seen:
     silent: dict[int, str] = field(default_factory=dict)  # rank -> how it stopped answering
     gone: list[int] = field(default_factory=list)  # ranks of this machine that died, in that order
     out_of_memory: bool = False  # the kernel killed a process of ours
-    said: str = ""  # what stands in the log since srun started; "" for other launchers
+    said: str = ""  # what stands in the log since the launcher started
 
 
 def watch(
@@ -56,7 +63,7 @@ def watch(
     outlives it or us.
     """
     seen, killed_before = Seen(), _killed_for_memory()
-    log = srun.log_position() if _is_srun(argv) else None
+    log = srun.log_position()
     process = subprocess.Popen(argv, start_new_session=True, preexec_fn=die_with_us, env=os.environ | (variables or {}))
     ours = psutil.Process(process.pid)
     ended = os.pidfd_open(process.pid)  # readable when it has; subprocess's own wait wakes up 20 times a second
@@ -150,6 +157,7 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     if workers == 1 and ranks and not failures and seen.code:
         quiet = [0]  # its launcher may end before we look again
     ended, named = srun.end(seen.said, workers, failures.keys() - own), None
+    absent = _absent(workers, failures, seen.said)
     silent = {rank: why for rank, why in seen.silent.items() if rank not in failures}  # others have said why
     rank: int | None
     if silent:
@@ -158,6 +166,10 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     elif first is not None:
         rank, cause = first, failures[first]["cause"]
         message = f"rank {rank}: {cause}: {failures[first]['message']}"
+    elif absent is not None and seen.told is None and not (ended and ended.cause in OWN_REASONS):
+        rank, cause = next(iter(absent), None), "stopped answering"
+        who = f"{'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} did not come to a collective"
+        message = f"{who if absent else 'all ranks waited for each other in a collective'} {AS_LONG}"
     elif ended and (seen.told is None or ended.cause in ("cancelled", "node failed")):
         rank, cause, message = ended.rank, ended.cause, ended.message
         message, named = message if rank is None else f"rank {rank} {message}", ended.host
@@ -172,6 +184,15 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
         rank, cause, message = None, "launcher failed", f"the launcher ended with exit code {seen.code}"
     host = (ranks.get(rank, {}).get("host") if rank is not None else None) or named
     return {"cause": cause, "rank": rank, "host": host, "message": message + (f" (on {host})" if host else "")}
+
+
+def _absent(workers: int, failures: Mapping[int, dict[str, Any]], said: str) -> list[int] | None:
+    """Ranks that others waited for in a collective until their patience ended; None if no rank waited so long."""
+    waited = {rank for rank, failure in failures.items() if "timed out waiting" in failure["message"].lower()}
+    waited |= {int(rank) for rank in WATCHDOG.findall(said)}
+    if STALLED.search(said):
+        waited |= failures.keys()
+    return sorted(set(range(workers)) - waited) if waited else None
 
 
 def look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:

@@ -201,8 +201,10 @@ class Machine:
     start_patience_s: int = field(
         default=120,
         metadata=key(
-            "How long ranks wait for each other when they start: those of the preflight and Horovod's [s]. More where "
-            "the first `import torch` from a shared file system takes longer on some nodes than on others.",
+            "How long ranks wait for each other when they start, and in every collective [s]; but not less than twice "
+            "the time after which a silent rank is noticed. Who does not come until then is named, and the run ended. "
+            "More where the first `import torch` from a shared file system takes longer on some nodes than on others, "
+            "or where the file system stands still for longer.",
             minimum=30,
         ),
     )
