@@ -107,6 +107,15 @@ def test_the_first_run_of_the_order_has_the_highest_priority(monkeypatch: pytest
     assert of.priority(SimpleNamespace(run="gone-r1")) > 0
 
 
+@pytest.mark.parametrize("closed", [".", ".snakemake", ".snakemake/locks"])
+def test_a_folder_of_another_user_is_named(closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / closed / "locks").mkdir(parents=True)
+    snakefile.check_folder(tmp_path)
+    monkeypatch.setattr("os.access", lambda path, _: Path(path) != tmp_path / closed)  # root may write anywhere
+    with pytest.raises(SystemExit, match=f"^{tmp_path / closed}: not writable"):
+        snakefile.check_folder(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -52,6 +52,17 @@ class Settings(NamedTuple):
     plan: runs.Plan
 
 
+def check_folder(here: Path) -> None:
+    """Exit with one line where this user may not write Snakemake's notes; Snakemake itself ends in a traceback."""
+    notes = here / ".snakemake"
+    for folder in (notes, notes / "locks") if notes.exists() else (here,):
+        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            sys.exit(
+                f"{folder}: not writable by this user, and Snakemake keeps its notes there. To share a project, its "
+                "owner lets a group write (chmod -R g+rwXs, umask 002); or work in a clone of your own"
+            )
+
+
 def check_configfile(path: Path) -> None:
     """Before Snakemake reads it: exits with one line about what would hang it or end in a traceback.
 
