@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,10 @@ def test_a_study_of_three_answers_can_be_planned(config: Path) -> None:
     new_study.write("mine", config, "lenet", "ddp horovod", "1,2")
     made = make_plan(load_study("mine", config / "studies"), LAPTOP)
     assert len(made.runs) == 2 * 2 * 2
+    assert {job.spec.epochs for job in made.runs.values()} == {3}
+    new_study.write("wide", config, "lenet", "ddp", "4,16")
+    wide = make_plan(load_study("wide", config / "studies"), replace(LAPTOP, workers_per_node=16))
+    assert {job.spec.epochs for job in wide.runs.values()} == {16}  # 4 steps each
     new_study.write("other", config, "", "", "")
     assert len(make_plan(load_study("other", config / "studies"), LAPTOP).runs) == 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddlbench.audit import _findings
 
 INSTALLS = ("make install", "source .venv/bin/activate")
 
@@ -29,6 +31,11 @@ def test_every_command_of_the_tutorial_works(project: Path) -> None:
         said[number] = done.stdout + done.stderr
         assert done.returncode == 0, f"{command}\n{said[number]}"
     text = (project / "results/mine/index.html").read_text()
-    assert "2 of 2" in text
-    # The last command: two runs of deepspeed, none of ddp.
-    assert re.search(r"^train +2$", said[max(said)], re.M)
+    assert "4 of 4" in text
+    # What `new` wrote learns, on one worker and on two; the audit has nothing to say against it.
+    with (project / "results/mine/tables/runs.csv").open() as lines:
+        learnt = {(row["workers"], row["repeat"]): float(row["final_top1"]) for row in csv.DictReader(lines)}
+    assert len(learnt) == 4 and min(learnt.values()) > 0.8, learnt
+    assert "diverged" not in {row["rule"] for row in _findings.read(project / "results/mine/tables/audit.csv")}
+    # The last command: four runs of deepspeed, none of ddp.
+    assert re.search(r"^train +4$", said[max(said)], re.M)

@@ -28,14 +28,16 @@ def write(name: str, config: Path, model: str, frameworks: str, workers: str) ->
     for what, text in lists.items():
         if not re.fullmatch(r"[\w.,\- ]+", text):
             raise ConfigError(f"{what}: {text!r}; allowed: names or numbers, separated by commas")
+    # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest batch learns too.
+    most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])
     text = f"""\
 # A study is what is compared with what; config/README.md explains every key.
 title: "{name}: how does {lists["model"]} scale?"
 dataset: mnist5k            # 5000 digits that need no download; docs/data.md has others
-recipe: demo-resnet         # config/recipes: everything that decides accuracy
+recipe: first               # config/recipes: everything that decides accuracy
 models: [{lists["model"]}]
-schedules: [step]
-epochs: 2
+schedules: [cosine]
+epochs: {min(max(3, most), 64)}                   # as many as workers: the more there are, the fewer steps has an epoch
 repeats: 2                  # two give an interval, three a useful one
 
 runs:
@@ -49,5 +51,6 @@ figures:
   throughput: {{plot: throughput, runs: [scaling], title: Throughput}}
   efficiency: {{plot: efficiency, runs: [scaling], title: Parallel efficiency}}
   step-times: {{plot: step-times, runs: [scaling], title: Where a step's time goes}}
+  accuracy: {{plot: accuracy-epochs, runs: [scaling], title: Accuracy over epochs}}
 """
     return checked(path, text, lambda: load_study(name, path.parent))
