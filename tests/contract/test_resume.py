@@ -82,6 +82,37 @@ def test_a_study_interrupts_a_run(tmp_path, data, run, framework, case):
     assert not (again.folder / "failed").exists()
 
 
+# What only a run's own checkpoint holds together: states of several kinds, of which other ranks leave out what is as
+# rank 0's. Engines alone are resumed in test_frameworks.py.
+OF_DEEPSPEED = {
+    "1-bit-adam": ({"compression": "1-bit-adam", "freeze_step": 2}, "adamw", {}),
+    "1-bit-lamb": ({"compression": "1-bit-lamb", "freeze_step": 2}, "lamb", {}),
+    "0/1-adam": ({"compression": "0/1-adam", "freeze_step": 2}, "adamw", {}),
+    "dropping": ({"progressive_layer_dropping": True, "layer_dropping_gamma": 0.5}, "adamw", {"accumulation": 2}),
+    "offload-1": ({"zero_stage": 1, "offload": "optimizer"}, "adamw", {"clip_norm": 0.5}),
+    "offload-2": ({"zero_stage": 2, "offload": "optimizer"}, "sgd", {"momentum": 0.9, "precision": "bf16"}),
+    "offload-3": ({"zero_stage": 3, "offload": "parameters"}, "adamw", {"accumulation": 2}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", OF_DEEPSPEED)
+def test_what_deepspeed_alone_keeps_goes_on(tmp_path, data, variant):
+    """A small vision transformer, killed after five of six steps; it goes on from step 3, when bits are sent."""
+    options, optimizer, more = OF_DEEPSPEED[variant]
+    plain = launches.spec_of("demo", "deepspeed", 2)
+    recipe = replace(plain.recipe, optimizer=optimizer, base_lr=1e-3, accumulation=1, clip_norm=None, precision="fp32")
+    spec = replace(plain, model="test_vit", recipe=replace(recipe, **more), options=tuple(sorted(options.items())))
+    spec = replace(spec, options=(("framework", "deepspeed"), *spec.options))
+    launches.need(spec)
+    undisturbed = launches.execute(spec, tmp_path / "undisturbed" / spec.id, data)
+    assert undisturbed.code == 0, undisturbed.output
+    again = launches.execute(replace(spec, interrupt_steps=5), tmp_path / "killed" / spec.id, data)
+    assert again.code == 0, again.output
+    assert [at["step"] for at in again.values("ddlbench_resumed")] == [3]
+    assert_as_undisturbed(again, undisturbed)
+
+
 @pytest.mark.slow
 def test_a_rank_that_has_no_image_left_had_the_same_one_before(tmp_path, data, run):
     """In an epoch's last step, where rank 1 is killed, it takes part with what it had last: in its batch norm too."""

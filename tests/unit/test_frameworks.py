@@ -134,6 +134,7 @@ def test_horovods_options_are_variables():
         "HOROVOD_CYCLE_TIME": "0.5",
         "HOROVOD_GLOO_TIMEOUT_SECONDS": "120",
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "120",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "60",
         "HOROVOD_GLOO_IFACE": "ib0",
     }
 

@@ -27,6 +27,7 @@ COMMUNICATES = (
 )
 PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another to connect or to send
 STALL = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"  # and for a gradient of another: their threads go on talking meanwhile
+STALL_LOOK = "HOROVOD_STALL_CHECK_TIME_SECONDS"  # how often it looks; more rarely than STALL, Horovod ends nothing
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {
         "description": "At most so many MiB of gradients are reduced together. 0: each gradient on its own.",
@@ -96,14 +97,15 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
-    patience_s = str(_common.patience_s(spec, machine))
+    patience_s = _common.patience_s(spec, machine)
     return {
         "HOROVOD_CONTROLLER": spec.option("controller"),
         "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
         "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
         "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
-        PATIENCE: patience_s,
-        STALL: patience_s,
+        PATIENCE: str(patience_s),
+        STALL: str(patience_s),
+        STALL_LOOK: str(min(60, patience_s // 2)),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 
