@@ -12,6 +12,9 @@ import torch
 from ddlbench.notes import LossError
 from ddlbench.rank import guard
 from ddlbench.rank.setup import Setup
+from ddlbench.rank.train import Training
+
+from tests.contract.engine_probe import Case, spec_of
 
 
 class Time:
@@ -81,3 +84,16 @@ def test_meeting_others_waits_for_them():
     ranks: Any = SimpleNamespace(framework=SimpleNamespace(average=lambda tensor: Mean()), device=torch.device("cpu"))
     Setup.meet(ranks)
     assert read == [True]
+
+
+@pytest.mark.parametrize("compression", ["1-bit-adam", "none"])
+def test_a_loss_that_is_no_number_names_the_option_that_can_diverge(clock: Time, compression: str) -> None:
+    spec = spec_of(Case("deepspeed", "deepspeed", "adamw", options={"compression": compression}))
+    setup: Any = SimpleNamespace(guard=alone(), rank=0, spec=spec)
+    training: Any = SimpleNamespace(setup=setup, taken=[SimpleNamespace(loss=torch.tensor(float("nan")), step=8)])
+    with pytest.raises(LossError) as caught:
+        Training.agree(training)
+    said, _, why = str(caught.value).partition("; ")
+    assert (said, caught.value.step) == ("the loss of step 8 is nan", 8)
+    assert bool(why) == (compression != "none")
+    assert not why or why.startswith("option compression: 1-bit-adam: A weight that had no gradient before freeze_step")

@@ -13,7 +13,7 @@ from math import fsum
 import torch
 import torch.nn.functional as F
 
-from ddlbench import notes
+from ddlbench import notes, registry
 from ddlbench.files import aside
 from ddlbench.frameworks import Moment
 from ddlbench.loaders import Batch
@@ -26,6 +26,7 @@ from ddlbench.rank.steps import Step, gathered, rows
 from ddlbench.rank.validation import count_correct, share_batch_norm
 from ddlbench.record import WEIGHTS
 from ddlbench.schedule import learning_rate
+from ddlbench.spec import RunSpec
 
 
 class Training:
@@ -140,7 +141,10 @@ class Training:
     def agree(self) -> bool:
         """Whether all ranks write a checkpoint now. Raises LossError if the loss of a step is not finite."""
         losses = [step.loss for step in self.taken]
-        return self.setup.guard.agree(self.setup.rank, losses, self.taken[0].step if self.taken else 0)
+        try:
+            return self.setup.guard.agree(self.setup.rank, losses, self.taken[0].step if self.taken else 0)
+        except notes.LossError as error:
+            raise notes.LossError("; ".join([str(error), *diverging(self.setup.spec)]), error.step) from None
 
     def write_rows(self, began: Moment) -> None:
         """Rows for the steps taken since `began`. All ranks call it at once: rank 0 writes for all of them."""
@@ -170,3 +174,13 @@ class Training:
         if s.guard.stop:
             (s.assignment.folder / notes.STOPPED_NOTE).touch()
             raise Stopped(f"stopped on request after {step} steps; its checkpoint is written")
+
+
+def diverging(spec: RunSpec) -> list[str]:
+    """What the run's options say of themselves that can make a loss no number."""
+    rules = registry.options(spec.adapter)
+    return [
+        f"option {name}: {value}: {rules[name]['diverges']}"
+        for name, value in spec.all_options().items()
+        if "diverges" in rules[name] and value != rules[name]["default"]
+    ]
