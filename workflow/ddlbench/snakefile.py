@@ -28,7 +28,7 @@ from ddlbench.plan import bill, installed, measured, reads, runs, stale
 from ddlbench.plan.row import INFER, TRAIN
 from ddlbench.preflight import promise
 from ddlbench.record import WEIGHTS
-from ddlbench.run import plugin, requeued, survivors
+from ddlbench.run import plugin, reason, requeued, survivors
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
@@ -176,6 +176,7 @@ class Training:
         self.kept = sorted({job.spec.run.id for job in self.plan.inferences.values() if job.spec.trained})
         jobs, queue = self.plan.runs, given.machine.partitions
         quote_python()
+        reason.mend_errors()
         if queue and workflow.is_main_process:
             plugin.mend_plugin()
             plugin.keep_caches_here(workflow)

@@ -1,0 +1,42 @@
+"""What Snakemake says of a run, or a job of inference, that failed: the reason first, on a line of its own.
+
+Snakemake prints the whole command instead, more than 1500 letters of which most are the run's settings, and twice where
+it runs jobs itself. The run's own log begins with the command that starts the ranks, so the log's name stands for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ddlbench.analysis import failures
+
+STARTED = datetime.now(UTC).isoformat(timespec="seconds")
+OURS = "python -m ddlbench.run"  # how the commands of both rules begin
+
+
+class ReasonFirst(logging.Filter):
+    """A filter for Snakemake's logger, which changes or drops its records of failed jobs."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False drops the record."""
+        said = vars(record)
+        if said.get("rule_name") in (failures.TRAIN, failures.INFER) and said.get("aux") is not None:
+            folder, message = Path(said["output"][0]).parent, said["rule_msg"] or ""
+            of = ([folder], []) if said["rule_name"] == failures.TRAIN else ([], [folder])
+            began = "before its run began" not in message  # else what is there is an earlier try's
+            rows = [row for row in failures.failures(*of) if began and row["when"] >= STARTED]
+            said["rule_msg"] = "\n    ".join([*failures.lines(rows)[:1], *filter(None, [message])]) or None
+            said["aux"] = {**said["aux"], "command": f"stands at the head of {said['log'][0]}"}
+            said["shellcmd"] = None
+        # The same failure, as an exception of the shell.
+        return not ("CalledProcessError" in str(record.msg) and OURS in str(record.msg))
+
+
+def mend_errors() -> None:
+    """Let Snakemake say the reason first. Nothing happens when it is called again."""
+    from snakemake.logging import logger
+
+    if not any(isinstance(one, ReasonFirst) for one in logger.filters):
+        logger.addFilter(ReasonFirst())
