@@ -68,6 +68,24 @@ def test_a_job_whose_processes_still_run_has_not_ended(command: Any) -> None:
         ("job requeued in held state", "is held (job requeued in held state)"),
         ("BadConstraints", "will not start (BadConstraints): no node is what it asks for; to give it up: scancel 7"),
         ("PartitionDown", "will not start (PartitionDown)"),
+        ("AssocMaxWallDurationPerJobLimit", "will not start (AssocMaxWallDurationPerJobLimit): one job of its account"),
+        (
+            "QOSMaxGRESPerJob",
+            "will not start (QOSMaxGRESPerJob): one job of its account or QOS may not ask for so much",
+        ),
+        ("AssocMaxCpuMinutesPerJobLimit", "will not start (AssocMaxCpuMinutesPerJobLimit): one job of its account"),
+        ("QOSMinCpuNotSatisfied", "will not start (QOSMinCpuNotSatisfied): one job of its account"),
+        ("AssocGrpCPUMinutesLimit", "will not start (AssocGrpCPUMinutesLimit): the time that its account or QOS was"),
+        ("AssocGrpBillingMinutes", "will not start (AssocGrpBillingMinutes): the time that its account or QOS was"),
+        ("QOSGrpWallLimit", "will not start (QOSGrpWallLimit): the time that its account or QOS was given is used up"),
+        (
+            "AssocGrpNodeLimit",
+            "waits for other jobs to end (AssocGrpNodeLimit), and for ever if it alone asks for more",
+        ),
+        ("AssocGrpCPURunMinutesLimit", "waits for other jobs to end (AssocGrpCPURunMinutesLimit)"),
+        ("QOSMaxCpuPerUserLimit", "waits for other jobs to end (QOSMaxCpuPerUserLimit), and for ever if it alone asks"),
+        ("AssocGrpJobsLimit", ""),
+        ("QOSMaxJobsPerUserLimit", ""),
         ("Priority", ""),
         ("Resources", ""),
         ("None", ""),
@@ -237,3 +255,23 @@ def test_caches_lie_in_the_projects_folder(tmp_path: Path, monkeypatch: pytest.M
     workflow = SimpleNamespace(sourcecache=SourceCache(tmp_path / "home", tmp_path / "mine"))
     plugin.keep_caches_here(workflow)
     assert workflow.sourcecache.runtime_cache_path == tmp_path / "mine"  # the user's choice
+
+
+def test_a_limit_that_jobs_share_is_named_once_for_all(command: Any, capsys: Any) -> None:
+    command("squeue", "printf '7|AssocGrpNodeLimit\\n8|AssocGrpNodeLimit\\n'")
+    plugin.say_held(["7", "8"], set())
+    assert capsys.readouterr().err.count("SLURM job") == 1
+
+
+def test_a_node_that_does_not_see_the_project_is_named(mended: Any, command: Any, tmp_path: Path) -> None:
+    """slurmd cannot open the job's log there. What SLURM 22.05 said of such a job."""
+    plugin.mend_plugin()
+    command("scontrol", f"echo '{JOB} Reason=JobLaunchFailure ExitCode=0:53'")
+    executor = SimpleNamespace(heard=[])
+    job = SimpleNamespace(external_jobid="7", job=SimpleNamespace(log=[str(tmp_path / "train.log")]))
+    mended.Executor.report_job_error(executor, job, msg="FAILED.", aux_logs=[str(tmp_path / "7.log")])
+    ((_, more),) = executor.heard
+    assert (
+        f"on node1: that node does not see {Path.cwd()}, or may not write there; exclude_nodes: [node1]" in more["msg"]
+    )
+    assert "7.log" not in more["msg"]  # there is none

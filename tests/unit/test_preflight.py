@@ -269,12 +269,16 @@ def test_ranks_that_share_cores(ranks: Facts, promised: dict[str, Any]) -> None:
 
 
 def test_ranks_that_say_nothing(ranks: Facts, promised: dict[str, Any]) -> None:
+    advice = "put the project where all nodes see it, or name such nodes in exclude_nodes"
     (unseen,) = judge.judge(ranks[:4], promised)
-    assert unseen == judge.Problem(True, "ranks 4, 5, 6, 7 left no word (on node2): they do not see this folder")
+    assert unseen.error
+    assert unseen.text == f"ranks 4, 5, 6, 7 left no word (on node2): they do not see this folder; {advice}"
     for facts in ranks:
-        facts["met"] = None
-    (lost,) = judge.judge(ranks[:4], promised)
-    assert lost.text == "ranks 4, 5, 6, 7 left no word: they did not start, or do not see this folder"
+        facts |= {"met": None, "doing": "finding out who it is"}  # they waited for the others
+    lost = "they did not start, or do not see this folder"
+    for allocated, where in (([], ""), (["node1", "node3"], " (on node3)")):
+        (problem,) = judge.judge(ranks[:4], promised, allocated)
+        assert problem.text == f"ranks 4, 5, 6, 7 left no word{where}: {lost}; {advice}"
     (none,) = judge.judge([], promised)
     assert none.error
 

@@ -29,6 +29,17 @@ ENDS = [
         ("killed", 1, "node2", "(Killed)"),
     ),
     (
+        "slurmstepd-node2: error: couldn't chdir to `/p/my project': No such file or directory: going to /tmp instead\n"
+        "python: can't open file '/tmp/x.py'\nsrun: error: node2: task 1: Exited with exit code 2\n"
+        "srun: error: node1: task 0: Terminated",
+        (
+            "launcher failed",
+            1,
+            "node2",
+            "does not see /p/my project (No such file or directory): put the project where",
+        ),
+    ),
+    (
         "slurmstepd: error: Detected 1 oom_kill event in StepId=113.0. Some of the step tasks have been OOM Killed.\n"
         "srun: error: node3: task 5: Out Of Memory",
         ("out of memory", 5, "node3", "was killed for memory"),

@@ -97,7 +97,7 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         seen = watch(argv, folder, hidden)
         by_rank = notes.read(folder, "rank")
         ranks = [by_rank[rank] for rank in sorted(by_rank)]
-        problems = judge(ranks, promised)
+        problems = judge(ranks, promised, _allocated() if promised["launcher"] == "slurm" else ())
         problems += _screened(ranks, promised, output)
         if promised["launcher"] == "slurm":
             allocated = slurm.nodes(os.environ.get("SLURM_JOB_NODELIST", ""))

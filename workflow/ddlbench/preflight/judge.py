@@ -28,21 +28,23 @@ class Problem:
         return f"{'error' if self.error else 'warning'}: {self.text}"
 
 
-def judge(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> list[Problem]:
+def judge(
+    ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], allocated: Sequence[str] = ()
+) -> list[Problem]:
     """What is not as promised, errors first. `ranks` is what `scout.py` left of each rank that came so far.
 
-    A problem that several ranks have is said once, with their nodes.
+    `allocated` are the nodes of the SLURM job. A problem that several ranks have is said once, with their nodes.
     """
     hosts_of: dict[tuple[bool, str], list[str]] = defaultdict(list)  # (error, what) -> hosts
-    for facts in ranks:
-        for error, what in _of_rank(facts, promised):
-            hosts_of[error, what].append(facts["host"])
     everyone = len(ranks) == promised["workers"]
+    for facts in ranks:
+        for error, what in _of_rank(facts, promised, everyone):
+            hosts_of[error, what].append(facts["host"])
     problems = [
         Problem(error, what + _where(hosts, everyone and len(hosts) == len(ranks)))
         for (error, what), hosts in hosts_of.items()
     ]
-    problems += [Problem(error, what) for error, what in _of_all(ranks, promised)]
+    problems += [Problem(error, what) for error, what in _of_all(ranks, promised, allocated)]
     return sorted(problems, key=lambda problem: not problem.error)
 
 
@@ -69,8 +71,8 @@ def _where(hosts: Sequence[str], everywhere: bool) -> str:
     return " (on all nodes)" if everywhere and len(names) > 1 else f" (on {', '.join(names)})"
 
 
-def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> Iterable[tuple[bool, str]]:
-    """(is an error, what) for each thing that is wrong on one rank."""
+def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bool) -> Iterable[tuple[bool, str]]:
+    """(is an error, what) for each thing that is wrong on one rank; `everyone`: all ranks left word."""
     file = f"config/machines/{promised['machine']}.yaml"
     if "cores" not in facts:  # it did not get as far as looking around
         yield True, facts.get("error") or "a rank ended before it could look around"
@@ -100,7 +102,7 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> Iterable[
             has += f" ({facts['hardware_threads']} hardware threads); SLURM gives whole cores with slurm_flags:"
             has += " [--hint=nomultithread]"
         yield False, f"{file}: cores_per_worker: {promised['cores_per_worker']} were promised, {has}"
-    if facts.get("error") or facts["doing"]:
+    if facts.get("error") or (facts["doing"] and everyone):  # else it waited for those that did not come
         yield True, _explain(facts, promised)
 
 
@@ -113,15 +115,20 @@ def _of_gpu(facts: Mapping[str, Any], promised: Mapping[str, Any], file: str) ->
         yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
 
 
-def _of_all(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any]) -> Iterable[tuple[bool, str]]:
+def _of_all(
+    ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], allocated: Sequence[str]
+) -> Iterable[tuple[bool, str]]:
     """(is an error, what) for each thing that is wrong between ranks."""
     numbers = {facts["rank"] for facts in ranks}
     silent = [rank for rank in range(promised["workers"]) if rank not in numbers]
     if silent:
         met = next((facts["met"] for facts in ranks if facts["met"]), None)
-        hosts = f" (on {', '.join(sorted({met[rank] for rank in silent}))})" if met and len(met) > max(silent) else ""
-        why = "they do not see this folder" if hosts else "they did not start, or do not see this folder"
-        yield True, f"ranks {', '.join(map(str, silent))} left no word{hosts}: {why}"
+        hosts, why = {*allocated} - {facts["host"] for facts in ranks}, "they did not start, or do not see this folder"
+        if met and len(met) > max(silent):
+            hosts, why = {met[rank] for rank in silent}, "they do not see this folder"
+        where = f" (on {', '.join(sorted(hosts))})" if hosts else ""
+        advice = "put the project where all nodes see it, or name such nodes in exclude_nodes"
+        yield True, f"ranks {', '.join(map(str, silent))} left no word{where}: {why}; {advice}"
     looked = [facts for facts in ranks if "cores" in facts]
     for package in promised["versions"]:
         if text := _differ(looked, lambda facts, package=package: facts["versions"][package]):

@@ -120,10 +120,13 @@ def ended_states(states: Mapping[str, str]) -> dict[str, str]:
 
 
 def say_held(pending: list[str], told: set[str]) -> None:
-    """Name each job that waits for a person, once: those in `told` were named before."""
+    """Name each job that waits for a person, and each limit that jobs share, once: what `told` has was named before."""
     for job, reason in (slurm.in_queue([job for job in pending if job not in told]) or {}).items():
-        if advice := slurm.advice(job, reason):
-            told.add(job)
+        advice, of = slurm.advice(job, reason), job
+        if not advice and reason not in told:  # once for all jobs that wait for the same
+            advice, of = slurm.shared_limit(reason), reason
+        if advice:
+            told.add(of)
             print(f"SLURM job {job} {advice}", file=sys.stderr, flush=True)
 
 
@@ -151,8 +154,12 @@ def never_began(job: str, own: list[Path], logs: list[Path]) -> str:
         return ""
     said = next(filter(None, (slurm.missing(_text(log)) for log in own)), None)
     parts = [f"It ended before its run began, on {where.nodes}"]
-    parts[0] += f": {said}; is this there on that node?" if said else "."
-    if own:
+    if where.blind:
+        advice = f"exclude_nodes: [{where.nodes}] in the machine's file keeps jobs off it"
+        parts[0] += f": that node does not see {Path.cwd()}, or may not write there; {advice}."
+    else:
+        parts[0] += f": {said}; is this there on that node?" if said else "."
+    if own and not where.blind:
         parts.append(f"Its log is {own[0]}.")
     parts += [f"{log} is an earlier try's." for log in logs if log.exists()]
     return " ".join(parts)

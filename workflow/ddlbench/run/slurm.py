@@ -27,9 +27,17 @@ HOPELESS = {
     "PartitionTimeLimit": "it asks for more time than the partition gives",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
+    "QOSUsageThreshold": "its account has used too much for this QOS",
 }
+# The names of limits of an account and of a QOS, such as AssocGrpCPUMinutesLimit: those that do not end by themselves,
+# and those that end when other jobs do. `RunMinutes` count what running jobs may still use.
+_USED_UP = re.compile(r"(?:Assoc|QOS)Grp(?:\w*(?<!Run)Minutes\w*|WallLimit)")
+_TOO_LARGE = re.compile(r"(?:Assoc|QOS)(?:Max\w*Per(?:Job|Node)\w*|Min\w+)|(?:QOS|Association)TimeLimit")
+_SHARED = re.compile(r"(?:Assoc|QOS)(?:Grp|Max)(?!Jobs|SubmitJob)\w+")
 
 
+# slurmd's exit code and signal of a job whose log it could not open.
+BLIND = "0:53"
 # sbatch's words where a user, an account or a QOS has as many jobs in the queue as it may have, and where the
 # controller is not there. It may take the job later.
 _LATER = re.compile(r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm controller \(connect failure\)")
@@ -37,10 +45,11 @@ _LATER = re.compile(r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm con
 
 @dataclass(frozen=True)
 class Where:
-    """Where a job ran, and since when [s since 1970]."""
+    """Where a job ran, and since when [s since 1970]; `blind` if it ended because it could not open its log there."""
 
     nodes: str
     started_s: float
+    blind: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,9 +110,20 @@ def advice(job: str, reason: str) -> str:
     if "held" in reason.lower():
         who = "its administrator" if reason == "JobHeldAdmin" else f"scontrol release {job}"
         return f"is held ({reason}) and will not start; to let it: {who}; else: scancel {job}"
-    if reason in HOPELESS:
-        return f"will not start ({reason}): {HOPELESS[reason]}; to give it up: scancel {job}"
-    return ""
+    why = HOPELESS.get(reason)
+    if _USED_UP.fullmatch(reason):
+        why = "the time that its account or QOS was given is used up; ask for more"
+    elif _TOO_LARGE.fullmatch(reason):
+        why = "one job of its account or QOS may not ask for so much, or so little; ask for what it may"
+    return f"will not start ({reason}): {why}; to give it up: scancel {job}" if why else ""
+
+
+def shared_limit(reason: str) -> str:
+    """What to say of a job that waits for other jobs of its account or QOS; "" if it waits for something else."""
+    if not _SHARED.fullmatch(reason):
+        return ""
+    limit = "sacctmgr show qos" if reason.startswith("QOS") else "sacctmgr show assoc user=$USER"
+    return f"waits for other jobs to end ({reason}), and for ever if it alone asks for more than that limit: {limit}"
 
 
 def later(refusal: str) -> str | None:
@@ -154,13 +174,13 @@ def no_accounting() -> str | None:
 
 def where(job: str) -> Where | None:
     """Where a job ran, while SLURM remembers it; None if it does not, or if the job never started."""
-    told = dict(re.findall(r"\b(NodeList|BatchHost|StartTime)=(\S+)", _said("scontrol", "show", "job", job)))
+    told = dict(re.findall(r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)", _said("scontrol", "show", "job", job)))
     try:
         started = datetime.fromisoformat(told["StartTime"]).timestamp()
     except (KeyError, ValueError):
         return None
     nodes = told.get("BatchHost") or told.get("NodeList", "(null)")
-    return None if nodes == "(null)" else Where(nodes, started)
+    return None if nodes == "(null)" else Where(nodes, started, told.get("ExitCode") == BLIND)
 
 
 _MISSING = re.compile(

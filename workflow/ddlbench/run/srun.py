@@ -56,6 +56,7 @@ _CANCELLED = re.compile(
     re.M,
 )
 _EXECVE = re.compile(_DAEMON + r"execve\(\): (?P<what>.+?)\s*$", re.M)
+_CHDIR = re.compile(_DAEMON + r"couldn't chdir to [`'](?P<folder>.+?)': (?P<why>.+?): going to ", re.M)
 _NODE = re.compile(r"^srun: error: Node failure on (?P<host>\S+)", re.M)
 _LAUNCH = re.compile(
     r"^srun: error: (?P<what>(?:Unable to |Application launch |Task launch |Invalid |Job |Requested ).+?)\s*$", re.M
@@ -74,6 +75,9 @@ def end(text: str, workers: int, innocent: Collection[int] = ()) -> End | None:
     rank, host = (task.rank, task.host) if task else (None, None)
     if missing := _EXECVE.search(text):
         return End("launcher failed", f"cannot be started: {missing['what']}", rank, host or missing["host"])
+    if blind := _CHDIR.search(text):
+        advice = "put the project where all nodes see it, or name the node in exclude_nodes"
+        return End("launcher failed", f"does not see {blind['folder']} ({blind['why']}): {advice}", rank, blind["host"])
     if memory := _MEMORY.search(text):
         return End(
             "out of memory",
