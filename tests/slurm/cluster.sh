@@ -15,7 +15,7 @@
 # another folder and other ports. Ports of six clusters differ by 10: 16816, 16826, ... 16866; then their jobs' ids differ
 # too. Another site's cluster: DDLBENCH_SLURM_ACCOUNTING=none keeps no accounts, DDLBENCH_SLURM_PROCTRACK=cgroup follows
 # processes by control groups (one cluster of a machine may, their names are the nodes'), DDLBENCH_SLURM_KILLWAIT=30 is
-# SLURM's default; each needs a `down` before.
+# SLURM's default, DDLBENCH_SLURM_EXTRA has more lines of slurm.conf; each needs a `down` before.
 #
 # All nodes share the machine's processes, files and network. Each has a host name of its own (a UTS namespace), knows
 # the others' names (/etc/hosts in a mount namespace) and finds the configuration where nodes have it (/etc/slurm).
@@ -94,6 +94,7 @@ $(for n in $(seq $NODES); do
 PartitionName=booster Nodes=ALL Default=YES MaxTime=24:00:00 DefaultTime=00:10:00 PriorityTier=10 PreemptMode=OFF
 PartitionName=develbooster Nodes=ALL MaxTime=02:00:00 DefaultTime=00:10:00 PriorityTier=10 PreemptMode=OFF
 PartitionName=scavenge Nodes=ALL MaxTime=02:00:00 DefaultTime=00:10:00 PriorityTier=1 PreemptMode=REQUEUE
+${DDLBENCH_SLURM_EXTRA:-}
 END
     cat >"$ETC/topology.conf" <<END
 SwitchName=leaf1 Nodes=node[1-$((NODES / 2))]

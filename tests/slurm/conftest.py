@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +116,29 @@ class Cluster:
         lines = self.ask("squeue", "-h", "-t", "RUNNING", "-o", "%i %k").splitlines()
         (job,) = [line.split()[0] for line in lines if part in line] or [None]
         return job
+
+    @contextmanager
+    def hidden(self, folder: Path, nodes: Sequence[str]) -> Iterator[None]:
+        """These nodes see an empty folder in its place, in which nobody can write, until the end."""
+        spaces = [Path(self.place["DDLBENCH_SLURM_STATE"], "run", f"{node}.pid").read_text().strip() for node in nodes]
+        for pid in spaces:
+            mount = ["mount", "-t", "tmpfs", "-o", "ro,size=4k", "tmpfs", str(folder)]
+            subprocess.run(["nsenter", "--target", pid, "--mount", *mount], check=True)
+        try:
+            yield
+        finally:
+            for pid in spaces:
+                subprocess.run(["nsenter", "--target", pid, "--mount", "umount", "--lazy", str(folder)], check=True)
+
+    @contextmanager
+    def limited(self, limit: str) -> Iterator[None]:
+        """The account has a limit, `MaxSubmitJobs=2`, until the end."""
+        change = ["sacctmgr", "-i", "modify", "account", ACCOUNT, "set"]
+        self.ask(*change, limit)
+        try:
+            yield
+        finally:
+            self.ask(*change, f"{limit.rpartition('=')[0]}=-1")
 
     def empty(self) -> None:
         """Cancel everything, and wait until it has gone."""

@@ -25,7 +25,7 @@ from typing import Any
 
 from ddlbench.run import slurm
 
-WAIT_S = 10.0  # between two tries to submit a job that SLURM takes later
+WAIT_S, TRIES = 10.0, 6  # how often it is seen whether there is room; after so many times SLURM is asked in any case
 
 
 def python(executor: Any) -> str:
@@ -42,12 +42,14 @@ def mend(plugin: Any) -> None:
     ended = threading.Event()  # nothing is submitted any more
     told: set[str] = set()
 
+    def told_to_stop(self: Any) -> bool:
+        return ended.is_set() or getattr(self.workflow.scheduler, "_user_kill", None) is not None
+
     def run_job(self: Any, job: Any) -> None:
         """Submit a job, as soon as SLURM takes it."""
-        in_vain = False
+        this.empty = False
         while not ended.is_set():
             this.refused = None
-            this.last_try = in_vain or getattr(self.workflow.scheduler, "_user_kill", None) is not None
             run(self, job)
             if this.refused is None:
                 return
@@ -55,18 +57,25 @@ def mend(plugin: Any) -> None:
                 told.add(this.refused)
                 words = f"SLURM takes no more jobs for now ({this.refused}); the others are submitted when it does"
                 print(words, file=sys.stderr, flush=True)
-            ended.wait(WAIT_S)
-            in_vain = slurm.is_own_limit(this.refused) and slurm.jobs_of_mine() == 0
+            before = slurm.jobs_of_mine()
+            for _ in range(TRIES):  # there is room as soon as a job has ended
+                ended.wait(WAIT_S)
+                if told_to_stop(self) or not slurm.is_own_limit(this.refused) or slurm.jobs_of_mine() != before:
+                    break
 
     def report_error(self: Any, job_info: Any, msg: str) -> None:
-        last_try = getattr(this, "last_try", True)
-        this.refused = None if last_try else slurm.later(msg)
-        if this.refused is None:
-            with suppress(Exception):  # what is left of a failure must not hide it
-                wildcards = plugin.get_job_wildcards(job_info.job)
-                comment = f"rule_{job_info.job.name}" + (f"_wildcards_{wildcards}" if wildcards else "")
-                slurm.cancel(self.run_uuid, comment)
-            report(self, job_info, msg)
+        reason = slurm.later(msg)
+        if reason and not told_to_stop(self):
+            before = this.empty
+            this.empty = slurm.is_own_limit(reason) and slurm.jobs_of_mine() == 0
+            if not (before and this.empty):  # else the user may have none at all; once, one may just have ended
+                this.refused = reason
+                return
+        with suppress(Exception):  # what is left of a failure must not hide it
+            wildcards = plugin.get_job_wildcards(job_info.job)
+            comment = f"rule_{job_info.job.name}" + (f"_wildcards_{wildcards}" if wildcards else "")
+            slurm.cancel(self.run_uuid, comment)
+        report(self, job_info, msg)
 
     def cancel_jobs(self: Any, active_jobs: list[Any]) -> None:
         ended.set()
