@@ -88,9 +88,16 @@ def test_one_machine_tries_two_workers_at_most() -> None:
 def test_the_machines_file_is_compared_with_slurms_nodes(
     monkeypatch: pytest.MonkeyPatch, threads: int, cores: int, gpus: int, said: list[str]
 ) -> None:
+    """In a job of Snakemake's plugin, which has no SLURM_JOB_NODELIST."""
     line = f"n1|{threads}|2|{cores // 2}|gpu:a100:{gpus}(S:0-1),tmp:100G"
-    monkeypatch.setattr(slurm, "_said", lambda *command: f"{line}\n{line}\nsinfo: a banner\n")
-    problems = judge.judge_nodes(JUWELS, slurm.nodes("n1"))
+    answers = {
+        ("squeue", "--noheader", "--jobs=7", "--format=%N"): "n[1]\n",
+        ("sinfo", "--noheader", "--all", "--Node", "--nodes=n[1]", "--format=%N|%c|%X|%Y|%G"): f"{line}\n{line}\nhi\n",
+    }
+    monkeypatch.setattr(slurm, "_said", lambda *command: answers[command])
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    problems = judge.judge_nodes(JUWELS, slurm.nodes_of_this_job())
     assert len(problems) == len(said) and not any(problem.error for problem in problems)
     assert all(text in str(problem) for text, problem in zip(said, problems, strict=True))
 

@@ -119,19 +119,14 @@ def test_a_cpu_is_put_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdicts([seen]) == {"jwb0001": nodes.PASS}
 
 
-def test_the_job_writes_table_and_list(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_writes_table_and_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     screens = sound(4, 1)
     slow_down(screens[1], "matmul_flops_per_s", 0.5)
     output = tmp_path / "preflight-aach2023.json"
-    # An allocation in which somebody works by hand is not what a local machine was to have.
-    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[0-9]")
-    promised = {"machine": "juwels-booster", "launcher": "local"}
-    said = job._screened([{"screen": one} for one in screens], promised, output)
+    said = job._screened([{"screen": one} for one in screens], "juwels-booster", [], output)
     assert [problem.error for problem in said] == [True, True]
     assert str(said[1]).endswith("leave node1 out with config/machines/juwels-booster.yaml: exclude_nodes: [node1]")
     assert promise.exclude_path(output).read_text() == "node1\n"
     assert len(promise.nodes_path(output).read_text().splitlines()) == 5
     assert "screened 4 nodes, 1 failed:" in capsys.readouterr().out
-    assert job._screened([{"host": "node1"}], {}, output) == []
+    assert job._screened([{"host": "node1"}], "juwels-booster", [], output) == []

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -57,27 +56,18 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, f"free: {free}"]
 
 
-def _screened(ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], output: Path) -> list[Problem]:
+def _screened(
+    ranks: Sequence[Mapping[str, Any]], machine: str, allocated: Sequence[str], output: Path
+) -> list[Problem]:
     """The table of nodes, printed and written beside `output`, and what it has against any of them."""
     screens = [facts["screen"] for facts in ranks if "screen" in facts]
     if not screens:
         return []
-    rows = nodes.rows(screens, _allocated() if promised["launcher"] == "slurm" else ())
+    rows = nodes.rows(screens, allocated)
     write_text(nodes_path(output), nodes.table(rows))
     write_text(exclude_path(output), ",".join(nodes.failed(rows)) + "\n")
     print(*nodes.lines(rows), f"  one row per node: {nodes_path(output)}", sep="\n", flush=True)
-    return [Problem(True, text) for text in nodes.problems(rows, promised["machine"])]
-
-
-def _allocated() -> list[str]:
-    """The nodes of this SLURM job; empty where there is none, or SLURM does not answer."""
-    if "SLURM_JOB_NODELIST" not in os.environ:
-        return []
-    asked = ["scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]]
-    try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
-    except (OSError, subprocess.CalledProcessError):
-        return []
+    return [Problem(True, text) for text in nodes.problems(rows, machine)]
 
 
 def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
@@ -97,11 +87,12 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         seen = watch(argv, folder, hidden)
         by_rank = notes.read(folder, "rank")
         ranks = [by_rank[rank] for rank in sorted(by_rank)]
-        problems = judge(ranks, promised, _allocated() if promised["launcher"] == "slurm" else ())
-        problems += _screened(ranks, promised, output)
-        if promised["launcher"] == "slurm":
-            allocated = slurm.nodes(os.environ.get("SLURM_JOB_NODELIST", ""))
-            problems += judge_nodes(load_machine(promised["machine"]), allocated)
+        slurms = slurm.nodes_of_this_job() if promised["launcher"] == "slurm" else []
+        allocated = [node.name for node in slurms]
+        problems = judge(ranks, promised, allocated)
+        problems += _screened(ranks, promised["machine"], allocated, output)
+        if slurms:
+            problems += judge_nodes(load_machine(promised["machine"]), slurms)
         if seen.code and not any(problem.error for problem in problems):
             problems.insert(0, Problem(True, f"the launcher ended with exit code {seen.code}; what it said is above"))
     result = {

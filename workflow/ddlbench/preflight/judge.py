@@ -123,7 +123,8 @@ def _of_all(
     silent = [rank for rank in range(promised["workers"]) if rank not in numbers]
     if silent:
         met = next((facts["met"] for facts in ranks if facts["met"]), None)
-        hosts, why = {*allocated} - {facts["host"] for facts in ranks}, "they did not start, or do not see this folder"
+        why = "they did not start, or do not see this folder"
+        hosts = {*allocated} - {facts["host"].partition(".")[0] for facts in ranks}  # SLURM's names are short
         if met and len(met) > max(silent):
             hosts, why = {met[rank] for rank in silent}, "they do not see this folder"
         where = f" (on {', '.join(sorted(hosts))})" if hosts else ""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
 import subprocess
 import sys
@@ -60,6 +61,16 @@ class Node:
     threads: int
     cores: int
     gpus: int
+
+
+def nodes_of_this_job() -> list[Node]:
+    """The nodes of the job that this process is of; none outside, or if SLURM does not answer.
+
+    Snakemake's SLURM plugin takes SLURM_JOB_NODELIST away from what a job executes.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    names = _said("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
+    return nodes(names) if names else []
 
 
 def nodes(names: str) -> list[Node]:
