@@ -48,6 +48,8 @@ def test_a_site_with_narrow_limits(
     project.study("small", {"workers": [1], "global_batch": [512], "repeats": 5})
     with cluster.hidden(home, NODES), cluster.limited("MaxSubmitJobs=2"):
         assert project.snakemake("preflight") == 0, project.said
+        said = (folder / "results/machines/fat/preflight-small.json").read_text()
+        assert "workers_per_node x cores_per_worker: 2 x 1 of 16 cores; the others stay idle in timed runs" in said
         assert project.snakemake("--until", "train", timeout_s=600) == 0, project.said
     runs = project.runs()
     assert len(runs) == 5
