@@ -394,5 +394,5 @@ def test_a_limit_is_kept_or_refused(paper: Plan, demo: Plan, tmp_path: Path) -> 
     bill.check_limit([], 0.1)
     with pytest.raises(ConfigError, match=r"^config/config.yaml: max_gpu_hours: .* would be passed: 540 runs"):
         bill.check_limit(table, hours - 1)
-    with pytest.raises(ConfigError, match="cannot be kept: nothing is known of 31 runs"):
+    with pytest.raises(ConfigError, match="cannot be kept: nothing is known of 44 runs"):
         bill.check_limit(bill_of(demo, tmp_path), 100)

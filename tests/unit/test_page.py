@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from ddlbench.analysis import comparisons, frameworks, kernels
+from ddlbench.analysis.tables import frame
 from ddlbench.audit import _findings
 from ddlbench.figures import _hover
 from ddlbench.files import sha256
@@ -21,8 +22,9 @@ from ddlbench.plan.row import Row
 from tests.unit.pages import EVIL, EVIL_SVG, make
 
 NOTHING = {
-    "runs": pd.DataFrame(columns=["run", "status", "throughput_images_per_s", "full_train_s"]),
+    "runs": frame("runs", []),
     "losses": pd.DataFrame(),
+    "costs": frame("costs", []),
     "verdicts": pd.DataFrame(columns=["verdict", "claim", "source", "place", "hardware", "runs"]),
 }
 
@@ -239,7 +241,7 @@ def test_what_frameworks_do_is_on_the_page(tmp_path: Path) -> None:
 
 def test_shares_of_kernels_stand_beside_those_of_their_figures_reference() -> None:
     shares = {f"{name}_percent": 20.0 for name in kernels.CLASSES}
-    settings = {"model": "resnet50", "framework": "ddp", "loader": "native", "workers": 4}
+    settings = {"model": "resnet50", "framework": "ddp", "loader": "torchvision", "workers": 4}
     table = pd.DataFrame([{"run": "a", "on": "device", "kernel_s": 1.0} | settings | shares])
     figure = about.Figure("one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv")
     study = about.Study("test", "", "local", "cuda", "GPU", "", (figure,), (), {})

@@ -75,10 +75,10 @@ def test_aach2023_trains_as_the_paper_says(paper: Plan) -> None:
     assert {j.spec.global_batch for j in paper.runs.values()} == {256 * 2**i for i in range(9)}
 
 
-def test_demo_has_31_runs(demo: Plan) -> None:
+def test_demo_has_44_runs(demo: Plan) -> None:
     named = {block: len(runs) for block, runs in demo.blocks.items()}
-    assert named == {"frameworks": 18, "loaders": 4, "batch-size": 9}
-    assert len(demo.runs) == 31
+    assert named == {"frameworks": 18, "loaders": 8, "batch-size": 18}
+    assert len(demo.runs) == 44
 
 
 # Runs are values
@@ -253,7 +253,7 @@ def test_workers_that_the_machine_lacks_are_left_out_if_the_study_says_so() -> N
     study = load_study("demo")
     study = replace(study, blocks=tuple(replace(block, fit=True) for block in study.blocks))
     one = make_plan(study, replace(LAPTOP, workers_per_node=1))
-    assert (len(one.runs), one.left_out) == (9 + 2 + 9, (2,))
+    assert (len(one.runs), one.left_out) == (9 + 4 + 18, (2,))
     assert {planned.spec.workers for planned in one.runs.values()} == {1}
     assert make_plan(study, LAPTOP).left_out == ()
     two = replace(study, blocks=(*(replace(block, workers=(2,)) for block in study.blocks[:2]), study.blocks[2]))

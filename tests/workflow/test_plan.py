@@ -88,7 +88,7 @@ def test_a_framework_that_is_not_installed_is_named_with_its_cure(project: Path,
     study.write_text(study.read_text().replace("[ddp, horovod, deepspeed]", "[ddp]"))
     alone = snakemake(project, "-n", PYTHONPATH=str(tmp_path / "site"))
     assert alone.returncode == 0, alone.stdout
-    assert jobs(alone.stdout)["train"] == 6 + 4 + 9
+    assert jobs(alone.stdout)["train"] == 6 + 8 + 18
 
 
 def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
     plans = [snakemake(project, "-n", "--config", f"study={study}").stdout for study in ("demo", "other")]
     demo, other = (set(re.findall(r"train (\S+)\n", text)) for text in plans)
     assert demo == other
-    assert len(demo) == 31
+    assert len(demo) == 44
 
 
 def test_lint(project: Path) -> None:

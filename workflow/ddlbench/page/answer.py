@@ -8,19 +8,22 @@ efficiency away is accounting (`analysis/losses.py`), told only where the loss i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.claims import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
+from ddlbench.analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED
 from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.losses import PARTS, waterfall
 from ddlbench.analysis.scaling import SERIES, names, scaling
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER
 from ddlbench.audit import SEVERITIES, _findings
+from ddlbench.page import asked
+from ddlbench.page.words import Said, count, number, percents
 
 MOST = 6  # sentences of a kind on the first screen; the tables have all
+CLAIMS = "Sources' claims"
 MANY = 100  # repeats that nobody makes
 WIDE = 3.0  # an efficiency whose interval's ends are further apart than this factor answers nothing
 WORDS = {
@@ -38,27 +41,26 @@ assert WORDS.keys() == PARTS.keys()
 
 
 @dataclass(frozen=True)
-class Said:
-    """One sentence, how sure it is in words, the runs (ids) that it is made of, and audit rules that these break."""
-
-    words: str
-    sure: str
-    runs: tuple[str, ...] = ()
-    unfair: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Answer:
     """What the first screen says: sentences, what is left to tell, and findings of the audit that matter."""
 
-    said: tuple[Said, ...]
+    said: tuple[Said, ...]  # those that answer the same question stand together
     open: tuple[str, ...]
     findings: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...]  # by rule, errors first
     audit: str
 
+    @property
+    def questions(self) -> dict[str, list[Said]]:
+        """The sentences by the question that they answer."""
+        by: dict[str, list[Said]] = {}
+        for one in self.said:
+            by.setdefault(one.question, []).append(one)
+        return by
+
 
 def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], unit: str) -> Answer:
-    """The answer of a study, from its tables `runs`, `comparisons`, `losses`, `verdicts`, and its audit's findings.
+    """The answer of a study, from its tables `runs`, `comparisons`, `losses`, `costs`, `verdicts`, and its audit's
+    findings.
 
     `unit` is what workers are called: `workers` or `GPUs`.
     """
@@ -68,13 +70,19 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
             broken.setdefault(run, set()).add(row["rule"])
     said: list[Said] = []
     left: list[str] = []
-    for things, sentences in (
-        ("comparisons of frameworks", [*_comparisons(tables["comparisons"], "framework", unit)]),
-        ("comparisons of loaders", [*_comparisons(tables["comparisons"], "loader", unit)]),
-        ("comparisons of forms", [*_comparisons(tables["comparisons"], "form", unit)]),
-        (f"series over {unit}", [*_scaling(tables["runs"], tables["losses"], unit)]),
-    ):
-        told = [one for one in sentences if isinstance(one, Said)]
+    runs = asked.finished(tables["runs"])
+    for question, things, sentences in (
+        ("Frameworks", "comparisons of frameworks", [*_comparisons(tables["comparisons"], "framework", unit)]),
+        ("Loaders", "comparisons of loaders", [*_comparisons(tables["comparisons"], "loader", unit)]),
+        ("Forms", "comparisons of forms", [*_comparisons(tables["comparisons"], "form", unit)]),
+        (unit.capitalize() if unit.islower() else unit, f"series over {unit}",
+         [*_scaling(tables["runs"], tables["losses"], unit)]),
+        ("Batch size", "models' batches", [*asked.batches(runs)]),
+        ("Schedules", "models' schedules", [*asked.schedules(runs)]),
+        ("Memory", "models' memory", [*asked.memory(runs, unit)]),
+        ("Cost", "models' costs", [*asked.cost(runs, unit, asked.price(tables["costs"]))]),
+    ):  # fmt: skip
+        told = [replace(one, question=question) for one in sentences if isinstance(one, Said)]
         said += told[:MOST]
         left += [one for one in sentences if isinstance(one, str)]
         if len(told) > MOST:
@@ -92,7 +100,7 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
 
 def _with_rules(one: Said, broken: Mapping[str, Iterable[str]]) -> Said:
     rules = sorted({rule for run in one.runs for rule in broken.get(run, ())})
-    return Said(one.words, one.sure, one.runs, tuple(rules))
+    return replace(one, unfair=tuple(rules))
 
 
 def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said | str]:
@@ -210,38 +218,19 @@ def _runs_of(runs: pd.DataFrame, row: Mapping[str, Any]) -> list[str]:
 
 
 def _claims(verdicts: pd.DataFrame) -> Iterator[Said]:
-    """How many claims of sources these runs support and contradict, and the first of these."""
-    told = verdicts[verdicts["verdict"].isin([SUPPORTED, CONTRADICTED])]
-    if told.empty:
+    """How many claims of sources these runs can judge, what they say to them, and the first of these."""
+    judged = verdicts[verdicts["verdict"].isin([SUPPORTED, CONTRADICTED, UNDECIDED])]
+    if judged.empty:
         return
-    counts = verdicts["verdict"].value_counts()
+    counts = judged["verdict"].value_counts()
     words = (
-        f"Of {len(verdicts)} claims that sources make, these runs support {counts.get(SUPPORTED, 0)} and contradict "
-        f"{counts.get(CONTRADICTED, 0)}; {counts.get(UNDECIDED, 0)} stay undecided, {counts.get(NOT_TESTABLE, 0)} are "
-        f"{NOT_TESTABLE}."
+        f"{len(judged)} of {len(verdicts)} claims that sources make can be judged by these runs, which meet their "
+        f"conditions: {counts.get(SUPPORTED, 0)} supported, {counts.get(CONTRADICTED, 0)} contradicted, "
+        f"{counts.get(UNDECIDED, 0)} undecided."
     )
-    yield Said(words, "verdicts at 96 %", tuple(sorted({run for runs in told["runs"] for run in str(runs).split()})))
-    for row in _records(told.sort_values("verdict").head(MOST)):
-        yield Said(
-            f"{str(row['verdict']).capitalize()}: {row['claim']}",
-            f"{row['source']}, {row['place']}; here: {row['hardware']}",
-        )
-
-
-def number(value: float) -> str:
-    """Two digits that matter, all digits of numbers from 100 on."""
-    if abs(value) >= 99.5:
-        return f"{value:,.0f}"
-    text = f"{value:.2g}"
-    return f"{float(text):f}".rstrip("0").rstrip(".") if "e" in text else text
-
-
-def percents(low: float, high: float) -> str:
-    """`6 to 9 %` of shares."""
-    ends = dict.fromkeys(number(100 * end) for end in (low, high))
-    return f"{' to '.join(ends)} %"
-
-
-def count(n: int, unit: str) -> str:
-    """`1 worker`, `2 workers`."""
-    return f"{n} {unit.removesuffix('s') if n == 1 else unit}"
+    made = tuple(sorted({run for runs in judged["runs"].dropna() for run in str(runs).split()}))
+    yield Said(words, "verdicts at 96 %", made, question=CLAIMS)
+    told = judged[judged["verdict"] != UNDECIDED]
+    for row in _records(told.sort_values("verdict", kind="stable").head(MOST)):
+        sure = f"{row['source']}, {row['place']}; here: {row['hardware']}"
+        yield Said(f"{str(row['verdict']).capitalize()}: {row['claim']}", sure, question=CLAIMS)

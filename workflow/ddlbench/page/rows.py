@@ -46,6 +46,7 @@ class Table:
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     file: str = ""  # where all of it is, beside the page
+    folded: bool = False  # shown on demand
 
 
 def anchor(run: str) -> str:

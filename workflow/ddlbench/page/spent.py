@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddlbench.page.answer import number
+from ddlbench.page.words import number
 from ddlbench.plan.estimate import Estimator
 from ddlbench.plan.measured import Published
 from ddlbench.plan.row import INFER, Row

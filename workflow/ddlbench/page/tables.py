@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
+from ddlbench.analysis.claims import NOT_TESTABLE
 from ddlbench.analysis.nodes import COLUMNS as NODES
 from ddlbench.audit import _findings
 from ddlbench.columns import Column
 from ddlbench.page import rows, spent
 from ddlbench.page.about import Study
+
+# Of a row of costs: what the curve over intervals is for, and what its other columns say.
+NOT_SHOWN = ("options", "interval", "between_s", "expected_s")
 
 
 def every(
@@ -23,13 +28,26 @@ def every(
     results: Path,
 ) -> list[rows.Table]:
     """The page's tables, in its order; those without rows are left out, but that of runs."""
-    from ddlbench.analysis import comparisons, failures, frameworks, kernels, losses, messages, operations, refusals
+    from ddlbench.analysis import (
+        comparisons,
+        costs,
+        failures,
+        frameworks,
+        inference,
+        kernels,
+        losses,
+        messages,
+        operations,
+        refusals,
+    )
 
     def of(columns: Sequence[Column], *without: str) -> dict[str, str]:
         return {
             one.name: f"{one.means}{f' [{one.unit}]' if one.unit else ''}" for one in columns if one.name not in without
         }
 
+    judged = tables["verdicts"]["verdict"] != NOT_TESTABLE
+    costed = tables["costs"][tables["costs"]["interval"] == costs.CHOSEN].dropna(axis="columns", how="all")
     findings = pd.DataFrame([row for row in audit if row["severity"] != _findings.NOT_CHECKED])
     claims = {
         "verdict": "What these runs say to it.",
@@ -41,7 +59,7 @@ def every(
         "low": "Lower end of our 95 % interval.",
         "high": "Upper end.",
         "n": "Repeats.",
-        "why": "Why it cannot be tested here, or what the verdict rests on.",
+        "why": "Why it cannot be tested here; or what to know of the verdict, and what it rests on.",
         "runs": "The runs.",
     }
     planned = {
@@ -68,8 +86,18 @@ def every(
                    tables["operations"], of(operations.COLUMNS), known, "tables/operations.csv"),
         rows.plain("messages", "Messages", "One row per operation and size of message of runs with DeepSpeed's log.",
                    tables["messages"], of(messages.COLUMNS), known, "tables/messages.csv"),
-        rows.plain("verdicts", "What sources claim", "Verdicts of these runs on claims of papers and documents.",
-                   tables["verdicts"], claims, known, "tables/verdicts.csv"),
+        rows.plain("costs", "Costs", "One row per setting: node hours of the whole training, and the expected loss by "
+                   "interruptions with the chosen interval between checkpoints.",
+                   costed, of(costs.COLUMNS, *NOT_SHOWN), known, "tables/costs.csv"),
+        rows.plain("inference", "Inference", "What a model costs to ask: one row per job and batch size.",
+                   tables["inference"], of(inference.COLUMNS), known, "tables/inference.csv"),
+        rows.plain("verdicts", "What sources claim", "Verdicts on claims of papers and documents whose conditions "
+                   "these runs meet.", tables["verdicts"][judged], claims, known, "tables/verdicts.csv"),
+        replace(
+            rows.plain("not-testable", "Claims that these runs cannot judge", "Their conditions are not met here: "
+                       "data set, device, model, workers.", tables["verdicts"][~judged],
+                       {name: claims[name] for name in ("claim", "source", "place", "why")}, known,
+                       "tables/verdicts.csv"), folded=True),
         rows.plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
                    "made; what the runs used is told at its end.",
                    tables["frameworks"], of(frameworks.COLUMNS), known, "tables/frameworks.csv"),

@@ -27,7 +27,7 @@ from ddlbench.plural import count_of
 from ddlbench.preflight.__main__ import summary
 
 HERE = Path(__file__).parent
-TABLES = ("runs", "comparisons", "losses", "kernels", "operations", "messages", "failures", "refused")
+TABLES = ("runs", "comparisons", "losses", "kernels", "operations", "messages", "costs", "failures", "refused")
 # The figure beside the answer is the first of these that a study has; else its first.
 FIRST = ("efficiency", "speed-up", "throughput")
 MEASURED = 20  # lines of what a preflight measured; its file has all
@@ -43,6 +43,8 @@ def html(study: Study, results: Path = layout.RESULTS) -> str:
     folder = results / study.name / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
     read |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
+    asked = folder / "inference.parquet"  # of a study that asks trained models
+    read["inference"] = pd.read_parquet(asked) if asked.exists() else pd.DataFrame()
     audit = _findings.read(folder / "audit.csv")
     runs = read["runs"]
     known = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
