@@ -18,6 +18,7 @@ rule page:
                 "kernels",
                 "operations",
                 "messages",
+                "costs",
                 "failures",
                 "refused",
             )
