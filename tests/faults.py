@@ -358,6 +358,11 @@ FAULTS = (
         WORKFLOW + "test_an_interface_that_is_not_there_keeps_training_from_starting",
     ),
     _fault(
+        "a model refuses pictures of the study's size",
+        "the preflight names model and size",
+        UNIT + "test_models_are_asked_for_the_studys_picture_sizes",
+    ),
+    _fault(
         "a module is not there, or no `module` at all",
         "the preflight stops before training",
         WORKFLOW + "test_a_module_that_is_not_there_is_an_error",

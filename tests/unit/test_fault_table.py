@@ -49,6 +49,7 @@ def test_the_page_shows_it() -> None:
         "was killed (",
         "was killed for memory",
         "cannot be started: ",
+        " pixels (recipe: image_size)",
         "SLURM cancelled the step",
         "the node failed",
         "failure.json could not be written",

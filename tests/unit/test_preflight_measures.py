@@ -149,7 +149,7 @@ def test_what_frameworks_need_is_promised_once_for_all_their_runs() -> None:
 
 
 def test_models_are_asked_for_the_studys_picture_sizes(tmp_path: Path) -> None:
-    """By the first rank, before training; the line goes to people as it is."""
+    """By all ranks together, before training; the line goes to people as it is."""
     study, machine = load_study("frameworks"), replace(load_machine("local"), workers_per_node=2)
     of = promise.promised(make_plan(study, machine)) | {"workers": 1, "data": str(tmp_path), "manifests": []}
     (tmp_path / scout.PROMISED).write_text(json.dumps(of | {"models": [["lenet", 8], ["lenet", 32]]}))

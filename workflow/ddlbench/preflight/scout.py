@@ -268,9 +268,10 @@ def main() -> None:
         who = place.here(promised["workers"])
         rank, local_rank = who.rank, who.local_rank
         facts |= {"rank": rank, "world": who.world}
-        if rank == 0 and registry.importable("timm"):  # else `lacks` or training says so
+        mine = promised["models"][rank :: who.world]  # each takes a second or two, and ranks wait for each other
+        if mine and registry.importable("timm"):  # else training says so
             tell("asking models for their picture sizes")
-            facts["unable"] = [*facts["unable"], *complaints(promised["models"])]
+            facts["unable"] = [*facts["unable"], *complaints(mine)]
         if promised["device"] == "cuda":
             tell("looking for GPUs")
             facts |= gpus(local_rank)
