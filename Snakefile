@@ -19,7 +19,7 @@
 #       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
 #                     verdicts  results/<study>/tables/verdicts.csv    what sources claim, by these runs
 #                     frameworks  what they do, their options and versions: results/<study>/tables/frameworks.csv
-#                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}
+#                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}, of its own runs only
 #                     nodes     the slow host, from all records of a machine
 #                     compare   a new software stage beside the old one: --config before=... after=...
 #                     failures  what went wrong, at any time: snakemake --profile profiles/local failures

@@ -88,12 +88,12 @@ def mini(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return snakemake(project, *arguments, "--config", "study=mini", "machine=mini")
 
 
-def planned(project: Path, *arguments: str) -> dict[str, int]:
+def planned(project: Path, *arguments: str, study: str = "mini", machine: str = "mini") -> dict[str, int]:
     """Jobs a rule that a dry run plans, without the targets, and what follows anything, as the page."""
-    done = mini(project, "-n", *arguments)
+    done = snakemake(project, "-n", *arguments, "--config", f"study={study}", f"machine={machine}")
     assert done.returncode == 0, done.stdout
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
-    follow = ("all", "total", "report", "page", "audit_table", "verdicts")
+    follow = ("all", "total", "report", "page", "audit_table", "verdicts", "records")
     return {rule: int(count) for rule, count in jobs.items() if rule not in follow}
 
 

@@ -8,7 +8,8 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
         inference/<job>/        inference.json, infer.log, failed/     shared by all studies
         <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
         <study>/application/    the scaling section of an application, in all formats
-        <study>/figures/        <figure>.csv (what it is drawn from), .png, .svg, .pdf
+        <study>/records/        digests of records, by which figures show them
+        <study>/figures/        <figure>.csv (what it is drawn from), .runs.csv (of which runs), .png, .svg, .pdf
         <study>/index.html      the page of the study; report.html is Snakemake's own
         <study>/logs/
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv,
@@ -75,6 +76,11 @@ def tables(study: str) -> str:
 def table(study: str, name: str) -> str:
     """A table of a study, without suffix."""
     return f"{tables(study)}/{name}"
+
+
+def records(study: str, part: str) -> str:
+    """The digests of the records of some of a study's runs: those that the same figures show."""
+    return f"{RESULTS}/{study}/records/{part}.csv"
 
 
 def figure(study: str, name: str) -> str:

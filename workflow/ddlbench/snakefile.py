@@ -27,11 +27,11 @@ from ddlbench.data import target
 from ddlbench.plan import bill, installed, measured, reads, runs, stale
 from ddlbench.plan.row import INFER, TRAIN
 from ddlbench.preflight import promise
-from ddlbench.record import WEIGHTS
+from ddlbench.record import STEPS, WEIGHTS
 from ddlbench.run import plugin, reason, requeued, survivors
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
-from ddlbench.settings.config import ConfigError
+from ddlbench.settings.config import ConfigError, names_in, one_of
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.reading import read_yaml, typed
 from ddlbench.settings.study import Study, load_study
@@ -93,6 +93,42 @@ def read(config: Mapping[str, Any]) -> Settings:
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
     return Settings(checked, study, machine, images, plan)
+
+
+def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
+    """Exits with one line about a file that is asked for and that is not of the configured study, but might be.
+
+    `targets` is the whole command line: Snakemake tells a Snakefile which they are only when it has read it.
+    """
+    study, figures = plan.study.name, [figure.name for figure in plan.study.figures]
+    others = {*names_in(plan.study.path.parent, ".yaml")} - {study}
+    for one in targets:
+        results, of, folder, name, *_ = (*Path(os.path.normpath(one)).parts, *4 * [""])
+        if results != layout.RESULTS.name:
+            continue
+        if of in others and folder:
+            sys.exit(f"{one}: is of study {of}, and the study is {study}; ask with --config study={of}")
+        if (of, folder) == (study, "figures") and not any(name.startswith(f"{figure}.") for figure in figures):
+            sys.exit(f"{one}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}")
+        if of == "inference" and folder not in plan.inferences:
+            machine = plan.machine.name
+            sys.exit(f"{folder}: is no job of inference of study {study} on machine {machine}, or not any more")
+
+
+def left_over(study: Study) -> list[str]:
+    """A line about each figure in the study's folder that the study does not name, or not any more."""
+    folder = Path(layout.figure(study.name, ""))
+    named = tuple(f"{figure.name}." for figure in study.figures)
+    others = sorted(path for path in folder.glob("[!.]*.csv") if not path.name.startswith(named))
+    return [
+        f"{path}: study {study.name} has no such figure (any more); remove {path.stem}.*, or name it in {study.path}"
+        for path in others
+    ]
+
+
+def written(study: Study, machine: Machine) -> list[str]:
+    """The files that people wrote about them."""
+    return [os.path.relpath(path) for path in (study.path, settings.CONFIG / "machines" / f"{machine.name}.yaml")]
 
 
 def others_records(study: Study) -> list[str]:
@@ -270,14 +306,14 @@ class Training:
             self.workflow.dag.forcefiles.add(self.preflight)
         if self.waits and self._starts_jobs():
             self.checkpoints.preflight.get()
-        # A record of other settings is made again, whatever Snakemake remembers of it.
-        if self.workflow.is_main_process and stale.is_of_other_settings(
-            Path(layout.run_log(run)), self.plan.runs[run].spec
-        ):
-            self.workflow.dag.forcefiles.add(layout.run_log(run))
-        # So is one without the weights that inference wants.
+        # A record of other settings is made again, whatever Snakemake remembers of it. So is one without its steps,
+        # which Snakemake does not miss, or without the weights that inference wants.
         log = Path(layout.run_log(run))
-        if self.workflow.is_main_process and run in self.kept and log.exists() and not _weights(log).exists():
+        beside = [STEPS, *([WEIGHTS] if run in self.kept else [])]
+        if self.workflow.is_main_process and (
+            stale.is_of_other_settings(log, self.plan.runs[run].spec)
+            or (log.exists() and not all(log.with_name(name).exists() for name in beside))
+        ):
             self.workflow.dag.forcefiles.add(str(log))
         return self.plan.runs[run].manifest or []
 

@@ -1,46 +1,82 @@
-# Records to tables, tables to figures. A figure is one job, and its own code is an input: change one, and only that
-# one is drawn again.
+# Records to tables and to figures. A figure is one job, and needs the records of its own runs and no others; its own
+# code is an input: change one, and only that one is drawn again.
 PLOTS = {figure.name: figure for figure in STUDY.figures}
 FIGURES_SHARE = [registry.source("figures", path.stem) for path in sorted(registry.PACKAGE.glob("figures/_*.py"))]
+COLLECTED = (
+    "runs",
+    "epochs",
+    "step_times",
+    "losses",
+    "comparisons",
+    "costs",
+    "kernels",
+    "operations",
+    "messages",
+    "not_measured",
+    "submissions",
+    "failures",
+    "refused",
+)
+PARTS = runs.parts(PLAN)
+
+
+wildcard_constraints:
+    figure="|".join(re.escape(figure) for figure in PLOTS) or "none",
+
+
+SETTINGS_OF = runs.digests(PLAN)
+READING = {
+    "peaks": dict(MACHINE.peak_tflops_per_worker),
+    "terms": snakefile.terms(MACHINE, config["checkpoint"]["minutes"]),
+}
+READERS = [
+    *[registry.source("analysis", name) for name in registry.members("analysis")],
+    registry.source("rank", "measure"),
+    "config/references/operations.csv",
+]
+
+
+# Runs that the same figures show, by the digests of their records: so thousands of runs are inputs of one job each, and
+# not of every figure.
+rule records:
+    input:
+        # Both files of each record: a change of either is looked at.
+        lambda wildcards: [
+            file(run) for run in PARTS[wildcards.part].runs for file in (layout.run_log, layout.run_steps)
+        ],
+    output:
+        layout.records(STUDY.name, "{part}"),
+    log:
+        layout.study_log(STUDY.name, "records-{part}"),
+    params:
+        runs=lambda wildcards: PARTS[wildcards.part].runs,
+    message:
+        "records of runs that the same figures show: {output}"
+    script:
+        "../scripts/records.py"
 
 
 rule collect:
     input:
-        # Both files of each record: a change of either is looked at.
-        [file(run) for run in PLAN.runs for file in (layout.run_log, layout.run_steps)],
+        [layout.records(STUDY.name, part) for part in PARTS],
         others=OTHERS,
-        code=[registry.source("analysis", name) for name in registry.members("analysis")],
-        measures=registry.source("rank", "measure"),
-        published="config/references/operations.csv",
+        code=READERS,
         readers=[os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("records/*.py"))] if OTHERS else [],
     output:
-        multiext(layout.table("{study}", "runs"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "epochs"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "step_times"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "losses"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "comparisons"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "costs"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "kernels"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "operations"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "messages"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "not_measured"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "submissions"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "failures"), ".parquet", ".csv"),
-        multiext(layout.table("{study}", "refused"), ".parquet", ".csv"),
-        layout.table("{study}", "learning_rates") + ".parquet",
+        [f"{TABLES}/{name}.{suffix}" for name in COLLECTED for suffix in ("parquet", "csv")],
+        f"{TABLES}/learning_rates.parquet",
     log:
-        layout.study_log("{study}", "collect"),
+        layout.study_log(STUDY.name, "collect"),
     params:
+        **READING,
         runs=list(PLAN.runs),
-        inferences=list(PLAN.inferences),
         kind=STUDY.records.kind if STUDY.records else "ours",
-        settings=lambda wildcards: runs.digests(PLAN),
-        peaks=dict(MACHINE.peak_tflops_per_worker),
+        inferences=list(PLAN.inferences),
+        settings=lambda wildcards: SETTINGS_OF,
         order=list(PLAN.order),
         price=(MACHINE.price_per_gpu_hour, MACHINE.currency),
-        terms=snakefile.terms(MACHINE, config["checkpoint"]["minutes"]),
     message:
-        "collect {wildcards.study}: tables of all runs"
+        f"collect {STUDY.name}: tables of all runs"
     script:
         "../scripts/collect.py"
 
@@ -138,28 +174,36 @@ onerror:
         print(f"{failures.counted(failed)}; {asking}", file=sys.stderr)
 
 
-# What a figure is drawn from, in a file of its own that people can take and plot themselves. A checkpoint: only when it
-# is made does Snakemake look whether it has changed. A new run changes all tables, and the data of the figures that
-# show it; the others are not drawn again.
-checkpoint figure_data:
+# What a figure is drawn from, in a file of its own that people can take and plot themselves, and which of its runs it
+# shows. Records of others, and jobs of inference, are read from the study's tables.
+rule figure_data:
     input:
+        records=lambda wildcards: [
+            layout.records(STUDY.name, part) for part in PARTS if wildcards.figure in PARTS[part].figures
+        ],
         tables=lambda wildcards: [
-            layout.table(wildcards.study, table) + ".parquet"
+            layout.table(STUDY.name, table) + ".parquet"
             for table in registry.member("figures", PLOTS[wildcards.figure].plot).TABLES
+            if OTHERS or table == "inference"
         ],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,
-        formulas=[registry.source("analysis", name) for name in ("losses", "scaling", "statistics")],
+        readers=READERS,
         # Of a study that marks figures which rest on a broken comparison: what tells them.
-        audited=[*AUDITED, *AUDIT_CODE] if STUDY.fail_on else [],
+        audited=[*AUDIT_CODE, *(AUDITED if OTHERS else [])] if STUDY.fail_on else [],
     output:
-        layout.figure("{study}", "{figure}") + ".csv",
-        [layout.figure("{study}", "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
+        layout.figure(STUDY.name, "{figure}") + ".csv",
+        layout.figure(STUDY.name, "{figure}") + ".runs.csv",
+        [layout.figure(STUDY.name, "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
     log:
-        layout.study_log("{study}", "figure-data-{figure}"),
+        layout.study_log(STUDY.name, "figure-data-{figure}"),
     params:
+        **READING,
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         runs=lambda wildcards: runs.figure_runs(PLAN, wildcards.figure),
+        settings=lambda wildcards: {
+            run: SETTINGS_OF[run] for run in runs.figure_runs(PLAN, wildcards.figure) or () if run in SETTINGS_OF
+        },
         select=lambda wildcards: PLOTS[wildcards.figure].select,
         device=runs.device(PLAN),
         target=lambda wildcards: PLOTS[wildcards.figure].target,
@@ -173,22 +217,23 @@ checkpoint figure_data:
 
 rule figure:
     input:
-        data=lambda wildcards: checkpoints.figure_data.get(**wildcards).output[0],
-        audit=lambda wildcards: checkpoints.figure_data.get(**wildcards).output[1:],
+        data=layout.figure(STUDY.name, "{figure}") + ".csv",
+        shown=layout.figure(STUDY.name, "{figure}") + ".runs.csv",
+        audit=[layout.figure(STUDY.name, "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
         reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,
     output:
         report(
-            layout.figure("{study}", "{figure}") + ".png",
+            layout.figure(STUDY.name, "{figure}") + ".png",
             caption="../report/figure.rst",
-            category="{study}",
+            category=STUDY.name,
             labels={"figure": "{figure}"},
         ),
-        layout.figure("{study}", "{figure}") + ".svg",
-        layout.figure("{study}", "{figure}") + ".pdf",
+        layout.figure(STUDY.name, "{figure}") + ".svg",
+        layout.figure(STUDY.name, "{figure}") + ".pdf",
     log:
-        layout.study_log("{study}", "figure-{figure}"),
+        layout.study_log(STUDY.name, "figure-{figure}"),
     params:
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         options=lambda wildcards: runs.figure_options(PLAN, wildcards.figure),

@@ -2,7 +2,7 @@
 # ends with exit code 1 on errors.
 from ddlbench.audit import AUDITED as audit_tables
 
-AUDITED = [layout.table("{study}", name) + ".parquet" for name in audit_tables]
+AUDITED = [f"{TABLES}/{name}.parquet" for name in audit_tables]
 AUDIT_CODE = [os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("audit/*.py"))]
 
 
@@ -11,13 +11,13 @@ rule audit_table:
         tables=AUDITED,
         code=AUDIT_CODE,
         convergence=snakefile.CONVERGENCE,
-        verdicts=layout.table("{study}", "verdicts") + ".csv",
+        verdicts=f"{TABLES}/verdicts.csv",
     output:
-        layout.table("{study}", "audit") + ".csv",
+        f"{TABLES}/audit.csv",
     log:
-        layout.study_log("{study}", "audit-table"),
+        layout.study_log(STUDY.name, "audit-table"),
     message:
-        "audit of {wildcards.study}: {output}"
+        f"audit of {STUDY.name}: {{output}}"
     script:
         "../scripts/audit.py"
 

@@ -49,14 +49,14 @@ rule data_table:
         lambda wildcards: MANIFESTS,
     output:
         report(
-            layout.table("{study}", "data") + ".csv",
+            f"{TABLES}/data.csv",
             caption="../report/data.rst",
-            category="{study}",
+            category=STUDY.name,
             labels={"figure": "data"},
         ),
     log:
-        layout.study_log("{study}", "data"),
+        layout.study_log(STUDY.name, "data"),
     message:
-        "data {wildcards.study}: what its forms hold"
+        f"data {STUDY.name}: what its forms hold"
     shell:
         "python -m ddlbench.data.manifest {input:q} > {output:q} 2> {log:q}"

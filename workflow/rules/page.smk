@@ -4,11 +4,7 @@ PAGE_CODE = [os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("pag
 
 rule page:
     input:
-        figures=[
-            f"{layout.figure(STUDY.name, figure.name)}.{suffix}"
-            for figure in STUDY.figures
-            for suffix in ("svg", "pdf", "csv")
-        ],
+        figures=FIGURES,
         tables=[
             f"{TABLES}/{name}.parquet"
             for name in (
@@ -25,6 +21,10 @@ rule page:
         ],
         inferred=INFER_TABLE,  # what failed of it is not on the page: it is whole by then
         said=[f"{TABLES}/{name}.csv" for name in ("verdicts", "audit", "frameworks")],
+        # Titles, prices, what the machine is called, what the preflight found.
+        settings=snakefile.written(STUDY, MACHINE),
+        preflight=TRAINING.preflight if PLAN.runs else [],
+        nodes=[path for path in [layout.nodes(MACHINE.name)] if os.path.exists(path)],
         references=[figure.reference_file for figure in STUDY.figures if figure.reference_file],
         code=PAGE_CODE,
     output:

@@ -4,14 +4,14 @@ rule report:
         FIGURES,
         f"{TABLES}/data.csv",
     output:
-        layout.report("{study}"),
+        layout.report(STUDY.name),
     log:
-        layout.study_log("{study}", "report"),
+        layout.study_log(STUDY.name, "report"),
     params:
         snakefile=os.path.relpath(workflow.main_snakefile),
         config=[f"study={STUDY.name}", f"machine={MACHINE.name}"],
     message:
-        "report {wildcards.study}"
+        f"report of {STUDY.name}: {{output}}"
     shell:
         # This Snakemake holds the lock and knows its own jobs; the inner one only reads what they left.
         "snakemake --snakefile {params.snakefile:q} --nolock --executor local --cores 1 --report {output:q} "

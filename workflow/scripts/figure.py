@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 from ddlbench.audit import _findings
-from ddlbench.figures import Options
+from ddlbench.figures import Options, _tables
 from ddlbench.figures.__main__ import draw
 from ddlbench.files import logged
 
@@ -14,5 +14,8 @@ with logged(snakemake.log[0]):
     options = Options(**json.loads(snakemake.params.options))
     if snakemake.input.get("reference"):
         options = replace(options, reference=pd.read_csv(snakemake.input.reference))
+    shown = pd.read_csv(snakemake.input.shown)
+    if not (shown["status"] == "success").all():  # a record was refused
+        options = replace(options, title=f"{options.title}\n{_tables.counted(shown)}")
     broken = sorted({row["rule"] for file in snakemake.input.audit for row in _findings.read(Path(file))})
     draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options, broken)

@@ -1,24 +1,32 @@
-"""Checkpoint figure_data: what one figure is drawn from, made from a study's tables.
+"""Rule figure_data: what one figure is drawn from, made of the records of its runs; and which of them it shows.
 
 A script and no shell command, because thousands of run ids do not fit into a command line.
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from ddlbench import layout
+from ddlbench.analysis.collect import collect
+from ddlbench.analysis.costs import Terms
 from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study
-from ddlbench.figures import Options
+from ddlbench.figures import Options, _tables
 from ddlbench.figures.__main__ import selected, write_data
 from ddlbench.files import logged
 
-with logged(snakemake.log[0]):
+with logged(snakemake.log[0]), TemporaryDirectory() as own:
     given = snakemake.params
     options = Options("", given.device, "", basis=given.basis, target=given.target)
-    tables, runs = Path(snakemake.input.tables[0]).parent, given.runs
-    if runs is None:  # records of others
-        runs = selected(tables, given.select)
+    tables, runs = Path(own), given.runs
+    if snakemake.input.tables:  # of records of others, of jobs of inference
+        tables = Path(snakemake.input.tables[0]).parent
+        runs = selected(tables, given.select) if runs is None else runs
+    else:
+        collect([Path(layout.run(run)) for run in runs], tables, given.peaks, given.settings, terms=Terms(*given.terms))
     write_data(given.plot, tables, runs, Path(snakemake.output[0]), options)
-    if snakemake.params.fail_on:
-        found = audit(of_study(tables, only=runs))
-        write(_findings.worst(found, snakemake.params.fail_on), Path(snakemake.output[1]))
+    _tables.write(_tables.shown(tables, runs), Path(snakemake.output[1]))
+    if given.fail_on:  # rules are about runs, none about jobs of inference
+        found = audit(of_study(tables, only=runs)) if (tables / "runs.parquet").exists() else []
+        write(_findings.worst(found, given.fail_on), Path(snakemake.output[2]))

@@ -13,6 +13,7 @@ from ddlbench import registry
 from ddlbench.analysis.tables import EVERY
 from ddlbench.figures import Options, Tables
 from ddlbench.files import aside
+from ddlbench.plural import count_of
 from ddlbench.recipe import Recipe
 from ddlbench.spec import RunSpec
 
@@ -44,6 +45,24 @@ def read(path: Path) -> pd.DataFrame:
     data = pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
     partial = [name for name in names if name in COUNTS and data[name].dtype == "float64"]
     return data.astype(dict.fromkeys(partial, "Int64"))
+
+
+def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
+    """Which of these runs, or jobs of inference, the tables in a folder have: columns `run` and `status`, which is
+    `success`, `failed`, `refused` or `missing`."""
+    status = dict.fromkeys(runs, "missing")
+    for name, says in (("failures", "failed"), ("refused", "refused"), ("inference", "success"), ("runs", "")):
+        path = folder / f"{name}.parquet"
+        if path.exists():
+            table = pd.read_parquet(path)
+            said = table["status"] if name == "runs" else [says] * len(table)
+            status |= {run: one for run, one in zip(table["run"], said, strict=True) if run in status}
+    return pd.DataFrame({"run": [*status], "status": [*status.values()]})
+
+
+def counted(shown: pd.DataFrame) -> str:
+    """`7 of 9 runs`, from what `shown` gave."""
+    return f"{(shown['status'] == 'success').sum()} of {count_of(len(shown), 'run')}"
 
 
 def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:

@@ -9,8 +9,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from hashlib import sha256
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from ddlbench import registry
 from ddlbench.analysis import planned
@@ -216,6 +218,26 @@ def figure_runs(plan: Plan, name: str) -> list[str] | None:
         return list(runs)
     columns = {run: plan.runs[run].spec.columns() for run in runs}
     return [run for run in runs if all(columns[run][column] in values for column, values in figure.select)]
+
+
+class Part(NamedTuple):
+    """Runs (ids) that the same figures (names) show."""
+
+    figures: tuple[str, ...]
+    runs: list[str]
+
+
+def parts(plan: Plan) -> dict[str, Part]:
+    """All runs of the plan, by which figures show them. A part keeps its name when runs come or go."""
+    showing: dict[str, tuple[str, ...]] = dict.fromkeys(plan.runs, ())
+    for figure in plan.study.figures:
+        for run in figure_runs(plan, figure.name) or ():
+            if run in showing:  # else a job of inference
+                showing[run] += (figure.name,)
+    made: dict[tuple[str, ...], list[str]] = {}
+    for run, figures in showing.items():
+        made.setdefault(figures, []).append(run)
+    return {sha256("/".join(figures).encode()).hexdigest()[:8]: Part(figures, ids) for figures, ids in made.items()}
 
 
 def is_of_inference(plot: str) -> bool:

@@ -1,0 +1,100 @@
+"""What is asked for is what is made: a figure without the runs of others, each file that is gone; else one line."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SLOW
+from tests.workflow.conftest import edit, mini, planned, snakemake
+
+CEILING = "results/runs/mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1"
+# One file of each rule that makes some; the slow tier deletes every file.
+DELETED = [
+    "figures/accuracy.pdf",
+    "figures/accuracy.csv",
+    "tables/comparisons.csv",
+    "tables/verdicts.csv",
+    "tables/data.csv",
+    "index.html",
+    f"../../{CEILING}/steps.parquet",
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (
+            "results/frameworks/figures/throughput.png",
+            "is of study frameworks, and the study is demo; ask with --config",
+        ),
+        ("./results/mlperf/index.html", "is of study mlperf, and the study is demo; ask with --config study=mlperf"),
+        ("results/demo/figures/troughput.png", "study demo has no such figure; allowed: accuracy-batch-size, "),
+        ("results/inference/some-job/inference.json", "is no job of inference of study demo on machine local"),
+        ("results/runs/some-run/run.mllog", "is no run of study demo on machine local"),
+    ],
+)
+def test_a_file_that_is_not_of_this_study_is_one_line(project: Path, target: str, said: str) -> None:
+    done = snakemake(project, "-n", target)
+    assert done.returncode == 1
+    assert said in done.stdout.splitlines()[-1], done.stdout
+    assert "Traceback" not in done.stdout
+
+
+def test_every_rule_that_people_ask_for_is_a_target(project: Path) -> None:
+    for rule in ("report", "page", "tables", "figures"):
+        assert planned(project, rule, study="demo", machine="local")["train"] == 31
+
+
+def test_a_figure_needs_its_own_runs_only(fresh: Path) -> None:
+    needed = {"prepare": 1, "train": 1, "figure_data": 1, "figure": 1}
+    assert planned(fresh, "results/mini/figures/accuracy.png") == needed
+    assert planned(fresh, "results/mini/figures/throughput.png") == needed | {"train": 2}
+
+
+def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:
+    for folder in ("results/mini", CEILING):
+        shutil.rmtree(finished / folder)
+    launch = finished / "workflow/ddlbench/plan/launch.py"
+    launch.write_text(re.sub(r"(?m)^PROGRAM = .*", 'PROGRAM = ("python", "-m", "nobody")', launch.read_text()))
+    done = mini(finished)
+    assert done.returncode != 0
+    assert {path.name for path in (finished / "results/mini/figures").glob("*.png")} == {"accuracy.png"}
+
+
+def of_study(project: Path) -> list[str]:
+    """Every file that the finished study has, by its path from the study's folder; what was printed is no result."""
+    home = project / "results/mini"
+    files = [path for path in home.rglob("*") if path.is_file() and path.parent.name != "logs"]
+    records = [*project.glob("results/runs/*/run.mllog"), *project.glob("results/runs/*/steps.parquet")]
+    return [os.path.relpath(path, home) for path in [*files, *records]]
+
+
+def test_each_file_that_is_deleted_is_made_again(finished: Path) -> None:
+    files = of_study(finished) if SLOW else DELETED
+    for name in files:
+        file = finished / "results/mini" / name
+        kept = file.with_name(".kept")
+        file.rename(kept)
+        said = mini(finished, "-n").stdout
+        assert "Nothing to be done" not in said and "This was a dry-run" in said, name
+        kept.rename(file)
+    assert "Nothing to be done" in mini(finished, "-n").stdout
+
+
+def test_what_the_page_shows_makes_it_stale(finished: Path) -> None:
+    for what, changes in (("studies", {"title": "Other"}), ("machines", {"device_name": "core"})):
+        edit(finished / f"config/{what}/mini.yaml", **changes)
+        jobs = mini(finished, "-n").stdout
+        assert re.search(r"^page +1$", jobs, re.M), what
+        assert not re.search(r"^train ", jobs, re.M)
+
+
+def test_a_figure_that_the_study_has_no_more_is_named(finished: Path) -> None:
+    study = finished / "config/studies/mini.yaml"
+    study.write_text(re.sub(r"(?m)^  accuracy: .*\n", "", study.read_text()))
+    said = "results/mini/figures/accuracy.csv: study mini has no such figure (any more); remove accuracy.*, or name it"
+    assert said in mini(finished, "-n").stdout
+    assert said in mini(finished, "page").stdout

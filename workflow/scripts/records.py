@@ -1,0 +1,15 @@
+"""Rule records: the records of some runs by their digests (of the log, which has those of the files beside it).
+
+A script and no shell command, because thousands of paths do not fit into a command line.
+"""
+
+import csv
+from pathlib import Path
+
+from ddlbench import layout
+from ddlbench.files import aside, sha256
+
+with aside(Path(snakemake.output[0])) as hidden, hidden.open("w", newline="") as file:
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(("run", "sha256"))
+    table.writerows((run, sha256(Path(layout.run_log(run)))) for run in snakemake.params.runs)
