@@ -29,6 +29,7 @@
 #       application.smk application    the scaling section of an application for compute time
 #       audit.smk     audit     what makes comparisons unfair: tables/audit.csv; exit code 1 on errors
 #       page.smk      page      results/<study>/index.html    the page that people read
+#                     partial   results/<study>/partial/    the same of the runs that are there, at any time
 #       report.smk    report    results/<study>/report.html   which job made what
 
 

@@ -34,6 +34,7 @@ DELETED = [
         ("results/demo/figures/troughput.png", "study demo has no such figure; allowed: accuracy-batch-size, "),
         ("results/inference/some-job/inference.json", "is no job of inference of study demo on machine local"),
         ("results/runs/some-run/run.mllog", "is no run of study demo on machine local"),
+        ("results/data/some-set/raw/manifest.json", "No rule to produce results/data/some-set/raw/manifest.json"),
     ],
 )
 def test_a_file_that_is_not_of_this_study_is_one_line(project: Path, target: str, said: str) -> None:
@@ -62,6 +63,27 @@ def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:
     done = mini(finished)
     assert done.returncode != 0
     assert {path.name for path in (finished / "results/mini/figures").glob("*.png")} == {"accuracy.png"}
+
+
+def test_what_is_there_is_shown_at_any_time_and_apart(finished: Path) -> None:
+    shutil.rmtree(finished / CEILING)
+    whole = {path: path.stat().st_mtime_ns for path in (finished / "results/mini").rglob("*")}
+    done = mini(finished, "partial")
+    assert done.returncode == 0, done.stdout
+    assert "mini on mini, 1 of 2 runs: results/mini/partial/index.html" in done.stdout
+    assert "  throughput: 1 of 2 runs\n  accuracy: 1 of 1 run\n" in done.stdout
+    partial = finished / "results/mini/partial"
+    for figure, says in (("throughput", "1 of 2 runs"), ("accuracy", "1 of 1 run")):
+        assert f"<!-- {says} -->" in (partial / f"figures/{figure}.svg").read_text()
+    shown = (partial / "figures/throughput.runs.csv").read_text()
+    assert shown.splitlines()[1] == f"{Path(CEILING).name},missing"
+    page = (partial / "index.html").read_text()
+    assert "Partial: 1 of 2 runs." in page
+    links = {link for link in re.findall(r'href="((?:\.\./)+[^"]+)"', page) if "native" in link}
+    assert links and all((partial / link).exists() for link in links)
+    assert {path: path.stat().st_mtime_ns for path in whole if path.is_file()}.items() <= whole.items()
+    assert not (finished / CEILING).exists()
+    assert mini(finished, "partial").returncode == 0  # again, in the place of the one before
 
 
 def of_study(project: Path) -> list[str]:

@@ -11,6 +11,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
         <study>/records/        digests of records, by which figures show them
         <study>/figures/        <figure>.csv (what it is drawn from), .runs.csv (of which runs), .png, .svg, .pdf
         <study>/index.html      the page of the study; report.html is Snakemake's own
+        <study>/partial/        the same of the runs that were there when it was asked for
         <study>/logs/
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv,
                                 allreduce-<study>.csv
@@ -91,6 +92,11 @@ def figure(study: str, name: str) -> str:
 def page(study: str) -> str:
     """The page of a study, for people."""
     return f"{RESULTS}/{study}/index.html"
+
+
+def partial(study: str, results: Path = RESULTS) -> str:
+    """The folder of what there was of a study when somebody asked for it; laid out as that of the study."""
+    return f"{results}/{study}/partial"
 
 
 def report(study: str) -> str:

@@ -22,6 +22,9 @@ PARTS = runs.parts(PLAN)
 
 wildcard_constraints:
     figure="|".join(re.escape(figure) for figure in PLOTS) or "none",
+    part="|".join(PARTS) or "none",
+    dataset="|".join(registry.members("datasets")),
+    form="|".join(registry.members("forms")),
 
 
 SETTINGS_OF = runs.digests(PLAN)
@@ -172,6 +175,9 @@ onerror:
     if failed:
         asking = "all of them: snakemake failures, with the same options"
         print(f"{failures.counted(failed)}; {asking}", file=sys.stderr)
+        print(
+            "figures and page of the runs that are there: snakemake partial, with the same options", file=sys.stderr
+        )
 
 
 # What a figure is drawn from, in a file of its own that people can take and plot themselves, and which of its runs it

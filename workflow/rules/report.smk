@@ -1,8 +1,8 @@
 # One HTML page with every figure, its caption, and how it was made.
 rule report:
     input:
-        FIGURES,
-        f"{TABLES}/data.csv",
+        shown=[*FIGURES, f"{TABLES}/data.csv"],
+        words=[os.path.relpath(path) for path in sorted((HERE / "report").glob("*.rst"))],
     output:
         layout.report(STUDY.name),
     log:
@@ -15,4 +15,4 @@ rule report:
     shell:
         # This Snakemake holds the lock and knows its own jobs; the inner one only reads what they left.
         "snakemake --snakefile {params.snakefile:q} --nolock --executor local --cores 1 --report {output:q} "
-        "--config {params.config:q} -- {input:q} > {log:q} 2>&1"
+        "--config {params.config:q} -- {input.shown:q} > {log:q} 2>&1"

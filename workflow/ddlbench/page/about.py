@@ -31,7 +31,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Study:
-    """What a page is about. `command` makes it again; `planned` is what a plan said beforehand, by run [s]."""
+    """What a page is about. `command` makes it again; `planned` is what a plan said beforehand, by run [s].
+
+    `partial` is what there is of the study (`7 of 9 runs`) if the page does not wait for all of it.
+    """
 
     name: str
     title: str
@@ -42,6 +45,12 @@ class Study:
     figures: tuple[Figure, ...]
     bill: tuple[Row, ...]
     planned: Mapping[str, float | None]
+    partial: str = ""
+
+    @property
+    def up(self) -> str:
+        """From the page's folder to `results`."""
+        return "../../" if self.partial else "../"
 
     @property
     def unit(self) -> str:
@@ -56,7 +65,7 @@ class Study:
         return f"of records that others made ({self.device})"
 
 
-def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None]) -> Study:
+def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> Study:
     """What the page of a plan's study is about, with the rows of its plan (`plan/bill.py`)."""
     study, machine = plan.study, plan.machine
     device = study.records.kind if study.records else machine.device
@@ -73,7 +82,6 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None]) -> 
         for figure in study.figures
     )
     command = ["snakemake", "--profile", "profiles/local", "--config", f"study={study.name}", f"machine={machine.name}"]
-    again = shlex.join([*command, "--force", "--", layout.page(study.name)])
-    return Study(
-        study.name, study.title, machine.name, device, machine.device_name, again, figures, tuple(bill), planned
-    )
+    again = shlex.join([*command, *(["--", "partial"] if partial else ["--force", "--", layout.page(study.name)])])
+    named = (study.name, study.title, machine.name, device, machine.device_name)
+    return Study(*named, again, figures, tuple(bill), planned, partial)

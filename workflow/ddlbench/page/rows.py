@@ -133,13 +133,16 @@ def _scaled(value: Any, by: float) -> Cell:
     return cell(value if by == 1 or pd.isna(value) else float(value) / by)
 
 
-def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]]) -> Table:
-    """One row per run that left a record. `findings`: rules of the audit with an error or a warning, by run."""
+def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../") -> Table:
+    """One row per run that left a record. `findings`: rules of the audit with an error or a warning, by run.
+
+    `up` leads from the page to `results`.
+    """
     made = []
     shown = [name for name in SHOWN if name in table and table[name].notna().any()]
     for record in table.head(MOST_ROWS).to_dict("records"):
         run = str(record["run"])
-        folder, here = Path(layout.run(run, results)), f"../runs/{quote(run)}"
+        folder, here = Path(layout.run(run, results)), f"{up}runs/{quote(run)}"
         files = [("record", MLLOG), ("steps", STEPS), ("log", "train.log"), ("failures", FAILED)]
         links = tuple((text, f"{here}/{name}") for text, name in files if (folder / name).exists())
         command = record.get("command")

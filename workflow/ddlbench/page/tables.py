@@ -73,7 +73,7 @@ def every(
         "took_node_hours": "Recorded wall time of all its nodes [h].",
     }
     made = [
-        rows.runs(tables["runs"], results, about),
+        rows.runs(tables["runs"], results, about, study.up),
         rows.plain("comparisons", "Comparisons", "One row per pair of frameworks, loaders or forms, else alike.",
                    tables["comparisons"], of(comparisons.COLUMNS), known, "tables/comparisons.csv"),
         rows.plain("losses", "Where the time went", "One row per timed run; the parts add up to the total.",
@@ -117,7 +117,7 @@ def every(
     if nodes.exists():
         made.append(
             rows.plain("nodes", "Hosts", f"Each host of {study.machine} beside the others, by all its records.",
-                       pd.read_csv(nodes), of(NODES), known, f"../machines/{study.machine}/nodes.csv")
+                       pd.read_csv(nodes), of(NODES), known, f"{study.up}machines/{study.machine}/nodes.csv")
         )  # fmt: skip
     return [table for table in made if table.rows or table.id == "runs"]
 

@@ -34,13 +34,13 @@ MEASURED = 20  # lines of what a preflight measured; its file has all
 
 
 def write(study: Study, out: Path, results: Path = layout.RESULTS) -> None:
-    """The page of a study as one file, from what lies in `results`; whole, or not there."""
-    write_text(out, html(study, results))
+    """The page of a study as one file, from what lies beside it and in `results`; whole, or not there."""
+    write_text(out, html(study, out.parent, results))
 
 
-def html(study: Study, results: Path = layout.RESULTS) -> str:
-    """The page. Raises OSError for a table or a figure that is missing."""
-    folder = results / study.name / "tables"
+def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
+    """The page of what lies in the folder `home`. Raises OSError for a table or a figure that is missing."""
+    folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
     read |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
     asked = folder / "inference.parquet"  # of a study that asks trained models
@@ -54,7 +54,7 @@ def html(study: Study, results: Path = layout.RESULTS) -> str:
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.globals["anchor"] = rows.anchor
-    figures = [_figure(study, figure, number, runs, known, results) for number, figure in enumerate(study.figures, 1)]
+    figures = [_figure(figure, number, runs, known, home) for number, figure in enumerate(study.figures, 1)]
     plots = [figure.plot for figure in study.figures]
     first = next((plots.index(plot) for plot in FIRST if plot in plots), 0)
     return environment.get_template("page.html.jinja").render(
@@ -72,7 +72,7 @@ def html(study: Study, results: Path = layout.RESULTS) -> str:
         measured=_measured(runs),
         hardware=_hardware(runs),
         preflight=_preflight(study, results),
-        files=_files(study, results),
+        files=_files(study, home),
     )
 
 
@@ -90,11 +90,9 @@ def _rules(audit: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     return about
 
 
-def _figure(
-    study: Study, figure: Figure, number: int, runs: pd.DataFrame, known: set[str], results: Path
-) -> dict[str, Any]:
+def _figure(figure: Figure, number: int, runs: pd.DataFrame, known: set[str], home: Path) -> dict[str, Any]:
     """What the template shows of a figure; its runs that are `known` are named."""
-    file = results / study.name / "figures" / figure.name
+    file = home / "figures" / figure.name
     paths = {suffix: file.with_name(f"{file.name}.{suffix}") for suffix in ("pdf", "svg", "csv")}
     # Of records of others no plan says which a figure shows.
     shown = runs[(runs["run"].isin(figure.runs) | (not figure.runs)) & (runs["status"] == "success")]
@@ -161,15 +159,14 @@ def _preflight(study: Study, results: Path) -> dict[str, Any] | None:
             "problems": [str(problem) for problem in preflight["problems"]],
             "measured": lines[:MEASURED],
             "left": max(0, len(lines) - MEASURED),
-            "file": f"../machines/{study.machine}/{path.name}",
+            "file": f"{study.up}machines/{study.machine}/{path.name}",
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _files(study: Study, results: Path) -> list[tuple[str, str, str]]:
+def _files(study: Study, home: Path) -> list[tuple[str, str, str]]:
     """(file, its address from the page, its SHA-256): what the page is made of."""
-    home = results / study.name
     paths = [home / "tables" / f"{name}.parquet" for name in TABLES]
     paths += [home / "tables" / f"{name}.csv" for name in ("verdicts", "audit", "frameworks")]
     paths += [home / "figures" / f"{figure.name}.csv" for figure in study.figures]
