@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,6 @@ def test_what_comes_of_a_full_disk_is_its_cause() -> None:
 
 GLOO = RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 120000ms for recv operation")
 HOROVOD = RuntimeError("Horovod has been shut down. This was caused by an exception on one of the ranks")
-STALLED = 'One or more rank (marked by "!") is stalled for longer than 120 seconds. Will shutdown.\n'
 # One line of PyTorch's of each rank that waited, which it then aborts.
 NCCL = "[rank{0}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: W"
 ABORTED = "\nsrun: error: node1: tasks 0,2: Aborted\n"
@@ -51,7 +51,7 @@ ABORTED = "\nsrun: error: node1: tasks 0,2: Aborted\n"
         ({0: GLOO, 2: GLOO}, "", "rank 1 did"),
         ({2: GLOO}, "", "ranks 0, 1 did"),
         ({0: GLOO, 1: GLOO, 2: GLOO}, "", "all ranks waited for each other"),
-        ({0: HOROVOD, 2: HOROVOD}, STALLED, "rank 1 did"),
+        ({0: TimeoutError("timed out waiting 120 s for other ranks"), 2: HOROVOD}, "", "rank 1 did"),
         ({}, NCCL.format(0) + "\n" + NCCL.format(2), "rank 1 did"),
         ({}, NCCL.format(0) + "\n" + NCCL.format(2) + ABORTED, "rank 1 did"),
         # Reasons of their own come first.
@@ -70,4 +70,4 @@ def test_who_did_not_come_to_a_collective(
     assert (hung in told["message"]) == (absent is not None)
     if absent:
         assert told["message"].startswith(absent) and told["cause"] == "stopped answering"
-        assert told["rank"] == {"rank 1": 1, "ranks ": 0}.get(absent[:6])
+        assert told["rank"] == next(iter(map(int, re.findall(r"\d", absent))), None)

@@ -245,8 +245,7 @@ def test_each_framework_starts_its_ranks_on_one_machine(
         "horovod": [
             *("HOROVOD_CONTROLLER=gloo", "HOROVOD_CPU_OPERATIONS=gloo"),
             *("HOROVOD_FUSION_THRESHOLD=134217728", "HOROVOD_CYCLE_TIME=1"),
-            *("HOROVOD_GLOO_TIMEOUT_SECONDS=120", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=120"),
-            "HOROVOD_STALL_CHECK_TIME_SECONDS=60",
+            "HOROVOD_GLOO_TIMEOUT_SECONDS=120",
         ],
     }
     threads = ["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"]

@@ -18,7 +18,7 @@ WHAT_TO_DO = "train the deviating runs again with one machine file, or say which
 SOURCE = "Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644, rule 9"
 
 # How long ranks wait for each other changes no speed.
-PATIENCE = {_common.PATIENCE, horovod.PATIENCE, horovod.STALL, horovod.STALL_LOOK}
+PATIENCE = {_common.PATIENCE, horovod.PATIENCE}
 
 
 def check(material: Material) -> Iterator[Finding]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from ddlbench import notes
 from ddlbench.frameworks import _common
 
 if TYPE_CHECKING:
@@ -25,9 +29,7 @@ SPLITS = "the batch"
 COMMUNICATES = (
     "all-reduce of fused gradients by a background thread during the backward pass; NCCL on GPUs, Gloo or MPI on CPUs"
 )
-PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another to connect or to send
-STALL = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"  # and for a gradient of another: their threads go on talking meanwhile
-STALL_LOOK = "HOROVOD_STALL_CHECK_TIME_SECONDS"  # how often it looks; more rarely than STALL, Horovod ends nothing
+PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {
         "description": "At most so many MiB of gradients are reduced together. 0: each gradient on its own.",
@@ -97,15 +99,12 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
-    patience_s = _common.patience_s(spec, machine)
     return {
         "HOROVOD_CONTROLLER": spec.option("controller"),
         "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
         "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
         "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
-        PATIENCE: str(patience_s),
-        STALL: str(patience_s),
-        STALL_LOOK: str(min(60, patience_s // 2)),
+        PATIENCE: str(_common.patience_s(spec, machine)),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
 
@@ -125,6 +124,35 @@ def start(device: str) -> None:
         os.environ.update(variables(os.environ))
         host_rendezvous()
     hvd.init()
+    if PATIENCE in os.environ:
+        Thread(target=_give_up, args=(hvd.rank(), float(os.environ[PATIENCE])), daemon=True).start()
+
+
+class Waiting:
+    """Within, this rank waits for the others. `since` is when it began to; None while it does not wait."""
+
+    since: float | None = None
+
+    def __enter__(self) -> None:
+        Waiting.since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        Waiting.since = None
+
+
+def _give_up(rank: int, patience_s: float) -> None:
+    """End this process when it has waited too long.
+
+    Horovod does not: its threads go on talking while a rank's own waits for a gradient. Its stall check
+    (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS) ended nothing in six minutes of which it was allowed 34 s.
+    """
+    while Waiting.since is None or time.monotonic() - Waiting.since < patience_s:
+        time.sleep(1)
+    error = TimeoutError(f"timed out waiting {patience_s:.0f} s for other ranks in a collective of Horovod")
+    print(error, file=sys.stderr, flush=True)
+    if "DDLBENCH_FOLDER" in os.environ:
+        notes.report(Path(os.environ["DDLBENCH_FOLDER"]), rank, error)
+    os._exit(1)
 
 
 def variables(e: Mapping[str, str]) -> dict[str, str]:
@@ -148,8 +176,6 @@ def host_rendezvous() -> None:
     address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
     port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     if os.environ["RANK"] == "0":
-        from threading import Thread
-
         from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
         try:
@@ -196,7 +222,8 @@ class Engine(_common.Engine):
         vars(optimizer).update(vars(recipes))
         self.distributed: Any = optimizer
         super().__init__(model, optimizer, spec, clock)
-        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        with Waiting():
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         loss.backward()
@@ -205,13 +232,15 @@ class Engine(_common.Engine):
         if self.adasum:
             return
         before = self.clock.mark()
-        self.distributed.synchronize()
+        with Waiting():
+            self.distributed.synchronize()
         self.waits = [(before, self.clock.mark())]
 
     def update(self) -> None:
         if self.adasum:
             before = self.clock.mark()
-            super().update()
+            with Waiting():
+                super().update()
             self.waits = [(before, self.clock.mark())]
             return
         with self.distributed.skip_synchronize():
@@ -240,7 +269,8 @@ def average(tensor: Tensor) -> Tensor:
     """The mean of a tensor over ranks, the same on all."""
     import horovod.torch as hvd
 
-    mean: Tensor = hvd.allreduce(tensor, op=hvd.Average)
+    with Waiting():
+        mean: Tensor = hvd.allreduce(tensor, op=hvd.Average)
     return mean
 
 

@@ -27,9 +27,8 @@ from ddlbench import beats, notes
 from ddlbench.run import srun
 from ddlbench.run.listen import Ears, Probe
 
-# PyTorch's watchdog ends a process that waited in NCCL, without a note. Horovod says so when it ends all ranks.
+# PyTorch's watchdog ends a process that waited in NCCL, without a note.
 WATCHDOG = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout")
-STALLED = re.compile(r"stalled for longer than \d+ seconds. Will shutdown")
 OWN_REASONS = ("node failed", "out of memory", "cancelled")  # SLURM's own: others wait in vain for whom it has ended
 AS_LONG = "for as long as ranks wait (start_patience_s in the machine's file)"
 
@@ -190,9 +189,8 @@ def _absent(workers: int, failures: Mapping[int, dict[str, Any]], said: str) -> 
     """Ranks that others waited for in a collective until their patience ended; None if no rank waited so long."""
     waited = {rank for rank, failure in failures.items() if "timed out waiting" in failure["message"].lower()}
     waited |= {int(rank) for rank in WATCHDOG.findall(said)}
-    if STALLED.search(said):
-        waited |= failures.keys()
-    return sorted(set(range(workers)) - waited) if waited else None
+    # The others that left a note were there, too: they lost those that gave up first.
+    return sorted(set(range(workers)) - waited - failures.keys()) if waited else None
 
 
 def look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:
