@@ -100,6 +100,39 @@ def test_a_run_that_two_studies_name_is_made_once(project: Path) -> None:
     assert len(demo) == 44
 
 
+HUGE = """
+title: Huge
+dataset: mnist5k
+recipe: first
+models: [lenet]
+frameworks: [ddp, horovod]
+loaders: [native, synthetic]
+schedules: [step, cosine]
+workers: [1, 2]
+epochs: 2
+repeats: 105
+runs:
+"""
+MEASURED = """
+import resource, subprocess, sys
+done = subprocess.run([sys.executable, "-m", "snakemake", *sys.argv[1:]])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print("used", done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+"""
+
+
+@pytest.mark.slow
+def test_50000_runs_are_planned_in_a_minute_and_a_gigabyte(project: Path) -> None:
+    """Two processes take part: the target's own, and Snakemake."""
+    blocks = [f"  b{n}: {{batch_per_worker: {[8 * (6 * n + i + 1) for i in range(6)]}}}\n" for n in range(5)]
+    (project / "config/studies/huge.yaml").write_text(HUGE + "".join(blocks) + "figures: {a: {plot: throughput}}\n")
+    call = ("plan", "--profile", "profiles/local", "--config", "study=huge")
+    done = subprocess.run([sys.executable, "-c", MEASURED, *call], cwd=project, stdout=subprocess.PIPE, text=True)
+    assert re.search(r"^total +50400 ", done.stdout, re.M), done.stdout
+    code, cpu_s, largest_mb = re.findall(r"^used (\S+) (\S+) (\S+)$", done.stdout, re.M)[0]
+    assert (code, float(cpu_s) < 60, float(largest_mb) < 500) == ("0", True, True), (cpu_s, largest_mb)
+
+
 def test_lint(project: Path) -> None:
     """Snakemake finds nothing but rules without conda: pip's pins and environment modules are what was tried."""
     said = snakemake(project, "--lint").stdout
