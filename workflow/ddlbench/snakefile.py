@@ -24,7 +24,7 @@ import yaml
 from ddlbench import layout, registry
 from ddlbench.audit import _findings
 from ddlbench.data import target
-from ddlbench.plan import bill, installed, measured, reads, runs, stale
+from ddlbench.plan import asking, bill, installed, measured, reads, runs, stale
 from ddlbench.plan.row import INFER, TRAIN
 from ddlbench.preflight import promise
 from ddlbench.record import STEPS, WEIGHTS
@@ -235,10 +235,10 @@ class Training:
         runs = self.plan.runs
         gone = [run for run, job in runs.items() if job.manifest and not Path(job.manifest).exists()]
         return bool(runs) and (
-            not promise.is_current(self.plan) or not all(self._is_done_without_data(run) for run in gone)
+            not promise.is_current(self.plan) or not all(self.is_done_without_data(run) for run in gone)
         )
 
-    def _is_done_without_data(self, run: str) -> bool:
+    def is_done_without_data(self, run: str) -> bool:
         """Whether a run's record is of today's settings, and the data that it read are gone.
 
         Snakemake would prepare them, and a dry run would list the run as to be made again. Where no rule makes the
@@ -299,7 +299,7 @@ class Training:
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
         if self.given.machine.partitions and not self.workflow.is_main_process:
             requeued.end_if_finished(run, self.plan.runs[run].spec)
-        if self._is_done_without_data(run):
+        if self.is_done_without_data(run):
             return f"{self.plan.runs[run].manifest}: is gone, and {run} is done"
         if self.waits and self.workflow.is_main_process:
             # A preflight of something else is made again, whatever Snakemake remembers of it.
@@ -353,9 +353,10 @@ class Training:
 class Serving:
     """Rule `infer`: its inputs, `threads`, `resources` and `spec` are functions of a job's wildcards."""
 
-    def __init__(self, workflow: Any, given: Settings) -> None:
+    def __init__(self, workflow: Any, given: Settings, training: Training) -> None:
         jobs, queue = given.plan.inferences, given.machine.partitions
-        self.manifest = _signed(lambda wildcards: jobs[wildcards.job].manifest)
+        self.jobs, self.training = jobs, training
+        self.manifest = _signed(lambda wildcards: self._manifest(wildcards.job))
         self.trained: Callable[[Any], str | list[str]] = _signed(lambda wildcards: jobs[wildcards.job].trained or [])
         self.spec = _signed(lambda wildcards: jobs[wildcards.job].spec.to_json())
         # Alone on one machine, as timed runs are; a queue gives cores by resources.
@@ -365,6 +366,16 @@ class Serving:
             return _signed(lambda wildcards, attempt: jobs[wildcards.job].asks(attempt)[name])
 
         self.resources = {name: asks(name) for job in [*jobs.values()][:1] for name in job.resources}
+
+    def _manifest(self, name: str) -> str:
+        """What a job reads; of one that is done, and whose data are gone, what no rule makes, as of a run."""
+        job, folder = self.jobs[name], Path(layout.inference(name)).parent
+        if not self.training.workflow.is_main_process or Path(job.manifest).exists() or not folder.is_dir():
+            return job.manifest
+        record = asking.read_all(folder.parent).get(name)
+        done = job.spec.run.id not in self.training.kept or self.training.is_done_without_data(job.spec.run.id)
+        state, _ = asking.state(folder, job.spec, record, done)
+        return f"{job.manifest}: is gone, and {name} is done" if state == stale.DONE else job.manifest
 
 
 def _weights(log: Path) -> Path:

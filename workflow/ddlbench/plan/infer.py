@@ -10,7 +10,7 @@ from typing import Protocol
 from ddlbench import layout, registry
 from ddlbench.inference import InferSpec
 from ddlbench.inference._measure import questions
-from ddlbench.plan import launch
+from ddlbench.plan import first_guess, launch
 from ddlbench.settings.config import complain
 from ddlbench.settings.inference import Inference
 from ddlbench.settings.machine import Machine
@@ -92,10 +92,13 @@ def work_s(spec: InferSpec, rate: float) -> float:
 
 def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:
     """Run time limit [min], as `runs.guess_minutes` has it for training: half an hour to begin and to compile, and 1.5
-    times what `work_s` says by the machine's `images_per_s`; each attempt gets as much again. Without a rate it is all
-    that a queue gives.
+    times what `work_s` says by the machine's `images_per_s`, else by the slowest that a first guess says; each attempt
+    gets as much again. Without a rate it is all that a queue gives.
     """
-    rate = machine.rate(spec.run.model, spec.run.recipe.image_size)
+    model = (spec.run.model, spec.run.recipe.image_size)
+    rate = machine.rate(*model)
+    if rate is None and (guess := first_guess.rate(model, machine, {})):
+        rate = guess[0]
     if rate is None:
         return machine.limit_minutes(spec.nodes)
     return machine.limit_minutes(spec.nodes, attempt * round(30 + 1.5 * work_s(spec, rate) / 60))
