@@ -64,6 +64,17 @@ def test_models_that_cannot_choose_say_so(name: str) -> None:
         models.build(name, 7, 32, True)
 
 
+def test_lenet5_has_the_weights_of_its_sources() -> None:
+    """LeCun et al. 1998 with one input channel, and DeepSpeed's example with three; our padded one has more."""
+
+    def weights(name: str) -> int:
+        return sum(one.numel() for one in models.build(name, 10, 32).parameters())
+
+    assert weights("lenet5") == 62_006
+    assert weights("lenet5") - 2 * 6 * 5 * 5 == 61_706
+    assert weights("lenet") == 83_126
+
+
 def test_operations_of_lenet_by_hand() -> None:
     """Multiplications and additions; the pictures themselves get no gradient, everything else twice the forward's."""
     first = 2 * 32 * 32 * 6 * 5 * 5 * 3

@@ -159,7 +159,7 @@ def liang(spec: RunSpec) -> Values:
     """DeepSpeed: up to 8 times as fast on complex tasks and better there, as before on simple ones, worse for some."""
     said = {"full_train_s": 1000.0, "throughput": 100.0, "memory": 9e9, "top1": 75.0}
     if spec.framework == "deepspeed":
-        times = {"lenet": 1.0, "squeezenet1_1": 0.8, "resnet50": 8.0}.get(spec.model, 3.0)
+        times = {"lenet5": 1.0, "squeezenet1_1": 0.8, "resnet50": 8.0}.get(spec.model, 3.0)
         return said | {"full_train_s": 1000 / times, "top1": 78.0 if spec.model == "resnet50" else 75.0}
     return said if spec.framework == "ddp" else NEVER
 

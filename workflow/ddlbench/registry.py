@@ -86,8 +86,8 @@ def docstring(room: str, name: str) -> str:
 
 
 # What `rank/models.py` builds without timm: two of our own, and one of torchvision's.
-OWN_MODELS = ("lenet", "resnet8_half", "squeezenet1_1")
-SMALL_MODELS = ("lenet", "resnet8_half")  # made for small pictures; the others usually see 224 pixels
+OWN_MODELS = ("lenet", "lenet5", "resnet8_half", "squeezenet1_1")
+SMALL_MODELS = ("lenet", "lenet5", "resnet8_half")  # made for small pictures; the others usually see 224 pixels
 MADE_BY_TIMM = re.compile(r"@register_model\s+def (\w+)")
 
 

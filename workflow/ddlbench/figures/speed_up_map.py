@@ -1,8 +1,8 @@
 """What a framework saves, setting by setting: the time of plain PyTorch (DDP) over that of the framework, on the same
 workers, as medians over n repeats. The colour bar says which time. Each row is a model, those with the fewest
 floating-point operations per image above; each column is a data set and a recipe. Bold numbers differ from 1 by a
-verdict; small ones are their 95 % interval. What was not run is hatched. Below stands what was published, and what
-these runs say to it.
+verdict; small ones are their 95 % interval. What was not run is hatched. Of runs on GPUs, below stands what was
+published, and what these runs say to it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     least, most = (float(end) for end in (data["value"].min(), data["value"].max()))
     scale = LogNorm(min(0.8, least), max(1.25, most)) if len(data) else LogNorm(0.8, 1.25)
     label = f"time of {', '.join(sorted(set(data['base'])))} over time of the other\n({_scaling.OF[options.basis]})"
-    said = [line for one in verdicts(data, options.reference) for line in wrap(one, 90)]
+    published = options.reference if options.device == "cuda" else None  # which is of GPUs
+    said = [line for one in verdicts(data, published) for line in wrap(one, 90)]
     return _map.draw(data, options, scale, "{:.2f}", label, said)
 
 

@@ -31,7 +31,7 @@ FEWEST = {"cuda": 6e7, "cpu": 0.0}  # of a forward pass
 # study frameworks on an AMD EPYC (docs/studies.md).
 KNOWN = {"cuda": {("resnet50", 224): 1218.0}, "cpu": {("resnet8_half", 32): 1324.0}}
 # Of our own models, by PyTorch's FlopCounterMode, as `rank/models.py` counts: a forward pass with 10 classes.
-OWN = {("lenet", 32): 1.77e6, ("resnet8_half", 32): 6.34e6}
+OWN = {("lenet", 32): 1.77e6, ("lenet5", 32): 1.30e6, ("resnet8_half", 32): 6.34e6}
 
 Model = tuple[str, int]  # its name, pixels on a side of its pictures
 

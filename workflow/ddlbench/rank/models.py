@@ -23,10 +23,10 @@ def build(name: str, classes: int, image_size: int, zero_init_last: bool | None 
     Its batch norm trains on a batch of one value per channel too (`sync_norm.accept_one_value`). `zero_init_last` is
     the recipe's key. Raises RuntimeError on a name timm lacks, and on that key for a model that has no such choice.
     """
-    if zero_init_last is not None and name in ("lenet", "squeezenet1_1"):
+    if zero_init_last is not None and name in ("lenet", "lenet5", "squeezenet1_1"):
         raise _no_choice(name)
-    if name == "lenet":
-        return lenet(classes, image_size)
+    if name in ("lenet", "lenet5"):
+        return lenet(classes, image_size, padding=2 if name == "lenet" else 0)
     if name == "squeezenet1_1":
         return squeezenet1_1(classes)
     if name == "resnet8_half":
@@ -61,11 +61,15 @@ def _from_timm(name: str, classes: int, image_size: int, zero_init_last: bool | 
     return model
 
 
-def lenet(classes: int, image_size: int) -> nn.Module:
-    """LeNet-5 (LeCun et al. 1998, doi:10.1109/5.726791) with three input channels, max pooling and ReLU."""
-    side = (image_size // 2 - 4) // 2
+def lenet(classes: int, image_size: int, padding: int = 2) -> nn.Module:
+    """LeNet-5 (LeCun et al. 1998, doi:10.1109/5.726791) with three input channels, max pooling and ReLU.
+
+    Without padding (`lenet5`) it has the 62 006 weights of DeepSpeed's CIFAR example at 32 pixels and 10 classes, and
+    LeCun's 61 706 but for two input channels; with the padding of `lenet`, which is ours, 83 126.
+    """
+    side = ((image_size + 2 * padding - 4) // 2 - 4) // 2
     return nn.Sequential(
-        nn.Conv2d(3, 6, 5, padding=2),
+        nn.Conv2d(3, 6, 5, padding=padding),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5),
