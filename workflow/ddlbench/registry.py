@@ -57,7 +57,7 @@ def option_defaults(adapter: str) -> dict[str, Any]:
 
 
 def family(loader: str) -> str:
-    """What published numbers call a loader: `dali` for both of DALI's. A name that is no member's is its own family."""
+    """What published numbers call a loader: `dali` for all of DALI's. A name that is no member's is its own family."""
     return str(member("loaders", loader).FAMILY) if loader in members("loaders") else loader
 
 

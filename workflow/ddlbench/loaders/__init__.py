@@ -53,7 +53,7 @@ class LoaderMember(Protocol):
     """One file of this room."""
 
     FORMS: tuple[str, ...]  # the forms that it can read, the preferred one first; () reads nothing
-    FAMILY: str  # published numbers name it: `dali` are both of DALI's loaders; alone, the member's own name
+    FAMILY: str  # published numbers name it: `dali` are all of DALI's loaders; alone, the member's own name
     LEARNS: bool  # False: pictures are random, so accuracy means nothing and tables leave it out
     DEVICE: str | None  # the device that it needs; None: any
     PACKAGE: str | None  # what must be importable

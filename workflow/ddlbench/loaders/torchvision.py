@@ -2,7 +2,8 @@
 
 Pillow decodes, and worker processes on the CPU do all steps, normalisation too, as in PyTorch's ImageNet example
 (github.com/pytorch/examples, imagenet/main.py). This is what papers call the native loader of PyTorch. The order of an
-epoch is that of loader `native`; crops are torchvision's own.
+epoch is that of loader `native`; crops are torchvision's own. As ImageFolder does, each rank lists all folders when it
+starts, and its worker processes hold the list as Python's objects.
 """
 
 from __future__ import annotations
