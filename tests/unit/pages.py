@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 from ddlbench.analysis import frameworks, nodes
-from ddlbench.analysis.claims import COLUMNS
+from ddlbench.analysis.claims import COLUMNS, NOT_TESTABLE
 from ddlbench.analysis.collect import collect
 from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
@@ -70,7 +70,8 @@ def make(
             records = [write_record(results / "runs", spec) for spec in specs]
         collect(records, home / "tables")
         write_audit(audit(of_study(home / "tables")), home / "tables/audit.csv")
-        pd.DataFrame([dict.fromkeys(COLUMNS, EVIL)]).to_csv(home / "tables/verdicts.csv", index=False)
+        claims = [dict.fromkeys(COLUMNS, EVIL) | verdict for verdict in ({}, {"verdict": NOT_TESTABLE})]
+        pd.DataFrame(claims).to_csv(home / "tables/verdicts.csv", index=False)
         frameworks.write(home / "tables/frameworks.csv")
         of_machine(results / "machines/local")
         (home / "figures").mkdir()

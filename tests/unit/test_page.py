@@ -213,6 +213,30 @@ def test_each_section_has_its_data(tmp_path: Path) -> None:
         assert digest in sections["origin"]
 
 
+def test_claims_that_no_run_can_judge_are_folded_away(tmp_path: Path) -> None:
+    text = make(tmp_path).read_text()
+    judged, other = (
+        text[text.index(f'<h2 id="{name}"') :].split("</section>")[0] for name in ("verdicts", "not-testable")
+    )
+    assert "<details><summary>1 rows</summary>" in other.split("<p>")[0]
+    assert judged.count("<tr>") == other.count("<tr>") == 2  # its head, and one claim
+    said = text[text.index('<h2 id="answer"') : text.index("<h3>Audit")]
+    assert "claims that sources make" not in said
+
+
+def test_what_models_cost_to_train_and_to_ask_is_on_the_page(tmp_path: Path) -> None:
+    page = make(tmp_path)
+    assert 'id="t-inference"' not in page.read_text()  # of a study that asks no model
+    asked = {"run": "asked-one", "model": "lenet", "batch": 4, "latency_p50_s": 0.0021, "n": None}
+    frame("inference", [asked]).to_parquet(page.parent / "tables/inference.parquet")
+    text = make(tmp_path, again=True).read_text()
+    costs, inference = (
+        text[text.index(f'<h2 id="{name}"') :].split("</section>")[0] for name in ("costs", "inference")
+    )
+    assert costs.count("<tr>") == 3 and "<td>horovod</td>" in costs  # one row per setting, none of the curve
+    assert "node hours" in costs and "0.0021" in inference
+
+
 def test_the_same_results_make_the_same_page(tmp_path: Path) -> None:
     page = make(tmp_path)
     before = page.read_bytes()
