@@ -1,0 +1,91 @@
+"""Three ranks, where a mean is rounded and shards are uneven: the same training, equal skipping, and it goes on.
+
+Horovod reduces each gradient on its own here (fusion_threshold_mb 0).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ddlbench.plan import launch
+from ddlbench.settings.machine import load_machine
+
+from tests.conftest import Once
+from tests.contract import engine_probe as probe
+from tests.contract.engine_probe import CASES
+from tests.contract.engines import ROOT, name_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine_packages")]
+
+RANKS = 3
+RECIPES = [
+    ("sgd", "lenet"),
+    ("adamw-accumulate-clip", "lenet"),
+    ("adamw", "wide"),
+    ("fp16", "lenet"),
+    ("fp16", "spike"),
+]
+VARIANTS = [variant for variant in probe.MAIN if variant[1] not in ("ddp", "fsdp")]
+NAMES = [
+    name_of(variant, recipe, model)
+    for _, variant, _ in (("ddp", "ddp", {}), *VARIANTS)
+    for recipe, model in RECIPES
+    if (variant, recipe) != ("zero3", "fp16")
+]
+
+
+@pytest.fixture(scope="module")
+def of_three(once: Once):
+    """`of_three(case's name, phase)`: what each rank left."""
+
+    def start(adapter: str, phase: str, folder: Path) -> None:
+        names = [name for name in NAMES if CASES[name].adapter == adapter]
+        case = CASES[names[0]]
+        if adapter == "horovod":
+            case = replace(case, options={"fusion_threshold_mb": 0})
+        spec = replace(probe.spec_of(case), workers=RANKS, workers_per_node=RANKS, global_batch=RANKS * probe.BATCH)
+        machine = replace(load_machine("local"), workers_per_node=RANKS)
+        program = ("python", "-m", "tests.contract.engine_probe", str(folder), phase, *names)
+        paths = os.pathsep.join([str(ROOT / "workflow"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        told = os.environ | {"PYTHONPATH": paths, "PATH": path, "PROBE_RANKS": str(RANKS)}
+        argv = launch.command(spec, machine, program)
+        done = subprocess.run(argv, cwd=ROOT, env=told, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+
+    @cache
+    def read(name: str, phase: str = "first") -> list[dict[str, Any]]:
+        adapter = CASES[name].adapter
+        if phase == "resumed":
+            read(name)
+        folder = once("three", lambda _: None)
+        once(f"three-{adapter}-{phase}", lambda _: start(adapter, phase, folder))
+        return [torch.load(folder / f"{name}-{phase}-{rank}.pt", weights_only=True) for rank in range(RANKS)]
+
+    return read
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_three_ranks_train_as_ddps_do_and_go_on(of_three, name):
+    case = CASES[name]
+    whole, resumed, ddps = (
+        of_three(name),
+        of_three(name, "resumed"),
+        of_three(name_of("ddp", case.recipe, case.model)),
+    )
+    for mine, later, theirs in zip(whole, resumed, ddps, strict=True):
+        assert mine["losses"] == pytest.approx(theirs["losses"], abs=1e-5)
+        assert later["losses"] == pytest.approx(mine["losses"][case.save_at :], abs=1e-5)
+        assert mine["skipped"] == later["skipped"] == (case.recipe == "fp16")
+        for key, value in mine["weights"].items():
+            assert torch.equal(value, whole[0]["weights"][key]), key  # on all ranks
+            torch.testing.assert_close(later["weights"][key], value, atol=1e-5, rtol=0.0)
+            torch.testing.assert_close(theirs["weights"][key], value, atol=1e-5, rtol=0.0)
