@@ -260,6 +260,21 @@ def test_a_claim_that_is_none_is_named(tmp_path: Path, line: str, says: str) -> 
         judged(tmp_path, line, *SCALING)
 
 
+def test_claims_of_aach2023_stand_where_its_text_has_them() -> None:
+    """It has no Throughput section; its captions of Figures 3 to 7 say how much runs vary."""
+    ours = {one.id.removeprefix("aach2023-"): one for one in claims.read(FILE) if one.source == "aach2023"}
+    assert {one.place for one in ours.values()} == {
+        *("Abstract", "Introduction", "Efficiency section", "Accuracy section", "Conclusion", "Table 2"),
+        *("Data loaders and dataset compression section", "JUWELS HPC system and software stack section"),
+        "Captions of Figures 3 to 7",
+    }
+    assert ours["variance-5"].place == "Captions of Figures 3 to 7"
+    assert ours.keys() >= {
+        *("dali-20-40", "sizes", "software", "top1-77-above-74", "resnet152-above-50", "native-communicates-more"),
+    }
+    assert ours["cpu-40"].value == pytest.approx(0.4 * 48 / 4)  # of a rank, where four share the 48 cores of a node
+
+
 def test_our_claims() -> None:
     ours = claims.read(FILE)
     assert {one.source for one in ours} == {

@@ -52,6 +52,18 @@ def test_it_fits_a_phone_and_paper_and_nothing_complains(browser: Browser, page:
     )
 
 
+def test_sentences_that_are_folded_on_a_screen_are_on_paper(browser: Browser, tmp_path: Path) -> None:
+    page = make(tmp_path)
+    sentence = "document.querySelector('.said details li')"
+    page.write_text(
+        page.read_text().replace("</h2>", "</h2><ul class='said'><li>a<details><summary>1 more</summary>"
+                                 "<ul><li>folded</li></ul></details></li></ul>", 1)
+    )  # fmt: skip
+    for media, seen in (("screen", False), ("print", True)):
+        browser.open(page, media=media)
+        assert browser.evaluate(f"{sentence}.checkVisibility({{contentVisibilityAuto: true}})") is seen
+
+
 def test_tables_sort_and_filter_by_keyboard_too(browser: Browser, page: Path) -> None:
     browser.open(page)
     head = "document.querySelectorAll('#t-runs th')[{}]"
