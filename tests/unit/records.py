@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from ddlbench.analysis.collect import collect
 from ddlbench.files import sha256
-from ddlbench.record import MLLOG, STEPS, RankLog, StepRow, join_steps, packed
+from ddlbench.record import KERNELS, MLLOG, SEAL, STEPS, RankLog, StepRow, join_steps, packed, seal
 from ddlbench.spec import RunSpec
 
 from tests.specs import run_spec
@@ -75,6 +75,7 @@ def write_record(
         logs[0].event("tracked_stats", {"loss": 1.0, "correct": 2, "correct_top5": 3 - epoch, "seen": 4}, **number)
         logs[0].mllog.end("eval_stop", None, number, time_ms=10_000 * (epoch + 1) + 1_500)
     if status is None:
+        seal(folder)
         return folder
     logs[0].mllog.end("run_stop", None, {"status": status}, time_ms=31_500)
     events = {"skipped_steps": 0, "flops_per_image": FLOPS, "ranks": list(ranks[: spec.workers])} | events
@@ -82,30 +83,54 @@ def write_record(
         logs[0].event(f"ddlbench_{key}", value)
     steps = images // spec.global_batch
     for rank, log in enumerate(logs):
-        rows = []
+        rows, end_s = [], 0.0
         for step in range(spec.epochs * steps):
             parts = (SLOW if step < steps else FAST)[rank % 2]
             rate, loss = 0.1 * (step + 1), 1.0 + step
-            rows.append(StepRow(step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, 0.0))
+            end_s += sum(parts)
+            rows.append(StepRow(step // steps, step, rank, spec.batch_per_worker, rate, loss, *parts, end_s))
         log.write_steps(packed(rows))
     join_steps(folder, spec.workers)
-    logs[0].event("ddlbench_steps_sha256", sha256(folder / STEPS))
+    seal(folder)
     return folder
 
 
 def replace_steps(folder: Path, steps: pd.DataFrame) -> None:
-    """Give a record other steps, and the log their SHA-256, as if the run had been so."""
-    before = sha256(folder / STEPS)
+    """Give a record other steps, as if the run had been so."""
     steps.to_parquet(folder / STEPS)
-    edit_log(folder, before, sha256(folder / STEPS))
+    seal_again(folder)
+
+
+def with_clocks(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps whose clock is what their parts sum to."""
+    parts = steps[["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]].fillna(0.0)
+    return steps.assign(end_s=parts.sum(axis=1).groupby(steps["rank"]).cumsum().astype("float32"))
 
 
 def edit_log(folder: Path, before: str, after: str) -> None:
-    """Change the text of a record's log."""
+    """Change the text of a record's log, as if the run had been so."""
     log = folder / MLLOG
     text = log.read_text()
     assert before in text, before
     log.write_text(text.replace(before, after))
+    seal_again(folder)
+
+
+def seal_again(folder: Path) -> None:
+    """Give a record the seal of what it is now, as somebody could who forges one."""
+    log = folder / MLLOG
+    log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line))
+    seal(folder)
+
+
+def of_version_0_1(folder: Path) -> Path:
+    """The record as version 0.1.0 wrote it: without a seal, and with the digests of its tables."""
+    log = folder / MLLOG
+    log.write_text("".join(f"{line}\n" for line in log.read_text().splitlines() if SEAL not in line))
+    for name in (STEPS, KERNELS):
+        if (folder / name).exists():
+            RankLog(folder, 0).event(f"ddlbench_{name.split('.')[0]}_sha256", sha256(folder / name))
+    return folder
 
 
 def tables(path: Path, *records: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

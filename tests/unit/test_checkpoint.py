@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import torch
 from ddlbench.rank import checkpoint
+from ddlbench.rank.assignment import Assignment
 from ddlbench.record import FIRST_STEP_COLUMNS, STEP_COLUMNS
+from ddlbench.run import __main__ as supervisor
+
+from tests.kills import killed_at
+from tests.specs import run_spec
 
 WORLD = 3
 Part = dict[str, Any]
@@ -112,3 +120,103 @@ def test_rows_of_other_columns_are_not_gone_on_with(tmp_path: Path, monkeypatch:
     (newest / checkpoint.SUMMARY).write_text(json.dumps(about))
     monkeypatch.setattr(checkpoint, "STEP_COLUMNS", dict.fromkeys(FIRST_STEP_COLUMNS, "float32"))
     assert checkpoint.latest(tmp_path) == newest
+
+
+KEPT = ("format", "step_columns", "step", "elapsed_s", "written", "parts")
+SMALL = {"weight": torch.arange(50.0), "losses": [0.5]}
+
+
+def save_at(folder: Path, step: int) -> None:
+    """One rank's checkpoint."""
+    about = {"elapsed_s": 0.5 * step, "written": {"run.mllog": step}}
+    checkpoint.save(folder, step, 0, SMALL | {"step": step}, about, lambda: None, lambda numbers: numbers)
+
+
+def two(folder: Path) -> tuple[Path, Path]:
+    """An older checkpoint, which a kill left, and a newer one."""
+    save_at(folder, 5)
+    older = folder / checkpoint.FOLDER / "000000005"
+    shutil.copytree(older, folder / "kept")
+    save_at(folder, 9)
+    shutil.move(folder / "kept", older)
+    return older, older.with_name("000000009")
+
+
+@pytest.mark.parametrize("how", ["empty", "zeroed", "cut", "flipped", "of another type"])
+def test_what_cannot_be_read_is_set_aside_and_the_older_one_is_used(
+    tmp_path: Path, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    older, newer = two(tmp_path)
+    whole, random = (newer / checkpoint.SUMMARY).read_bytes(), Random(how)
+    for _ in range(60 if how in ("cut", "flipped") else 1):
+        place, changed = random.randrange(len(whole)), bytearray(whole)
+        changed[place] ^= 1 << random.randrange(8)
+        texts = {"empty": b"", "zeroed": bytes(len(whole)), "cut": whole[:place], "flipped": bytes(changed)}
+        (newer / checkpoint.SUMMARY).write_bytes(texts.get(how, b"[5]"))
+        assert checkpoint.latest(tmp_path) in (older, newer)
+        checkpoint.set_damaged_aside(tmp_path)
+        found = checkpoint.latest(tmp_path)
+        if found == newer:  # the name of its digest was hit
+            about = json.loads(whole)
+            assert {name: checkpoint.summary(newer).get(name) for name in KEPT} == {name: about[name] for name in KEPT}
+            continue
+        assert found == older and checkpoint.load(older, 0)["step"] == 5
+        assert f"the checkpoint {newer} is damaged, the run does without it: " in capfd.readouterr().err
+        newer.with_name(f"damaged-{newer.name}").rename(newer)
+    shutil.rmtree(older)
+    (newer / checkpoint.SUMMARY).write_bytes(b"")
+    checkpoint.set_damaged_aside(tmp_path)
+    assert checkpoint.latest(tmp_path) is None
+
+
+def test_flipped_bits_and_cuts_in_a_ranks_part(tmp_path: Path) -> None:
+    older, newer = two(tmp_path)
+    part, random, aside = newer / "rank-0.pt", Random(1), newer.with_name("damaged-000000009")
+    whole, unharmed = part.read_bytes(), 0
+    for _ in range(60):
+        place, changed = random.randrange(len(whole)), bytearray(whole)
+        changed[place] ^= 1 << random.randrange(8)
+        part.write_bytes(changed)
+        try:
+            loaded = checkpoint.load(newer, 0)
+        except checkpoint.UnreadableError:
+            assert checkpoint.latest(tmp_path) == older
+            aside.rename(newer)
+        else:  # a byte that only fills, or a date
+            assert_equal(loaded, SMALL | {"step": 9})
+            unharmed += 1
+        part.write_bytes(whole[:place])
+        checkpoint.set_damaged_aside(tmp_path)
+        assert checkpoint.latest(tmp_path) == older
+        aside.rename(newer)
+    assert unharmed < 30
+
+
+def test_whenever_it_is_killed_one_of_both_is_whole(tmp_path: Path) -> None:
+    steps, call = [], 0
+    while True:
+        folder, call = tmp_path / str(call), call + 1
+        save_at(folder, 5)
+        if not killed_at(call, lambda folder=folder: save_at(folder, 9)):  # type: ignore[misc]
+            break
+        checkpoint.set_damaged_aside(folder)
+        found = checkpoint.latest(folder)
+        assert found is not None, call
+        steps.append(checkpoint.summary(found)["step"])
+        assert checkpoint.load(found, 0)["step"] == steps[-1]
+        save_at(folder, 9)  # and it can be written again
+        assert [path.name for path in (folder / checkpoint.FOLDER).iterdir()] == ["000000009"]
+    assert steps == sorted(steps) and set(steps) == {5, 9}
+
+
+def test_a_run_whose_checkpoint_cannot_be_read_begins_anew(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    spec, partial = run_spec(), tmp_path / ".partial"
+    for _ in range(2):  # once more after that try failed
+        partial.mkdir(exist_ok=True)
+        Assignment(partial, spec, None, {}, None, None).write()
+        save_at(partial, 5)
+        (partial / checkpoint.FOLDER / "000000005" / checkpoint.SUMMARY).write_bytes(b"")
+        assert supervisor.execute(spec, tmp_path, None, [sys.executable, "-c", "raise SystemExit(3)"]) == 3
+        said = capfd.readouterr()
+        assert "is damaged, the run does without it" in said.err and "goes on from the checkpoint" not in said.out
+        assert (tmp_path / "failed/failure.json").exists()

@@ -14,7 +14,17 @@ from ddlbench.analysis.collect import collect
 from ddlbench.analysis.scaling import scaling
 from ddlbench.audit import Material, failed_runs
 
-from tests.unit.records import RANKS, SPEC, reasons, replace_steps, tables, write_record
+from tests.unit.records import (
+    RANKS,
+    SPEC,
+    edit_log,
+    reasons,
+    replace_steps,
+    seal_again,
+    tables,
+    with_clocks,
+    write_record,
+)
 
 
 def test_a_run_is_measured_after_its_first_epoch(tmp_path: Path) -> None:
@@ -52,7 +62,7 @@ def test_of_a_step_the_last_rank_waits_for_nobody(tmp_path: Path) -> None:
     steps = pd.read_parquet(folder / "steps.parquet")
     late = {(2, 0): 0.1, (2, 1): 0.3, (3, 0): 0.7, (3, 1): 0.2}  # another rank is last in the next step
     steps["communication_s"] = [late.get(key, 9.0) for key in zip(steps["step"], steps["rank"], strict=True)]
-    replace_steps(folder, steps)
+    replace_steps(folder, with_clocks(steps))
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
     assert run["communication_transfer_s"] == pytest.approx((0.1 + 0.2) / 2)
     assert run["communication_wait_s"] == pytest.approx((0.0 + 0.2 + 0.5 + 0.0) / 4)
@@ -67,7 +77,7 @@ def test_step_times_are_medians_after_warm_up(tmp_path: Path) -> None:
     folder = write_record(tmp_path / "a")
     steps = pd.read_parquet(folder / "steps.parquet")
     steps.loc[(steps["step"] == 3) & (steps["rank"] == 1), "data_wait_s"] = 50.0
-    replace_steps(folder, steps)
+    replace_steps(folder, with_clocks(steps))
     collect([folder, write_record(tmp_path / "b", replace(SPEC, repeat=2, timed=False))], tmp_path / "tables")
     table = pd.read_parquet(tmp_path / "tables/step_times.parquet")
     assert list(table["run"]) == [SPEC.id]
@@ -104,6 +114,7 @@ def test_the_start_of_an_epoch_is_a_column(tmp_path: Path) -> None:
         said = f':::MLL {{"key": "ddlbench_epoch_start_s", "value": {seconds}, "metadata": {{"epoch_num": {epoch}}}'
         with (folder / "run.mllog").open("a") as log:
             log.write(f'{said}, "time_ms": 1}}\n')
+    seal_again(folder)
     runs, epochs = tables(tmp_path / "tables", folder)
     assert runs["epoch_start_s"].tolist() == [0.5]
     assert epochs["epoch_start_s"].tolist() == [7.0, 0.5]
@@ -170,7 +181,7 @@ def test_what_is_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
 def test_reasons_of_the_record_are_kept(tmp_path: Path) -> None:
     folder = write_record(tmp_path / "a", not_measured={"communication_s": "it reduces while it computes"})
     steps = pd.read_parquet(folder / "steps.parquet")
-    replace_steps(folder, steps.assign(communication_s=pd.Series([None] * len(steps), dtype="float64")))
+    replace_steps(folder, with_clocks(steps.assign(communication_s=pd.Series([None] * len(steps), dtype="float64"))))
     tables(tmp_path / "tables", folder)
     said = reasons(tmp_path / "tables")
     names = ("communication_s", "communication_transfer_s", "communication_wait_s")
@@ -205,8 +216,7 @@ def test_versions_are_those_that_members_name(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(registry.member("loaders", "native"), "DISTRIBUTION", "torch", raising=False)
     variant = replace(SPEC, framework="fused", options=(("framework", "horovod"),))
     folder = write_record(tmp_path / "a", variant)
-    log = folder / "run.mllog"
-    log.write_text(log.read_text().replace('"horovod": null', '"horovod": "0.28.1"'))
+    edit_log(folder, '"horovod": null', '"horovod": "0.28.1"')
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
     assert run[["framework_version", "loader_version", "torch_version"]].tolist() == ["0.28.1", "2.0", "2.0"]
 
@@ -329,7 +339,7 @@ def test_synthetic_has_no_accuracy(tmp_path: Path) -> None:
 def test_communication_that_was_not_measured_stays_null(tmp_path: Path) -> None:
     folder = write_record(tmp_path / "a")
     steps = pd.read_parquet(folder / "steps.parquet")
-    replace_steps(folder, steps.assign(communication_s=pd.Series([None] * len(steps), dtype="float64")))
+    replace_steps(folder, with_clocks(steps.assign(communication_s=pd.Series([None] * len(steps), dtype="float64"))))
     runs, _ = tables(tmp_path / "tables", folder)
     assert runs["communication_s"].isna().all()
     assert runs["throughput_images_per_s"][0] == pytest.approx(16 / 1.2)  # rank 1: 2 x (0.8 - 0.2) s

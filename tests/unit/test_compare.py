@@ -14,7 +14,7 @@ from ddlbench.analysis import compare
 from ddlbench.analysis.compare import ALL, Run
 
 from tests.specs import run_spec
-from tests.unit.records import edit_log, replace_steps, write_record
+from tests.unit.records import edit_log, replace_steps, with_clocks, write_record
 
 STEP = {"data_wait_s": 0.02, "compute_s": 0.2, "communication_transfer_s": 0.03, "communication_wait_s": 0.01}
 
@@ -137,7 +137,7 @@ def planted(folder: Path, machine: str, repeat: int, forward_s: float, torch: st
     times = {"data_wait_s": 0.01, "backward_s": 0.2, "optimizer_s": 0.01, "communication_s": 0.02}
     steps[list(times)] = list(times.values())
     steps["forward_s"] = forward_s * (1 + 0.01 * repeat)
-    replace_steps(record, steps)
+    replace_steps(record, with_clocks(steps))
     edit_log(record, '"torch": "2.0"', f'"torch": "{torch}"')
     edit_log(record, '"command": "python"', f'"command": "env OMP_NUM_THREADS=1 STAGE={torch} torchrun"')
     return record

@@ -15,7 +15,7 @@ from ddlbench.data.source import Place
 from ddlbench.plan import reads
 from ddlbench.plan.row import STEP_BYTES
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
-from ddlbench.record import STEP_COLUMNS, step_type, write_table
+from ddlbench.record import STEP_COLUMNS, step_type, writing_table
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
@@ -89,7 +89,8 @@ def test_a_row_of_steps_takes_what_was_said(tmp_path: Path) -> None:
     table = np.zeros(rows, dtype=step_type())
     for name in STEP_COLUMNS:
         table[name] = whole.get(name, rng.random(rows))
-    write_table(table, tmp_path / "steps.parquet")
+    with writing_table(tmp_path / "steps.parquet") as write:
+        write(table)
     assert (tmp_path / "steps.parquet").stat().st_size / rows == pytest.approx(STEP_BYTES, rel=0.1)
 
 

@@ -19,7 +19,7 @@ from ddlbench.settings.study import load_study
 from ddlbench.spec import RunSpec
 
 from tests.specs import LAPTOP, run_spec
-from tests.unit.records import SPEC, reasons, tables, write_record
+from tests.unit.records import SPEC, reasons, seal_again, tables, write_record
 
 KILLED = run_spec(machine="local", interrupt_steps=60)
 NOTE = {"step": 60, "checkpoint_s": 0.25, "time_s": 12.0}
@@ -126,6 +126,7 @@ def test_records_say_what_an_interruption_took(tmp_path: Path) -> None:
     at = next(line for line in lines if line["key"] == "ddlbench_resumed") | {"time_ms": 15_500}
     text = [":::MLLOG " + json.dumps(at if line["key"] == "ddlbench_resumed" else line) for line in lines]
     log.write_text("\n".join(text) + "\n")
+    seal_again(folder)
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
     assert run[["checkpoint_s", "lost_steps", "restart_s", "interrupt_steps"]].tolist() == [0.25, 28, 3.5, 60]
 

@@ -11,7 +11,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.analysis.kernels import CLASSES, beside, kind, shares
 from ddlbench.settings.config import CONFIG
 
-from tests.unit.records import SPEC, write_record
+from tests.unit.records import SPEC, seal_again, write_record
 
 
 def test_kernel_shares_of_profiled_runs(tmp_path: Path) -> None:
@@ -29,6 +29,8 @@ def test_kernel_shares_of_profiled_runs(tmp_path: Path) -> None:
     frame = pd.DataFrame(rows, columns=["name", "on", "self_s", "annotation"]).assign(calls=1)
     frame.to_parquet(folders[0] / "kernels.parquet")
     frame[3:].to_parquet(folders[1] / "kernels.parquet")  # two workers, and no communication is to be seen
+    for folder in folders[:2]:
+        seal_again(folder)
     collect([*folders, write_record(tmp_path / "timed")], tmp_path / "tables")
     (row,) = pd.read_parquet(tmp_path / "tables/kernels.parquet").to_dict("records")
     assert (row["run"], row["model"], row["workers"], row["loader"]) == (profiled[0].id, "lenet", 2, "native")

@@ -12,7 +12,7 @@ from ddlbench.analysis import nodes, read
 from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, Spell, beside
 
 from tests.specs import run_spec
-from tests.unit.records import RANKS, replace_steps, write_record
+from tests.unit.records import RANKS, replace_steps, with_clocks, write_record
 
 
 def study(
@@ -124,7 +124,7 @@ def planted(folder: Path, repeat: int = 1, factor: float = 3.0, measured: bool =
     steps["data_wait_s"], steps["forward_s"], steps["backward_s"], steps["optimizer_s"] = 0.01, 0.1, 0.2, 0.01
     steps.loc[slow, ["forward_s", "backward_s", "optimizer_s"]] *= factor
     steps["communication_s"] = np.where(slow, 0.0, 0.31 * (factor - 1)) if measured else np.nan
-    replace_steps(record, steps)
+    replace_steps(record, with_clocks(steps))
     return record
 
 
@@ -154,7 +154,7 @@ def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
     parts = ["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]
     steps[parts] = [0.01, 0.1, 0.2, 0.02, 0.01]
     steps.loc[steps["rank"] == 6, "backward_s"] *= 1.3
-    replace_steps(record, steps)
+    replace_steps(record, with_clocks(steps))
     rows = nodes.rows(nodes.spells(read.read(record)))
     assert (rows[0]["host"], rows[0]["part"], rows[0]["local_rank"]) == ("node1", "compute", 2)
     assert rows[0]["verdict"] == HARDWARE

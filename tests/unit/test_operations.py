@@ -20,7 +20,7 @@ from ddlbench.figures.operations import shown_modules
 from ddlbench.record import COMMS, FLOPS, FLOPS_COUNTED
 
 from tests.unit.drawings import OPTIONS, legend
-from tests.unit.records import SPEC, write_record
+from tests.unit.records import SPEC, seal_again, write_record
 
 LEFT = Path(__file__).parent / "deepspeed"
 TEXT = (LEFT / FLOPS).read_text(encoding="utf-8")
@@ -118,6 +118,7 @@ def test_collect_writes_both_tables_and_reads_them_again_when_they_change(tmp_pa
     plain = write_record(tmp_path, replace(RESNET, repeat=2))
     for name in (FLOPS, FLOPS_COUNTED, COMMS):
         shutil.copy(LEFT / name, folder)
+    seal_again(folder)
     for _ in range(2):  # the second time from the summary
         collect([folder, plain], tmp_path / "tables")
         table = pd.read_parquet(tmp_path / "tables/operations.parquet")
@@ -126,6 +127,7 @@ def test_collect_writes_both_tables_and_reads_them_again_when_they_change(tmp_pa
         assert pd.read_csv(tmp_path / "tables/messages.csv")["messages"].sum() == 26
     (folder / COMMS).write_text("\n".join(LOG.splitlines()[:3]))
     (folder / FLOPS).write_text("cut off")
+    seal_again(folder)
     collect([folder, plain], tmp_path / "tables")
     assert pd.read_csv(tmp_path / "tables/messages.csv")["messages"].tolist() == [6]
     assert pd.read_parquet(tmp_path / "tables/operations.parquet").empty

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from ddlbench import record
 from ddlbench.rank.clock import Clock
 from ddlbench.rank.parts import Parts
 from ddlbench.rank.setup import weights_sha256
 from ddlbench.rank.steps import Step, gathered, rows
-from ddlbench.record import MLLOG, ROWS, STEP_COLUMNS, STEPS, RankLog, StepRow, join_steps, packed
+from ddlbench.record import MLLOG, ROWS, STEP_COLUMNS, STEPS, RankLog, StepRow, join_steps, packed, step_type
 from torch import nn
 
 from tests.specs import run_spec
@@ -101,6 +104,29 @@ def test_a_run_that_goes_on_has_each_row_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="is shorter than its checkpoint says"):
         RankLog(tmp_path, 0, kept)
     assert RankLog(tmp_path, 1, kept).bytes_written() == {}
+
+
+@pytest.mark.parametrize("workers", [1, 3, 200])
+def test_rows_are_joined_by_pieces(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of ranks and however many steps ranks wrote at once, few rows are held at a time."""
+    monkeypatch.setattr(record, "PIECE", 1_000)
+    log, steps, each = RankLog(tmp_path, 0), 600_000 // workers, (5, 700, 1)
+    whole = np.zeros(600_000, step_type())
+    whole["step"], whole["rank"] = np.arange(600_000) // workers, np.arange(600_000) % workers
+    whole["end_s"] = np.random.default_rng(1).random(600_000)
+    at, chunk = 0, 0
+    while at < steps:
+        some = whole[at * workers : (at + 300 * each[chunk % 3]) * workers]
+        log.write_steps(some[np.lexsort((some["step"], some["rank"]))])
+        at, chunk = at + 300 * each[chunk % 3], chunk + 1
+    tracemalloc.start()
+    join_steps(tmp_path, workers)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 3_000_000  # of 31 million bytes
+    table = pd.read_parquet(tmp_path / STEPS)
+    for name in ("step", "rank", "end_s"):
+        assert (table[name].to_numpy() == whole[name]).all()
 
 
 def test_rows_that_are_not_all_there(tmp_path: Path) -> None:

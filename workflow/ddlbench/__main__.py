@@ -1,4 +1,7 @@
-"""`python -m ddlbench new machine NAME` and `python -m ddlbench new study NAME`: a file to begin with (`new/`)."""
+"""`python -m ddlbench new machine NAME` and `python -m ddlbench new study NAME`: a file to begin with (`new/`).
+
+`python -m ddlbench seal results/runs` seals the records of version 0.1.0 (`records/_sealing.py`).
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ from ddlbench.settings.config import ConfigError
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m ddlbench", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True).add_parser("new", help="a file to begin with")
-    kinds = commands.add_subparsers(dest="kind", required=True)
+    commands = parser.add_subparsers(dest="command", required=True)
+    sealing = commands.add_parser("seal", help="check the records of version 0.1.0, and seal them")
+    sealing.add_argument("folders", nargs="+", type=Path, help="results/runs, or folders of runs")
+    kinds = commands.add_parser("new", help="a file to begin with").add_subparsers(dest="kind", required=True)
     machine = kinds.add_parser("machine", help="on a login node: what SLURM says, and what is left to set")
     study = kinds.add_parser("study", help="a commented study; what is not given is asked")
     for one, folder in ((machine, "machines"), (study, "studies")):
@@ -23,6 +28,11 @@ def main() -> None:
     study.add_argument("--frameworks", help="such as ddp,horovod")
     study.add_argument("--workers", help="such as 1,2,4")
     given = parser.parse_args()
+    if given.command == "seal":
+        from ddlbench.records import _sealing  # pandas
+
+        _sealing.main(given.folders)
+        return
     try:
         if given.kind == "machine":
             path = new_machine.write(given.name, Path("config"))

@@ -26,12 +26,20 @@ def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> I
     try:
         yield hidden
         if through:
-            with hidden.open("rb") as file:
-                os.fsync(file.fileno())
+            sync(hidden)
         hidden.replace(path)
     except BaseException:
         hidden.unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Force a file, or the names in a folder, to the disk. Raises OSError."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,14 +7,17 @@ what it wrote; `analysis/collect.py` reads it. `read_log` also reads the logs th
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
+from ddlbench.files import aside, sha256
 from ddlbench.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -30,6 +33,14 @@ KERNELS = "kernels.parquet"  # of profiled runs: rank/profiler.py says what is i
 FLOPS = "flops.txt"  # of runs with option flops_profiler: DeepSpeed's table
 FLOPS_COUNTED = "flops.json"  # beside it: PyTorch's count of each module's forward pass over one picture
 COMMS = "comms.txt"  # of runs with option comms_logger: DeepSpeed's table
+# What tables read beside the log.
+READ = (STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)
+# What a run leaves beside its log and its steps, if it was told to.
+EXTRAS = (KERNELS, WEIGHTS, "nsys-*", FLOPS, FLOPS_COUNTED, COMMS)
+SEAL = "ddlbench_seal"  # the last line of a record's log
+SEALED_BEFORE = "ddlbench_steps_sha256"  # in every log of version 0.1.0, which had no seal, and in no later one
+PIECE = 1 << 18  # rows that are joined at once
+UNSEALED = "0" * 64  # stands in the seal while its SHA-256 is computed
 
 
 class StepRow(NamedTuple):
@@ -97,6 +108,7 @@ class RankLog:
     folder: Path
     rank: int
     keep: Mapping[str, int] | None = None
+    name: str = MLLOG
 
     def __post_init__(self) -> None:
         from mlperf_logging.mllog.mllog import MLLogger
@@ -108,7 +120,7 @@ class RankLog:
             os.truncate(path, size)  # what came after the checkpoint is made again
         logger = logging.Logger("ddlbench.mllog")
         if self.rank == 0:
-            logger.addHandler(logging.FileHandler(self.folder / MLLOG))
+            logger.addHandler(logging.FileHandler(self.folder / self.name))
         else:
             logger.addHandler(logging.NullHandler())
         root = str(Path(__file__).resolve().parents[1])
@@ -162,33 +174,88 @@ class RankLog:
 
 
 def join_steps(folder: Path, workers: int) -> None:
-    """`steps.parquet` of all rows that the run left, sorted by step and rank. Raises OSError if a rank left none."""
+    """`steps.parquet` of all rows that the run left, sorted by step and rank. Raises OSError if a rank left none.
+
+    It holds `PIECE` rows or two at once: ranks write rows of some steps, then rows of later ones.
+    """
     import numpy as np
 
     path = folder / ROWS
     if path.stat().st_size % step_type().itemsize:
         raise OSError(errno.EIO, "ends within a row", str(path))
-    rows = np.fromfile(path, dtype=step_type())
-    missing = np.flatnonzero(np.bincount(rows["rank"], minlength=workers) == 0)
-    if len(missing):
-        raise FileNotFoundError(errno.ENOENT, f"no steps of rank {missing[0]}", str(path))
-    write_table(rows[np.lexsort((rows["rank"], rows["step"]))], folder / STEPS)
+    pieces = range(0, path.stat().st_size // step_type().itemsize, PIECE)
+
+    def piece(first: int) -> Rows:
+        return np.fromfile(path, step_type(), PIECE, offset=first * step_type().itemsize)
+
+    missing, spans = set(range(workers)), []
+    for first in pieces:
+        rows = piece(first)
+        missing -= set(np.unique(rows["rank"]).tolist())
+        spans.append((first, rows["step"].min(), rows["step"].max()))
+    if missing:
+        raise FileNotFoundError(errno.ENOENT, f"no steps of rank {min(missing)}", str(path))
+    at_once = max(1, PIECE // workers)  # steps
+    with writing_table(folder / STEPS) as write:
+        for step in range(0, max(high for *_, high in spans) + 1, at_once):
+            parts = (piece(first) for first, low, high in spans if low < step + at_once and high >= step)
+            rows = np.concatenate([part[part["step"] // at_once == step // at_once] for part in parts])
+            write(rows[np.lexsort((rows["rank"], rows["step"]))])
 
 
-def write_table(rows: Rows, path: Path) -> None:
-    """Rows as Parquet."""
+@contextmanager
+def writing_table(path: Path) -> Iterator[Callable[[Rows], None]]:
+    """What writes rows to Parquet, some at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     floats = [name for name, kind in STEP_COLUMNS.items() if kind == "float32"]
-    pq.write_table(
-        pa.table({name: pa.array(rows[name].copy(), from_pandas=name in NULLABLE) for name in STEP_COLUMNS}),
+    schema = pa.schema([(name, pa.from_numpy_dtype(kind)) for name, kind in STEP_COLUMNS.items()])
+    with pq.ParquetWriter(
         path,
+        schema,
         compression="zstd",
         use_dictionary=[name for name in STEP_COLUMNS if name not in floats],
         # What is measured hardly repeats: its first bytes, laid side by side, are what compresses.
         column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
-    )
+    ) as writer:
+
+        def write(rows: Rows) -> None:
+            columns = {name: pa.array(rows[name].copy(), from_pandas=name in NULLABLE) for name in STEP_COLUMNS}
+            writer.write_table(pa.table(columns, schema=schema))
+
+        yield write
+
+
+def seal(folder: Path) -> None:
+    """Add the last line to a record's log: SHA-256 of each file beside it, and one of the log, this line included.
+
+    The log is replaced by one that is on the disk as a whole. Raises OSError.
+    """
+    files = [path for pattern in (STEPS, *EXTRAS) for path in sorted(folder.glob(pattern))]
+    with aside(folder / MLLOG, through=True) as hidden:
+        hidden.write_bytes((folder / MLLOG).read_bytes())
+        log = RankLog(folder, 0, name=hidden.name)
+        log.event("ddlbench_seal", {"files": {path.name: sha256(path) for path in files}, "sha256": UNSEALED})
+        data = hidden.read_bytes()
+        before, _, after = data.rpartition(UNSEALED.encode())
+        hidden.write_bytes(before + hashlib.sha256(data).hexdigest().encode() + after)
+
+
+def sealed(log: Path) -> dict[str, str] | None:
+    """SHA-256 of the files beside a log, by name, as its seal says; None if its last line is no seal.
+
+    Raises ValueError if the log is not the one that was sealed.
+    """
+    data = log.read_bytes()
+    last = next(events([data[data.rfind(b"\n", 0, -1) + 1 :].decode(errors="replace")]), None)
+    if last is None or last.key != SEAL or data[-1:] != b"\n":
+        return None
+    files, said = last.value["files"], last.value["sha256"].encode()
+    before, _, after = data.rpartition(said)
+    if hashlib.sha256(before + UNSEALED.encode() + after).hexdigest().encode() != said:
+        raise ValueError("is not as it was when its run ended: its seal is of another log")
+    return dict(files)
 
 
 @dataclass(frozen=True)
@@ -232,6 +299,6 @@ def beside_s(last: Mapping[str, Event], first_s: float) -> float:
     """What a run took beside its training: to begin and to end [s]. `first_s`: when its log began [s since 1970]."""
     ranks = (last["ddlbench_ranks"].value if "ddlbench_ranks" in last else None) or []
     began: list[float] = [rank["started"] for rank in ranks if isinstance(rank.get("started"), int | float)]
-    ended = max(event.time_s for event in last.values())
+    ended = max(event.time_s for event in last.values() if event.key != SEAL)  # which may come a year later
     before, after = last["run_start"].time_s - min([first_s, *began]), ended - last["run_stop"].time_s
     return max(0.0, before) + max(0.0, after)

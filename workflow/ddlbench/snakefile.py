@@ -28,7 +28,7 @@ from ddlbench.plan import asking, bill, installed, measured, reads, runs, stale
 from ddlbench.plan.row import INFER, TRAIN
 from ddlbench.preflight import promise
 from ddlbench.record import STEPS, WEIGHTS
-from ddlbench.run import plugin, reason, requeued, survivors
+from ddlbench.run import late, plugin, reason, survivors
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, names_in, one_of
@@ -213,6 +213,9 @@ class Training:
         jobs, queue = self.plan.runs, given.machine.partitions
         quote_python()
         reason.mend_errors()
+        late.leave_records()
+        if workflow.is_main_process:
+            os.environ[late.ASKED] = str(STARTED)
         if queue and workflow.is_main_process:
             plugin.mend_plugin()
             plugin.keep_caches_here(workflow)
@@ -297,8 +300,6 @@ class Training:
                         plugin.settle_accounting(self.workflow.executor_settings)
                     locks = Path(self.workflow.persistence.path, "locks")
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
-        if self.given.machine.partitions and not self.workflow.is_main_process:
-            requeued.end_if_finished(run, self.plan.runs[run].spec)
         if self.is_done_without_data(run):
             return f"{self.plan.runs[run].manifest}: is gone, and {run} is done"
         if self.waits and self.workflow.is_main_process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import pandas as pd
 
 from ddlbench.analysis import trust
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.record import KERNELS, MLLOG, STEP_COLUMNS, STEPS, Event, read_log
-from ddlbench.spec import RunSpec
+from ddlbench.files import sha256
+from ddlbench.record import KERNELS, MLLOG, READ, SEALED_BEFORE, STEP_COLUMNS, STEPS, Event, read_log, sealed
+from ddlbench.spec import RunSpec, steps_per_epoch
 
 
 @dataclass(frozen=True)
@@ -43,20 +45,24 @@ class Record:
         return self.spec.timed and not self.spec.profiled
 
 
-def read(folder: Path) -> Record:
-    """The record in a run's folder. Raises RefusedError, naming the file, if it is not that run's or cannot be true."""
+def read(folder: Path, *, before: bool = False) -> Record:
+    """The record in a run's folder. With `before` it may be one of version 0.1.0, which wrote no seal.
+
+    Raises RefusedError, naming the file, if it is not that run's, is not as it was sealed, or cannot be true.
+    """
     log = folder / MLLOG
     try:
-        return _read(folder, log)
+        return _read(folder, log, before)
     except RefusedError:
         raise
     except Exception as error:  # whatever stands in a file must not keep the other runs from their tables
         raise RefusedError(log, f"cannot be understood ({type(error).__name__}: {error})") from error
 
 
-def _read(folder: Path, log: Path) -> Record:
+def _read(folder: Path, log: Path, before: bool) -> Record:
     events = list(read_log(log))
     last = {event.key: event for event in events}
+    digests = _digests(log, last, before)
     if "ddlbench_spec" not in last:
         raise RefusedError(log, "has no ddlbench_spec, so nothing says which run it is of")
     spec = RunSpec.from_json(json.dumps(last["ddlbench_spec"].value))
@@ -66,11 +72,11 @@ def _read(folder: Path, log: Path) -> Record:
     images: int = last["train_samples"].value
     if last.get("run_stop") is None or last["run_stop"].metadata.get("status") != "success":
         return Record(folder, spec, events, last, images, False, pd.DataFrame())
-    for name, key in ((STEPS, "ddlbench_steps_sha256"), (KERNELS, "ddlbench_kernels_sha256")):
-        if key in last:  # older records do not say it
-            trust.check_digest(folder / name, last[key].value)
+    for name in READ:
+        trust.check_digest(folder / name, digests.get(name))
     steps = _table(folder / STEPS).reset_index(drop=True)
     trust.check_steps(folder / STEPS, steps, spec, images)
+    trust.check_clocks(folder / STEPS, steps, _pauses(events), steps_per_epoch(images, spec.global_batch))
     steps = steps.reindex(columns=[*STEP_COLUMNS])  # null where the record is of before a column
     # Sums of millions of float32 would lose digits.
     steps = steps.astype({name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"})
@@ -80,6 +86,30 @@ def _read(folder: Path, log: Path) -> Record:
         kernels = _table(folder / KERNELS)
         trust.check_kernels(folder / KERNELS, kernels)
     return Record(folder, spec, events, last, images, True, steps, kernels)
+
+
+def _digests(log: Path, last: Mapping[str, Event], before: bool) -> dict[str, str]:
+    """SHA-256 that the files beside the log must have, by name; of version 0.1.0 what it did not say is as it is."""
+    files = sealed(log)
+    if files is not None:
+        return files
+    if SEALED_BEFORE not in last:
+        raise RefusedError(log, "has no seal as its last line: it is cut off or was changed")
+    if not before:
+        todo = f"python -m ddlbench seal {log.parent.parent}: checks the records of version 0.1.0 there, and seals them"
+        raise RefusedError(log, "has no seal yet: it is of version 0.1.0", todo)
+    said = {STEPS: last[SEALED_BEFORE].value}
+    if "ddlbench_kernels_sha256" in last:
+        said[KERNELS] = last["ddlbench_kernels_sha256"].value
+    return {name: sha256(log.parent / name) for name in READ if (log.parent / name).exists()} | said
+
+
+def _pauses(events: Sequence[Event]) -> set[int] | None:
+    """After which steps a checkpoint was written or the run went on from one; None where the log does not say it."""
+    if any(event.key == SEALED_BEFORE for event in events):
+        return None
+    resumed = {event.value["step"] for event in events if event.key == "ddlbench_resumed"}
+    return resumed | {event.value for event in events if event.key == "ddlbench_checkpoint"}
 
 
 def _table(path: Path) -> pd.DataFrame:

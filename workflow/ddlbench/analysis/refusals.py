@@ -9,6 +9,7 @@ from typing import Any
 
 from ddlbench.columns import Column
 from ddlbench.files import printable
+from ddlbench.plural import count_of
 
 MOST = 300  # characters of what a message says; what stands in a file may be long
 
@@ -36,11 +37,18 @@ def row(folder: Path, error: RefusedError) -> dict[str, Any]:
 
 
 def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """For people: nothing if nothing was refused."""
-    said = [f"{row['file']}: {row['what']}\n    {row['what_to_do']}" for row in rows]
+    """For people: nothing if nothing was refused. Records of which the same is said are one line with their number."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    rows = list(rows)
+    for row in rows:
+        alike.setdefault((row["what"], row["what_to_do"]), []).append(row["file"])
+    said = []
+    for (what, todo), files in alike.items():
+        more = f" (and {count_of(len(files) - 1, 'more record')})" if len(files) > 1 else ""
+        said.append(f"{files[0]}: {what}{more}\n    {todo}")
     if not said:
         return []
-    return ["", f"WARNING: {len(said)} records are refused and are in no table and no figure:", *said, ""]
+    return ["", f"WARNING: {len(rows)} records are refused and are in no table and no figure:", *said, ""]
 
 
 def read(tables: Path) -> list[dict[str, str]]:

@@ -6,11 +6,12 @@ A record can be wrong because files were copied, mixed up, cut off or damaged, o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ddlbench.analysis.possible import LARGEST, is_amount, is_fraction, is_time
@@ -22,7 +23,8 @@ from ddlbench.record import FIRST_STEP_COLUMNS, NULLABLE, Event
 from ddlbench.spec import RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
-SECONDS = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "end_s")
+PARTS = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
+SECONDS = (*PARTS, "end_s")
 # Events of training; none of them may follow the end of the run.
 TRAINING = {"run_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "tracked_stats", "eval_stop"}
 
@@ -35,6 +37,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "ddlbench_initial_weights_sha256": str,
     "ddlbench_steps_sha256": str,
     "ddlbench_kernels_sha256": str,
+    "ddlbench_checkpoint": int,
+    "ddlbench_seal": dict,
     "tracked_stats": dict,
 }
 # Events whose value is a time [s].
@@ -47,8 +51,12 @@ SECONDS_SAID = {
 OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbench_epoch_start_s"}
 
 
-def check_digest(path: Path, said: str) -> None:
-    """The file is the one that the log was written with."""
+def check_digest(path: Path, said: str | None) -> None:
+    """The file is the one that the record was sealed with; without a digest, it is not there."""
+    if said is None and path.exists():
+        raise RefusedError(path, "is no file of this record: its log does not name it")
+    if said is None:
+        return
     if not path.exists():
         raise RefusedError(path, "is missing, and the log says its SHA-256")
     made = sha256(path)
@@ -240,6 +248,30 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
     _check_column(path, steps["lr"], "lr", "finite numbers, at least 0")
     if not steps["loss"].map(math.isfinite).all():
         raise RefusedError(path, "has a loss that is no finite number")
+
+
+def check_clocks(path: Path, steps: pd.DataFrame, pauses: Collection[int] | None, an_epoch: int) -> None:
+    """On each rank a step begins where the one before ended, so the parts of steps sum to the clock, `end_s`.
+
+    It may begin later where an epoch begins, and after `pauses` steps, when a checkpoint was written or the run went
+    on from one; None: after any.
+    """
+    for rank, mine in steps.sort_values("step").groupby("rank"):
+        end, step = mine["end_s"].to_numpy("float64"), mine["step"].to_numpy()
+        took = mine[[*PARTS]].fillna(0.0).to_numpy("float64").sum(axis=1)
+        gap = np.diff(end, prepend=0.0) - took
+        free = (step % an_epoch == 0) | np.isin(step, [*pauses]) if pauses is not None else np.ones(len(step), bool)
+        free[0] = True
+        stretch = np.flatnonzero(free)[np.cumsum(free) - 1]  # where the stretch of steps without a pause began
+        summed = np.cumsum(took)
+        # Both are sums since then, as far as float32 tells seconds apart.
+        off = np.cumsum(np.where(free, 0.0, gap))
+        off -= off[stretch]
+        room = 1e-4 + 1e-3 * (summed - summed[stretch] + took) + 4 * np.spacing(end.astype("float32"))
+        wrong = np.flatnonzero((np.abs(off) > room) | (gap < -room))
+        if len(wrong):
+            first = step[wrong[0]]
+            raise RefusedError(path, f"the parts of step {first} on rank {rank} do not sum to its clock, end_s")
 
 
 def check_kernels(path: Path, kernels: pd.DataFrame) -> None:

@@ -12,10 +12,15 @@ import hashlib
 import json
 import os
 import shutil
+import sys
+import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddlbench.files import sync
+from ddlbench.notes import cause
 from ddlbench.record import FIRST_STEP_COLUMNS, STEP_COLUMNS
 
 if TYPE_CHECKING:
@@ -28,23 +33,60 @@ AS_RANK_0 = "\0as rank 0"  # stands for a tensor that is in rank 0's part
 Place = tuple[Any, ...]  # of a tensor in a part: keys and numbers
 
 
+class UnreadableError(RuntimeError):
+    """A part of a checkpoint is damaged; one line."""
+
+
 def latest(folder: Path) -> Path | None:
-    """The newest complete checkpoint in a run's folder; None if there is none that this version can read.
+    """The newest checkpoint in a run's folder that this version can read; None without one. Raises OSError.
 
     Rows of steps lie beside it, in bytes: those of other columns cannot be gone on with.
     """
-    whole = sorted((folder / FOLDER).glob(f"[0-9]*/{SUMMARY}"))
-    if not whole:
-        return None
-    about = summary(whole[-1].parent)
-    columns = about.get("step_columns", [*FIRST_STEP_COLUMNS])
-    return whole[-1].parent if (about.get("format"), columns) == (FORMAT, [*STEP_COLUMNS]) else None
+    for found in _all(folder):
+        with suppress(ValueError):
+            about = summary(found)
+            columns = about.get("step_columns", [*FIRST_STEP_COLUMNS])
+            if (about.get("format"), columns) == (FORMAT, [*STEP_COLUMNS]):
+                return found
+    return None
+
+
+def set_damaged_aside(folder: Path) -> None:
+    """Before ranks start: take damaged checkpoints out of their sight, and say so. Raises OSError."""
+    for found in _all(folder):
+        try:
+            for name, size in summary(found).get("parts", {}).items():
+                part = found / name
+                if not part.exists() or part.stat().st_size != size:
+                    raise ValueError(f"{name} is not as long as it was")
+        except ValueError as error:
+            print(f"the checkpoint {found} is damaged, the run does without it: {error}", file=sys.stderr, flush=True)
+            found.rename(found.with_name(f"damaged-{found.name}"))
+
+
+def _all(folder: Path) -> list[Path]:
+    """All checkpoints in a run's folder, the newest first."""
+    return sorted((path.parent for path in (folder / FOLDER).glob(f"[0-9]*/{SUMMARY}")), reverse=True)
 
 
 def summary(checkpoint: Path) -> dict[str, Any]:
-    """What the checkpoint says of itself: where in training it was made."""
-    data: dict[str, Any] = json.loads((checkpoint / SUMMARY).read_text(encoding="utf-8"))
+    """What the checkpoint says of itself: where in training it was made.
+
+    Raises ValueError if that is damaged, OSError.
+    """
+    try:
+        data: dict[str, Any] = json.loads((checkpoint / SUMMARY).read_text(encoding="utf-8"))
+        said = data.pop("sha256", None)  # checkpoints of version 0.1.0 do not say it
+        whole = said in (None, _digest(data)) and data["step"] == int(checkpoint.name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{SUMMARY} cannot be read ({type(error).__name__})") from error
+    if not whole:
+        raise ValueError(f"{SUMMARY} was changed")
     return data
+
+
+def _digest(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def save(
@@ -76,22 +118,41 @@ def save(
     meet()
     if rank == 0:
         about = {"format": FORMAT, "step_columns": [*STEP_COLUMNS], "step": step, **about}
-        (aside / SUMMARY).write_text(json.dumps(about), encoding="utf-8")
-        shutil.rmtree(final, ignore_errors=True)
+        about["parts"] = {path.name: path.stat().st_size for path in sorted(aside.glob("rank-*.pt"))}
+        with (aside / SUMMARY).open("w", encoding="utf-8") as text:
+            json.dump(about | {"sha256": _digest(about)}, text)
+            text.flush()
+            os.fsync(text.fileno())
+        sync(aside)
+        shutil.rmtree(final, ignore_errors=True)  # one that could not be read
         aside.rename(final)
-        for other in (folder / FOLDER).iterdir():
+        sync(final.parent)
+        for other in (folder / FOLDER).iterdir():  # only now, when the new one is on the disk
             if other != final:
                 shutil.rmtree(other)
     meet()
 
 
 def load(checkpoint: Path, rank: int) -> dict[str, Any]:
-    """This rank's part, whole, on the CPU."""
+    """This rank's part, whole, on the CPU. Raises UnreadableError if a part that it needs is damaged.
+
+    Then the checkpoint is set aside, so that the next try goes on from an older one or begins anew.
+    """
     import torch
 
     def read(number: int) -> dict[str, Any]:
         path = checkpoint / f"rank-{number}.pt"
-        part: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            with zipfile.ZipFile(path) as file:  # torch.load does not look at checksums
+                if bad := file.testzip():
+                    raise zipfile.BadZipFile(f"{bad} has another checksum")
+            part: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # a damaged file has many
+            if isinstance(error, OSError) or cause(error) == "out of memory":  # that may pass
+                raise
+            with suppress(OSError):  # another rank may have done it
+                checkpoint.rename(checkpoint.with_name(f"damaged-{checkpoint.name}"))
+            raise UnreadableError(f"{path} is damaged ({error}); started again, the run does without it") from error
         return part
 
     part = read(rank)

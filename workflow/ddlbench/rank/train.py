@@ -168,6 +168,7 @@ class Training:
             "losses": list(self.losses),
             "used": [*s.start.used, s.meter.read()],
         }
+        s.log.event("ddlbench_checkpoint", step)
         about = {"elapsed_s": s.clock.now_s(), "written": s.log.bytes_written()}
         checkpoint.save(s.assignment.folder, step, s.rank, part, about, s.meet, s.of_first)
         self.checkpoint_s = time.monotonic() - began_s

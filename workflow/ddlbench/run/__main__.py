@@ -14,7 +14,6 @@ where and with what the run was made, `environment.py` has the values that the c
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import shutil
@@ -27,11 +26,10 @@ from typing import Any
 from ddlbench import beats, layout, notes
 from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance, index
-from ddlbench.files import sha256
 from ddlbench.rank import checkpoint
 from ddlbench.rank.assignment import Assignment
-from ddlbench.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS, MLLOG, STEPS, WEIGHTS, RankLog, join_steps, read_log
-from ddlbench.run import interrupted
+from ddlbench.record import MLLOG, STEPS, WEIGHTS
+from ddlbench.run import finish, interrupted, late
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
 from ddlbench.run.failed import FAILURE, keep
@@ -40,9 +38,6 @@ from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watc
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.spec import RunSpec
-
-# What a run leaves beside its log and its steps, if it was told to.
-EXTRAS = (KERNELS, WEIGHTS, "nsys-*", FLOPS, FLOPS_COUNTED, COMMS)
 
 
 @dataclass(frozen=True)
@@ -81,12 +76,19 @@ def execute(
     partial = folder / ".partial"
     shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.machine)
+    end_survivors(partial)
+    if ended_s := finish.trained(folder, partial, spec, data, keep_weights):
+        print(f"{spec.id} was trained to its end by an earlier call; its record is made now", flush=True)
+        return _ended(spec, folder, partial, 0, finish.make_record(spec, folder, partial, ended_s))
     saved = _prepare_folder(folder, partial, spec, data)
+    for name in (MLLOG, STEPS):  # of a record that is made again
+        (folder / name).unlink(missing_ok=True)
     when, patience = when or Checkpoints(), patience or Patience()
     told = facts(spec, shown, cited, data)
     dies = interrupted.still_to_come(spec, folder)
     Assignment(partial, spec, data, told, when.epochs, when.minutes, patience.silent_s, dies, keep_weights).write()
     notes.reserve(partial)
+    finish.rehearse(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     if saved:
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
@@ -104,43 +106,33 @@ def execute(
     if interrupted.happened(spec, folder, partial) and seen.told is None:
         print(f"killed after {spec.interrupt_steps} steps, as its study asks; started again", flush=True)
         return interrupted.AGAIN
-    code = seen.code or _complete_record(spec, partial, interrupted.kept(spec, folder))
-    if code == 0:
-        extras = [path for pattern in EXTRAS for path in partial.glob(pattern)]
-        for path in (*extras, partial / STEPS, partial / MLLOG):
-            path.replace(folder / path.name)
-        shutil.rmtree(partial)
-        shutil.rmtree(folder / "failed", ignore_errors=True)
-        (folder / interrupted.KEPT).unlink(missing_ok=True)
-        _summarise(folder)
-        return 0
     if seen.stopped:
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
         return notes.STOPPED
-    failure = data_damaged(damaged) if damaged else diagnose(partial, spec.workers, seen)
+    if damaged:
+        failure: dict[str, Any] | None = data_damaged(damaged)
+    else:
+        failure = diagnose(partial, spec.workers, seen) if seen.code else finish.make_record(spec, folder, partial)
+    return _ended(spec, folder, partial, seen.code, failure)
+
+
+def _ended(spec: RunSpec, folder: Path, partial: Path, code: int, failure: dict[str, Any] | None) -> int:
+    """The exit code of a run that failed so, which this says and keeps; 0 if it did not."""
+    if failure is None:
+        return 0
     where = keep(folder, partial, failure)
-    print(f"{spec.id} failed: {failure['message']}; exit code {code}; {where}", file=sys.stderr)
-    return code
-
-
-def _summarise(folder: Path) -> None:
-    """Leave beside the record what tables need of it, now that it is at hand. Tables can be made without it."""
-    from ddlbench.analysis import summary  # pandas, which nothing here needs before
-
-    try:
-        summary.of(folder)
-    except Exception as error:  # the run has ended well, whatever becomes of this
-        print(f"{folder}: left no {summary.NAME}: {error}", file=sys.stderr)
+    print(f"{spec.id} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr)
+    return code or 1
 
 
 def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
     """Make `partial` ready: with the checkpoint of an earlier try of the same run, which is returned, or empty."""
-    end_survivors(partial)
     for left in (partial, folder / "failed"):
         try:
             before = Assignment.read(left)
         except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
             continue
+        checkpoint.set_damaged_aside(left)
         if checkpoint.latest(left) and (before.spec, before.data) == (spec, data):
             if left != partial:
                 shutil.rmtree(partial, ignore_errors=True)
@@ -151,28 +143,6 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     return None
-
-
-def _complete_record(spec: RunSpec, partial: Path, interruption: dict[str, Any] | None) -> int:
-    """Join what the ranks wrote. Returns 0, or 1 if the log has no end or a rank left nothing: that run has failed."""
-    if not any(event.key == "run_stop" for event in read_log(partial / MLLOG)):
-        print(f"{spec.id}: the launcher ended well but the log has no run_stop", file=sys.stderr)
-        return 1
-    try:
-        ranks = [json.loads((partial / f"rank-{r}.json").read_text()) for r in range(spec.workers)]
-        join_steps(partial, spec.workers)
-        log = RankLog(partial, 0)
-        log.event("ddlbench_ranks", ranks)
-        if interruption:
-            log.event("ddlbench_interrupted", interruption)
-        # With these, tables can tell whether the files are the ones that this log was written with.
-        log.event("ddlbench_steps_sha256", sha256(partial / STEPS))
-        if (partial / KERNELS).exists():
-            log.event("ddlbench_kernels_sha256", sha256(partial / KERNELS))
-    except OSError as error:
-        print(f"{spec.id}: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def main() -> None:
@@ -199,14 +169,23 @@ def main() -> None:
         sys.exit(f"{a.preflight}: is no preflight ({error!r}); make it again: snakemake preflight --force")
     data = a.manifest.parent if a.manifest else None
     when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
+    log = a.folder / Path(layout.train_log(spec.id)).name
     try:
         with held(a.folder):
             kept = spec.id in a.keep_weights_of
+            if late.made(a.folder, spec) and (not kept or (a.folder / WEIGHTS).exists()):
+                print(f"{spec.id}: was made since this job was asked for; that record stays", flush=True)
+                late.step_aside(log)
+                return
+            late.begin(log)
             code = interrupted.AGAIN
             while code == interrupted.AGAIN:  # which happens once: `interrupted.still_to_come`
                 patience = Patience(a.silent_s, a.grace_s)
                 code = execute(spec, a.folder, data, a.command, when, cited, patience, kept)
-    except (HeldError, ConfigError) as error:
+    except HeldError as error:
+        late.step_aside(log)
+        sys.exit(str(error))
+    except ConfigError as error:
         sys.exit(str(error))
     except OSError as error:  # a full disk, or one that can only be read
         with suppress(OSError):  # an older reason must not stand for this one; a checkpoint beside it stays

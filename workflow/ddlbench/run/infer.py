@@ -18,14 +18,14 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ddlbench import beats, notes, registry
+from ddlbench import beats, layout, notes, registry
 from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance, index
-from ddlbench.files import write_json
+from ddlbench.files import sha256, write_json
 from ddlbench.inference import InferSpec
 from ddlbench.inference._record import ASSIGNMENT, FAILED, PARTIAL, RECORD
-from ddlbench.record import WEIGHTS
-from ddlbench.run import failed
+from ddlbench.record import MLLOG, WEIGHTS, sealed
+from ddlbench.run import failed, late
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import facts
 from ddlbench.run.hold import HeldError, held
@@ -52,6 +52,8 @@ def execute(
     weights = trained / WEIGHTS if trained else None
     if weights and not weights.exists():
         raise ConfigError(f"{weights}: is missing, the run was made without it: remove {trained} and make it again")
+    if weights and trained:
+        _check_weights(weights, trained / MLLOG)
     began, partial = time.monotonic(), folder / PARTIAL
     shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.run.machine)
@@ -88,6 +90,16 @@ def execute(
     return 0
 
 
+def _check_weights(weights: Path, log: Path) -> None:
+    """Raises ConfigError if the weights are not those that the run was sealed with. Version 0.1.0 sealed none."""
+    try:
+        files = sealed(log)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{log}: {error}: move {log.parent} away and make the run again") from None
+    if files is not None and sha256(weights) != files.get(weights.name):
+        raise ConfigError(f"{weights}: is not what the run left: move {log.parent} away and make the run again")
+
+
 def _version(package: str) -> str | None:
     """Its version; None if it is not installed."""
     try:
@@ -110,11 +122,20 @@ def main() -> None:
     except ValueError as error:
         sys.exit(f"--spec: {error}")
     trained = a.trained.parent if a.trained else None
+    log = a.folder / Path(layout.inference_log(spec.id)).name
     try:
         silent_s = load_machine(spec.run.machine).silent_s
         with held(a.folder):
+            if late.inferred(a.folder / RECORD, json.loads(a.spec)):
+                print(f"{spec.id}: was made since this job was asked for; that record stays", flush=True)
+                late.step_aside(log)
+                return
+            late.begin(log)
             code = execute(spec, a.folder, a.manifest.parent, trained, a.command, silent_s)
-    except (HeldError, ConfigError) as error:
+    except HeldError as error:
+        late.step_aside(log)
+        sys.exit(str(error))
+    except ConfigError as error:
         sys.exit(str(error))
     except OSError as error:  # a full disk, or one that can only be read
         sys.exit(f"{spec.id} failed: {notes.cause(error)}: {error}")

@@ -1,0 +1,141 @@
+"""The seal of a record: whatever changes in its files is noticed, and records of version 0.1.0 get one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pandas as pd
+import pytest
+from ddlbench.analysis import refusals
+from ddlbench.analysis.collect import collect
+from ddlbench.analysis.read import read
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal, sealed
+from ddlbench.records import _sealing
+
+from tests.unit.records import SPEC, edit_log, of_version_0_1, write_record
+
+PROFILED = replace(SPEC, timed=False, profiled=True)
+
+
+def profiled(folder: Path) -> Path:
+    """A record with one more table."""
+    record = write_record(folder, PROFILED)
+    kernels = {"name": ["gloo:all_reduce"], "on": ["cpu"], "self_s": [1.0], "annotation": [False]}
+    pd.DataFrame(kernels).to_parquet(record / KERNELS)
+    edit_log(record, "run_start", "run_start")  # which seals it again
+    return record
+
+
+def refused(folder: Path) -> str:
+    """What is said of a record; "" if it is believed."""
+    try:
+        read(folder)
+    except RefusedError as error:
+        return f"{error.file.name}: {error.what}"
+    return ""
+
+
+@pytest.mark.parametrize("name", [MLLOG, STEPS, KERNELS])
+def test_any_bit_that_flips_and_any_cut_is_noticed(tmp_path: Path, name: str) -> None:
+    folder, random = profiled(tmp_path), Random(name)
+    assert refused(folder) == ""
+    whole = (folder / name).read_bytes()
+    for _ in range(60):
+        place = random.randrange(len(whole))
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << random.randrange(8)
+        for damaged in (bytes(flipped), whole[:place]):
+            (folder / name).write_bytes(damaged)
+            assert refused(folder).startswith(f"{name}: "), place
+    (folder / name).write_bytes(whole)
+    assert refused(folder) == ""
+
+
+def test_a_file_that_is_gone_or_new(tmp_path: Path) -> None:
+    folder = profiled(tmp_path)
+    (folder / KERNELS).rename(tmp_path / KERNELS)
+    assert refused(folder) == f"{KERNELS}: is missing, and the log says its SHA-256"
+    folder = write_record(tmp_path, replace(PROFILED, repeat=2))
+    (tmp_path / KERNELS).rename(folder / KERNELS)
+    assert refused(folder) == f"{KERNELS}: is no file of this record: its log does not name it"
+
+
+def test_a_line_behind_the_seal(tmp_path: Path) -> None:
+    folder = write_record(tmp_path)
+    log = folder / MLLOG
+    text = log.read_text()
+    lines = text.splitlines(keepends=True)
+    for changed in (text + lines[-2], text + "\n", text + lines[-1], "".join(lines[:-1]), text.rstrip()):
+        log.write_text(changed)
+        assert refused(folder).startswith(f"{MLLOG}: "), changed[-200:]
+    log.write_text(text)
+    assert refused(folder) == ""
+
+
+def test_a_record_of_version_0_1_is_refused_until_it_is_sealed(tmp_path: Path) -> None:
+    runs = tmp_path / "results/runs"
+    folder = of_version_0_1(profiled(runs))
+    (row,) = collect([folder], tmp_path / "tables")
+    assert row["what"] == "has no seal yet: it is of version 0.1.0"
+    assert row["what_to_do"].startswith(f"python -m ddlbench seal {runs}: ")
+    before, text = (folder / MLLOG).stat(), (folder / MLLOG).read_text()
+    os.utime(folder / STEPS, ns=(1, 1))
+    command = [sys.executable, "-m", *row["what_to_do"].split(":")[0].split()[2:]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1 record sealed, 0 had a seal, 0 refused\n"), done.stderr
+    assert collect([folder], tmp_path / "tables") == []
+    assert pd.read_parquet(tmp_path / "tables/runs.parquet")["status"].tolist() == ["success"]
+    assert (folder / MLLOG).read_text().startswith(text)
+    assert (folder / MLLOG).stat().st_mtime_ns == before.st_mtime_ns  # inference has it as its input
+    assert (folder / STEPS).stat().st_mtime_ns > 1  # so that rule collect looks again
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "0 records sealed, 1 had a seal, 0 refused\n")
+
+
+def test_many_records_of_version_0_1_are_one_line(tmp_path: Path) -> None:
+    folders = [of_version_0_1(write_record(tmp_path / "runs", replace(SPEC, repeat=n))) for n in range(1, 4)]
+    said = refusals.lines(collect(folders, tmp_path / "tables"))
+    assert len(said) == 4 and said[1].startswith("WARNING: 3 records are refused")
+    assert said[2].startswith(f"{folders[0]}/run.mllog: has no seal yet: it is of version 0.1.0 (and 2 more records)\n")
+
+
+def test_what_is_damaged_is_not_sealed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor is a newer record that has lost its seal: it is none of version 0.1.0."""
+    good, bad, cut, late, lost = (write_record(tmp_path, replace(SPEC, repeat=n)) for n in range(1, 6))
+    for folder in (good, bad, cut, late):
+        of_version_0_1(folder)
+    (bad / STEPS).write_bytes((good / STEPS).read_bytes()[:-1] + b"x")
+    for folder in (cut, lost):
+        (folder / MLLOG).write_text("".join((folder / MLLOG).read_text().splitlines(keepends=True)[:-1]))
+    seal(late)  # its tables were made
+    collect([late], tmp_path / "tables")
+    of_version_0_1_again = (late / MLLOG).read_text()
+    (late / MLLOG).write_text(of_version_0_1_again.replace('"value": 0.5', '"value": 0.6').rsplit("\n", 2)[0] + "\n")
+    with pytest.raises(SystemExit) as ended:
+        _sealing.main([tmp_path])
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert said.out == "1 record sealed, 0 had a seal, 4 refused\n"
+    lines = said.err.splitlines()
+    assert len(lines) == 4 and all(any(f.name in line for line in lines) for f in (bad, cut, late, lost))
+    assert sealed(good / MLLOG) is not None
+    assert "was changed" in next(line for line in lines if late.name in line)
+
+
+def test_a_kill_while_a_record_is_sealed_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = of_version_0_1(write_record(tmp_path))
+    before = (folder / MLLOG).read_bytes()
+    program = "import os, sys; from pathlib import Path; from ddlbench import files, record\n"
+    program += "record.sha256 = lambda path: os.kill(os.getpid(), 9)\nrecord.seal(Path(sys.argv[1]))"
+    assert subprocess.run([sys.executable, "-c", program, str(folder)]).returncode == -9
+    assert (folder / MLLOG).read_bytes() == before
+    assert _sealing.seal_before(folder)
+    assert [event.key for event in read_log(folder / MLLOG)].count(SEAL) == 1
+    assert json.loads((folder / MLLOG).read_text().splitlines()[-1].split(":::MLLOG ")[1])["key"] == SEAL

@@ -1,0 +1,41 @@
+"""Two clones of the project with one `results/`, a job that was submitted twice: what is finished, or runs, stays."""
+
+import json
+import os
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+from ddlbench.run import hold
+
+from tests.unit.records import edit_log
+from tests.workflow.conftest import mini
+
+
+def files(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+
+
+def test_neither_a_finished_record_nor_a_living_run_is_touched(finished: Path) -> None:
+    done, living = sorted((finished / "results/runs").iterdir())
+    for path in (*done.iterdir(), *living.iterdir()):  # the copy is links
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+    stops = r'"time_ms": \d+, "event_type": "INTERVAL_END", "key": "run_stop"'
+    stop = re.search(stops, (done / "run.mllog").read_text())
+    assert stop
+    edit_log(done, stop[0], re.sub(r"\d+", "4102444800000", stop[0], count=1))  # after this call has begun
+    for name in ("run.mllog", "steps.parquet"):
+        (living / name).unlink()
+    (living / "train.log").write_text("epoch 1 of 90\n")
+    (living / hold.HOLDER).write_text(json.dumps(asdict(hold.myself())))  # this process makes it
+    before = files(done), files(living)
+    said = mini(finished, "--forcerun", "train", "--keep-going", "tables").stdout
+    left = [files(run) for run in (done, living)]
+    refused = [{name: left[n].pop(name) for name in list(left[n]) if name.startswith("refused-")} for n in (0, 1)]
+    assert tuple(left) == before, said
+    (late,), (second,) = (list(one.values()) for one in refused)
+    assert b"was made since this job was asked for; that record stays" in late
+    assert f"is being made by process {os.getpid()}".encode() in second
+    assert f"is being made by process {os.getpid()}" in said

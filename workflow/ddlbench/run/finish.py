@@ -1,0 +1,128 @@
+"""What ranks left becomes the record: joined, sealed, put in place. Or it is kept, and the next call tries again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import mlperf_logging.mllog.mllog  # noqa: F401
+import pandas as pd
+
+from ddlbench import beats, notes
+from ddlbench.analysis import summary
+from ddlbench.files import sync
+from ddlbench.rank.assignment import Assignment
+from ddlbench.record import (
+    EXTRAS,
+    MLLOG,
+    STEPS,
+    RankLog,
+    StepRow,
+    events,
+    join_steps,
+    packed,
+    seal,
+    sealed,
+    writing_table,
+)
+from ddlbench.run import failed, interrupted
+from ddlbench.spec import RunSpec
+
+
+def rehearse(partial: Path) -> None:
+    """Before ranks start: write a table and read it, so that a broken package costs no finished training. It raises."""
+    path = partial / ".rehearsal"
+    with writing_table(path) as write:
+        write(packed([StepRow(0, 0, 0, 1, *[0.0] * 8)]))
+    pd.read_parquet(path)
+    path.unlink()
+
+
+def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_weights: bool) -> float | None:
+    """When its last rank ended, if an earlier call trained this very run to its end and made no record of it; what it
+    left is moved to `partial` [s since 1970]."""
+    for left in (partial, folder / failed.FOLDER):
+        try:
+            before = Assignment.read(left)
+            ended = [(left / f"{beats.ENDED}-{rank}.json").stat().st_mtime for rank in range(spec.workers)]
+            whole = _end(left / MLLOG) > 0
+        except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
+            continue
+        if whole and (before.spec, before.data) == (spec, data) and before.keep_weights >= keep_weights:
+            if left != partial:
+                shutil.rmtree(partial, ignore_errors=True)
+                left.rename(partial)
+            return max(ended)
+    return None
+
+
+def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | None = None) -> dict[str, Any] | None:
+    """Join what the ranks left, seal it and put it in place. None, or why that was not possible, as `diagnose` says it.
+
+    `ended_s` is when training ended, if that was long ago. It may be called again, wherever the call before was killed:
+    before the seal all is made again, after it the files are moved, the log last.
+    """
+    try:
+        files = sealed(partial / MLLOG)
+        if files is None:
+            _complete(spec, partial, interrupted.kept(spec, folder), ended_s)
+            files = sealed(partial / MLLOG) or {}
+        for name in files:
+            if (partial / name).exists():
+                (partial / name).replace(folder / name)
+        for path in (path for pattern in EXTRAS for path in folder.glob(pattern)):
+            if path.name not in files:  # of a record before this one
+                path.unlink()
+        (partial / MLLOG).replace(folder / MLLOG)
+        sync(folder)
+    except Exception as error:  # a full disk, a package that is broken: what was trained stays
+        message = f"its record could not be made: {error}; started again it is not trained again"
+        return {"cause": notes.cause(error), "rank": None, "host": socket.gethostname(), "message": message}
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.rmtree(folder / failed.FOLDER, ignore_errors=True)
+    (folder / interrupted.KEPT).unlink(missing_ok=True)
+    summarise(folder)
+    return None
+
+
+def summarise(folder: Path) -> None:
+    """Leave beside the record what tables need of it, now that it is at hand. Tables can be made without it."""
+    try:
+        summary.of(folder)
+    except Exception as error:  # the run has ended well, whatever becomes of this
+        print(f"{folder}: left no {summary.NAME}: {error}", file=sys.stderr)
+
+
+def _complete(spec: RunSpec, partial: Path, interruption: dict[str, Any] | None, ended_s: float | None) -> None:
+    """Join the steps, and add to the log what only the supervisor knows, and the seal. Raises OSError, ValueError."""
+    data = (partial / MLLOG).read_bytes()
+    end = _end(partial / MLLOG)
+    if not end:
+        raise ValueError(f"{MLLOG} has no run_stop, though the launcher ended well")
+    ranks = [json.loads((partial / f"rank-{r}.json").read_text()) for r in range(spec.workers)]
+    join_steps(partial, spec.workers)
+    (partial / MLLOG).write_bytes(data[:end])  # without what an earlier call added behind it
+    log = RankLog(partial, 0)
+    time_ms = round(1e3 * (ended_s or time.time()))
+    log.mllog.event("ddlbench_ranks", ranks, time_ms=time_ms)
+    if interruption:
+        log.mllog.event("ddlbench_interrupted", interruption, time_ms=time_ms)
+    for path in [partial / STEPS, *(path for pattern in EXTRAS for path in partial.glob(pattern))]:
+        sync(path)  # before the seal is on the disk
+    seal(partial)
+    sync(partial)
+
+
+def _end(log: Path) -> int:
+    """How many bytes the log has up to the end of training; 0 without one. Raises OSError."""
+    at = 0
+    for line in log.read_bytes().splitlines(keepends=True):
+        at += len(line)
+        if b'"run_stop"' in line and any(event.key == "run_stop" for event in events([line.decode(errors="replace")])):
+            return at
+    return 0

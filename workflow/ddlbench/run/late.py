@@ -1,0 +1,109 @@
+"""A job that came late: another one makes its run right now, or has made it since this one was asked for.
+
+It was submitted twice, another clone of the project has the same `results/`, or SLURM queued it again after it had made
+the run. Snakemake removes a job's outputs and its log before it executes it, and outputs after it failed: they may be
+another job's by then. `leave_records` keeps them; the supervisor, which holds the run's folder, removes what is made
+again (`__main__.py`). A record is never half written, so nothing else must be removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ddlbench.plan import stale
+from ddlbench.plan.row import INFER, TRAIN
+from ddlbench.record import MLLOG, STEPS, read_log, sealed
+from ddlbench.spec import RunSpec
+
+ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s since 1970]; its jobs inherit the variable
+
+
+def made(folder: Path, spec: RunSpec) -> bool:
+    """Whether a run's record is whole and of these settings, and was made after this job was asked for, or by this
+    very SLURM job before it was queued again."""
+    log = folder / MLLOG
+    try:
+        if sealed(log) is None or not (folder / STEPS).exists() or stale.is_of_other_settings(log, spec):
+            return False
+        last = {event.key: event for event in read_log(log)}
+        if last["run_stop"].metadata.get("status") != "success":
+            return False
+        job = os.environ.get("SLURM_JOB_ID") if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None
+        by_this_job = job is not None and last["ddlbench_facts"].value.get("slurm_job_id") == job
+        return by_this_job or last["run_stop"].time_s > asked_s()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or one that tables refuse
+        return False
+
+
+def inferred(record: Path, spec: Mapping[str, Any]) -> bool:
+    """Whether a job of inference of these settings left its record after this job was asked for."""
+    try:
+        new = record.stat().st_mtime > asked_s()
+        return new and json.loads(record.read_text(encoding="utf-8"))["spec"] == spec
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def asked_s() -> float:
+    """When this job was asked for [s since 1970]; without a Snakemake now or later, so that nothing is newer."""
+    try:
+        return float(os.environ[ASKED])
+    except (KeyError, ValueError):
+        return float("inf")
+
+
+def step_aside(log: Path) -> None:
+    """Give the name of a job's log back to the job that it belongs to; what this process says is in another file."""
+    with suppress(OSError):
+        if _earlier(log).exists() and os.path.samestat(os.fstat(1), log.stat()):
+            log.rename(log.with_name(f"refused-{socket.gethostname()}-{os.getpid()}.log"))
+            _earlier(log).rename(log)
+
+
+def begin(log: Path) -> None:
+    """This process makes the run: the log of an earlier one is not needed any more. Raises nothing."""
+    with suppress(OSError):
+        _earlier(log).unlink()
+
+
+def _earlier(log: Path) -> Path:
+    return log.with_name(f".{log.name}")
+
+
+def leave_records() -> None:
+    """Have Snakemake 9.27 remove no output of training and inference, and no log that another job may be writing."""
+    from snakemake.jobs import Job
+
+    remove, clean = Job.remove_existing_output, Job.cleanup
+    if getattr(remove, "leaves_records", False):
+        return
+
+    async def remove_existing_output(self: Any) -> None:
+        if self.rule.name not in (TRAIN, INFER):
+            await remove(self)
+            return
+        for log in map(Path, self.log):
+            if _earlier(log).exists():  # of the job that makes the run; this one is of a third
+                log.unlink(missing_ok=True)
+            elif log.exists():
+                log.rename(_earlier(log))
+
+    async def cleanup(self: Any, skip_outputs: Sequence[Any]) -> None:
+        if self.rule.name not in (TRAIN, INFER):
+            await clean(self, skip_outputs)
+            return
+        # Snakemake has just noted that the job that failed made what is there now.
+        self.dag.workflow.persistence.cleanup(self)
+        for said in sorted(file for log in self.log for file in Path(log).parent.glob("refused-*.log")):
+            if said.stat().st_mtime > asked_s():
+                print(f"{said}: {said.read_text(errors='replace').strip()}", file=sys.stderr, flush=True)
+
+    remove_existing_output.leaves_records = True  # type: ignore[attr-defined]
+    Job.remove_existing_output, Job.cleanup = remove_existing_output, cleanup
