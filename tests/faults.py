@@ -133,7 +133,7 @@ FAULTS = (
         "a finished job is queued again",
         "its record stays as it is",
         SLURM + "test_a_finished_job_that_is_queued_again_keeps_its_record",
-        UNIT + "test_only_the_job_that_made_it_keeps_it",
+        UNIT + "test_only_the_job_that_was_queued_again_keeps_its_record",
     ),
     _fault("a job passes its memory limit", "said in the run's log", SLURM + "test_too_little_memory_is_said"),
     _fault(
@@ -343,7 +343,27 @@ FAULTS = (
         "a record is of another run, or its bits are flipped",
         "refused, with the file",
         UNIT + "test_a_whole_record_of_another_run",
-        UNIT + "test_flipped_bits",
+        UNIT + "test_any_bit_that_flips_and_any_cut_is_noticed",
+    ),
+    _fault(
+        "a job is submitted twice, or two clones have one `results/`",
+        "a finished record and the log of a living run stay as they are",
+        UNIT + "test_a_job_that_was_submitted_twice_takes_no_log",
+        UNIT + "test_a_late_job_leaves_the_finished_record_and_its_log",
+        WORKFLOW + "test_neither_a_finished_record_nor_a_living_run_is_touched",
+    ),
+    _fault(
+        "the supervisor is killed, or a package breaks, when training is over",
+        "the next call makes the record and trains nothing",
+        UNIT + "test_whenever_the_supervisor_is_killed_the_next_call_makes_the_record",
+        UNIT + "test_a_record_that_cannot_be_joined_is_joined_by_the_next_call",
+    ),
+    _fault(
+        "a checkpoint is cut off, zeroed, or its bits are flipped",
+        "the older one is used, or the run begins anew, and says so",
+        UNIT + "test_what_cannot_be_read_is_set_aside_and_the_older_one_is_used",
+        UNIT + "test_flipped_bits_and_cuts_in_a_ranks_part",
+        UNIT + "test_whenever_it_is_killed_one_of_both_is_whole",
     ),
     # The machine.
     _fault(
