@@ -13,6 +13,7 @@ from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.application import Block, Heading, Paragraph, Table, docx, latex, markdown
 from ddlbench.application._columns import shares
 from ddlbench.application._content import Given, NothingMeasuredError, blocks
+from ddlbench.files import printable
 from ddlbench.plan.reads import Form
 from ddlbench.plan.row import Row
 from ddlbench.plan.stale import MISSING
@@ -160,6 +161,32 @@ def test_each_format_holds_all_of_it(tmp_path: Path) -> None:
     nodes, repeats = (read.tables[0].columns[at].width for at in (0, 7))
     assert nodes > 2 * repeats  # as wide as their words
     assert [docx.SUFFIX, latex.SUFFIX, markdown.SUFFIX] == [".docx", ".tex", ".md"]
+
+
+HOSTILE = "- [now](javascript:alert(1)) ![x](x) <b> a|b $x$ &amp; \x1b[31m \x00 \u202e \ud800 \n# y\n\n"
+HOSTILE += '[2pt] "a 100% \\input{x}'
+
+
+def test_what_a_study_says_is_text_in_every_format(tmp_path: Path) -> None:
+    """No link, picture, markup, formula or command of its own, and no character that a format lacks."""
+    table = Table(HOSTILE, ("a", HOSTILE), ((HOSTILE,), (HOSTILE, "see [R1]"), ("R1", HOSTILE)))
+    made = [Heading(HOSTILE), Paragraph(f"{HOSTILE} [R1]"), Paragraph("1. x"), table]
+    for name in registry.members("application"):
+        registry.member("application", name).write(made, tmp_path / name)
+    marked = (tmp_path / "markdown").read_text(encoding="utf-8")
+    assert re.findall(r"(?<!\\)\[.*?(?<!\\)\]", marked) == ["[R1]"] * 2  # links of ours
+    lines = marked.splitlines()
+    assert len(lines) == 13 and not any(c in marked for c in "\x00\x1b\u202e\ud800")
+    assert lines[2].startswith(r"\- \[now\](javascript:") and lines[4] == r"1\. x"
+    rows = [line for line in lines if line.startswith("|")]
+    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [3] * len(rows)
+    text = (tmp_path / "latex").read_text(encoding="utf-8")
+    assert "[2pt]" not in text and r"\input" not in text and '"' not in text.replace(r"\char34", "")
+    assert text.count(r"\hyperlink{R1}{[R1]}") == 2
+    from docx import Document
+
+    read = Document(str(tmp_path / "docx"))
+    assert read.paragraphs[0].text == printable(HOSTILE) and r"\x00" in read.paragraphs[0].text
 
 
 def test_records_of_others_are_named_by_their_machine() -> None:

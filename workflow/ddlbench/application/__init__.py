@@ -9,22 +9,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from ddlbench.files import printable
+
+
+class _Texts:
+    """Blocks hold texts of one line, without characters that no format has: studies may say anything."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, _printable(value))
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_printable, value))
+    return printable(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
-class Heading:
+class Heading(_Texts):
     text: str
     level: int = 2
 
 
 @dataclass(frozen=True)
-class Paragraph:
+class Paragraph(_Texts):
     text: str
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(_Texts):
     """Cells are text. `[R1]` in any text refers to the row of that name in the list of runs.
 
     A row of one cell is a heading over all columns, of the rows that follow.
@@ -36,7 +52,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(_Texts):
     caption: str
     path: Path  # without suffix: .png and .pdf are there
 

@@ -20,6 +20,7 @@ SPECIAL |= (
     {BREAK: r"\allowbreak{}"}
     | {character: f"\\{character}" for character in "#_${}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}"}
+    | {"[": "{[}", "]": "{]}", '"': r"\char34{}"}  # an option of what stands before it; active in some languages
 )
 
 
@@ -82,4 +83,4 @@ def _escaped(text: str) -> str:
 
 
 def _linked(text: str) -> str:
-    return re.sub(r"\[(R\d+)\]", r"\\hyperlink{\1}{[\1]}", text)
+    return re.sub(r"\{\[\}(R\d+)\{\]\}", r"\\hyperlink{\1}{[\1]}", text)

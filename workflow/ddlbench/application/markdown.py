@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from ddlbench.application import Block, Heading, Paragraph, Table
 from ddlbench.files import write_text
@@ -22,14 +23,15 @@ def _lines(block: Block, out: Path) -> Iterator[str]:
     if isinstance(block, Heading):
         yield f"{'#' * block.level} {_escaped(block.text)}"
     elif isinstance(block, Paragraph):
-        yield _linked(_escaped(block.text))
+        # A dash or a number at its start would make a list of it.
+        yield _linked(re.sub(r"^(\d*)([-+.)])", r"\1\\\2", _escaped(block.text.strip())))
     elif isinstance(block, Table):
         yield f"*{_escaped(block.caption)}*"
         rule = "|" + "---|" * len(block.header)
         rows = [_row(row, len(block.header)) for row in (block.header, *block.rows)]
         yield "\n".join([rows[0], rule, *rows[1:]])
     else:
-        path = os.path.relpath(f"{block.path}.png", out.parent)
+        path = quote(os.path.relpath(f"{block.path}.png", out.parent))
         yield f"![{_escaped(block.caption)}]({path})\n\n*{_escaped(block.caption)}*"
 
 
@@ -43,12 +45,12 @@ def _row(row: tuple[str, ...], columns: int) -> str:
 def _cell(text: str) -> str:
     if re.fullmatch(r"R\d+", text):  # the list of runs itself
         return f'<a id="{text.lower()}"></a>{text}'
-    return _linked(_escaped(text)).replace("|", "\\|")
+    return _linked(_escaped(text))
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([\\`*_{}<>#])", r"\\\1", text)
+    return re.sub(r"([\\`*_{}<>#\[\]!|~&$])", r"\\\1", text)
 
 
 def _linked(text: str) -> str:
-    return re.sub(r"\[(R\d+)\]", lambda match: f"[{match[1]}](#{match[1].lower()})", text)
+    return re.sub(r"\\\[(R\d+)\\\]", lambda match: f"[{match[1]}](#{match[1].lower()})", text)
