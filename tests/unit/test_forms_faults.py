@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from ddlbench import registry
 from ddlbench.data.manifest import Manifest
+from ddlbench.data.part import Part, noted
 from ddlbench.data.prepare import write_form
 from ddlbench.data.source import BadImage
 
@@ -112,6 +113,13 @@ def test_finished_parts_are_not_made_again(tmp_path: Path, form: str) -> None:
     output, _ = start(form, tmp_path / form).communicate(timeout=60)
     assert f"{len(kept)} of them done before" in output
     assert {path: (tmp_path / form / path).stat().st_ino for path in kept} == kept
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b"[]", b"{}", bytes(99)])
+def test_a_note_that_a_power_failure_left_is_no_note(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / ".parts").mkdir()
+    (tmp_path / ".parts/train-0.json").write_bytes(left)
+    assert noted(tmp_path, Part("train", "train-0", [])) is None
 
 
 def test_two_at_once(tmp_path: Path) -> None:

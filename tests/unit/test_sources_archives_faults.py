@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,23 @@ def test_archives_without_members_are_told(folder: Path) -> None:
     (folder / TRAIN).write_bytes(whole)
     (folder / VAL).write_bytes(tar())
     assert refused(folder, "val") == f"{folder / VAL}: holds no pictures"
+
+
+@pytest.mark.parametrize("name", [".tar", "..tar", "...tar", ".hidden.tar"])
+def test_an_inner_archive_without_a_name_is_no_class(folder: Path, name: str) -> None:
+    (folder / TRAIN).write_bytes(tar(member("n01440764.tar"), member(f"train/{name}")))
+    assert refused(folder) == f"{folder / TRAIN}: member {name!r} is not the archive of a synset, <synset>.tar"
+
+
+def test_a_header_of_many_digits_takes_no_time(folder: Path) -> None:
+    info = tarfile.TarInfo("././@PaxHeader")
+    body = b"9" * 60_000 + b" path=a\n"
+    info.type, info.size = tarfile.XHDTYPE, len(body)
+    data = info.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512) + tar(member("a.JPEG"))
+    (folder / VAL).write_bytes(data)
+    began = time.process_time()
+    assert "is damaged after its beginning: a header with a number of more than 255 digits" in refused(folder, "val")
+    assert time.process_time() - began < 2
 
 
 def header(name: bytes, size: bytes, kind: bytes) -> bytes:

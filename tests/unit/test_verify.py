@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from ddlbench import registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
-from ddlbench.data.verify import index, verify
+from ddlbench.data.verify import glance, index, verify
 from ddlbench.forms import _example, raw
 
 from tests.sources import Memory, some
@@ -146,6 +148,77 @@ def test_a_class_folder_that_was_changed(forms: dict[str, Path], harm: Callable[
 def test_a_class_folder_that_nobody_wrote(forms: dict[str, Path]) -> None:
     (forms["raw"] / "val/class9").mkdir()
     assert verify([forms["raw"]]) == [f"{forms['raw']}: val/class9/: is not in the manifest"]
+
+
+def split_with(**values: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda about: about["splits"]["train"].update(values)
+
+
+FIELDS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    **{f"images {n}": (split_with(images=n), f"{n} images, but images_per_class") for n in (24, -5, 10**30)},
+    "counts": (split_with(images_per_class={"class0": 80, "class1": 0, "class2": -20}), "but images_per_class has"),
+    "true": (split_with(images=True), "True in the place of int"),
+    "bytes": (split_with(bytes=10**30), "the manifest says 1000"),
+    "fewer bytes": (split_with(bytes=-1), "but images_per_class has"),
+    "format": (lambda about: about.update(format=99), "manifest.json: format 99, 1 here; prepare"),
+    "label_offset": (lambda about: about.update(label_offset=7), "manifest.json: label_offset 7"),
+    "a class": (lambda about: about["classes"].append("class3"), "are not those of classes"),
+    "a class twice": (lambda about: about.update(classes=["class0"] * 3), "a class is named twice"),
+    "other classes": (lambda about: about["classes"].reverse(), "are not those of classes"),
+    "digest": (lambda about: about["splits"]["val"].update(sha256={"val/class0": "0"}), "'0' is no SHA-256"),
+    "a device": (split_with(sha256={"/dev/full": "0" * 64}), "'/dev/full' is no part of a form"),
+    "elsewhere": (split_with(sha256={"train/../../x": "0" * 64}), "'train/../../x' is no part of a form"),
+    "skipped": (split_with(skipped={"class9/1.png": "cut"}), "'class9/1.png' was skipped, but is of no class"),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_manifest_whose_fields_do_not_fit(forms: dict[str, Path], field: str) -> None:
+    change, what = FIELDS[field]
+    for folder in forms.values() if field in ("bytes", "format") else [forms["raw"]]:
+        about = json.loads((folder / "manifest.json").read_text())
+        change(about)
+        for name in ("manifest.json", ".manifest.json"):
+            (folder / name).write_text(json.dumps(about))
+        problems = verify([folder])
+        assert any(what in problem for problem in problems), problems
+        assert all(str(folder) in problem for problem in problems)
+        if field != "bytes":  # a run does not read as much
+            assert any(what in problem for problem in glance(folder))
+    if field.startswith("images"):
+        write_form(lambda: some(60, 20), "some", "raw", forms["raw"])
+        assert verify([forms["raw"]]) == []
+
+
+@pytest.mark.parametrize("thing", ["pipe", "device", "holes", "folder"])
+def test_what_is_no_file_is_refused_and_not_read(forms: dict[str, Path], thing: str) -> None:
+    """In the place of a shard, an index, a picture, a list or a manifest."""
+    names = [forms["tfrecord"] / SHARD, forms["tfrecord"] / f"{SHARD}.idx", forms["raw"] / "val/class1/00004.png"]
+    names += [forms["webdataset"] / f"{SHARD}.tar", forms["webdataset"] / f"{SHARD}.tar.idx"]
+    names += [*forms["raw"].glob(".manifest.json.*.train.files")]
+    for path in names:
+        before = path.read_bytes()
+        path.unlink()
+        if thing == "pipe":
+            os.mkfifo(path)
+        elif thing == "device":
+            path.symlink_to("/dev/zero")
+        elif thing == "holes":
+            path.touch()
+            os.truncate(path, 1 << 43)
+        else:
+            path.mkdir()
+        problems = verify([path.parents[2] if path.suffix == ".png" else path.parent])
+        assert any(path.name in problem for problem in problems), (path, problems)
+        assert glance(path.parent) or index(path.parent) or path.suffix == ".png"
+        path.rmdir() if thing == "folder" else path.unlink()
+        path.write_bytes(before)
+
+
+def test_a_manifest_that_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "manifest.json")
+    (problem,) = verify([tmp_path])
+    assert "has no manifest that can be read" in problem and "is no regular file" in problem
 
 
 def test_a_list_of_files_that_misleads(forms: dict[str, Path]) -> None:

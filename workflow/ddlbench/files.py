@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
 import os
+import stat
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, TextIO
+
+MOST_BYTES = 1 << 30  # of a file that is read at once: a picture, a list, an index
+
+
+def opened(path: str | Path, most_bytes: float = math.inf) -> BufferedReader:
+    """A regular file, to be read. Raises OSError if it is something else, or larger: to read a device or a pipe may
+    never end, nor may a file that is mostly holes."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+    about = os.fstat(descriptor)
+    if stat.S_ISREG(about.st_mode) and about.st_size <= most_bytes:
+        return open(descriptor, "rb")  # noqa: PTH123
+    os.close(descriptor)
+    what = f"is larger than {most_bytes:.0f} bytes" if stat.S_ISREG(about.st_mode) else "is no regular file"
+    raise OSError(errno.EINVAL, what, str(path))
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """All of a regular file. Raises OSError, also where it is larger than MOST_BYTES."""
+    with opened(path, MOST_BYTES) as file:
+        return file.read()
 
 
 @contextmanager
@@ -72,7 +96,7 @@ def logged(path: str | Path) -> Iterator[TextIO]:
 
 def sha256(path: Path) -> str:
     """Hex digest of a file's bytes."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

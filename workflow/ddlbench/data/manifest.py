@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import registry
-from ddlbench.files import aside, printable, write_text
+from ddlbench.files import aside, printable, read_bytes, write_text
 from ddlbench.settings.config import one_of
 
 NAME = "manifest.json"
@@ -88,7 +89,7 @@ class Manifest:
         if name is None and not path.exists() and (folder / KEPT).exists():
             path = folder / KEPT
         try:
-            data: dict[str, Any] = json.loads(path.read_bytes())
+            data: dict[str, Any] = json.loads(read_bytes(path))
             data["classes"] = tuple(data["classes"])
             data["splits"] = {name: Split(**split) for name, split in data["splits"].items()}
             manifest = cls(**data)
@@ -97,8 +98,32 @@ class Manifest:
             raise ValueError(f"{path}: is no manifest that this version of ddlbench can read: {error}") from None
         return manifest
 
+    def faults(self) -> list[str]:
+        """What cannot be true of a form of this version, one line each: numbers, names that do not fit."""
+        form = registry.member("forms", self.form)
+        here = {"format": form.FORMAT, "label_offset": form.LABEL_OFFSET}
+        wrong = [
+            f"{key} {getattr(self, key)}, {value} here" for key, value in here.items() if getattr(self, key) != value
+        ]
+        if len(set(self.classes)) < len(self.classes):
+            wrong.append("a class is named twice")
+        for name, split in self.splits.items():
+            counts = split.images_per_class
+            if list(counts) != list(self.classes):
+                wrong.append(f"{name}: the classes of images_per_class are not those of classes")
+            elif min(split.bytes, *counts.values(), 0) < 0 or split.images != sum(counts.values()):
+                wrong.append(f"{name}: {split.images} images, but images_per_class has {sum(counts.values())} in all")
+            for part, digest in split.sha256.items():
+                if not part.startswith((f"{name}-", f"{name}/")) or ".." in Path(part).parts:
+                    wrong.append(f"{name}: {part!r} is no part of a form")
+                elif not re.fullmatch("[0-9a-f]{64}", digest):
+                    wrong.append(f"{name}: {part}: {digest[:80]!r} is no SHA-256")
+            strange = [key for key in split.skipped if key.partition("/")[0] not in counts]
+            wrong += [f"{name}: {key!r} was skipped, but is of no class" for key in strange[:1]]
+        return [f"{NAME}: {fault}; prepare the form again" for fault in wrong]
+
     def _check(self) -> None:
-        """Raises ValueError or TypeError if it names an unknown form or a value has another type than is used."""
+        """Raises ValueError or TypeError if it names an unknown form, a value has another type than is used."""
         forms = registry.members("forms")
         if self.form not in forms:
             raise ValueError(f"form {self.form!r}; {one_of(forms, self.form)}")
@@ -110,7 +135,7 @@ class Manifest:
             texts += [*split.sha256, *split.sha256.values(), *split.skipped, *split.skipped.values(), split.listed]
             numbers += [split.images, split.bytes, *split.images_per_class.values()]
         for values, type_ in ((texts, str), (numbers, int), ([self.source, self.versions], dict)):
-            if wrong := [value for value in values if not isinstance(value, type_)]:
+            if wrong := [value for value in values if not isinstance(value, type_) or isinstance(value, bool)]:
                 raise TypeError(f"{wrong[0]!r} in the place of {type_.__name__}")
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -45,9 +46,10 @@ class Written:
 
 @dataclass
 class Checked:
-    """What `check` found in a part: images per class, how many were decoded, and what is wrong."""
+    """What `check` found in a part: images per class, bytes in all, how many were decoded, and what is wrong."""
 
     images_per_class: dict[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
     decoded: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -79,7 +81,7 @@ def _ask_for(entries: list[Entry]) -> None:
     """Have the kernel read these while others are worked on: shuffled pictures lie anywhere on the disk."""
     for entry in entries:
         try:
-            descriptor = os.open(entry.path, os.O_RDONLY)
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:  # no file: made when it is read; or it cannot be read, which `read` will say
             continue
         try:
@@ -97,10 +99,9 @@ def note(folder: Path, part: Part, written: Written) -> None:
 
 def noted(folder: Path, part: Part) -> Written | None:
     """What was kept of a part, if it was."""
-    try:
+    with suppress(OSError, ValueError, TypeError):  # none; or a power failure left it empty: the part is made again
         return Written(**json.loads((folder / NOTES / f"{part.name}.json").read_bytes()))
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def write_through(path: Path, data: bytes) -> None:

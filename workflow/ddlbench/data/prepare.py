@@ -159,7 +159,7 @@ def _finished(folder: Path, job: dict[str, Any], on_error: str) -> Manifest | No
     data = manifest.data(folder)
     there = all((data / name).exists() for split in manifest.splits.values() for name in split.sha256)
     skipped = any(split.skipped for split in manifest.splits.values())
-    if manifest.job != job or not there or (skipped and on_error == "stop"):
+    if manifest.job != job or manifest.faults() or not there or (skipped and on_error == "stop"):
         return None
     if not (folder / NAME).exists():
         copy(folder / KEPT, folder / NAME)

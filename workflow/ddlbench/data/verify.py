@@ -57,7 +57,7 @@ def glance(folder: Path | None) -> list[str]:
     try:
         manifest = Manifest.read(folder)
         form, data = registry.member("forms", manifest.form), manifest.data(folder)
-        problems: list[str] = form.glance(data, manifest, GLANCE_BYTES)
+        problems: list[str] = manifest.faults() or form.glance(data, manifest, GLANCE_BYTES)
     except (OSError, ValueError) as error:
         return [printable(f"{folder}: cannot be used: {error}")]
     return [printable(f"{data}: {problem}") for problem in problems]
@@ -82,7 +82,11 @@ def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
     manifests: dict[Path, Manifest] = {}
     for folder in folders:
         try:
-            manifests[folder] = Manifest.read(folder)
+            manifest = Manifest.read(folder)
+            if faults := manifest.faults():
+                problems += [f"{folder}: {fault}" for fault in faults]
+            else:
+                manifests[folder] = manifest
         except (OSError, ValueError) as error:
             problems.append(f"{folder}: has no manifest that can be read ({error})")
     tasks = [
@@ -92,16 +96,20 @@ def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
         for name in manifest.splits[split].sha256
     ]
     counts: dict[tuple[Path, str], Counter[str]] = {}
+    sizes: Counter[tuple[Path, str]] = Counter()
     decoded: Counter[Path] = Counter()
     wrong = {folder: _names(folder, manifest) for folder, manifest in manifests.items()}
     for task, checked in crew.map(_check, tasks):
         counts.setdefault((task.folder, task.split), Counter()).update(checked.images_per_class)
+        sizes[task.folder, task.split] += checked.size_bytes
         decoded[task.folder] += checked.decoded
         wrong[task.folder] += [f"{task.folder}: {problem}" for problem in checked.problems]
     for folder, manifest in manifests.items():
         for split, told in manifest.splits.items():
             there = counts.get((folder, split), Counter())
             wrong[folder] += _differences(f"{folder}: {split}", told.images_per_class, dict(there), "the manifest says")
+            if not wrong[folder] and sizes[folder, split] != told.bytes:
+                wrong[folder].append(f"{folder}: {split}: {sizes[folder, split]} bytes; the manifest says {told.bytes}")
         if not wrong[folder]:
             images = sum(split.images for split in manifest.splits.values())
             skipped = sum(len(split.skipped) for split in manifest.splits.values())
@@ -117,11 +125,15 @@ def _check(task: Task) -> Checked:
     every = max(1, min(DECODE_EVERY, split.images // DECODE_AT_LEAST))
     data = task.manifest.data(task.folder)
     try:
+        if (file := data / task.name).is_file() and file.stat().st_size > split.bytes:  # of holes, it may be endless
+            return Checked(problems=[f"{task.name}: is larger than all of {task.split}, {split.bytes} bytes"])
         checked: Checked = form.check(
             data, task.name, split.sha256[task.name], task.manifest.classes, every, set(split.skipped)
         )
     except OSError as error:
-        return Checked(problems=[f"{task.name}: cannot be read: {error.strerror}"])
+        where = Path(error.filename or task.name)
+        where = where.relative_to(data) if where.is_relative_to(data) else where
+        return Checked(problems=[f"{where}: cannot be read: {error.strerror}"])
     return checked
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from ddlbench.data.source import BadImage, Entry, SourceError
-from ddlbench.files import aside
+from ddlbench.files import aside, read_bytes
 
 TO_THE_END = -1
 
@@ -78,7 +78,7 @@ def read_stretch(entry: Entry) -> bytes:
     """The bytes of an entry. Raises BadImage if they cannot be read or are too few."""
     try:
         if entry.size == TO_THE_END:
-            return Path(entry.path).read_bytes()
+            return read_bytes(entry.path)
         data = os.pread(_opened(entry.path), entry.size, entry.offset)
     except OSError as error:
         raise BadImage(f"{entry.path}: {entry.filename}: cannot be read: {error.strerror}") from None

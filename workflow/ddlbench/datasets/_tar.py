@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -13,6 +14,7 @@ from ddlbench.data.source import SourceError
 BLOCK = 512  # bytes; an archive's end is marked by blocks of zeros
 PADDING = 1 << 20  # bytes that may follow it: tapes take blocks of up to so many, most archives have 10 KiB
 LONGEST = 1 << 20  # of a header, with its long names [bytes]
+DIGITS = re.compile(rb"\d{256}")
 KINDS = {
     tarfile.SYMTYPE: "a symbolic link",
     tarfile.LNKTYPE: "a hard link",
@@ -79,7 +81,11 @@ class _Short:
         """Raises tarfile.ReadError."""
         if not 0 <= size <= LONGEST:
             raise tarfile.ReadError(f"a header that claims {size} bytes")
-        return self.stream.read(size)
+        data = self.stream.read(size)
+        # tarfile's expressions take time by the square of them; no name of a file has so many.
+        if size > BLOCK and DIGITS.search(data):
+            raise tarfile.ReadError("a header with a number of more than 255 digits")
+        return data
 
 
 def _check_end(stream: BinaryIO, name: str, at: int, end: int, last: str) -> None:

@@ -172,7 +172,7 @@ def _listed(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[st
 
 def _synset(inner: _tar.Member, path: Path) -> str:
     """The class whose pictures an inner archive holds, from its name."""
-    if not inner.name.endswith(".tar"):
+    if not inner.name.endswith(".tar") or inner.name.startswith("."):
         raise SourceError(f"{path}: member {inner.name!r} is not the archive of a synset, <synset>.tar")
     return inner.name.removesuffix(".tar")
 

@@ -14,9 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ddlbench.data.manifest import KEPT, Manifest
-from ddlbench.data.manifest import sha256 as digest
-from ddlbench.files import aside, sha256
+from ddlbench.data.manifest import KEPT, Manifest, sha256
+from ddlbench.files import aside, opened, read_bytes
 
 
 def path(folder: Path, manifest: Manifest, split: str, suffix: str) -> Path:
@@ -37,13 +36,13 @@ def leave(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], b
         place = path(folder, manifest, split, suffix)
         if place.exists():
             if place.name not in known and os.access(folder, os.W_OK):
-                known[place.name] = digest(made(split))
-            if known.get(place.name) not in (None, sha256(place)):
+                known[place.name] = sha256(made(split))
+            if known.get(place.name) not in (None, _digest(place)):
                 raise ValueError(f"{place}: is not the list that ddlbench made; remove it: it is made again")
             continue
         data = made(split)
         _write(place, data)
-        known[place.name] = digest(data)
+        known[place.name] = sha256(data)
         for other in folder.glob(f"{KEPT}.*.{split}.*"):  # of another manifest, or begun elsewhere: not needed any more
             if other != place:
                 other.unlink(missing_ok=True)
@@ -57,8 +56,15 @@ def leave(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], b
 def _read(sums: Path) -> dict[str, str]:
     """Digests by file name; none if they cannot be read."""
     with suppress(OSError, ValueError):
-        return {name: value for value, name in (line.split("  ") for line in sums.read_text("utf-8").splitlines())}
+        return {name: value for value, name in (line.split("  ") for line in read_bytes(sums).decode().splitlines())}
     return {}
+
+
+def _digest(place: Path) -> str:
+    """A list's digest; nothing if it cannot be read."""
+    with suppress(OSError):
+        return sha256(read_bytes(place))
+    return ""
 
 
 def _write(place: Path, data: bytes) -> None:
@@ -72,7 +78,7 @@ def differing(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str
     return [
         f"{place}: does not list what the form holds; remove it: it is made again"
         for split, place in places.items()
-        if place.exists() and place.read_bytes() != made(split)
+        if place.exists() and read_bytes(place) != made(split)
     ]
 
 
@@ -81,7 +87,7 @@ def mapped(place: Path) -> Any:
     import numpy as np
 
     try:
-        with place.open("rb", buffering=0) as file:
+        with opened(place) as file:
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     except (OSError, ValueError):  # it is not there; an empty file cannot be mapped
         return None

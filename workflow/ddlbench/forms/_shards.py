@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from ddlbench.data.manifest import KEPT, NAME, Manifest
 from ddlbench.data.part import Part, Written, note, pictures, write_through
 from ddlbench.data.source import Entry, Picture, Source
-from ddlbench.files import aside
+from ddlbench.files import aside, opened, read_bytes
 
 # ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
 # but no fewer shards than these (and no shard without an image).
@@ -172,11 +172,12 @@ class Shards:
         path = folder / name
         try:
             index = self.index(path)
-            descriptor = os.open(path, os.O_RDONLY)
+            file = opened(path)
         except (OSError, ValueError) as error:
             where = getattr(error, "filename", None) or index_of(path)
             reason = error.strerror if isinstance(error, OSError) else error
             return Glance(0, 0, "", [f"{Path(where).name}: cannot be read: {reason}"])
+        descriptor = file.fileno()
         try:
             size = os.fstat(descriptor).st_size
             offsets, sizes = [place[0] for place in index], [place[1] for place in index]
@@ -199,7 +200,7 @@ class Shards:
         except OSError as error:
             return Glance(0, 0, "", [f"{name}: cannot be read: {error.strerror}"])
         finally:
-            os.close(descriptor)
+            file.close()
         return Glance(len(index), size, first, problems)
 
 
@@ -211,6 +212,11 @@ def shard_count(split: str, images: int) -> int:
 def index_of(shard: Path) -> Path:
     """Where a shard's index lies."""
     return shard.with_name(shard.name + ".idx")
+
+
+def index_text(shard: Path) -> str:
+    """What its index says. Raises OSError, ValueError."""
+    return read_bytes(index_of(shard)).decode("ascii")
 
 
 def _numbers(entries: list[Entry]) -> array[int]:

@@ -17,6 +17,7 @@ from ddlbench.data.manifest import KEPT, NAME, Manifest, sha256
 from ddlbench.data.part import Checked, Part, Written, note, pictures
 from ddlbench.data.pictures import is_named_so
 from ddlbench.data.source import Entry, Source, SourceError
+from ddlbench.files import read_bytes
 from ddlbench.forms import _kept
 
 PARTS = "class folders"
@@ -60,7 +61,7 @@ def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
             raise SourceError(f"{entry.path}: {part.name}/{entry.filename} is there twice")
         encoded = picture.encoded
         if tree:  # as it lies: it cannot be mended
-            encoded = Path(entry.path).read_bytes()
+            encoded = read_bytes(entry.path)
         else:
             _write(partial / entry.filename, encoded)
         digests[entry.filename] = sha256(encoded)
@@ -225,7 +226,8 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
     digests = []
     left_out = [s.rpartition("/")[2] for s in skipped if s.startswith(f"{class_}/")]
     for number, file in enumerate(files(folder / name, left_out)):
-        encoded = (folder / name / file).read_bytes()
+        encoded = read_bytes(folder / name / file)
+        checked.size_bytes += len(encoded)
         digests.append((file, sha256(encoded)))
         checked.count(f"{name}{file}", class_, number % every == 0, encoded)
     if _digest(digests) != digest:

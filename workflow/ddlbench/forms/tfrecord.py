@@ -6,6 +6,7 @@ What a record is: `_example.py`. What all forms of shards do alike: `_shards.py`
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import Checked
 from ddlbench.data.source import Entry, Picture
+from ddlbench.files import opened
 from ddlbench.forms import _example
 from ddlbench.forms._example import FRAME_BYTES, packed_crc, parse, record, unframed
-from ddlbench.forms._shards import Shards, index_of
+from ddlbench.forms._shards import Shards, index_text
 
 PARTS = "shards"
 FORMAT = 1  # raise it when the same pictures are to be written in another way
@@ -39,7 +41,7 @@ def samples(folder: Path, split: str) -> None:
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every record of a shard: both CRCs, the index, the digest, the label; decode one in `every` pictures."""
-    checked = Checked()
+    checked = Checked(size_bytes=(folder / name).stat().st_size)
     hashed = hashlib.sha256()
     for number, data in enumerate(_records(folder / name, checked.problems, hashed)):
         if data is None:
@@ -70,7 +72,7 @@ def _understood(data: bytes, classes: tuple[str, ...]) -> tuple[str, bytes, tupl
 
 def _index(shard: Path) -> list[tuple[int, int]]:
     """(offset, size) of each record [bytes], as the index says. Raises OSError, ValueError."""
-    numbers = list(map(int, index_of(shard).read_text(encoding="ascii").split()))
+    numbers = list(map(int, index_text(shard).split()))
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
@@ -82,8 +84,8 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
     except (FileNotFoundError, ValueError) as error:
         problems.append(f"{path.name}.idx: cannot be read ({error.__class__.__name__})")
     number = offset = 0
-    left = path.stat().st_size
-    with path.open("rb") as file:
+    with opened(path) as file:
+        left = os.fstat(file.fileno()).st_size
         while header := file.read(12):
             digest.update(header)
             left -= len(header)

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import Checked
 from ddlbench.data.source import Entry, Picture
+from ddlbench.files import opened
 from ddlbench.forms import _kept
-from ddlbench.forms._shards import Shards, index_of
+from ddlbench.forms._shards import Shards, index_of, index_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,7 +136,7 @@ def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
     """Read every sample of a shard: headers, CRC, the index, the digest, the label; decode one in `every` pictures."""
-    checked = Checked()
+    checked = Checked(size_bytes=(folder / name).stat().st_size)
     hashed = hashlib.sha256()
     places: list[Sample] = []
     lines = []
@@ -143,8 +144,8 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
         places = _samples(folder / name)
     except (FileNotFoundError, ValueError) as error:
         checked.problems.append(f"{name}.idx: cannot be read ({error.__class__.__name__})")
-    left, end = (folder / name).stat().st_size, 0
-    with (folder / name).open("rb") as file:
+    with opened(folder / name) as file:
+        left, end = os.fstat(file.fileno()).st_size, 0
         for number, place in enumerate(places):
             size = place.size
             if place.offset != end or size < _SHARDS.least_bytes:
@@ -167,9 +168,7 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
             if places and left != len(END):
                 checked.problems.append(f"{name}: has {left} bytes behind the {len(places)} records of its .idx")
             # DALI reads offsets that loaders of ours do not.
-            if len(lines) == len(places) > 0 and index_of(folder / name).read_text() != _head(len(lines)) + "".join(
-                lines
-            ):
+            if len(lines) == len(places) > 0 and index_text(folder / name) != _head(len(lines)) + "".join(lines):
                 checked.problems.append(f"{name}.idx: does not say what the shard holds")
         while rest := file.read(1 << 20):
             hashed.update(rest)
@@ -295,7 +294,7 @@ def _files(data: bytes) -> list[File]:
 
 def _samples(shard: Path) -> list[Sample]:
     """What a shard's index says. Raises OSError, ValueError."""
-    text = index_of(shard).read_text(encoding="ascii")
+    text = index_text(shard)
     listed = []
     try:
         lines = iter(text.splitlines())
