@@ -50,13 +50,13 @@ $(VENV)/.installed $(VENV)/.installed-gpu: $(wildcard envs/*) pyproject.toml
 DEVICE ?= cuda
 gpu-check:
 	@test -x $(BIN)/python || { echo "gpu-check installs nothing; first: make install GPU=1" >&2; exit 1; }
-	@PYTHONPATH=$(CURDIR)/workflow $(BIN)/python -m ddlbench.gpucheck --device $(DEVICE) $(CHECK)
+	@PYTHONPATH="$(CURDIR)/workflow" $(BIN)/python -m ddlbench.gpucheck --device $(DEVICE) $(CHECK)
 
 # Readers of TFRecords that are not ours, in an environment of their own (1.6 GB): a tier of tests, and bench/data.py.
 READERS := $(or $(DDLBENCH_READERS),$(HOME)/.cache/ddlbench/tensorflow-venv)
 tensorflow:
-	$(PYTHON) -m venv $(READERS)
-	$(READERS)/bin/python -m pip --disable-pip-version-check install -q -r envs/readers.txt
+	$(PYTHON) -m venv "$(READERS)"
+	"$(READERS)/bin/python" -m pip --disable-pip-version-check install -q -r envs/readers.txt
 
 clean:
 	rm -rf $(VENV) .snakemake .mypy_cache .ruff_cache .pytest_cache

@@ -24,6 +24,8 @@ stop() {
 advise() {
     if grep -q "No space left on device" "$1"; then
         echo "The disk is full: .venv needs 3 GB with PyTorch's CPU build, and several more with CUDA's."
+    elif grep -qE "DO NOT MATCH THE HASHES|is not in envs/lock.txt" "$1"; then
+        echo "What pip was given is not what envs/lock.txt names. Where does pip look? \`pip config list\`, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_FIND_LINKS say it. Builds of torch of your own need a label in their version, such as 2.13.0+cpu."
     elif grep -qE "No matching distribution|ResolutionImpossible|name resolution|Connection|timed out|SSLError|Retrying" "$1"; then
         echo "A package could not be fetched in the version that is pinned. Is the network there? Behind a proxy or a mirror, tell pip: \`pip config\`."
     else
@@ -42,6 +44,7 @@ step() {
     { printf '\n== %s\n' "$title" && cat "$said"; } >>"$log"
     if [ $outcome = done ]; then
         echo "$((SECONDS - begin)) s"
+        grep "^note: " "$said" || true
         return
     fi
     echo "failed"
@@ -79,24 +82,25 @@ done
 "$python" -c 'import ensurepip' 2>/dev/null ||
     stop "Python's venv module is missing. On Debian or Ubuntu: apt-get install python$version-venv"
 
-# Constraints hold for every step: without them pip would trade the chosen torch for another.
-export PIP_CONSTRAINT=$PWD/envs/constraints.txt
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
+locked() { "$venv/bin/python" envs/locked.py "$@"; }  # in the versions of envs/lock.txt, each file by its digest
 # A venv that was killed while it was made has a Python, but no pip.
 environment() { pip --version || "$python" -m venv $venv; }
 torch_first() {
-    pip install -q torch numpy cmake ninja packaging psutil setuptools wheel || return 1
+    locked torch numpy cmake ninja packaging psutil setuptools wheel || return 1
     [ "$gpu" != 1 ] || "$venv/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is None)' || {
         echo "ERROR: GPU=1, but the torch that pip gives here is a build without CUDA."
         return 1
     }
 }
 everything_else() {
-    pip install -q -r <(grep -v "^nvidia-dali-$other_dali" envs/requirements.txt) &&
+    grep -v "^nvidia-dali-$other_dali" envs/requirements.txt >$venv/requirements.txt &&
+        locked -r $venv/requirements.txt &&
         pip install -q --no-deps --no-build-isolation -e .
 }
 # Both builds of DALI are the same Python package: the other one goes first.
-for_gpus() { pip uninstall -q -y "nvidia-dali-$other_dali" && pip install -q -r envs/gpu.txt -r "envs/dali-$dali.txt"; }
+deepspeed() { DS_BUILD_OPS=0 locked --no-build-isolation deepspeed; }
+for_gpus() { pip uninstall -q -y "nvidia-dali-$other_dali" && locked -r envs/gpu.txt -r "envs/dali-$dali.txt"; }
 horovod() { "envs/build-horovod${gpu:+-nccl}.sh" "$venv/bin/python"; }
 
 again="Mend that and run it again; what is installed already stays."
@@ -108,7 +112,7 @@ step "a virtual environment in $venv" "Remove $venv and try again." environment
 step "torch, and what the next steps build with" "$torch_advice" \
     torch_first
 step "DeepSpeed, set up for the torch that is there" "Is g++ able to compile? apt-get install g++ make" \
-    env DS_BUILD_OPS=0 "$venv/bin/python" -m pip --disable-pip-version-check install -q --no-build-isolation deepspeed
+    deepspeed
 [ "$gpu" != 1 ] || step "for GPUs: a compiler, and DALI for $dali (envs/gpu.txt, envs/dali-$dali.txt)" "$again" for_gpus
 step "everything else (envs/requirements.txt)" "$again" everything_else
 step "Horovod${gpu:+ with NCCL} (about 5 minutes where it is built for the first time)" \

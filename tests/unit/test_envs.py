@@ -1,4 +1,4 @@
-"""The pins of the install: requirements and constraints agree, and every requirement says why it is there."""
+"""The pins of the install: requirements and lock agree, and every requirement says why it is there."""
 
 import re
 
@@ -6,18 +6,25 @@ from tests.conftest import ROOT
 
 
 def pins(text: str) -> dict[str, str]:
-    return {name.lower(): version for name, version in re.findall(r"^([\w.-]+)==([^\s;#]+)", text, re.M)}
+    return {
+        name.lower().replace("_", "-"): version for name, version in re.findall(r"^([\w.-]+)==([^\s;#]+)", text, re.M)
+    }
 
 
 REQUIREMENTS = pins((ROOT / "envs/requirements.txt").read_text())
-CONSTRAINTS = pins((ROOT / "envs/constraints.txt").read_text())
-# Pinned in requirements.txt alone.
-BUILD_TOOLS = {"setuptools", "wheel"}
+LOCK = (ROOT / "envs/lock.txt").read_text()
+LOCKED = pins(LOCK)
 
 
-def test_constraints_agree_with_requirements() -> None:
-    constrained = {package: CONSTRAINTS.get(package) for package in REQUIREMENTS if package not in BUILD_TOOLS}
-    assert constrained == {package: pin for package, pin in REQUIREMENTS.items() if package not in BUILD_TOOLS}
+def test_the_lock_agrees_with_requirements() -> None:
+    assert {package: LOCKED.get(package) for package in REQUIREMENTS} == REQUIREMENTS
+
+
+def test_every_package_of_the_lock_has_digests_and_no_index() -> None:
+    lines = [line for line in LOCK.splitlines() if not line.startswith("#")]
+    assert len(lines) == len(LOCKED) > 150
+    assert [line[:80] for line in lines if not re.fullmatch(r"\S+==\S+( --hash=sha256:[0-9a-f]{64})+", line)] == []
+    assert "/" not in "".join(lines)
 
 
 def test_every_requirement_says_why() -> None:

@@ -16,7 +16,7 @@ from ddlbench import registry
 from ddlbench.settings.machine import load_machine
 
 from tests.conftest import ROOT
-from tests.unit.test_envs import CONSTRAINTS, REQUIREMENTS, pins
+from tests.unit.test_envs import LOCKED, REQUIREMENTS, pins
 from tests.unit.test_install import executable, project  # noqa: F401  (a fixture)
 
 GPU_FILES = ("gpu.txt", "dali-cuda120.txt", "dali-cuda130.txt")
@@ -39,7 +39,7 @@ def test_what_gpus_add_is_pinned_with_its_reason(file: str) -> None:
     assert lines
     assert [line for line in lines if not re.search(r"^[\w-]+==\S+ +# \w", line)] == []
     pinned = pins("\n".join(lines))
-    assert pinned.items() <= CONSTRAINTS.items()
+    assert pinned.items() <= LOCKED.items()
     assert not pinned.keys() & REQUIREMENTS.keys()
 
 
