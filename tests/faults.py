@@ -313,6 +313,11 @@ FAULTS = (
         CONTRACT + "test_the_disk_is_full",
     ),
     _fault(
+        "ranks end with exit code 0 and without rows",
+        "a failed run; what is missing is named, and the next try trains",
+        UNIT + "test_ranks_that_end_well_and_leave_no_record",
+    ),
+    _fault(
         "the disk is full when the reason is written",
         "the reason is printed; no older one stands for it",
         UNIT + "test_an_older_reason_never_stands_for_this_one",

@@ -51,6 +51,25 @@ def test_what_cannot_be_moved_hides_no_reason(run: Path) -> None:
     assert "failure.json could not be written: No such file or directory" in said
 
 
+STOPS = """:::MLLOG {"namespace": "", "time_ms": 1, "event_type": "INTERVAL_END", "key": "run_stop", """
+STOPS += """"value": null, "metadata": {"status": "success", "file": "x", "lineno": 1}}"""
+
+
+@pytest.mark.parametrize(("left", "lacks"), [({}, "run.mllog"), ({"run.mllog": STOPS}, "steps.rows")])
+def test_ranks_that_end_well_and_leave_no_record(tmp_path: Path, left: dict[str, str], lacks: str) -> None:
+    """A site's `srun` that starts something else, or nothing. The next try trains."""
+    (tmp_path / "left").mkdir()
+    for name, text in ({"rank-0.json": '{"host": "", "pid": 0}'} | left).items():
+        (tmp_path / "left" / name).write_text(text)
+    run = tmp_path / "run"
+    for _ in range(2):
+        program = ["env", "cp", *map(str, (tmp_path / "left").iterdir())]  # into the folder that is said last
+        assert supervisor.execute(run_spec(machine="local"), run, None, program) == 1
+        told = json.loads((run / "failed" / failed.FAILURE).read_text())
+        assert told["cause"] == "launcher failed"
+        assert told["message"].startswith("ranks ended well and left no record (") and lacks in told["message"]
+
+
 SPEC = run_spec(machine="local").to_json()
 
 

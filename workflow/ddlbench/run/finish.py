@@ -20,6 +20,7 @@ from ddlbench.rank.assignment import Assignment
 from ddlbench.record import (
     EXTRAS,
     MLLOG,
+    ROWS,
     STEPS,
     RankLog,
     StepRow,
@@ -50,7 +51,7 @@ def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_
         try:
             before = Assignment.read(left)
             ended = [(left / f"{beats.ENDED}-{rank}.json").stat().st_mtime for rank in range(spec.workers)]
-            whole = _end(left / MLLOG) > 0
+            whole = _end(left / MLLOG) > 0 and (left / ROWS).stat().st_size > 0
         except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
             continue
         if whole and (before.spec, before.data) == (spec, data) and before.keep_weights >= keep_weights:
@@ -81,8 +82,12 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
         (partial / MLLOG).replace(folder / MLLOG)
         sync(folder)
     except Exception as error:  # a full disk, a package that is broken: what was trained stays
-        message = f"its record could not be made: {error}; started again it is not trained again"
-        return {"cause": notes.cause(error), "rank": None, "host": socket.gethostname(), "message": message}
+        cause, message = notes.cause(error), f"its record could not be made: {error}"
+        if all((partial / name).exists() for name in (MLLOG, ROWS)):
+            message += "; started again it is not trained again"
+        else:  # whatever was started, it was not our training
+            cause, message = "launcher failed", f"ranks ended well and left no record ({error}); read train.log"
+        return {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
     shutil.rmtree(partial, ignore_errors=True)
     shutil.rmtree(folder / failed.FOLDER, ignore_errors=True)
     (folder / interrupted.KEPT).unlink(missing_ok=True)
