@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from ddlbench.plan import first_guess
 from ddlbench.rank import models
 
 
@@ -143,6 +144,13 @@ def test_training_takes_three_times_the_forward_pass_less_the_first_layer(name: 
         model = models.build(name, 10, size)
     forward = models.forward_flops(model, size)
     assert models.flops_per_image(model, size) == pytest.approx(3 * forward[""] - forward[first], rel=1e-3)
+
+
+@pytest.mark.parametrize(("model", "operations"), first_guess.OWN.items(), ids=str)
+def test_first_guesses_know_the_operations_of_our_own_models(model: tuple[str, int], operations: float) -> None:
+    """The plan has no torch to count them."""
+    name, size = model
+    assert models.forward_flops(models.build(name, 10, size), size)[""] == pytest.approx(operations, rel=0.01)
 
 
 def test_counting_operations_changes_nothing() -> None:
