@@ -27,7 +27,7 @@ def test_demo(project: Path) -> None:
     done = snakemake(project, "-n")
     assert done.returncode == 0, done.stdout
     counts = jobs(done.stdout)
-    assert counts["train"] == 18 + 4 + 9  # derived in config/studies/demo.yaml
+    assert counts["train"] == 18 + 8 + 18  # derived in config/studies/demo.yaml
     assert counts["prepare"] == 2
     assert counts["preflight"] == 1
     assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.rank" in done.stdout
