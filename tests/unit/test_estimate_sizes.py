@@ -20,7 +20,7 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
 
-from tests.specs import pick
+from tests.specs import JUWELS, pick
 
 LAPTOP = replace(load_machine("local"), workers_per_node=8)
 
@@ -110,3 +110,25 @@ print(" ".join(sorted(heavy & set(sys.modules))))
 """
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+def test_what_the_queue_would_find_out_is_said_before(paper: Plan, demo: Plan, tmp_path: Path) -> None:
+    """ImageNet lies somewhere that only a person knows; SLURM may know no default account."""
+    source, account = reads.remarks(paper, {}, paper.runs)
+    assert source.startswith("config/config.yaml: data.sources.imagenet: is missing; data.sources.imagenet is a folder")
+    assert account.startswith("config/config.yaml: account: is missing; ")
+    assert reads.unnamed(paper, {}, paper.runs) == [source]
+    given = {"imagenet": str(tmp_path / "gone")}
+    told = make_plan(paper.study, JUWELS, "project")
+    assert reads.remarks(told, given, told.runs) == [
+        f"config/config.yaml: data.sources.imagenet: {given['imagenet']} is not there, as seen from here"
+    ]
+    assert reads.unnamed(told, given, told.runs) == []
+    Path(given["imagenet"]).mkdir()
+    assert reads.remarks(told, given, told.runs) == reads.remarks(told, {}, []) == []
+    assert reads.remarks(demo, {}, demo.runs) == []
+    prepared = make_plan(paper.study, replace(JUWELS, data=str(tmp_path)), "project")
+    for manifest in {job.manifest for job in prepared.runs.values() if job.manifest}:
+        Path(manifest).parent.mkdir(parents=True)
+        Path(manifest).write_text("{}")
+    assert reads.remarks(prepared, {}, prepared.runs) == []  # who has the form needs no source

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench import snakefile
+from ddlbench import registry, snakefile
 from ddlbench.plan import installed
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
@@ -144,3 +144,13 @@ def test_scripts_are_called_by_a_path_that_is_quoted(monkeypatch: pytest.MonkeyP
         snakefile.quote_python()
     PythonScript._execute_cmd(object(), "{py_exec} {fname:q}", py_exec="/p $x/python", fname="a b")
     assert called == [{"py_exec": "'/p $x/python'", "fname": "a b"}]
+
+
+def test_nothing_starts_whose_data_lie_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    of = training(monkeypatch, tmp_path, [])
+    run = wildcards(of)
+    of.workflow.dag.needrun_jobs = lambda: [SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=run)]
+    of.keep_limit()
+    monkeypatch.setattr(registry.member("datasets", "mnist5k"), "NEEDS", "name the folder")
+    with pytest.raises(SystemExit, match=r"^config/config.yaml: data.sources.mnist5k: is missing; name the folder$"):
+        of.keep_limit()
