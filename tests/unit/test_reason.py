@@ -61,6 +61,8 @@ def test_the_reason_of_an_earlier_try_is_not_said(tmp_path: Path, when: float, m
 
 def test_what_left_no_reason_and_other_rules_are_said_as_ever(tmp_path: Path) -> None:
     assert "message: gone" in str(said(tmp_path, message="gone"))
+    (tmp_path / "train.log").write_text("Traceback\nImportError: no module a\n")
+    assert "    message: ImportError: no module a\n    jobid" in str(said(tmp_path))
     assert SPEC in str(said(tmp_path, rule="prepare"))
     assert printed(f"CalledProcessError\nCommand 'python -m ddlbench.run --spec {SPEC}'") is None
     assert printed("CalledProcessError\nCommand 'python -m ddlbench.prepare'") is not None

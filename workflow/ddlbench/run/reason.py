@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ddlbench.analysis import failures
+from ddlbench.files import printable
 
 STARTED = datetime.now(UTC).isoformat(timespec="seconds")
 OURS = "python -m ddlbench.run"  # how the commands of both rules begin
@@ -27,11 +28,23 @@ class ReasonFirst(logging.Filter):
             of = ([folder], []) if said["rule_name"] == failures.TRAIN else ([], [folder])
             began = "before its run began" not in message  # else what is there is an earlier try's
             rows = [row for row in failures.failures(*of) if began and row["when"] >= STARTED]
-            said["rule_msg"] = "\n    ".join([*failures.lines(rows)[:1], *filter(None, [message])]) or None
+            why = failures.lines(rows)[:1] or ([] if message else _last_line(Path(said["log"][0])))
+            said["rule_msg"] = "\n    ".join([*why, *filter(None, [message])]) or None
             said["aux"] = {**said["aux"], "command": f"stands at the head of {said['log'][0]}"}
             said["shellcmd"] = None
         # The same failure, as an exception of the shell.
         return not ("CalledProcessError" in str(record.msg) and OURS in str(record.msg))
+
+
+def _last_line(log: Path) -> list[str]:
+    """What a run that left no report printed last; none without a log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 4000))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return []
+    return [printable(line) for line in lines[-1:]]
 
 
 def mend_errors() -> None:
