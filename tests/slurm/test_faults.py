@@ -72,7 +72,7 @@ def test_what_slurm_refuses_is_said_and_other_jobs_go_on(project: Project):
     booster = {"name": "booster", "max_nodes": 2, "max_minutes": 60}  # the preflight's, too
     nowhere = {"name": "nowhere", "max_nodes": 4, "max_minutes": 60}
     wide = {"name": "booster", "max_nodes": 8, "max_minutes": 9999}  # the cluster has four nodes, for a day
-    speed = {"lenet": 1000, "resnet18": 0.001}
+    speed = {"lenet": 1000, "resnet18@32": 0.001}
     project.machine("mixed", nodes=8, partitions=[booster, nowhere, wide], images_per_s=speed)
     project.study("mixed", {"workers": [1, 8, 16], "global_batch": [512], "models": ["lenet", "resnet18"]})
     assert project.snakemake("--retries", "0", machine="mixed", study="mixed") != 0
