@@ -22,7 +22,7 @@ LONG = 15  # epochs; half a minute and more
 
 def test_too_little_memory_is_said(project: Project):
     """More than the job's own Snakemake needs, less than a rank does. With cgroups the state is OUT_OF_MEMORY too."""
-    project.machine("fat", memory_mb_per_worker=450)
+    project.machine("fat", memory_mb_per_worker=620)
     assert project.snakemake("--retries", "0", "--until", "train") != 0
     (log,) = project.folder.glob("results/runs/*/train.log")
     assert "exceeded memory limit" in log.read_text()
