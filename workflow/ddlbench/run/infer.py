@@ -52,7 +52,7 @@ def execute(
     weights = trained / WEIGHTS if trained else None
     if weights and not weights.exists():
         raise ConfigError(f"{weights}: is missing, the run was made without it: remove {trained} and make it again")
-    if weights and trained:
+    if weights and trained and (trained / MLLOG).exists():
         _check_weights(weights, trained / MLLOG)
     began, partial = time.monotonic(), folder / PARTIAL
     shown = [*command, str(partial)]
