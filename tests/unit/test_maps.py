@@ -73,7 +73,8 @@ def test_speed_up_of_each_setting_by_operations() -> None:
     assert "Liang et al. 2023: about 1 for simple tasks. Here 1.00 to 1.00 (lenet5): supported." in said
     assert "up to 8 for complex tasks. Here 2.01 to 8.03 (resnet50, vit_base_patch16_224): supported." in said
     # CPU cores say nothing to what was published of GPUs.
-    assert draw("speed-up-map", {"runs": table}, replace(options, device="cpu")).legends == []
+    (legend,) = draw("speed-up-map", {"runs": table}, replace(options, device="cpu")).legends
+    assert not any("Liang" in text.get_text() for text in legend.get_texts())
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(8.0, "supported"), (7.3, "supported"), (3.0, "contradicted")])
