@@ -257,6 +257,21 @@ def test_who_ended_or_cannot_write_is_not_silent(tmp_path: Path, does: tuple[str
 
 
 @pytest.mark.usefixtures("quick")
+def test_first_ranks_of_two_nodes_on_one_host_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """Virtual nodes share their host's memory; each rank is the first of its node, and both have ended well."""
+    own = RANK.replace("(folder, rank, rank, nodes", "(folder, rank, 0, 2").replace("time.sleep(30)", END)
+    assert own.count("rank, 0, 2") == 1
+    (tmp_path / "rank.py").write_text(own)
+    command = f"{sys.executable} {tmp_path}/rank.py {tmp_path}"
+    ranks = [subprocess.Popen([*command.split(), str(rank)]) for rank in (0, 1)]
+    try:
+        assert [rank.wait(60) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_rank_that_ended_is_not_blamed_for_the_others(tmp_path: Path) -> None:
     for rank, does in enumerate((END, "time.sleep(2); os.kill(os.getpid(), 9)")):
         (tmp_path / f"rank-{rank}.py").write_text(RANK.replace("time.sleep(30)", does))

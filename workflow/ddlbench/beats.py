@@ -245,9 +245,11 @@ def end(folder: Path, rank: int, well: bool = False) -> None:
     """Beat no more, and leave nothing in this node's memory. After work that ended well, leave the last note.
 
     A node's first rank then waits until the others of its node have ended, too: who else would see that one stops?
+    It does not wait for the first rank of another node that shares this memory (nodes may be virtual): each would wait
+    for the other.
     """
     here = node_folder(folder)
-    while well and len(_threads) > 1 and any(_other_lives(path) for path in _beats(here)):
+    while well and len(_threads) > 1 and any(_other_lives(folder, path) for path in _beats(here)):
         time.sleep(0.1)
     if well:
         with suppress(OSError):  # it is empty, so that a full disk takes it
@@ -267,11 +269,12 @@ def _leave(folder: Path, rank: int) -> None:
             here.rmdir()  # the last one can
 
 
-def _other_lives(beat: Path) -> bool:
-    """Whether this beat is of another process, which still runs."""
+def _other_lives(folder: Path, beat: Path) -> bool:
+    """Whether this beat is of another process, which still runs and is no node's first rank."""
     with suppress(ValueError, IndexError, OverflowError):
-        process = int(beat.name.split("-")[1])
-        return process != os.getpid() and _status(process) is not None
+        rank, process = beat.name.split("-")
+        first = (folder / f"beat-{rank}").exists()
+        return not first and int(process) != os.getpid() and _status(int(process)) is not None
     return False
 
 
