@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-from ddlbench.prediction import Measured, _priors, regression
+from ddlbench.analysis.prediction import Measured, _priors, regression
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 

@@ -27,13 +27,13 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
-from ddlbench.loaders import _torchvision
-from ddlbench.loaders._share import MEAN, STD
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.spec import RunSpec
+from ddlbench.train.loaders import _torchvision
+from ddlbench.train.loaders._share import MEAN, STD
 from sides import spread
 
 SIZE, BATCH = 224, 64  # pixels a side, images a batch

@@ -23,11 +23,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
 
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.data.prepare import prepare
 from ddlbench.plan import launch
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.spec import RunSpec
 from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
 
 LIMIT = 0.98  # images/s of ddlbench over images/s of the bare loop

@@ -26,23 +26,23 @@ import pandas as pd
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "workflow")]
 
-from ddlbench import layout  # noqa: E402
 from ddlbench.analysis import claims, frameworks, nodes, summary  # noqa: E402
 from ddlbench.analysis.collect import collect  # noqa: E402
 from ddlbench.audit._audit import audit  # noqa: E402
 from ddlbench.audit._audit import write as write_audit  # noqa: E402
 from ddlbench.audit._material import of_study  # noqa: E402
-from ddlbench.figures import Options  # noqa: E402
-from ddlbench.figures.__main__ import draw, write_data  # noqa: E402
-from ddlbench.page import about, spent, write  # noqa: E402
+from ddlbench.core import layout  # noqa: E402
+from ddlbench.core.record import MLLOG, STEPS, RankLog  # noqa: E402
+from ddlbench.core.spec import RunSpec  # noqa: E402
 from ddlbench.plan import bill, reads, runs  # noqa: E402
 from ddlbench.plan.estimate import Estimator  # noqa: E402
 from ddlbench.plan.measured import read_published  # noqa: E402
 from ddlbench.plan.runs import Plan  # noqa: E402
-from ddlbench.record import MLLOG, STEPS, RankLog  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402
 from ddlbench.settings.study import load_study  # noqa: E402
-from ddlbench.spec import RunSpec  # noqa: E402
+from ddlbench.show.figures import Options  # noqa: E402
+from ddlbench.show.figures.__main__ import draw, write_data  # noqa: E402
+from ddlbench.show.page import about, spent, write  # noqa: E402
 
 from tests.browser import CHROMIUM, Browser  # noqa: E402
 from tests.unit.records import RANKS, write_record  # noqa: E402

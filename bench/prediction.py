@@ -21,11 +21,11 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from ddlbench import registry
+from ddlbench.analysis.prediction import DEFAULT, Measured, _priors, _score
+from ddlbench.analysis.prediction._priors import Published
+from ddlbench.analysis.prediction._score import Try
 from ddlbench.analysis.statistics import over_repeats
-from ddlbench.prediction import DEFAULT, Measured, _priors, _score
-from ddlbench.prediction._priors import Published
-from ddlbench.prediction._score import Try
+from ddlbench.core import registry
 
 HOLD = 0.90
 EXTRA_P = "extra-p"

@@ -21,12 +21,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from ddlbench import beats, notes
+from ddlbench.core import beats, notes
+from ddlbench.core.files import write_json
+from ddlbench.core.record import ROWS, STEP_COLUMNS, STEPS, RankLog, join_steps, step_type
+from ddlbench.data.forms import raw
+from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
-from ddlbench.files import write_json
-from ddlbench.forms import raw
-from ddlbench.forms.raw import Files
-from ddlbench.record import ROWS, STEP_COLUMNS, STEPS, RankLog, join_steps, step_type
 from ddlbench.run.listen import Ears, Probe
 
 PER_NODE, RANKS, EPOCHS, ROWS_PER_EPOCH, SECONDS = 4, (16, 64, 256, 1024), 90, 20_480, 60
@@ -73,7 +73,7 @@ def private_bytes() -> int:
 def guarded(folder: Path) -> None:
     """A rank's guard: its part of a hundred agreements. What it sends is another matter; on disk it has nothing."""
     import torch
-    from ddlbench.rank.guard import Guard
+    from ddlbench.train.guard import Guard
 
     guard = Guard(lambda tensor: tensor, torch.device("cpu"), 30.0)
     os.close(os.open(folder / "began", os.O_CREAT))  # one call, to be sure that calls are seen

@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 
 import pyarrow.parquet as pq
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
-from ddlbench.spec import RunSpec
 
 MACHINE = load_machine("local")
 RANKS = Path(__file__).resolve().parent / "ranks"  # what a rank executes

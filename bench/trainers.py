@@ -23,11 +23,11 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from ddlbench.core.spec import RunSpec
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import launch
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.spec import RunSpec
 from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
 
 LIMIT = 1.0  # images/s of ddlbench over images/s of each rival, at least

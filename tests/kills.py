@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddlbench.record import RankLog
+from ddlbench.core.record import RankLog
 
 CHANGES = [
     *((os, name) for name in ("fsync", "unlink", "rename", "replace", "rmdir", "mkdir")),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.data.prepare import write_form
 from ddlbench.data.source import BadImage, Entry, Picture
 

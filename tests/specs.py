@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.spec import RunSpec
 
 JUWELS = load_machine("juwels-booster")
 LAPTOP = replace(load_machine("local"), workers_per_node=2)  # two workers fit, whatever computer tests this

@@ -1,4 +1,4 @@
-"""Our side of `overhead.py` and `trainers.py`: what each rank executes in place of `ddlbench.rank`.
+"""Our side of `overhead.py` and `trainers.py`: what each rank executes in place of `ddlbench.train`.
 
 The same training, with a stopwatch around the training part of each epoch: also what ddlbench does once an epoch
 (rows of steps written, ranks agreeing) is in it.
@@ -7,8 +7,8 @@ The same training, with a stopwatch around the training part of each epoch: also
 import sys
 from pathlib import Path
 
-from ddlbench.rank.__main__ import run_rank
-from ddlbench.rank.train import Training
+from ddlbench.train.__main__ import run_rank
+from ddlbench.train.loop import Training
 from stopwatch import Stopwatch
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ddlbench.rank import place
+from ddlbench.train import place
 
 
 class Stopwatch:

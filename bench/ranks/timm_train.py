@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from ddlbench.loaders import _torchvision
+from ddlbench.train.loaders import _torchvision
 from stopwatch import Stopwatch, rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel

@@ -9,8 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from ddlbench.data.datasets import mnist5k
 from ddlbench.data.source import Place
-from ddlbench.datasets import mnist5k
 
 from tests.conftest import Once
 from tests.contract import control, launches

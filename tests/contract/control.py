@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from ddlbench.loaders._share import MEAN, STD, shuffled
-from ddlbench.rank import models
-from ddlbench.schedule import learning_rate
-from ddlbench.spec import RunSpec
+from ddlbench.core.schedule import learning_rate
+from ddlbench.core.spec import RunSpec
+from ddlbench.train import models
+from ddlbench.train.loaders._share import MEAN, STD, shuffled
 from PIL import Image
 
 

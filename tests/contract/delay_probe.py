@@ -1,4 +1,4 @@
-"""What each rank executes in place of `ddlbench.rank`: the same training, with delays in each step if DELAY is set.
+"""What each rank executes in place of `ddlbench.train`: the same training, with delays in each step if DELAY is set.
 
     input        20 ms before each batch, on both ranks
     backward     30 ms in the backward pass of rank 1
@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ddlbench.loaders import Batch
-from ddlbench.rank.__main__ import run_rank
-from ddlbench.rank.setup import Setup
-from ddlbench.rank.train import Training
+from ddlbench.train.__main__ import run_rank
+from ddlbench.train.loaders import Batch
+from ddlbench.train.loop import Training
+from ddlbench.train.setup import Setup
 
 INPUT_S, BACKWARD_S, TRANSFER_S = 0.020, 0.030, 0.015
 

@@ -22,12 +22,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from ddlbench import registry
-from ddlbench.loaders import _torchvision
-from ddlbench.rank import models, optimizers, place
-from ddlbench.rank.clock import Clock
+from ddlbench.core import registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.spec import RunSpec
+from ddlbench.train import models, optimizers, place
+from ddlbench.train.clock import Clock
+from ddlbench.train.loaders import _torchvision
 from torch import nn
 
 from tests.contract.weights import whole

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 

@@ -17,13 +17,13 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.record import Event, read_log
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import launch
 from ddlbench.plan.installed import missing_packages
-from ddlbench.record import Event, read_log
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.spec import RunSpec
 
 from tests.specs import run_spec
 

@@ -1,4 +1,4 @@
-"""What each rank executes in place of `ddlbench.rank`: the same training, and then its parameters kept.
+"""What each rank executes in place of `ddlbench.train`: the same training, and then its parameters kept.
 
 PROBE_FAILS=<rank> makes that rank raise in its third step while the others wait for its gradients; with PROBE_DOES it
 does something else there (see `MISDEEDS`), at step PROBE_STEP.
@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import torch
-from ddlbench.loaders import Batch
-from ddlbench.rank.__main__ import run_rank
-from ddlbench.rank.train import Training
+from ddlbench.train.__main__ import run_rank
+from ddlbench.train.loaders import Batch
+from ddlbench.train.loop import Training
 from weights import whole  # beside this file, which is started as a script
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ddlbench import registry
-from ddlbench.loaders import _dali, _pictures
+from ddlbench.core import registry
+from ddlbench.train.loaders import _dali, _pictures
 from PIL import Image
 
 from tests.contract import launches

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from ddlbench.frameworks import _common
 from ddlbench.plan import launch
-from ddlbench.rank import place
+from ddlbench.train import place
+from ddlbench.train.frameworks import _common
 
 from tests.conftest import shared
 from tests.contract import launches

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from ddlbench import registry
+from ddlbench.core import registry
 
 from tests.contract import engine_probe as probe
 from tests.contract.engine_probe import CASES, HALF, LOUD, MAIN, MORE, RANKS, SCALED, STEPS

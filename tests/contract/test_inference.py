@@ -20,15 +20,15 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from ddlbench import beats, notes, registry
-from ddlbench.inference import InferSpec, Way, _measure
-from ddlbench.inference._record import FAILED, PARTIAL, RECORD
+from ddlbench.core import beats, notes, registry
+from ddlbench.core.record import WEIGHTS
 from ddlbench.plan import launch
-from ddlbench.rank import models
-from ddlbench.record import WEIGHTS
 from ddlbench.run.failed import FAILURE
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
+from ddlbench.train import models
+from ddlbench.train.inference import InferSpec, Way, _measure
+from ddlbench.train.inference._record import FAILED, PARTIAL, RECORD
 
 from tests.conftest import shared
 from tests.contract import launches
@@ -69,7 +69,7 @@ def test_a_way_answers_as_the_plain_model(name: str, precision: str, monkeypatch
 
 def start(spec: InferSpec, folder: Path, data: Path, *trained: str) -> subprocess.Popen[str]:
     """What rule `infer` calls."""
-    command = launch.command(spec, load_machine("local"), ("python", "-m", "ddlbench.inference"))
+    command = launch.command(spec, load_machine("local"), ("python", "-m", "ddlbench.train.inference"))
     given = ["--folder", str(folder), "--spec", spec.to_json(), "--manifest", str(data / "raw/manifest.json")]
     python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return subprocess.Popen(

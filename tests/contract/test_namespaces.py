@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ddlbench import notes
+from ddlbench.core import notes
 from ddlbench.settings.machine import load_machine
 
 from tests.conftest import shared
@@ -21,7 +21,7 @@ from tests.unit.test_namespaces import REAL
 def test_nothing_is_left_when_the_supervisor_is_killed(data: Path, tmp_path: Path) -> None:
     spec = run_spec(machine="local-netem", workers=2, workers_per_node=1, loader="native", loader_threads=2, epochs=500)
     folder = tmp_path / "run"
-    started = launches.start(spec, folder, data, load_machine("local-netem"), ("python", "-m", "ddlbench.rank"))
+    started = launches.start(spec, folder, data, load_machine("local-netem"), ("python", "-m", "ddlbench.train"))
     supervisor, marker = started
     give_up = time.monotonic() + 120 * shared()
     while "epoch 2/500" not in (tmp_path / launches.OUTPUT).read_text():

@@ -20,7 +20,7 @@ def variant(case: str, **options: object) -> launches.RunSpec:
 def test_the_same_training(tmp_path, data, run, option):
     plain = run("plain", "ddp", 2)
     spec = variant("plain", **{option: True})
-    outcome = launches.execute(spec, tmp_path / spec.id, data, program=("python", "-m", "ddlbench.rank"))
+    outcome = launches.execute(spec, tmp_path / spec.id, data, program=("python", "-m", "ddlbench.train"))
     assert outcome.code == 0, outcome.output
     assert outcome.losses() == pytest.approx(plain.losses(), rel=1e-5)
 
@@ -28,7 +28,7 @@ def test_the_same_training(tmp_path, data, run, option):
 def test_a_profiled_run_has_kernels_and_a_timeline_of_rank_0(tmp_path, data):
     """Two ranks by torchrun; `bin/nsys` stands in for Nsight Systems, which needs a GPU's machine."""
     spec = replace(launches.spec_of("plain", "ddp", 2), profiled=True, timed=False)
-    outcome = launches.execute(spec, tmp_path / spec.id, data, program=("python", "-m", "ddlbench.rank"))
+    outcome = launches.execute(spec, tmp_path / spec.id, data, program=("python", "-m", "ddlbench.train"))
     assert outcome.code == 0, outcome.output
     kernels = pd.read_parquet(outcome.folder / "kernels.parquet")
     assert kernels["name"].str.contains("conv", case=False).any()

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddlbench.data.forms import tfrecord
 from ddlbench.data.prepare import write_form
-from ddlbench.forms import tfrecord
 
 from tests.sources import Memory, Sample, picture
 

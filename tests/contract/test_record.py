@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from ddlbench import registry
-from ddlbench.rank import models
-from ddlbench.rank.setup import weights_sha256
-from ddlbench.record import STEP_COLUMNS
+from ddlbench.core import registry
+from ddlbench.core.record import STEP_COLUMNS
+from ddlbench.train import models
+from ddlbench.train.setup import weights_sha256
 
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS, IMAGES

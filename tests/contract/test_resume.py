@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from ddlbench import notes
+from ddlbench.core import notes
 
 from tests.conftest import shared
 from tests.contract import launches

@@ -18,9 +18,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ddlbench import registry
-from ddlbench.datasets import mnist5k
-from ddlbench.loaders._share import MEAN, STD
+from ddlbench.core import registry
+from ddlbench.data.datasets import mnist5k
+from ddlbench.train.loaders._share import MEAN, STD
 from PIL import Image
 
 from tests.conftest import ROOT

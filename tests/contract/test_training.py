@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from ddlbench.schedule import learning_rate
+from ddlbench.core.schedule import learning_rate
 
 from tests.contract.launches import FRAMEWORKS, IMAGES
 

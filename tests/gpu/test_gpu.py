@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.data import prepare
 from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine

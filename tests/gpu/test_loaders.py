@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 from PIL import Image
 
 from tests.contract import launches

@@ -23,7 +23,7 @@ set -euo pipefail
 STATE=${DDLBENCH_SLURM_STATE:-/var/tmp/ddlbench-slurm}
 PORT=${DDLBENCH_SLURM_PORT:-16816} # the first of ten
 export DDLBENCH_SLURM_STATE=$STATE # by which each daemon is known: `alive`
-# A job's ranks meet at a port that follows from its id (rank/place.py). No two clusters here give the same id: each has
+# A job's ranks meet at a port that follows from its id (train/place.py). No two clusters here give the same id: each has
 # 700 of its own, and takes them in turn.
 FIRST_JOB=$((PORT / 10 % 6 * 700 + 1))
 NODES=4 GPUS=4 CORES=16 MEMORY_MB=32000

@@ -277,7 +277,7 @@ class Project:
         """
         file = self.folder / "brake"
         file.touch()
-        with (self.folder / "workflow/ddlbench/rank/train.py").open("a") as code:
+        with (self.folder / "workflow/ddlbench/train/loop.py").open("a") as code:
             code.write(BRAKE.format(file=str(file), seconds=seconds))
         return file
 

@@ -11,9 +11,9 @@ import re
 import sys
 from pathlib import Path
 
-from ddlbench.rank import place
-from ddlbench.record import RankLog, StepRow, packed
-from ddlbench.spec import RunSpec
+from ddlbench.core.record import RankLog, StepRow, packed
+from ddlbench.core.spec import RunSpec
+from ddlbench.train import place
 
 
 def stand_in(project: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench import notes
-from ddlbench.inference._record import FAILED, PARTIAL, RECORD
+from ddlbench.core import notes
+from ddlbench.train.inference._record import FAILED, PARTIAL, RECORD
 
 from tests.slurm.conftest import Cluster, Project, ended, submitted, until
 
@@ -52,7 +52,7 @@ def test_jobs_of_inference_that_end_badly_are_listed_and_made_again(project: Pro
     project.study("small", inference=asked)
     brake = project.folder / "brake"
     brake.touch()
-    with (project.folder / "workflow/ddlbench/inference/_measure.py").open("a") as code:
+    with (project.folder / "workflow/ddlbench/train/inference/_measure.py").open("a") as code:
         code.write(BRAKE.format(file=str(brake)))
     process = project.start(TABLE, "--jobs", "2", "--retries", "0", machine="thin")
     plain, _ = asking(project, "plain", 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from ddlbench.spec import RunSpec
+from ddlbench.core.spec import RunSpec
 
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS
@@ -54,7 +54,7 @@ def test_every_framework_on_one_node_and_on_two(project: Project, tmp_path, whol
                 replace(spec, framework="ddp"),
                 alone,
                 project.folder / "results/data/mnist5k",
-                program=("python", "-m", "ddlbench.rank"),
+                program=("python", "-m", "ddlbench.train"),
             )
             assert done.code == 0, done.output
             here[spec.workers] = losses(alone)

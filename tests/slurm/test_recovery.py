@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from ddlbench.record import read_log
+from ddlbench.core.record import read_log
 
 from tests.slurm.conftest import Cluster, Project, ended, until
 from tests.slurm.test_faults import LONG, running, submitted
@@ -135,7 +135,7 @@ def test_code_that_is_edited_while_a_job_waits_harms_no_record(project: Project,
     before = records(project)
     rule = project.folder / "workflow/rules/train.smk"
     rule.write_text(rule.read_text().replace('"python -m ddlbench.run ', '"true; python -m ddlbench.run '))
-    for name in ("analysis/collect.py", "rank/train.py"):
+    for name in ("analysis/collect.py", "train/loop.py"):
         with (project.folder / "workflow/ddlbench" / name).open("a") as file:
             file.write("# edited\n")
     assert ended(process, 300) == 0, project.said

@@ -74,8 +74,8 @@ def test_python_is_not_there_on_a_node(project: Project, cluster: Cluster):
 def test_a_site_without_accounting(project: Project, cluster: Cluster, another):
     """Found out before the first job is submitted; a job that fails is seen too."""
     another(ACCOUNTING="none")
-    (project.folder / "workflow/ddlbench/frameworks/faulty.py").write_text(
-        '"""DDP, but no rank ever starts."""\nfrom ddlbench.frameworks.ddp import *\n\n\n'
+    (project.folder / "workflow/ddlbench/train/frameworks/faulty.py").write_text(
+        '"""DDP, but no rank ever starts."""\nfrom ddlbench.train.frameworks.ddp import *\n\n\n'
         'def start(device):\n    raise SystemExit("no such fabric")\n'
     )
     project.study("small", {"workers": [1], "global_batch": [512], "frameworks": ["ddp", "faulty"]})

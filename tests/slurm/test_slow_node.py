@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.record import read_log
+from ddlbench.core.record import read_log
 
 from tests.slurm.conftest import Cluster, Project
 

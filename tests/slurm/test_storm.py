@@ -54,7 +54,7 @@ class Storm:
 def storm(started: Cluster, prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storm]:
     project = make_project(tmp_path_factory.mktemp("storm") / "project", started, prepared)
     for name, text in (("faulty", FAULTY), ("sleepy", SLEEPY)):
-        (project.folder / f"workflow/ddlbench/frameworks/{name}.py").write_text(text)
+        (project.folder / f"workflow/ddlbench/train/frameworks/{name}.py").write_text(text)
     # A node has the memory for one of these ranks: none shares its node with the one that dies.
     project.machine("thin", workers_per_node=1, memory_mb_per_worker=20_000, images_per_s={"lenet": 1000})
     project.study("small", runs=BLOCKS)

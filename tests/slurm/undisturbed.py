@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from ddlbench.record import read_log
-from ddlbench.spec import RunSpec
+from ddlbench.core.record import read_log
+from ddlbench.core.spec import RunSpec
 
 from tests.contract import launches
 
@@ -28,7 +28,7 @@ def assert_as_undisturbed(folder: Path, data: Path, tmp_path: Path) -> None:
     """A run has the losses of the same run without SLURM and without a break, to the last bit."""
     spec = RunSpec.from_json(json.dumps(events(folder, "ddlbench_spec")[0]))
     alone = tmp_path / "here" / spec.id
-    done = launches.execute(spec, alone, data, program=("python", "-m", "ddlbench.rank"))
+    done = launches.execute(spec, alone, data, program=("python", "-m", "ddlbench.train"))
     assert done.code == 0, done.output
     columns = ["step", "rank", "images", "lr", "loss"]
     mine, theirs = (

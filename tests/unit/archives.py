@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ddlbench.data.datasets.imagenet import TRAIN, VAL, open_source
 from ddlbench.data.pictures import encode
 from ddlbench.data.source import Place, SourceError
-from ddlbench.datasets.imagenet import TRAIN, VAL, open_source
 from PIL import Image
 
 SYNSETS = ("n01440764", "n01443537", "n02105855")

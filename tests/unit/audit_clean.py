@@ -7,11 +7,11 @@ from statistics import NormalDist
 from typing import Any
 
 import pandas as pd
-from ddlbench import registry
 from ddlbench.analysis import measures
 from ddlbench.audit import Material
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import named, of_tables
+from ddlbench.core import registry
 
 from tests.specs import run_spec
 
@@ -124,7 +124,7 @@ def run(framework: str, loader: str, workers: int, repeat: int, rate: float, pla
         "kernel": "6.1",
         "data_sha256": None if loader == "synthetic" else "d" * 64,
         "commit": "c" * 40,
-        "command": "env OMP_NUM_THREADS=1 HF_TOKEN=... python -m ddlbench.rank",
+        "command": "env OMP_NUM_THREADS=1 HF_TOKEN=... python -m ddlbench.train",
         "uncommitted_changes": False,
         "initial_weights_sha256": f"{repeat}" * 64,
     }

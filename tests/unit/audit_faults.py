@@ -154,7 +154,7 @@ COMPARED: dict[str, Fault] = {
     "same-resources": set_one(loader_threads=7),
     "same-kernel": set_one(kernel="6.2"),
     "same-hosts": set_one(hosts="node0,node9"),
-    "same-environment": set_one(command="env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.rank"),
+    "same-environment": set_one(command="env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"),
     "contradicted-claims": contradicted,
 }
 COUNTED: dict[str, Fault] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
-from ddlbench import registry
 from ddlbench.analysis import costs
 from ddlbench.analysis.losses import PARTS
-from ddlbench.figures import FigureMember, Options, Tables, _tables
+from ddlbench.core import registry
 from ddlbench.settings.config import CONFIG
+from ddlbench.show.figures import FigureMember, Options, Tables, _tables
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 

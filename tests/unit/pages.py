@@ -15,8 +15,8 @@ from ddlbench.analysis.collect import collect
 from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
-from ddlbench.page import about, write
 from ddlbench.plan.row import Row
+from ddlbench.show.page import about, write
 
 from tests.unit.records import SPEC, write_record
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 from ddlbench.analysis.collect import collect
-from ddlbench.files import sha256
-from ddlbench.record import KERNELS, MLLOG, SEAL, STEPS, RankLog, StepRow, join_steps, packed, seal
-from ddlbench.spec import RunSpec
+from ddlbench.core.files import sha256
+from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, RankLog, StepRow, join_steps, packed, seal
+from ddlbench.core.spec import RunSpec
 
 from tests.specs import run_spec
 

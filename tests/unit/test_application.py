@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench import registry
 from ddlbench.analysis.statistics import CANNOT_TELL
-from ddlbench.application import Block, Heading, Paragraph, Table, docx, latex, markdown
-from ddlbench.application._columns import shares
-from ddlbench.application._content import Given, NothingMeasuredError, blocks
-from ddlbench.files import printable
+from ddlbench.core import registry
+from ddlbench.core.files import printable
+from ddlbench.outlook.application import Block, Heading, Paragraph, Table, docx, latex, markdown
+from ddlbench.outlook.application._columns import shares
+from ddlbench.outlook.application._content import Given, NothingMeasuredError, blocks
 from ddlbench.plan.reads import Form
 from ddlbench.plan.row import Row
 from ddlbench.plan.stale import MISSING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 
-from ddlbench import registry
+from ddlbench.core import registry
 
 from tests.conftest import ROOT
 from tests.unit.test_rooms import ROOMS
@@ -30,7 +30,7 @@ def test_the_listing_is_what_lies_in_the_repository() -> None:
 
 
 def test_the_rooms_are_shown_in_their_order() -> None:
-    assert listing("files") == list(ROOMS)
+    assert listing("core") == list(ROOMS)
 
 
 def test_the_diff_that_adds_a_framework_is_its_file() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.rank import checkpoint
-from ddlbench.rank.assignment import FILE, Assignment
-from ddlbench.record import STEP_COLUMNS
+from ddlbench.core.record import STEP_COLUMNS
 from ddlbench.run import __main__ as supervisor
+from ddlbench.train import checkpoint
+from ddlbench.train.assignment import FILE, Assignment
 
 from tests.specs import run_spec
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench import registry
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.tables import TABLES
 from ddlbench.audit import AUDITED, SEVERITIES, Material, _findings
@@ -19,8 +18,9 @@ from ddlbench.audit import __main__ as command
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study, of_tables, published
 from ddlbench.audit.document import page
-from ddlbench.columns import types
-from ddlbench.recipe import Recipe
+from ddlbench.core import registry
+from ddlbench.core.columns import types
+from ddlbench.core.recipe import Recipe
 
 from tests.conftest import ROOT
 from tests.unit.audit_clean import Fault, changed, claims, found, one, publication, study
@@ -48,7 +48,7 @@ def test_a_rule_is_silent_on_clean_tables_and_checks_them(rule: str) -> None:
 
 
 def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
-    more = "env OMP_NUM_THREADS=1 HF_TOKEN=... DDLBENCH_PATIENCE_S=120 python -m ddlbench.rank"
+    more = "env OMP_NUM_THREADS=1 HF_TOKEN=... DDLBENCH_PATIENCE_S=120 python -m ddlbench.train"
     assert found("same-environment", changed(lambda tables: one(tables, command=more), STUDY)) == []
 
 

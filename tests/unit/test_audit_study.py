@@ -7,13 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ddlbench import layout, snakefile
 from ddlbench.audit import _findings
 from ddlbench.audit._audit import write
-from ddlbench.figures import Options
-from ddlbench.figures.__main__ import draw, write_data
+from ddlbench.commands import snakefile
+from ddlbench.core import layout
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import Study, load_study
+from ddlbench.show.figures import Options
+from ddlbench.show.figures.__main__ import draw, write_data
 
 from tests.conftest import ROOT
 from tests.unit.audit_clean import changed, found, study

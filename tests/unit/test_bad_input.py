@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG, names_in
 from ddlbench.settings.study import load_study

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ddlbench import beats, notes
-from ddlbench.files import write_json
+from ddlbench.core import beats, notes
+from ddlbench.core.files import write_json
 from ddlbench.run import listen
 from ddlbench.run.listen import Ears, Probe
 from ddlbench.run.watch import Seen, diagnose, look, watch

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ddlbench import notes
+from ddlbench.core import notes
 from ddlbench.run.watch import Seen, diagnose
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from ddlbench.rank import checkpoint
-from ddlbench.rank.assignment import Assignment
-from ddlbench.record import FIRST_STEP_COLUMNS, STEP_COLUMNS
+from ddlbench.core.record import FIRST_STEP_COLUMNS, STEP_COLUMNS
 from ddlbench.run import __main__ as supervisor
+from ddlbench.train import checkpoint
+from ddlbench.train.assignment import Assignment
 
 from tests.kills import killed_at
 from tests.specs import run_spec

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench import registry
 from ddlbench.analysis import failures
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.scaling import scaling
 from ddlbench.audit import Material, failed_runs
+from ddlbench.core import registry
 
 from tests.unit.records import (
     RANKS,

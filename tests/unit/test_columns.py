@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench import spec
 from ddlbench.analysis import collect, read, tables
-from ddlbench.columns import Column
-from ddlbench.rank import measure
-from ddlbench.rank.measure import Measure, Meter
-from ddlbench.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_COLUMNS
+from ddlbench.core import spec
+from ddlbench.core.columns import Column
+from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_COLUMNS
+from ddlbench.train import measure
+from ddlbench.train.measure import Measure, Meter
 
 from tests.conftest import ROOT
 from tests.unit.records import write_record

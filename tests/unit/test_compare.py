@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench import layout
 from ddlbench.analysis import compare
 from ddlbench.analysis.compare import ALL, Run
+from ddlbench.core import layout
 
 from tests.specs import run_spec
 from tests.unit.records import edit_log, replace_steps, with_clocks, write_record

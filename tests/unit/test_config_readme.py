@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
-from ddlbench import recipe, registry
+from ddlbench.core import recipe, registry
+from ddlbench.core.recipe import Recipe, key
 from ddlbench.plan.runs import make_plan
-from ddlbench.recipe import Recipe, key
 from ddlbench.settings.config import CONFIG, ConfigError, check, schema
 from ddlbench.settings.document import page
 from ddlbench.settings.keys import schema_of, value_of

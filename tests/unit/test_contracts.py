@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 
 from tests.conftest import ROOT, Once
 
@@ -69,7 +69,7 @@ def complaints(asked: Iterable[tuple[str, str]], folder: Path) -> list[tuple[str
 
 
 def test_no_room_with_a_contract_is_forgotten() -> None:
-    stated = {path.parent.name for path in registry.PACKAGE.glob("*/__init__.py") if "(Protocol)" in path.read_text()}
+    stated = {path.parent.name for path in registry.PACKAGE.rglob("__init__.py") if "(Protocol)" in path.read_text()}
     assert stated == set(CONTRACTS)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench import snakefile
 from ddlbench.analysis import costs, tables
 from ddlbench.analysis.costs import Terms, daly_s, expected_s, young_s
+from ddlbench.commands import snakefile
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 
 from tests.conftest import ROOT
 

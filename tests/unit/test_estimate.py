@@ -10,19 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ddlbench.analysis.prediction import Measured as Series
+from ddlbench.analysis.prediction import _priors, regression
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, reads
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
 from ddlbench.plan.measured import Measured, read_measured, read_published
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
-from ddlbench.prediction import Measured as Series
-from ddlbench.prediction import _priors, regression
-from ddlbench.record import MLLOG, STEPS
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.spec import RunSpec
 
 from tests.specs import JUWELS, pick
 

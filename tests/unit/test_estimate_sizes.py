@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.record import STEP_COLUMNS, step_type, writing_table
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import reads
 from ddlbench.plan.row import STEP_BYTES
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
-from ddlbench.record import STEP_COLUMNS, step_type, writing_table
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench import notes
+from ddlbench.core import notes
 from ddlbench.run import __main__ as supervisor
 from ddlbench.run import failed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 
 from tests.conftest import ROOT
 from tests.faults import FAULTS, table

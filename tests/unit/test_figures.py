@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench import registry
 from ddlbench.analysis.statistics import over_repeats
-from ddlbench.figures import _style
-from ddlbench.figures._tables import distinguishing, references
+from ddlbench.core import registry
+from ddlbench.show.figures import _style
+from ddlbench.show.figures._tables import distinguishing, references
 from matplotlib.figure import Figure
 
 from tests.unit.drawings import (

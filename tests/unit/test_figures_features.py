@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddlbench import registry
+from ddlbench.core import registry
 
 from tests.unit.drawings import OPTIONS, bars, draw, legend, lines, row, tables
 

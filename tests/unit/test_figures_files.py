@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench import registry
 from ddlbench.analysis.measures import COLUMNS as MEASURES
-from ddlbench.figures import FigureMember, _tables
-from ddlbench.figures import __main__ as command
+from ddlbench.core import registry
+from ddlbench.show.figures import FigureMember, _tables
+from ddlbench.show.figures import __main__ as command
 
 from tests.unit.drawings import (
     FIGURES,

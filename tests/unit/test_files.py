@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from ddlbench import files
+from ddlbench.core import files
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:

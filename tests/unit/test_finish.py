@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
-from ddlbench.rank.assignment import Assignment
-from ddlbench.record import KERNELS, MLLOG, ROWS, SEAL, STEPS, RankLog, StepRow, packed, read_log
+from ddlbench.core.record import KERNELS, MLLOG, ROWS, SEAL, STEPS, RankLog, StepRow, packed, read_log
 from ddlbench.run import __main__ as supervisor
 from ddlbench.run import failed, finish
+from ddlbench.train.assignment import Assignment
 
 from tests.kills import killed_at
 from tests.unit.records import RANKS, SPEC, write_record

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.spec import steps_per_epoch
+from ddlbench.data.forms import _example, raw, tfrecord
+from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import prepare, write_form
 from ddlbench.data.source import BadImage, Entry, SourceError
 from ddlbench.data.verify import verify
-from ddlbench.forms import _example, raw, tfrecord
-from ddlbench.forms.raw import Files
-from ddlbench.loaders._share import share, shuffled
-from ddlbench.spec import steps_per_epoch
+from ddlbench.train.loaders._share import share, shuffled
 
 from tests.sources import Memory, Sample, contents, picture, some
 

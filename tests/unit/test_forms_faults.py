@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import Part, noted
 from ddlbench.data.prepare import write_form

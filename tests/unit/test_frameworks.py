@@ -12,10 +12,10 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from ddlbench import beats, registry
-from ddlbench.frameworks import _deepspeed_options, _layer_dropping, _onebit
+from ddlbench.core import beats, registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.settings.machine import load_machine
-from ddlbench.spec import RunSpec
+from ddlbench.train.frameworks import _deepspeed_options, _layer_dropping, _onebit
 
 from tests.contract.engine_probe import Case, spec_of
 
@@ -227,7 +227,7 @@ def test_deepspeed_is_told_all_that_it_would_choose_itself():
 
 
 def test_fsdp_gathers_stages_block_by_block():
-    from ddlbench.frameworks.fsdp import blocks
+    from ddlbench.train.frameworks.fsdp import blocks
 
     stage = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU(), torch.nn.Linear(1, 1))
     model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 1), stage, torch.nn.Flatten())

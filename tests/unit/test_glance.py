@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ddlbench.data.forms import _example, tfrecord
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance
-from ddlbench.forms import _example, tfrecord
 from ddlbench.run.__main__ import execute
 
 from tests.sources import some

@@ -13,8 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from ddlbench import registry
-from ddlbench.gpucheck import (
+from ddlbench.commands.gpucheck import (
     FAIL,
     MEASURED,
     PARTS,
@@ -30,8 +29,9 @@ from ddlbench.gpucheck import (
     tests,
     throughput,
 )
-from ddlbench.gpucheck import __main__ as check
-from ddlbench.gpucheck._bench import Bench, last_words
+from ddlbench.commands.gpucheck import __main__ as check
+from ddlbench.commands.gpucheck._bench import Bench, last_words
+from ddlbench.core import registry
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def test_a_run_is_made_by_the_run_path_of_studies(bench: Bench) -> None:
     spec = bench.spec("horovod")
     argv = bench.command(spec, "plain")
     assert argv[1:3] == ["-m", "ddlbench.run"]
-    assert argv[-3:] == ["python", "-m", "ddlbench.rank"]
+    assert argv[-3:] == ["python", "-m", "ddlbench.train"]
     assert "horovodrun" in argv
-    assert bench.command(spec, "plain", "count")[-3:] == ["-m", "ddlbench.gpucheck._ranks", "count"]
+    assert bench.command(spec, "plain", "count")[-3:] == ["-m", "ddlbench.commands.gpucheck._ranks", "count"]
 
 
 def test_steps_of_synthetic_pictures_are_all_alike(gpu: Bench) -> None:
@@ -211,7 +211,7 @@ def test_how_pytest_ended_is_understood(code: int, said: str, verdict: str, comp
 
 def test_a_step_that_reads_a_value_is_counted() -> None:
     torch = pytest.importorskip("torch")
-    from ddlbench.gpucheck._ranks import Waits
+    from ddlbench.commands.gpucheck._ranks import Waits
 
     counts: Counter[str] = Counter()
     ones = torch.ones(3)

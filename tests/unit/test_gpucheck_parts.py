@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ddlbench.gpucheck import FAIL, PARTS, VERDICTS
+from ddlbench.commands.gpucheck import FAIL, PARTS, VERDICTS
 
 from tests.conftest import ROOT
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from ddlbench.notes import LossError
-from ddlbench.rank import guard
-from ddlbench.rank.setup import Setup
-from ddlbench.rank.train import Training
+from ddlbench.core.notes import LossError
+from ddlbench.train import guard
+from ddlbench.train.loop import Training
+from ddlbench.train.setup import Setup
 
 from tests.contract.engine_probe import Case, spec_of
 

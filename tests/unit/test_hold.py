@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from ddlbench.run import hold
+from ddlbench.core import hold
 
 HERE = socket.gethostname()
 
@@ -39,7 +39,7 @@ def test_nothing_is_left_of_a_process_that_ended(tmp_path: Path) -> None:
 
 
 def test_a_living_process_keeps_it(tmp_path: Path) -> None:
-    program = "import sys; from pathlib import Path; from ddlbench.run.hold import held\n"
+    program = "import sys; from pathlib import Path; from ddlbench.core.hold import held\n"
     program += "with held(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     other = subprocess.Popen(
         [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from ddlbench.frameworks import _common
-from ddlbench.rank import optimizers, precision, sync_norm
-from ddlbench.rank.clock import Clock
-from ddlbench.rank.train import Training
-from ddlbench.rank.validation import count_correct
 from ddlbench.settings.recipe import load_recipe
+from ddlbench.train import optimizers, precision, sync_norm
+from ddlbench.train.clock import Clock
+from ddlbench.train.frameworks import _common
+from ddlbench.train.loop import Training
+from ddlbench.train.validation import count_correct
 from torch import nn
 
 from tests.host_waits import HostWaits

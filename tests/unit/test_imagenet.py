@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.data.datasets.imagenet import open_source
 from ddlbench.data.source import BadImage, Place, SourceError
-from ddlbench.datasets.imagenet import open_source
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from ddlbench.data.prepare import write_form
-from ddlbench.inference import InferSpec
 from ddlbench.run import infer
+from ddlbench.train.inference import InferSpec
 
 from tests.sources import some
 from tests.specs import run_spec

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 import yaml
-from ddlbench import layout, registry
 from ddlbench.analysis import inference, tables
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.inference import InferSpec
-from ddlbench.inference._measure import AT_LEAST, AT_MOST, questions
-from ddlbench.inference._record import FORMAT
+from ddlbench.core import layout, registry
 from ddlbench.plan.runs import figure_runs, make_plan, outputs
 from ddlbench.settings.study import load_study
+from ddlbench.train.inference import InferSpec
+from ddlbench.train.inference._measure import AT_LEAST, AT_MOST, questions
+from ddlbench.train.inference._record import FORMAT
 
 from tests.specs import LAPTOP, run_spec
 from tests.unit.spoiled import STUDY, Files
@@ -90,7 +90,7 @@ def test_the_small_study_asks_two_models_in_five_ways() -> None:
     for name, job in plan.inferences.items():
         assert (job.spec.id, job.trained) == (name, layout.run_log(job.spec.run.id))
         assert job.manifest == plan.runs[job.spec.run.id].manifest
-        assert str(job.resources["launch"]).endswith("-m ddlbench.inference")
+        assert str(job.resources["launch"]).endswith("-m ddlbench.train.inference")
         assert f"--nproc-per-node={job.spec.workers}" in str(job.resources["launch"])
     assert figure_runs(plan, "latency") == list(plan.inferences)
     assert [name for rule, name in outputs(plan) if rule == "infer"] == list(plan.inferences)

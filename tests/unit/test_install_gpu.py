@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.settings.machine import load_machine
 
 from tests.conftest import ROOT

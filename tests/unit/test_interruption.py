@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import Plan, make_plan
-from ddlbench.rank import interruption
 from ddlbench.run import __main__ as supervisor
 from ddlbench.run import interrupted
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.study import load_study
-from ddlbench.spec import RunSpec
+from ddlbench.train import interruption
 
 from tests.specs import LAPTOP, run_spec
 from tests.unit.records import SPEC, reasons, seal_again, tables, write_record
@@ -111,7 +111,7 @@ def test_a_run_dies_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
 def test_a_rank_dies_of_sigkill_and_leaves_its_note(tmp_path: Path) -> None:
     for rank, leaves in ((1, False), (0, True)):
         call = f"interruption.die(Path({str(tmp_path)!r}), {rank}, 60, 0.25)"
-        code = f"from pathlib import Path; from ddlbench.rank import interruption; interruption.LEAVE_S = 0; {call}"
+        code = f"from pathlib import Path; from ddlbench.train import interruption; interruption.LEAVE_S = 0; {call}"
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
         assert (tmp_path / interruption.NOTE).exists() == leaves
     assert json.loads((tmp_path / interruption.NOTE).read_text()).keys() == NOTE.keys()

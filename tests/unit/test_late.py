@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.record import MLLOG, STEPS
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.spec import RunSpec
 from ddlbench.run import late
 from ddlbench.run.facts import facts
-from ddlbench.spec import RunSpec
 
 from tests.unit.records import SPEC, edit_log, write_record
 

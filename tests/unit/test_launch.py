@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.plan import bill, launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
@@ -42,7 +42,7 @@ def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_nod
         f"--gres=gpu:{per_node}",
         "python",
         "-m",
-        "ddlbench.rank",
+        "ddlbench.train",
     ]
     settings = argv[1 : argv.index("srun")]
     assert argv[0] == "env"
@@ -221,7 +221,7 @@ TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone"]
 
 HOROVODRUN = ["horovodrun", "--gloo", "-np"]
 
-TRAIN = ["-m", "ddlbench.rank"]
+TRAIN = ["-m", "ddlbench.train"]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ddlbench.data.forms import _kept, raw
+from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
-from ddlbench.forms import _kept, raw
-from ddlbench.forms.raw import Files
-from ddlbench.loaders import _share, native, torchvision
+from ddlbench.train.loaders import _share, native, torchvision
 
 from tests.contract.engine_probe import Case, spec_of
 

@@ -12,8 +12,8 @@ import pytest
 from ddlbench.analysis import losses
 from ddlbench.analysis.losses import PARTS, SPLIT
 from ddlbench.analysis.read import Record
-from ddlbench.figures import efficiency_loss
-from ddlbench.record import STEP_COLUMNS, Event
+from ddlbench.core.record import STEP_COLUMNS, Event
+from ddlbench.show.figures import efficiency_loss
 
 from tests.unit.drawings import OPTIONS, bars, draw, legend
 from tests.unit.records import SPEC

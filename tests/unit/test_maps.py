@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER, difference
-from ddlbench.figures import _tables, accuracy_map, speed_up_map
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.show.figures import _tables, accuracy_map, speed_up_map
 from matplotlib.axes import Axes
 
 from tests.unit.drawings import OPTIONS, SPEC, draw

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from ddlbench.rank import measure
-from ddlbench.rank.counters import NotMeasuredError, Rapl, device_energy_j, network_bytes, peak_resident_bytes
-from ddlbench.rank.measure import Meter
+from ddlbench.train import measure
+from ddlbench.train.counters import NotMeasuredError, Rapl, device_energy_j, network_bytes, peak_resident_bytes
+from ddlbench.train.measure import Meter
 
 RAPL = "class/powercap"
 
@@ -180,8 +180,8 @@ def test_loader_processes_that_ended_are_not_called_zero() -> None:
     code = "import time\nwhile time.process_time() < 0.2: pass"
     code = f"""
 import subprocess, sys
-sys.path.insert(0, {str(Path(measure.__file__).parents[1])!r})
-from ddlbench.rank.measure import Meter
+sys.path.insert(0, {str(Path(measure.__file__).parents[2])!r})
+from ddlbench.train.measure import Meter
 meter = Meter("cpu", 1)
 meter.start()
 before = meter.stop()

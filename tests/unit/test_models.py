@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from ddlbench.plan import first_guess
-from ddlbench.rank import models
+from ddlbench.train import models
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_ranks_of_the_machine_are_started_in_namespaces() -> None:
     plan = make_plan(load_study(STUDY), NETEM)
     spec = pick(plan, framework="horovod", bandwidth_mbit=10)
     argv = launch.command(spec, NETEM)
-    start = ["python", "-m", "ddlbench.run.namespaces", "--nodes=2", "--mbit=10", "python", "-m", "ddlbench.rank"]
+    start = ["python", "-m", "ddlbench.run.namespaces", "--nodes=2", "--mbit=10", "python", "-m", "ddlbench.train"]
     assert argv[-len(start) :] == start
     assert {"GLOO_SOCKET_IFNAME=veth0", "HOROVOD_GLOO_IFACE=veth0"} <= set(argv)
     assert "-2workers-10mbit-" in spec.id

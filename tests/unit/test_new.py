@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.new import cluster
-from ddlbench.new import machine as new_machine
-from ddlbench.new import study as new_study
+from ddlbench.commands.new import machine as new_machine
+from ddlbench.commands.new import study as new_study
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.slurm import cluster
 
 from tests.conftest import ROOT
 from tests.specs import LAPTOP

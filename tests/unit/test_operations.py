@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench import registry
 from ddlbench.analysis import messages, operations
 from ddlbench.analysis.collect import collect
-from ddlbench.columns import Why
-from ddlbench.figures.operations import shown_modules
-from ddlbench.record import COMMS, FLOPS, FLOPS_COUNTED
+from ddlbench.core import registry
+from ddlbench.core.columns import Why
+from ddlbench.core.record import COMMS, FLOPS, FLOPS_COUNTED
+from ddlbench.show.figures.operations import shown_modules
 
 from tests.unit.drawings import OPTIONS, legend
 from tests.unit.records import SPEC, seal_again, write_record
@@ -170,7 +170,7 @@ def test_a_counter_that_an_older_record_lacks_has_no_bars() -> None:
 @pytest.mark.slow
 def test_published_counts_are_those_of_the_models_here() -> None:
     """By PyTorch's counter on the meta device. Published ones have two to five digits."""
-    from ddlbench.rank import models
+    from ddlbench.train import models
 
     for (name, size), (flops, by) in operations.read_published().items():
         counted = models.forward_flops(models.build(name, 1000, size), size)[""]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from ddlbench.loaders import _torchvision
-from ddlbench.rank import models, optimizers
-from ddlbench.recipe import needs_whole_layers
+from ddlbench.core.recipe import needs_whole_layers
 from ddlbench.settings.recipe import load_recipe
+from ddlbench.train import models, optimizers
+from ddlbench.train.loaders import _torchvision
 from torch import nn
 from torch.multiprocessing import start_processes
 

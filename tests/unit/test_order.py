@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
+from ddlbench.core.record import Event, beside_s
 from ddlbench.plan.order import BLOCK, mixed
 from ddlbench.plan.runs import Plan, digests, figure_runs, make_plan
-from ddlbench.record import Event, beside_s
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study

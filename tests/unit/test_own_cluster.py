@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from ddlbench.rank import place
+from ddlbench.train import place
 
 from tests.slurm import conftest
 from tests.slurm.conftest import CLUSTERS, PORT, SCRIPT, own_cluster

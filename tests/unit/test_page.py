@@ -14,10 +14,10 @@ import pytest
 from ddlbench.analysis import comparisons, frameworks, kernels
 from ddlbench.analysis.tables import frame
 from ddlbench.audit import _findings
-from ddlbench.figures import _hover
-from ddlbench.files import sha256
-from ddlbench.page import about, answer, picture, rows, spent, tables, write
+from ddlbench.core.files import sha256
 from ddlbench.plan.row import Row
+from ddlbench.show.figures import _hover
+from ddlbench.show.page import about, answer, picture, rows, spent, tables, write
 
 from tests.unit.pages import EVIL, EVIL_SVG, make
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from ddlbench.analysis.tables import frame
-from ddlbench.page import answer, asked
-from ddlbench.page.words import Said
+from ddlbench.show.page import answer, asked
+from ddlbench.show.page.words import Said
 
 from tests.unit.drawings import row
 from tests.unit.test_page import NOTHING

@@ -10,15 +10,15 @@ import sys
 from dataclasses import fields, replace
 
 import pytest
-from ddlbench import registry
-from ddlbench import spec as spec_module
+from ddlbench.core import registry
+from ddlbench.core import spec as spec_module
+from ddlbench.core.recipe import Recipe
+from ddlbench.core.spec import COLUMNS, RunSpec, complete
 from ddlbench.plan.runs import Plan, PlannedRun, make_plan
 from ddlbench.plan.stale import changes
-from ddlbench.recipe import Recipe
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Framework, load_study
-from ddlbench.spec import COLUMNS, RunSpec, complete
 
 from tests.specs import LAPTOP, pick, run_spec
 

@@ -11,9 +11,9 @@ from ddlbench.plan import bill, checkpoints, reads
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.measured import Measured
 from ddlbench.plan.runs import Plan
-from ddlbench.rank import checkpoint, models, optimizers
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.study import load_study
+from ddlbench.train import checkpoint, models, optimizers
 
 from tests.specs import pick
 from tests.unit.test_checkpoint import save

@@ -9,9 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ddlbench import snakefile, status
-from ddlbench.inference import InferSpec
-from ddlbench.inference._measure import AT_LEAST
+from ddlbench.commands import snakefile, status
 from ddlbench.plan import bill, table
 from ddlbench.plan.asking import Asking
 from ddlbench.plan.estimate import Estimator
@@ -20,6 +18,8 @@ from ddlbench.plan.measured import Measured
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
+from ddlbench.train.inference import InferSpec
+from ddlbench.train.inference._measure import AT_LEAST
 
 from tests.specs import JUWELS, LAPTOP, run_spec
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import planned
 from ddlbench.analysis.collect import collect
+from ddlbench.core.record import MLLOG
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import runs, stale
-from ddlbench.record import MLLOG
-from ddlbench.spec import RunSpec
 
 from tests.unit.records import SPEC, edit_log, write_record
 

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.run import plugin, slurm, submission
+from ddlbench.slurm import plugin, submission
+from ddlbench.slurm import queue as slurm
 from snakemake.sourcecache import SourceCache
 
 JOB = "JobId=7 JobName=x JobState=FAILED StartTime=2026-11-22T08:00:00 NodeList=node[1-2] BatchHost=node1"

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench import registry
-from ddlbench.prediction import Measured, TooLittleError, _priors, _score, _table, regression
+from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _score, _table, regression
+from ddlbench.core import registry
 
 from tests.unit.test_scaling import runs_table, sized
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import allreduce, judge, promise
-from ddlbench.run import slurm
 from ddlbench.settings.machine import Partition, load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.slurm import queue as slurm
 
 from tests.specs import JUWELS
 

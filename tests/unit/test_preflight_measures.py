@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench import notes
+from ddlbench.core import notes
 from ddlbench.data.prepare import write_form
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import promise, scout

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.rank import profiler
-from ddlbench.record import KERNELS
+from ddlbench.core.record import KERNELS
+from ddlbench.train import profiler
 
 from tests.unit.records import SPEC
 

@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
-from ddlbench import registry
-from ddlbench.frameworks import horovod
+from ddlbench.core import registry
 from ddlbench.preflight import scout
-from ddlbench.rank import place
-from ddlbench.rank.measure import Meter
+from ddlbench.train import place
+from ddlbench.train.frameworks import horovod
+from ddlbench.train.measure import Meter
 
 SRUN = {
     "SLURM_PROCID": "5",
@@ -102,7 +102,7 @@ def test_a_meter_measures_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda *device: 7 if device == () else 0)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: SimpleNamespace(uuid=f"of-{number}"))
-    monkeypatch.setattr("ddlbench.rank.counters.device_energy_j", lambda uuid: asked.append(uuid) or 1.0)
+    monkeypatch.setattr("ddlbench.train.counters.device_energy_j", lambda uuid: asked.append(uuid) or 1.0)
     meter = Meter("cuda", 3)
     assert meter.device_bytes("max_memory_allocated") == 7
     assert meter.device_energy_j() == 1.0

@@ -13,16 +13,16 @@ from unittest.mock import MagicMock
 
 import pytest
 import yaml
+from ddlbench.core.recipe import for_schedule
+from ddlbench.core.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import make_plan
-from ddlbench.rank import precision
-from ddlbench.rank.precision import autocast
-from ddlbench.recipe import for_schedule
-from ddlbench.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
-from ddlbench.spec import RunSpec
+from ddlbench.train import precision
+from ddlbench.train.precision import autocast
 
 from tests.specs import run_spec
 

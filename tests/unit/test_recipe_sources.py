@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ddlbench.core.schedule import learning_rate
 from ddlbench.plan.runs import make_plan
-from ddlbench.schedule import learning_rate
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.statistics import over_repeats
-from ddlbench.figures import Options
-from ddlbench.recommendation import NothingToRecommendError, candidates, choice, convergence, front
-from ddlbench.recommendation.make import REFERENCE, fairness, make, rows, text
+from ddlbench.core.spec import RunSpec
+from ddlbench.outlook.recommendation import NothingToRecommendError, candidates, choice, convergence, front
+from ddlbench.outlook.recommendation.make import REFERENCE, fairness, make, rows, text
 from ddlbench.records import mlperf
 from ddlbench.settings.machine import Machine
-from ddlbench.spec import RunSpec
+from ddlbench.show.figures import Options
 
 from tests.specs import JUWELS, run_spec
 from tests.unit.records import tables, write_record

@@ -5,46 +5,25 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from ddlbench import registry
+from ddlbench.core import registry
 
 # From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
 ROOMS = (
-    "files",
-    "plural",
-    "columns",
-    "registry",
-    "recipe",
-    "spec",
-    "schedule",
-    "record",
-    "layout",
-    "notes",
-    "beats",
+    "core",
     "settings",
     "data",
-    "datasets",
-    "forms",
     "prepare",
-    "loaders",
-    "frameworks",
-    "rank",
-    "inference",
+    "train",
     "analysis",
     "records",
     "audit",
-    "prediction",
     "plan",
-    "application",
+    "slurm",
     "run",
     "preflight",
-    "status",
-    "snakefile",
-    "figures",
-    "recommendation",
-    "what_if",
-    "page",
-    "gpucheck",
-    "new",
+    "show",
+    "outlook",
+    "commands",
     "__main__",
 )
 PACKAGE = registry.PACKAGE

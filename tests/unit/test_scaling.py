@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from ddlbench.analysis.scaling import efficiency, scaling, speed_up, throughput
-from ddlbench.spec import RunSpec
+from ddlbench.core.spec import RunSpec
 
 from tests.unit.records import SPEC
 

@@ -16,7 +16,7 @@ from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal, sealed
+from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal, sealed
 from ddlbench.records import _sealing
 
 from tests.unit.records import SPEC, edit_log, of_version_0_1, write_record

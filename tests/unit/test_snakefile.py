@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench import registry, snakefile
+from ddlbench.commands import snakefile
+from ddlbench.core import registry
 from ddlbench.plan import installed
 from ddlbench.preflight import promise
 from ddlbench.run import survivors

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ddlbench.data.datasets import _devkit
+from ddlbench.data.datasets.imagenet import TRAIN, VAL
 from ddlbench.data.source import BadImage
-from ddlbench.datasets import _devkit
-from ddlbench.datasets.imagenet import TRAIN, VAL
 from PIL import Image
 
 from tests.unit.archives import (

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from ddlbench.data.datasets.imagenet import TRAIN, VAL
 from ddlbench.data.source import BadImage, SourceError
-from ddlbench.datasets.imagenet import TRAIN, VAL
 
 from tests.unit.archives import (
     SYNSETS,

@@ -6,7 +6,7 @@ from datetime import date
 from typing import Any
 
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.settings.config import ConfigError, check_config
 
 FILE = "config/config.yaml"
@@ -57,7 +57,7 @@ def test_a_source_may_name_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_helpers_are_no_data_sets() -> None:
-    files = {path.name for path in (registry.PACKAGE / "datasets").glob("*.py")}
+    files = {path.name for path in registry.folder("datasets").glob("*.py")}
     helpers = {name for name in files if name.startswith("_")}
     assert len(helpers) > 4
     assert {registry.path("datasets", name).name for name in registry.members("datasets")} == files - helpers

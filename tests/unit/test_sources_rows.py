@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.data.datasets import _cifar, cifar10, cifar100, mnist, mnist5k
 from ddlbench.data.source import Place, SourceError
-from ddlbench.datasets import _cifar, cifar10, cifar100, mnist, mnist5k
 from PIL import Image
 
 FEW = {"train": 30, "val": 12}

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ddlbench.data.datasets.synthetic_imagenet import IMAGES, NUM_CLASSES, open_source
 from ddlbench.data.pictures import jpeg_header, mended
 from ddlbench.data.source import Place, SourceError
-from ddlbench.datasets.synthetic_imagenet import IMAGES, NUM_CLASSES, open_source
 from PIL import Image
 
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ddlbench import notes
-from ddlbench.run import srun
+from ddlbench.core import notes
 from ddlbench.run.watch import Seen, diagnose
+from ddlbench.slurm import srun
 
 AT = "CANCELLED AT 2026-11-22T03:04:05"
 ENDS = [

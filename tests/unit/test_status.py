@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench import status
+from ddlbench.commands import status
+from ddlbench.core import hold
 from ddlbench.plan import bill, first_guess
 from ddlbench.plan.runs import Plan, make_plan
-from ddlbench.run import hold, survivors
+from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Partition
 from ddlbench.settings.study import load_study

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from ddlbench import record
-from ddlbench.rank.clock import Clock
-from ddlbench.rank.parts import Parts
-from ddlbench.rank.setup import weights_sha256
-from ddlbench.rank.steps import Step, gathered, rows
-from ddlbench.record import MLLOG, ROWS, STEP_COLUMNS, STEPS, RankLog, StepRow, join_steps, packed, step_type
+from ddlbench.core import record
+from ddlbench.core.record import MLLOG, ROWS, STEP_COLUMNS, STEPS, RankLog, StepRow, join_steps, packed, step_type
+from ddlbench.train.clock import Clock
+from ddlbench.train.parts import Parts
+from ddlbench.train.setup import weights_sha256
+from ddlbench.train.steps import Step, gathered, rows
 from torch import nn
 
 from tests.specs import run_spec

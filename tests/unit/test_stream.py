@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.loaders import _stream
+from ddlbench.train.loaders import _stream
 
 
 class Pretended:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ddlbench.core.spec import steps_per_epoch
 from ddlbench.plan.runs import Plan, figure_runs, make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.spec import steps_per_epoch
 
 from tests.conftest import ROOT
 from tests.specs import JUWELS, LAPTOP

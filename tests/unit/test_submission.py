@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.run import plugin, submission
+from ddlbench.slurm import plugin, submission
 
 from tests.conftest import until
 

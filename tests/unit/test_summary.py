@@ -16,7 +16,7 @@ from ddlbench.analysis import summary
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.read import read
 from ddlbench.analysis.tables import TABLES
-from ddlbench.record import KERNELS, MLLOG, STEPS
+from ddlbench.core.record import KERNELS, MLLOG, STEPS
 from ddlbench.run.finish import summarise
 
 from tests.unit.records import SPEC, edit_log, seal_again, write_record

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench import files
-from ddlbench.run import hold, survivors
+from ddlbench.core import files, hold
+from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
 
 

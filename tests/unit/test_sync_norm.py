@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from ddlbench.loaders import _torchvision
-from ddlbench.rank import models, sync_norm
-from ddlbench.rank.clock import Clock
+from ddlbench.train import models, sync_norm
+from ddlbench.train.clock import Clock
+from ddlbench.train.loaders import _torchvision
 from torch import nn
 from torch.multiprocessing import start_processes
 

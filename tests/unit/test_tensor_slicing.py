@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ddlbench.inference import tensor_slicing
+from ddlbench.train.inference import tensor_slicing
 from torch import nn
 
 RANKS = 2

@@ -17,7 +17,7 @@ from ddlbench.analysis.collect import collect, columns_of, rows_of
 from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.tables import TABLES, frame
-from ddlbench.record import MLLOG, STEPS, events
+from ddlbench.core.record import MLLOG, STEPS, events
 from ddlbench.records import _sealing
 
 from tests.unit.records import RANKS, SPEC, edit_log, of_version_0_1, replace_steps, seal_again, write_record

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.data.forms import _example, raw
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance, index, verify
-from ddlbench.forms import _example, raw
 
 from tests.sources import Memory, some
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from ddlbench.data.forms import raw, webdataset
+from ddlbench.data.forms.webdataset import BLOCK
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance, index, verify
-from ddlbench.forms import raw, webdataset
-from ddlbench.forms.webdataset import BLOCK
 
 from tests.sources import Memory, Sample, picture, some
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench.figures import Options
-from ddlbench.prediction import Measured, _priors
+from ddlbench.analysis.prediction import Measured, _priors
+from ddlbench.outlook.what_if import computed, make, picture
+from ddlbench.outlook.what_if.changes import AS_IT_IS, Change, asked
+from ddlbench.outlook.what_if.computed import NothingToSayError
+from ddlbench.outlook.what_if.series import NAMED, Series, series
 from ddlbench.settings.config import ConfigError, check_config
-from ddlbench.what_if import computed, make, picture
-from ddlbench.what_if.changes import AS_IT_IS, Change, asked
-from ddlbench.what_if.computed import NothingToSayError
-from ddlbench.what_if.series import NAMED, Series, series
+from ddlbench.show.figures import Options
 
 from tests.specs import JUWELS, run_spec
 from tests.unit.records import tables, write_record

@@ -9,8 +9,8 @@ import time
 
 import psutil
 import pytest
-from ddlbench import notes
-from ddlbench.loaders import _workers
+from ddlbench.core import notes
+from ddlbench.train.loaders import _workers
 
 
 def work() -> None:

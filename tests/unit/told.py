@@ -14,11 +14,11 @@ from math import log2
 
 import numpy as np
 import pandas as pd
-from ddlbench import registry
 from ddlbench.analysis.tables import frame
+from ddlbench.core import registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.config import CONFIG
-from ddlbench.spec import RunSpec
 
 Values = dict[str, float]
 Teller = Callable[[RunSpec], Values]

@@ -15,7 +15,7 @@ RECORD = f"results/runs/{RUN}/run.mllog"
 def test_a_failed_run_is_named_when_it_fails_and_when_asked(finished: Path) -> None:
     shutil.rmtree(finished / "results/mini/tables")
     (finished / RECORD).unlink()
-    (finished / "workflow/ddlbench/rank/train.py").write_text("raise SystemExit(3)\n")
+    (finished / "workflow/ddlbench/train/loop.py").write_text("raise SystemExit(3)\n")
     done = mini(finished, RECORD)
     assert done.returncode != 0
     assert f"{RUN}: " in done.stdout

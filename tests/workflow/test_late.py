@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from ddlbench.run import hold
+from ddlbench.core import hold
 
 from tests.unit.records import edit_log
 from tests.workflow.conftest import mini

@@ -30,7 +30,7 @@ def test_demo(project: Path) -> None:
     assert counts["train"] == 18 + 8 + 18  # derived in config/studies/demo.yaml
     assert counts["prepare"] == 2
     assert counts["preflight"] == 1
-    assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.rank" in done.stdout
+    assert "horovodrun --gloo -np 2 -H localhost:2 python -m ddlbench.train" in done.stdout
     assert [path.name for path in (project / "results").iterdir()] == ["README.md"]
 
 

@@ -24,7 +24,7 @@ def test_config_text_is_never_executed(finished: Path) -> None:
 
 
 def test_a_figures_code(finished: Path) -> None:
-    append(finished / "workflow/ddlbench/figures/throughput.py", "\n# changed\n")
+    append(finished / "workflow/ddlbench/show/figures/throughput.py", "\n# changed\n")
     assert planned(finished) == {"figure_data": 1, "figure": 1}
 
 
@@ -35,7 +35,7 @@ def test_a_figures_title(finished: Path) -> None:
 
 
 def test_the_style_of_all_figures(finished: Path) -> None:
-    append(finished / "workflow/ddlbench/figures/_style.py", "\n# changed\n")
+    append(finished / "workflow/ddlbench/show/figures/_style.py", "\n# changed\n")
     assert planned(finished) == {"figure_data": 2, "figure": 2}
 
 

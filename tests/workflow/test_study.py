@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from ddlbench import registry
 from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.times import STEP_TIMES
+from ddlbench.core import registry
 
 from tests.conftest import SLOW, Once
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake

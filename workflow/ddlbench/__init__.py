@@ -1,9 +1,9 @@
 """ddlbench: how far does your training scale, and at what price?
 
-Rooms, in the order of the data: `settings/` (files that people write), `data/` with `datasets/` and `forms/` (pictures
-on disk), `plan/` (a study becomes runs), `preflight/`, `run/` (around the ranks), `rank/` (in a rank) with
-`frameworks/` and `loaders/`, `analysis/` (records to tables), `figures/`. Values that travel lie beside this file:
-`recipe.py` and `spec.py` (what a run is), `record.py` (what it leaves), `notes.py`, `registry.py`.
+The rooms, in the order in which they may import each other: `core/` (values that travel), `settings/` (files of
+people), `data/` (pictures on disk), `train/` (in a rank), `analysis/` and `records/` (records to tables), `audit/`,
+`plan/` (a study becomes runs), `slurm/`, `run/` (around the ranks), `preflight/`, `show/` (figures and the page),
+`outlook/`, `commands/`.
 """
 
 __version__ = "0.1.0"

@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from ddlbench.new import machine as new_machine
-from ddlbench.new import study as new_study
+from ddlbench.commands.new import machine as new_machine
+from ddlbench.commands.new import study as new_study
 from ddlbench.settings.config import ConfigError
 
 

@@ -1,7 +1,7 @@
 # Records to tables and to figures. A figure is one job, and needs the records of its own runs and no others; its own
 # code is an input: change one, and only that one is drawn again.
 PLOTS = {figure.name: figure for figure in STUDY.figures}
-FIGURES_SHARE = [registry.source("figures", path.stem) for path in sorted(registry.PACKAGE.glob("figures/_*.py"))]
+FIGURES_SHARE = [registry.source("figures", path.stem) for path in sorted(registry.PACKAGE.glob("show/figures/_*.py"))]
 COLLECTED = (
     "runs",
     "epochs",

@@ -1,10 +1,10 @@
-"""Rule application: the scaling section that centres ask for, in all formats of `ddlbench.application`."""
+"""Rule application: the scaling section that centres ask for, in all formats of `ddlbench.outlook.application`."""
 
 import sys
 from pathlib import Path
 
-from ddlbench.application._content import NothingMeasuredError
-from ddlbench.application._make import make
+from ddlbench.outlook.application._content import NothingMeasuredError
+from ddlbench.outlook.application._make import make
 
 config = snakemake.params.config
 try:

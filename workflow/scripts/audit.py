@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ddlbench.audit import _findings, _material
 from ddlbench.audit._audit import audit, write
-from ddlbench.files import logged
+from ddlbench.core.files import logged
 
 with logged(snakemake.log[0]):
     rows = audit(_material.of_study(Path(snakemake.input.tables[0]).parent, Path(snakemake.input.convergence)))

@@ -6,11 +6,11 @@ A script and no shell command, because thousands of paths do not fit into a comm
 import sys
 from pathlib import Path
 
-from ddlbench import layout, registry
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.costs import Terms
-from ddlbench.files import logged
+from ddlbench.core import layout, registry
+from ddlbench.core.files import logged
 
 terminal = sys.stderr
 with logged(snakemake.log[0]) as log:

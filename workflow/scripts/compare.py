@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from ddlbench import layout
 from ddlbench.analysis import compare
+from ddlbench.core import layout
 
 sides, refused = [], []
 for key in ("before", "after"):

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ddlbench import layout
 from ddlbench.analysis import failures, refusals, tables
+from ddlbench.core import layout
 
 asked = [Path(layout.inference(job)).parent for job in snakemake.params.inferences]
 rows = failures.failures([Path(layout.run(run)) for run in snakemake.params.runs], asked)

@@ -1,4 +1,4 @@
-"""Rule figure: one picture from its data, by the member of `ddlbench/figures` that the study names."""
+"""Rule figure: one picture from its data, by the member of `ddlbench/show/figures` that the study names."""
 
 import json
 from dataclasses import replace
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 from ddlbench.audit import _findings
-from ddlbench.figures import Options, _tables
-from ddlbench.figures.__main__ import draw
-from ddlbench.files import logged
+from ddlbench.core.files import logged
+from ddlbench.show.figures import Options, _tables
+from ddlbench.show.figures.__main__ import draw
 
 with logged(snakemake.log[0]):
     options = Options(**json.loads(snakemake.params.options))

@@ -6,15 +6,15 @@ A script and no shell command, because thousands of run ids do not fit into a co
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ddlbench import layout
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.costs import Terms
 from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study
-from ddlbench.figures import Options, _tables
-from ddlbench.figures.__main__ import selected, write_data
-from ddlbench.files import logged
+from ddlbench.core import layout
+from ddlbench.core.files import logged
+from ddlbench.show.figures import Options, _tables
+from ddlbench.show.figures.__main__ import selected, write_data
 
 with logged(snakemake.log[0]), TemporaryDirectory() as own:
     given = snakemake.params

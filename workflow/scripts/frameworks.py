@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ddlbench.analysis import frameworks
-from ddlbench.files import logged
+from ddlbench.core.files import logged
 
 with logged(snakemake.log[0]):
     frameworks.write(Path(snakemake.output[0]))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ddlbench.analysis import inference, tables
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.inference import InferSpec
+from ddlbench.train.inference import InferSpec
 
 with Path(snakemake.log[0]).open("w") as log:
     folders = [Path(record).parent for record in snakemake.input.records]

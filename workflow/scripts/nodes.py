@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ddlbench import layout
 from ddlbench.analysis import nodes
+from ddlbench.core import layout
 
 machine, table = snakemake.params.machine, Path(layout.nodes(snakemake.params.machine))
 found, runs, refused = nodes.records(machine, Path(layout.runs()))

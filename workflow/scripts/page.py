@@ -1,15 +1,15 @@
-"""Rule page: the page of a study, from its tables and figures (`ddlbench.page.write`)."""
+"""Rule page: the page of a study, from its tables and figures (`ddlbench.show.page.write`)."""
 
 from pathlib import Path
 
-from ddlbench import layout
-from ddlbench.files import logged
-from ddlbench.page import about, spent, write
+from ddlbench.core import layout
+from ddlbench.core.files import logged
 from ddlbench.plan import bill, reads
 from ddlbench.plan.measured import read_published
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.show.page import about, spent, write
 
 with logged(snakemake.log[0]):
     config = snakemake.params.config

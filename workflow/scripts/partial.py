@@ -1,9 +1,9 @@
-"""Rule partial: what is there of a study (`ddlbench.page.partial`)."""
+"""Rule partial: what is there of a study (`ddlbench.show.page.partial`)."""
 
 import sys
 
-from ddlbench.files import logged
-from ddlbench.page.partial import make
+from ddlbench.core.files import logged
+from ddlbench.show.page.partial import make
 
 terminal = sys.stdout
 with logged(snakemake.log[0]) as log:

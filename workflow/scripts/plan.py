@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ddlbench import layout
+from ddlbench.core import layout
 from ddlbench.plan import bill, reads
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.runs import make_plan

@@ -1,10 +1,10 @@
-"""Rule predict: rates, time, energy and price at worker counts that nobody ran (`ddlbench.prediction`)."""
+"""Rule predict: rates, time, energy and price at worker counts that nobody ran (`ddlbench.analysis.prediction`)."""
 
 from pathlib import Path
 
 import pandas as pd
-from ddlbench import files
-from ddlbench.prediction import _table
+from ddlbench.analysis.prediction import _table
+from ddlbench.core import files
 
 made = _table.rows(
     pd.read_parquet(snakemake.input.runs),

@@ -1,11 +1,11 @@
-"""Rule recommend: what to train with to reach `target` (`ddlbench.recommendation`)."""
+"""Rule recommend: what to train with to reach `target` (`ddlbench.outlook.recommendation`)."""
 
 import sys
 from pathlib import Path
 
-from ddlbench import files
-from ddlbench.recommendation import NothingToRecommendError
-from ddlbench.recommendation.make import make
+from ddlbench.core import files
+from ddlbench.outlook.recommendation import NothingToRecommendError
+from ddlbench.outlook.recommendation.make import make
 
 log = Path(snakemake.log[0])
 try:

@@ -6,8 +6,8 @@ A script and no shell command, because thousands of paths do not fit into a comm
 import csv
 from pathlib import Path
 
-from ddlbench import layout
-from ddlbench.files import aside, sha256
+from ddlbench.core import layout
+from ddlbench.core.files import aside, sha256
 
 with aside(Path(snakemake.output[0])) as hidden, hidden.open("w", newline="") as file:
     table = csv.writer(file, lineterminator="\n")

@@ -1,8 +1,9 @@
-"""Rule status: one screen about a study while it runs (`ddlbench.status`)."""
+"""Rule status: one screen about a study while it runs (`ddlbench.commands.status`)."""
 
 from pathlib import Path
 
-from ddlbench import layout, status
+from ddlbench.commands import status
+from ddlbench.core import layout
 from ddlbench.plan import bill, reads
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.machine import load_machine

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from ddlbench.analysis import claims
-from ddlbench.files import logged
+from ddlbench.core.files import logged
 
 terminal = sys.stdout
 with logged(snakemake.log[0]) as log:

@@ -1,12 +1,12 @@
-"""Rule what_if: rates after changes that nobody made (`ddlbench.what_if`)."""
+"""Rule what_if: rates after changes that nobody made (`ddlbench.outlook.what_if`)."""
 
 import sys
 from pathlib import Path
 
-from ddlbench import files
+from ddlbench.core import files
+from ddlbench.outlook.what_if import NothingToComputeError
+from ddlbench.outlook.what_if.make import make
 from ddlbench.settings.config import ConfigError
-from ddlbench.what_if import NothingToComputeError
-from ddlbench.what_if.make import make
 
 log = Path(snakemake.log[0])
 try:

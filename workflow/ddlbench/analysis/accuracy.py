@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ddlbench import registry
 from ddlbench.analysis import times
 from ddlbench.analysis.read import Record
 from ddlbench.analysis.scaling import throughput
-from ddlbench.columns import Column, Values, Why, types
+from ddlbench.core import registry
+from ddlbench.core.columns import Column, Values, Why, types
 
 _NULL = "Null where the loader has nothing to learn from"
 _PART = f"{_NULL}, or only some of the epochs were trained."

@@ -21,13 +21,13 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from ddlbench import spec
 from ddlbench.analysis.comparisons import FREE
 from ddlbench.analysis.resources import STATE
 from ddlbench.analysis.scaling import SERIES, TIMES, in_series
 from ddlbench.analysis.statistics import FASTER, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
-from ddlbench.files import aside
-from ddlbench.recipe import OF_SCHEDULE
+from ddlbench.core import spec
+from ddlbench.core.files import aside
+from ddlbench.core.recipe import OF_SCHEDULE
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_TESTABLE = "not testable here"

@@ -11,8 +11,8 @@ from ddlbench.analysis import comparisons, costs, failures, kernels, operations,
 from ddlbench.analysis import measures as all_measures
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
-from ddlbench.columns import Why
-from ddlbench.record import MLLOG
+from ddlbench.core.columns import Why
+from ddlbench.core.record import MLLOG
 
 LONG = ("epochs", "learning_rates")  # rows per epoch: written while records are read, as they may not fit in memory
 

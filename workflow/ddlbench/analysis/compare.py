@@ -19,9 +19,9 @@ import pandas as pd
 from ddlbench.analysis import refusals, statistics, times
 from ddlbench.analysis.origin import variables
 from ddlbench.analysis.read import Record, read
-from ddlbench.columns import Column
-from ddlbench.files import aside, printable
-from ddlbench.record import MLLOG
+from ddlbench.core.columns import Column
+from ddlbench.core.files import aside, printable
+from ddlbench.core.record import MLLOG
 
 WHOLE = "epoch_s"
 # What an epoch is made of, in seconds per step, and what comes beside its steps.

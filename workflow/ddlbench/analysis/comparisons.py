@@ -12,10 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench import spec
 from ddlbench.analysis.scaling import names
 from ddlbench.analysis.statistics import CANNOT_TELL, ratio
-from ddlbench.columns import Column
+from ddlbench.core import spec
+from ddlbench.core.columns import Column
 
 # Settings that tell no two sides apart: what repeats share, and what follows from other settings.
 FREE = {"run", "repeat", "seed", "timed", "profiled", "nodes", "workers_per_node", "options", "loader_threads"}

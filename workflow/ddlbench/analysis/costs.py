@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ddlbench.columns import Column
-from ddlbench.spec import CONTROLS
+from ddlbench.core.columns import Column
+from ddlbench.core.spec import CONTROLS
 
 # Of runs that are alike but for repeats: an interrupted one may train fewer epochs, under another schedule.
 ALIKE = (

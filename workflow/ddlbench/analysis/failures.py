@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ddlbench.columns import Column
-from ddlbench.files import printable
-from ddlbench.inference import _record as asked_record
-from ddlbench.plural import count_of
-from ddlbench.record import MLLOG
+from ddlbench.core.columns import Column
+from ddlbench.core.files import printable
+from ddlbench.core.plural import count_of
+from ddlbench.core.record import MLLOG
+from ddlbench.train.inference import _record as asked_record
 
 FAILED = "failed"  # in the folder of a run, or of a job of inference: what a failed attempt left
 TRAIN, INFER = "train", "infer"  # the rules whose jobs are listed

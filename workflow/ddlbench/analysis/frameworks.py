@@ -10,9 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ddlbench import registry
-from ddlbench.columns import Column
-from ddlbench.files import aside
+from ddlbench.core import registry
+from ddlbench.core.columns import Column
+from ddlbench.core.files import aside
 
 COLUMNS = (
     Column("framework", "str", "Its name in a study."),

@@ -1,6 +1,7 @@
 """Records of inference to table `inference`: what a model costs to ask, one row per job and batch size.
 
-Warm-up is cut as from the steps of training (`statistics.warm_up`). Read `inference/__init__.py` for what a job is.
+Warm-up is cut as from the steps of training (`statistics.warm_up`). Read `train/inference/__init__.py` for what a job
+is.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 
 from ddlbench.analysis import statistics
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.columns import Column
-from ddlbench.inference import InferSpec
-from ddlbench.inference._record import FORMAT, RECORD
+from ddlbench.core.columns import Column
+from ddlbench.train.inference import InferSpec
+from ddlbench.train.inference._record import FORMAT, RECORD
 
 Rows = list[dict[str, Any]]
 
@@ -33,7 +34,7 @@ COLUMNS = (
     Column("precision", "str", "The recipe's, in which the plain model answers; of bf16 weights are that, too."),
     Column("weights", "str", "`trained`: those at the end of `trained_run`; `initial`: those with which it began."),
     Column("trained_run", "str", "The run whose model is asked."),
-    Column("member", "str", "The way to serve: a member of `workflow/ddlbench/inference`."),
+    Column("member", "str", "The way to serve: a member of `workflow/ddlbench/train/inference`."),
     Column("version", "str", "Version of the package that serves."),
     Column("workers", "Int64", "Ranks that answer together, one device each."),
     Column("repeat", "Int64", "The repeat: another process that does the same."),

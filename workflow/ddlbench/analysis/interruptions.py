@@ -1,9 +1,9 @@
-"""What an interruption took: of runs that were killed on purpose (`rank/interruption.py`)."""
+"""What an interruption took: of runs that were killed on purpose (`train/interruption.py`)."""
 
 from __future__ import annotations
 
 from ddlbench.analysis.read import Record
-from ddlbench.columns import PROFILER, SHARING, Column, Values, Why
+from ddlbench.core.columns import PROFILER, SHARING, Column, Values, Why
 
 COLUMNS = (
     Column(

@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench import registry
 from ddlbench.analysis.read import Record
-from ddlbench.columns import Column, Why
-from ddlbench.record import KERNELS
+from ddlbench.core import registry
+from ddlbench.core.columns import Column, Why
+from ddlbench.core.record import KERNELS
 
 # What a file of published shares calls ours, where both mean the same on a GPU. Its `io_percent` is not among them: a
 # native loader runs no kernels, and has a fifth of the time there.
@@ -81,7 +81,7 @@ def kind(name: str) -> str:
 
 
 def shares(kernels: pd.DataFrame) -> dict[str, Any] | None:
-    """Each class's share of the kernel time [%] in one run's `kernels.parquet` (see `rank/profiler.py`).
+    """Each class's share of the kernel time [%] in one run's `kernels.parquet` (see `train/profiler.py`).
 
     Kernels of the device count. Where there are none (CPUs), the operators' own time counts instead, and the loader's
     spans, because waiting for a loader has no operator. Kernels that ran at the same time all count with their whole

@@ -14,9 +14,9 @@ import pandas as pd
 
 from ddlbench.analysis.read import Record
 from ddlbench.analysis.scaling import KEYS, SERIES, in_series
-from ddlbench.columns import Column
-from ddlbench.record import train_s
-from ddlbench.spec import CONTROLS
+from ddlbench.core.columns import Column
+from ddlbench.core.record import train_s
+from ddlbench.core.spec import CONTROLS
 
 PARTS = {
     "input_s": "Waiting for images, but not at the start of an epoch",

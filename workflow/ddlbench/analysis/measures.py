@@ -9,7 +9,7 @@ import pandas as pd
 
 from ddlbench.analysis import accuracy, interruptions, resources, said, times
 from ddlbench.analysis.read import Record
-from ddlbench.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
+from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
 
 # Made of measures of more than one module.
 MFU = Column(

@@ -14,9 +14,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ddlbench.columns import Column, Why
-from ddlbench.record import COMMS
-from ddlbench.spec import RunSpec
+from ddlbench.core.columns import Column, Why
+from ddlbench.core.record import COMMS
+from ddlbench.core.spec import RunSpec
 
 COLUMNS = (
     Column("run", "str", "The run."),

@@ -22,9 +22,9 @@ from ddlbench.analysis import refusals, times
 from ddlbench.analysis.read import Record, read
 from ddlbench.analysis.slow import DEVIATIONS, SHARE, deviation, is_slow
 from ddlbench.analysis.statistics import Interval, over_repeats
-from ddlbench.columns import Column
-from ddlbench.files import aside
-from ddlbench.record import MLLOG, read_log
+from ddlbench.core.columns import Column
+from ddlbench.core.files import aside
+from ddlbench.core.record import MLLOG, read_log
 
 COMPUTE = ["forward_s", "backward_s", "optimizer_s"]
 PARTS = {"compute": COMPUTE, "data_wait": ["data_wait_s"]}

@@ -1,7 +1,7 @@
 """Table `operations`: what DeepSpeed's FLOPS profiler counted, module by module, beside PyTorch's own counter.
 
 Runs with option `flops_profiler` leave `flops.txt`, DeepSpeed's text about the forward pass of one step, and
-`flops.json`, what PyTorch's FlopCounterMode counts of the same model for one picture (`rank/models.py`). Published
+`flops.json`, what PyTorch's FlopCounterMode counts of the same model for one picture (`train/models.py`). Published
 counts of whole models are in `config/references/operations.csv`. Everything is made one picture's: DeepSpeed counts a
 batch. All counts here take a multiplication and an addition as two operations; DeepSpeed and most publications count
 pairs of them (MACs), which are doubled.
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench.columns import Column, Why
-from ddlbench.record import FLOPS, FLOPS_COUNTED
+from ddlbench.core.columns import Column, Why
+from ddlbench.core.record import FLOPS, FLOPS_COUNTED
+from ddlbench.core.spec import RunSpec
 from ddlbench.settings.config import CONFIG
-from ddlbench.spec import RunSpec
 
 PUBLISHED = CONFIG / "references" / "operations.csv"
 COLUMNS = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ddlbench import registry
 from ddlbench.analysis.read import Record
-from ddlbench.columns import Column
+from ddlbench.core import registry
+from ddlbench.core.columns import Column
 
 COLUMNS = (
     Column("hosts", "str", "The computers that the ranks ran on, separated by commas."),

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.record import MLLOG, events
-from ddlbench.spec import complete
+from ddlbench.core.record import MLLOG, events
+from ddlbench.core.spec import complete
 
 TODO = "start the workflow again: it makes this run again, with the settings of today"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.spec import steps_per_epoch
+from ddlbench.core.spec import steps_per_epoch
 
 LARGEST = 2**63  # whole numbers in tables have 64 bits
 ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero

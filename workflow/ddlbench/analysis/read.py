@@ -12,9 +12,9 @@ import pandas as pd
 
 from ddlbench.analysis import trust
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.files import sha256
-from ddlbench.record import KERNELS, MLLOG, READ, SEALED_BEFORE, STEP_COLUMNS, STEPS, Event, read_log, sealed
-from ddlbench.spec import RunSpec, steps_per_epoch
+from ddlbench.core.files import sha256
+from ddlbench.core.record import KERNELS, MLLOG, READ, SEALED_BEFORE, STEP_COLUMNS, STEPS, Event, read_log, sealed
+from ddlbench.core.spec import RunSpec, steps_per_epoch
 
 
 @dataclass(frozen=True)

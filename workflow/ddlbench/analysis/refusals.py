@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ddlbench.columns import Column
-from ddlbench.files import printable
-from ddlbench.plural import count_of
+from ddlbench.core.columns import Column
+from ddlbench.core.files import printable
+from ddlbench.core.plural import count_of
 
 MOST = 300  # characters of what a message says; what stands in a file may be long
 

@@ -1,12 +1,12 @@
-"""What ranks said of memory, CPU, energy and network (`rank/measure.py`), joined to columns of their run."""
+"""What ranks said of memory, CPU, energy and network (`train/measure.py`), joined to columns of their run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddlbench.columns import OVER_RANKS, PROFILER, SHARING, UNKNOWN, Column, Values, Why
-from ddlbench.rank.measure import COLUMNS as MEASURED
+from ddlbench.core.columns import OVER_RANKS, PROFILER, SHARING, UNKNOWN, Column, Values, Why
+from ddlbench.train.measure import COLUMNS as MEASURED
 
 # What each rank's engine says of its model (`Engine.state_bytes`).
 STATE = (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ddlbench.analysis.read import Record
-from ddlbench.columns import UNKNOWN, Column, Values, Why
-from ddlbench.record import beside_s, train_s
+from ddlbench.core.columns import UNKNOWN, Column, Values, Why
+from ddlbench.core.record import beside_s, train_s
 
 COLUMNS = (
     Column(
         "flops_per_image",
         "Int64",
-        "Operations of a forward and a backward pass on one image (`rank/models.py`).",
+        "Operations of a forward and a backward pass on one image (`train/models.py`).",
         "operations",
     ),
     Column("skipped_steps", "Int64", "Steps whose update was left out because fp16 overflowed."),

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats, ratio
-from ddlbench.spec import CONTROLS, RunSpec
+from ddlbench.core.spec import CONTROLS, RunSpec
 
 Number = TypeVar("Number", float, "pd.Series[float]")
 

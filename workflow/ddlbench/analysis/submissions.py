@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddlbench.columns import Column
+from ddlbench.core.columns import Column
 
 COLUMNS = (
     Column("run", "str", "The run."),

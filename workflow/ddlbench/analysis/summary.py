@@ -20,12 +20,12 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench import registry
 from ddlbench.analysis import accuracy, kernels, losses, measures, messages, operations, origin, times
 from ddlbench.analysis.read import Record, read
-from ddlbench.columns import Why
-from ddlbench.files import sha256, write_text
-from ddlbench.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS, MLLOG, STEPS
+from ddlbench.core import registry
+from ddlbench.core.columns import Why
+from ddlbench.core.files import sha256, write_text
+from ddlbench.core.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS, MLLOG, STEPS
 
 NAME = "summary.jsonl"
 RECORD = (MLLOG, STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)

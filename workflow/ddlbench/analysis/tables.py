@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench import spec
 from ddlbench.analysis import (
     accuracy,
     comparisons,
@@ -30,9 +29,10 @@ from ddlbench.analysis import (
     submissions,
     times,
 )
-from ddlbench.columns import PROFILER, SHARING, Column, types
-from ddlbench.files import aside
-from ddlbench.recipe import Recipe
+from ddlbench.core import spec
+from ddlbench.core.columns import PROFILER, SHARING, Column, types
+from ddlbench.core.files import aside
+from ddlbench.core.recipe import Recipe
 
 Rows = list[dict[str, Any]]
 AT_ONCE = 100_000  # rows that `writing` holds in memory
@@ -202,7 +202,7 @@ def _settings() -> Iterable[str]:
     yield "| column | meaning |"
     yield "|---|---|"
     for name in spec.COLUMNS:
-        yield f"| `{name}` | {described.get(name) or SETTINGS.get(name, 'See `spec.py`.')} |"
+        yield f"| `{name}` | {described.get(name) or SETTINGS.get(name, 'See `core/spec.py`.')} |"
 
 
 # What the other columns of a RunSpec mean.

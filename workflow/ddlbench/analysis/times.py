@@ -14,9 +14,9 @@ import pandas as pd
 from ddlbench.analysis import statistics
 from ddlbench.analysis.read import Record
 from ddlbench.analysis.scaling import throughput
-from ddlbench.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
-from ddlbench.record import Event, train_s
-from ddlbench.spec import RunSpec
+from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
+from ddlbench.core.record import Event, train_s
+from ddlbench.core.spec import RunSpec
 
 _PARTS = {
     "data_wait_s": "Waiting for images",

@@ -17,10 +17,10 @@ import pandas as pd
 from ddlbench.analysis.possible import LARGEST, is_amount, is_fraction, is_time
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.resources import OF_RANKS
-from ddlbench.files import sha256
-from ddlbench.recipe import Recipe
-from ddlbench.record import FIRST_STEP_COLUMNS, NULLABLE, Event
-from ddlbench.spec import RunSpec, steps_per_epoch
+from ddlbench.core.files import sha256
+from ddlbench.core.recipe import Recipe
+from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, Event
+from ddlbench.core.spec import RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
 PARTS = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")

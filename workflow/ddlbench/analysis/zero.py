@@ -9,7 +9,7 @@ with momentum, 8 for Adam.
 
 from __future__ import annotations
 
-from ddlbench.recipe import numbers_kept
+from ddlbench.core.recipe import numbers_kept
 
 WEIGHT_BYTES = GRADIENT_BYTES = NUMBER_BYTES = 4
 STAGES = (0, 1, 2, 3)

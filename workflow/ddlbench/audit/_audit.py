@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ddlbench import registry
 from ddlbench.audit import SEVERITIES, Material, Rule
 from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
-from ddlbench.columns import types
-from ddlbench.files import aside
+from ddlbench.core import registry
+from ddlbench.core.columns import types
+from ddlbench.core.files import aside
 
 # What comes of a column of another kind than is read: text among numbers, infinity in place of a count.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench import registry
 from ddlbench.audit import Finding
-from ddlbench.plural import count_of
+from ddlbench.core import registry
+from ddlbench.core.plural import count_of
 
 # Runs that are alike in these are compared: framework, loader, number of workers and repeat are what one compares.
 COMPARED = ("machine", "dataset", "model", "recipe", "schedule", "of_epochs", "bandwidth_mbit")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.audit import SEVERITIES
-from ddlbench.columns import Column
-from ddlbench.plural import count_of
+from ddlbench.core.columns import Column
+from ddlbench.core.plural import count_of
 
 NOT_CHECKED = "not checked"
 TABLE = "audit"

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from ddlbench import registry
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import each
+from ddlbench.core import registry
 
 SEVERITY = "warning"
 NEEDS = ("runs.final_loss", "epochs.loss", "epochs.epoch")

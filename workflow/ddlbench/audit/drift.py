@@ -13,7 +13,7 @@ import numpy as np
 from ddlbench.analysis import statistics
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import CELL, COMPARED, groups, ids, in_, present, timed
-from ddlbench.spec import CONTROLS
+from ddlbench.core.spec import CONTROLS
 
 SEVERITY = "warning"
 NEEDS = ("runs.throughput_images_per_s", "runs.started_s", "runs.repeat")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import CELL, COMPARED, groups, ids, present
-from ddlbench.spec import CONTROLS
+from ddlbench.core.spec import CONTROLS
 
 SEVERITY = "warning"
 NEEDS = ("runs.repeat",)

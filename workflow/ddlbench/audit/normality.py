@@ -14,7 +14,7 @@ import numpy as np
 from ddlbench.analysis.statistics import FEW
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import CELL, COMPARED, groups, ids, timed
-from ddlbench.spec import CONTROLS
+from ddlbench.core.spec import CONTROLS
 
 SEVERITY = "warning"
 NEEDS = ("runs.throughput_images_per_s", "runs.repeat")

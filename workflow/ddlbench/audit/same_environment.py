@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ddlbench.analysis.origin import variables
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import COMPARED, differing
-from ddlbench.frameworks import _common, horovod
+from ddlbench.train.frameworks import _common, horovod
 
 SEVERITY = "warning"
 NEEDS = ("runs.command", "runs.framework", "runs.workers")

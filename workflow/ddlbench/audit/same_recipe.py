@@ -10,7 +10,7 @@ from dataclasses import fields
 
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import COMPARED, differing, present
-from ddlbench.recipe import Recipe
+from ddlbench.core.recipe import Recipe
 
 SEVERITY = "error"
 NEEDS = ("runs.recipe", "runs.global_batch")

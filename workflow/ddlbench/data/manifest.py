@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import registry
-from ddlbench.files import aside, printable, read_bytes, write_text
+from ddlbench.core import registry
+from ddlbench.core.files import aside, printable, read_bytes, write_text
 from ddlbench.settings.config import one_of
 
 NAME = "manifest.json"

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from ddlbench.core.files import aside, printable
 from ddlbench.data.source import BadImage, Entry, Picture, Source
-from ddlbench.files import aside, printable
 
 NOTES = ".parts"
 AHEAD = 32  # pictures that the kernel is asked for before they are read

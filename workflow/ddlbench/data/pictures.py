@@ -24,7 +24,7 @@ START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 # Of a picture [pixels], as Pillow warns above: more is taken for a mistake or an attack. ImageNet's have at
-# most 5980 x 6430, by the settings that NVIDIA trains it with (loaders/_dali.py).
+# most 5980 x 6430, by the settings that NVIDIA trains it with (train/loaders/_dali.py).
 MOST_PIXELS = 89_478_485
 CODINGS = (0xC0, 0xC1, 0xC2)  # of frames that libjpeg-turbo and nvJPEG read alike
 NAMED = "baseline, extended or progressive Huffman coding"

@@ -23,14 +23,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ddlbench import __version__, registry
+from ddlbench import __version__
+from ddlbench.core import registry
+from ddlbench.core.files import printable
 from ddlbench.data.crew import Crew, CrewError
 from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest, Split, copy
 from ddlbench.data.part import Part, Written, noted
 from ddlbench.data.progress import Progress, in_words
 from ddlbench.data.source import BadImage, DataError, Entry, Place, Source, SourceError
 from ddlbench.data.target import JOB, Target, TargetError, clash
-from ddlbench.files import printable
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, complain, one_of
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from ddlbench.files import printable, write_json
+from ddlbench.core.files import printable, write_json
 
 BEAT_S = 60.0
 STALE_S = 600.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ddlbench.files import printable
+from ddlbench.core.files import printable
 
 
 class DataError(RuntimeError):

@@ -23,12 +23,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.files import printable
 from ddlbench.data import readers
 from ddlbench.data.manifest import KEPT, Manifest
 from ddlbench.data.part import NOTES, write_through
 from ddlbench.data.source import DataError, Entry
-from ddlbench.files import printable
 from ddlbench.settings.config import ConfigError
 
 JOB = "job.json"

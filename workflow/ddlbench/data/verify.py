@@ -16,12 +16,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.files import printable
 from ddlbench.data.crew import Crew, CrewError
 from ddlbench.data.manifest import SPLITS, Manifest
 from ddlbench.data.part import Checked
 from ddlbench.data.readers import reading
-from ddlbench.files import printable
 from ddlbench.settings import environment_modules
 
 # One picture in so many is decoded, and at least so many per split.

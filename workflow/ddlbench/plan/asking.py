@@ -16,10 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ddlbench.inference import InferSpec
-from ddlbench.inference._measure import SECONDS
-from ddlbench.inference._record import FAILED as FAILED_FOLDER
-from ddlbench.inference._record import PARTIAL, RECORD
+from ddlbench.core.plural import count_of
 from ddlbench.plan.estimate import (
     ANOTHER,
     BEGIN_AND_END_S,
@@ -33,7 +30,10 @@ from ddlbench.plan.estimate import (
 )
 from ddlbench.plan.infer import work_s
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, changes
-from ddlbench.plural import count_of
+from ddlbench.train.inference import InferSpec
+from ddlbench.train.inference._measure import SECONDS
+from ddlbench.train.inference._record import FAILED as FAILED_FOLDER
+from ddlbench.train.inference._record import PARTIAL, RECORD
 
 FILES = 3  # of a record: the folder, inference.json, infer.log
 RECORD_BYTES = 8000  # of a batch size: up to 300 times of 20 digits, and its share of the rest

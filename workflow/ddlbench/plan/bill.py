@@ -14,14 +14,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ddlbench import files, layout
+from ddlbench.core import files, layout
+from ddlbench.core.plural import count_of
 from ddlbench.plan import asking, checkpoints
 from ddlbench.plan.estimate import Estimator
 from ddlbench.plan.measured import read_all, read_published
 from ddlbench.plan.row import INFER, Entry, Row, of_inference, of_run
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, Memory, state
-from ddlbench.plural import count_of
 from ddlbench.settings.config import ConfigError
 
 

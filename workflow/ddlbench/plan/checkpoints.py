@@ -1,6 +1,6 @@
 """What checkpoints of a run take on the disk while it trains, for the plan (`bill.py`). Without torch.
 
-`rank/checkpoint.py` writes them: what all ranks hold alike once, a rank's own for each rank. The newest is kept, so two
+`train/checkpoint.py` writes them: what all ranks hold alike once, its own for each rank. The newest is kept, so two
 are there while the next is written. They go when the run has ended well; one that was stopped or failed keeps its last.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.recipe import numbers_kept
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan.measured import Measured
-from ddlbench.recipe import numbers_kept
 from ddlbench.settings.config import CONFIG
-from ddlbench.spec import RunSpec
 
 AT_ONCE = 2
 NUMBER_BYTES = 4  # weights, buffers and the optimizer's state are float32, in every precision

@@ -29,13 +29,14 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean
 from typing import Any
 
-from ddlbench import prediction, registry
+from ddlbench.analysis import prediction
+from ddlbench.analysis.prediction import _priors
+from ddlbench.core import registry
+from ddlbench.core.plural import count_of
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess
 from ddlbench.plan.measured import Measured, Published
-from ddlbench.plural import count_of
-from ddlbench.prediction import _priors
 from ddlbench.settings.machine import Machine
-from ddlbench.spec import RunSpec
 
 # Factors that widen an interval; the text above says when. None of them is a measurement.
 ONE_RUN = 1.1

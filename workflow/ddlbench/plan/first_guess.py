@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from functools import cache
 from statistics import geometric_mean
 
-from ddlbench import registry
 from ddlbench.analysis.operations import read_published
+from ddlbench.core import registry
 from ddlbench.settings.machine import Machine
 
 SLOPE = 0.7
@@ -30,7 +30,7 @@ FEWEST = {"cuda": 6e7, "cpu": 0.0}  # of a forward pass
 # (model, pixels on a side): images per second of one device. That of a GPU is timm's, as above; that of a core is of
 # study frameworks on an AMD EPYC (docs/studies.md).
 KNOWN = {"cuda": {("resnet50", 224): 1218.0}, "cpu": {("resnet8_half", 32): 1324.0}}
-# Of our own models, by PyTorch's FlopCounterMode, as `rank/models.py` counts: a forward pass with 10 classes.
+# Of our own models, by PyTorch's FlopCounterMode, as `train/models.py` counts: a forward pass with 10 classes.
 OWN = {("lenet", 32): 1.77e6, ("lenet5", 32): 1.30e6, ("resnet8_half", 32): 6.34e6}
 
 Model = tuple[str, int]  # its name, pixels on a side of its pictures

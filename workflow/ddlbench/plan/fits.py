@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from ddlbench import registry
-from ddlbench.schedule import warm_up_fault
+from ddlbench.core import registry
+from ddlbench.core.schedule import warm_up_fault
+from ddlbench.core.spec import RunSpec, steps_per_epoch
 from ddlbench.settings.config import complain, names_in
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
-from ddlbench.spec import RunSpec, steps_per_epoch
 
 LONGEST_ID = 240  # bytes: file names have 255, and files aside have a few more than the run's
 

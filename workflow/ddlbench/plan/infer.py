@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
-from ddlbench import layout, registry
-from ddlbench.inference import InferSpec
-from ddlbench.inference._measure import questions
+from ddlbench.core import layout, registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess, launch
 from ddlbench.settings.config import complain
 from ddlbench.settings.inference import Inference
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
-from ddlbench.spec import RunSpec
+from ddlbench.train.inference import InferSpec
+from ddlbench.train.inference._measure import questions
 
-PROGRAM = ("python", "-m", "ddlbench.inference")
+PROGRAM = ("python", "-m", "ddlbench.train.inference")
 # A forward pass is a third of a training step: the backward pass computes two gradients for each product.
 FORWARD = 1 / 3
 # The framework whose rank 0 has all weights at the end, as plain tensors.

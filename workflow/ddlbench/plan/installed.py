@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddlbench import layout, registry
+from ddlbench.core import layout, registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine
-from ddlbench.spec import RunSpec
 
 
 def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:

@@ -11,14 +11,14 @@ import shlex
 from dataclasses import replace
 from typing import Protocol
 
-from ddlbench import registry
-from ddlbench.plural import count_of
+from ddlbench.core import registry
+from ddlbench.core.plural import count_of
 from ddlbench.settings.machine import Machine
 
 # How long before a job's limit SLURM sends SIGUSR1 to its ranks [s]; it may be a minute earlier. Not with `B:`, which
 # sends it to the batch script's shell alone, and ends the job there and then.
 WARNING_S = 120
-PROGRAM = ("python", "-m", "ddlbench.rank")
+PROGRAM = ("python", "-m", "ddlbench.train")
 # Stands for the value of a variable that might be a secret. Command lines end up in records, logs and Snakemake's
 # memory, and any user of the machine can list them: `run/environment.py` puts the values into the ranks' environment.
 HIDDEN = "..."

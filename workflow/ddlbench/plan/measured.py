@@ -14,8 +14,8 @@ from statistics import median
 from typing import Any
 
 from ddlbench.analysis.resources import resources
-from ddlbench.columns import Why
-from ddlbench.record import MLLOG, Event, beside_s, events, train_s
+from ddlbench.core.columns import Why
+from ddlbench.core.record import MLLOG, Event, beside_s, events, train_s
 from ddlbench.settings.config import CONFIG
 
 EVENTS = re.compile(

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
+from ddlbench.core.spec import CONTROLS, RunSpec
 from ddlbench.settings.config import complain
 from ddlbench.settings.study import Study
-from ddlbench.spec import CONTROLS, RunSpec
 
 BLOCK = "control runs"  # of a plan; no block of a study can have a blank in its name
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
 from ddlbench.plan.runs import Plan

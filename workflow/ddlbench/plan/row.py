@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ddlbench.inference import InferSpec
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import asking, launch
 from ddlbench.plan.checkpoints import Room
 from ddlbench.plan.estimate import MEASURED, Estimate, Estimator
@@ -18,9 +19,8 @@ from ddlbench.plan.infer import PlannedInference
 from ddlbench.plan.measured import Measured
 from ddlbench.plan.runs import PlannedRun
 from ddlbench.plan.stale import DONE, STALE
-from ddlbench.record import MLLOG, STEPS
 from ddlbench.settings.machine import Machine
-from ddlbench.spec import RunSpec
+from ddlbench.train.inference import InferSpec
 
 # steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
 STEP_BYTES = 29

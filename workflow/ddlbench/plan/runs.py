@@ -14,15 +14,15 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ddlbench import registry
 from ddlbench.analysis import planned
+from ddlbench.core import registry
+from ddlbench.core.recipe import for_schedule
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess, fits, infer, launch, order
 from ddlbench.plan.stale import changes
-from ddlbench.recipe import for_schedule
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
-from ddlbench.spec import RunSpec
 
 MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import files, layout
-from ddlbench.record import MLLOG, STEPS, events
-from ddlbench.spec import RunSpec, complete
+from ddlbench.core import files, layout
+from ddlbench.core.record import MLLOG, STEPS, events
+from ddlbench.core.spec import RunSpec, complete
 
 DONE, STALE, FAILED, STOPPED, MISSING = "done", "stale", "failed", "stopped", "missing"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.plan.bill import counted, gpu_hours, number
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import Form

@@ -18,20 +18,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ddlbench import notes
-from ddlbench.files import aside, sha256, write_json, write_text
-from ddlbench.plural import count_of
+from ddlbench.core import notes
+from ddlbench.core.files import aside, sha256, write_json, write_text
+from ddlbench.core.plural import count_of
 from ddlbench.preflight import nodes
 from ddlbench.preflight.differences import differences
 from ddlbench.preflight.judge import Problem, judge, judge_nodes
 from ddlbench.preflight.promise import exclude_path, failed_path, nodes_path
 from ddlbench.preflight.scout import PROMISED
-from ddlbench.run import slurm
 from ddlbench.run.environment import reveal
 from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
+from ddlbench.slurm import queue as slurm
 
 
 def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:

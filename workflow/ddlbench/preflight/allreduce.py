@@ -23,16 +23,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ddlbench.files import write_json, write_text
+from ddlbench.core.files import write_json, write_text
+from ddlbench.core.plural import count_of
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan
-from ddlbench.plural import count_of
 from ddlbench.preflight.promise import Trial
-from ddlbench.rank import place
 from ddlbench.run.environment import reveal
 from ddlbench.run.watch import die_with_us, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
+from ddlbench.train import place
 
 PROGRAM = ("python", "-m", "ddlbench.preflight.allreduce", "measure")
 MINUTES = 15  # what the queue is asked for; a rank that takes longer is ended

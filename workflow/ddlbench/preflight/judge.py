@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddlbench.plural import count_of
-from ddlbench.run.slurm import Node
+from ddlbench.core.plural import count_of
 from ddlbench.settings import environment_modules
 from ddlbench.settings.machine import Machine
+from ddlbench.slurm.queue import Node
 
 NO_SPACE_BYTES, LITTLE_SPACE_BYTES = 100 << 20, 5 << 30
 CLOCK_S = 0.1

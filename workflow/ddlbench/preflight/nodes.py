@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddlbench.analysis.slow import below, error_of_median, is_slow
-from ddlbench.plural import count_of
+from ddlbench.core.plural import count_of
 from ddlbench.preflight import gpu
 
 PASS, FAIL, UNKNOWN = "PASS", "FAIL", "?"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import layout, registry
+from ddlbench.core import layout, registry
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan
 from ddlbench.run.facts import PACKAGES

@@ -24,11 +24,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ddlbench import notes, registry
+from ddlbench.core import notes, registry
 from ddlbench.data.manifest import Manifest
 from ddlbench.preflight import screen
-from ddlbench.rank import place
 from ddlbench.settings import environment_modules
+from ddlbench.train import place
 
 PROMISED = "promised.json"  # what `promise.py` says of the machine, left for all ranks
 LOOK_S = 110  # a rank that takes longer, beside waiting for the others, hangs and is ended
@@ -79,7 +79,7 @@ def _unable(promised: dict[str, Any]) -> Iterator[str | None]:
 
 def complaints(models: Iterable[tuple[str, int]]) -> Iterator[str]:
     """What models say that refuse pictures of the size that the study has for them."""
-    from ddlbench.rank.models import complaint
+    from ddlbench.train.models import complaint
 
     for name, image_size in models:
         if said := complaint(name, image_size):

@@ -9,7 +9,7 @@ import os
 import socket
 from typing import Any
 
-from ddlbench.notes import topology
+from ddlbench.core.notes import topology
 from ddlbench.preflight import gpu, load, system
 from ddlbench.run.facts import cpu
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from ddlbench.files import printable
+from ddlbench.core.files import printable
 
 BLOCK = 1 << 20  # bytes read at once; of a line that is longer, marks beyond may be lost
 LARGE = 32 << 20  # bytes from which two processes read

@@ -19,9 +19,9 @@ from pathlib import Path
 from ddlbench.analysis import summary
 from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.files import sha256
-from ddlbench.plural import count_of
-from ddlbench.record import MLLOG, STEPS, seal, sealed
+from ddlbench.core.files import sha256
+from ddlbench.core.plural import count_of
+from ddlbench.core.record import MLLOG, STEPS, seal, sealed
 from ddlbench.records.ours import find
 
 

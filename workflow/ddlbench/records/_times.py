@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ddlbench.analysis.scaling import throughput
-from ddlbench.columns import Why
+from ddlbench.core.columns import Why
 from ddlbench.records._mllog import ACCURACY, RATES, Log, Marks
 
 Floats = npt.NDArray[np.float64]

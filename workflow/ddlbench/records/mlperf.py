@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddlbench import spec
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.columns import Why
-from ddlbench.files import printable
+from ddlbench.core import spec
+from ddlbench.core.columns import Why
+from ddlbench.core.files import printable
 
 if TYPE_CHECKING:
     from ddlbench.analysis.summary import Summary

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddlbench.analysis.collect import read_ours as read
-from ddlbench.record import MLLOG
+from ddlbench.core.record import MLLOG
 
 __all__ = ["find", "read"]
 

@@ -23,21 +23,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import beats, layout, notes
+from ddlbench.core import beats, layout, notes
+from ddlbench.core.hold import HeldError, held
+from ddlbench.core.record import MLLOG, STEPS, WEIGHTS
+from ddlbench.core.spec import RunSpec
 from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance, index
-from ddlbench.rank import checkpoint
-from ddlbench.rank.assignment import Assignment
-from ddlbench.record import MLLOG, STEPS, WEIGHTS
 from ddlbench.run import finish, interrupted, late
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
 from ddlbench.run.failed import FAILURE, keep
-from ddlbench.run.hold import HeldError, held
 from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
-from ddlbench.spec import RunSpec
+from ddlbench.train import checkpoint
+from ddlbench.train.assignment import Assignment
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ddlbench import __version__, registry
+from ddlbench import __version__
+from ddlbench.core import registry
+from ddlbench.core.files import sha256
+from ddlbench.core.notes import topology
+from ddlbench.core.spec import RunSpec
 from ddlbench.data.manifest import NAME
-from ddlbench.files import sha256
-from ddlbench.notes import topology
 from ddlbench.run.cached import cached_share
-from ddlbench.spec import RunSpec
 
 NVIDIA = Path("/proc/driver/nvidia")  # what the driver says of itself and of its GPUs
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ddlbench.files import write_json
+from ddlbench.core.files import write_json
 
 FOLDER, FAILURE = "failed", "failure.json"
 

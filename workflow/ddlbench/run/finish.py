@@ -13,11 +13,10 @@ from typing import Any
 import mlperf_logging.mllog.mllog  # noqa: F401
 import pandas as pd
 
-from ddlbench import beats, notes
 from ddlbench.analysis import summary
-from ddlbench.files import sync
-from ddlbench.rank.assignment import Assignment
-from ddlbench.record import (
+from ddlbench.core import beats, notes
+from ddlbench.core.files import sync
+from ddlbench.core.record import (
     EXTRAS,
     MLLOG,
     ROWS,
@@ -31,8 +30,9 @@ from ddlbench.record import (
     sealed,
     writing_table,
 )
+from ddlbench.core.spec import RunSpec
 from ddlbench.run import failed, interrupted
-from ddlbench.spec import RunSpec
+from ddlbench.train.assignment import Assignment
 
 
 def rehearse(partial: Path) -> None:

@@ -2,9 +2,9 @@
 
     python -m ddlbench.run.infer --folder F --spec JSON --manifest M [--trained LOG] -- <launcher and its arguments>
 
-The ranks (`ddlbench.inference`) write what they measured into `.partial` in the job's folder, and are watched as those
-of training are (`watch.py`). When all is well it becomes the record, `inference.json`: whole, or not there. What a
-failed job left is in `failed`, with the reason.
+The ranks (`ddlbench.train.inference`) write what they measured into `.partial` in the job's folder, and are watched as
+those of training are (`watch.py`). When all is well it becomes the record, `inference.json`: whole, or not there. What
+a failed job left is in `failed`, with the reason.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ddlbench import beats, layout, notes, registry
+from ddlbench.core import beats, layout, notes, registry
+from ddlbench.core.files import sha256, write_json
+from ddlbench.core.hold import HeldError, held
+from ddlbench.core.record import MLLOG, WEIGHTS, sealed
 from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance, index
-from ddlbench.files import sha256, write_json
-from ddlbench.inference import InferSpec
-from ddlbench.inference._record import ASSIGNMENT, FAILED, PARTIAL, RECORD
-from ddlbench.record import MLLOG, WEIGHTS, sealed
 from ddlbench.run import failed, late
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import facts
-from ddlbench.run.hold import HeldError, held
 from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
+from ddlbench.train.inference import InferSpec
+from ddlbench.train.inference._record import ASSIGNMENT, FAILED, PARTIAL, RECORD
 
 
 def execute(

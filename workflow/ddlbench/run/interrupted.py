@@ -1,6 +1,6 @@
 """Runs that a study interrupts on purpose: that it happened, and that it happens once.
 
-`rank/interruption.py` is how ranks die. Their note is kept in the run's folder until the record is whole, so that a
+`train/interruption.py` is how ranks die. Their note is kept in the run's folder until the record is whole, so that a
 supervisor that is killed meanwhile interrupts the run no second time.
 """
 
@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ddlbench.files import write_json
-from ddlbench.rank import interruption
-from ddlbench.spec import RunSpec
+from ddlbench.core.files import write_json
+from ddlbench.core.spec import RunSpec
+from ddlbench.train import interruption
 
 KEPT = ".interruption.json"
 AGAIN = -1  # in place of an exit code: the run is to be started again

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ddlbench.core.record import MLLOG, STEPS, read_log, sealed
+from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
 from ddlbench.plan.row import INFER, TRAIN
-from ddlbench.record import MLLOG, STEPS, read_log, sealed
-from ddlbench.spec import RunSpec
 
 ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s since 1970]; its jobs inherit the variable
 

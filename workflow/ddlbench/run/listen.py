@@ -1,7 +1,8 @@
 """What the supervisor hears of its ranks through the shared file system: who they are, and which have fallen silent.
 
-Rank notes are read once. Each node's beat (`beats.py`) is read about as often as it is written. Silence counts only
-while the supervisor itself can write where the beats are: in a stalled file system nobody beats, and nobody is dead.
+Rank notes are read once. Each node's beat (`core/beats.py`) is read about as often as it is written. Silence counts
+only while the supervisor itself can write where the beats are: in a stalled file system nobody beats, and nobody is
+dead.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ddlbench import beats
+from ddlbench.core import beats
 
 PROBE = ".probe"
 LATE_S = 5.0  # a write that takes longer is a stall

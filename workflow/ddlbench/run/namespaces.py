@@ -1,6 +1,6 @@
 """Ranks on this machine with a cable between them: each node is a network namespace of its own, one rank in each.
 
-`python -m ddlbench.run.namespaces --nodes=2 --mbit=100 python -m ddlbench.rank` is what `plan/launch.py` says for
+`python -m ddlbench.run.namespaces --nodes=2 --mbit=100 python -m ddlbench.train` is what `plan/launch.py` says for
 machines with launcher namespaces. It needs root, iproute2 and util-linux.
 
 The namespaces have no names. The kernel removes each with its last process, and the cable with it; ranks are killed

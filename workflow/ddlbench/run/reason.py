@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ddlbench.analysis import failures
-from ddlbench.files import printable
+from ddlbench.core.files import printable
 
 STARTED = datetime.now(UTC).isoformat(timespec="seconds")
 OURS = "python -m ddlbench.run"  # how the commands of both rules begin

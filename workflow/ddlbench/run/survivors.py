@@ -2,8 +2,8 @@
 
 SLURM jobs do not end with the Snakemake that submitted them (SIGKILL, a lost connection, a rebooted login node). Before
 the next one starts any job, `settle` removes a lock that no living Snakemake holds, and waits for the SLURM jobs that
-make what it would make. `snakefile.py` calls it. Should all of this fail, two supervisors still never write one record:
-`hold.py`.
+make what it would make. `commands/snakefile.py` calls it. Should all of this fail, two supervisors still never write
+one record: `hold.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ddlbench.files import write_json
-from ddlbench.run import hold, slurm
+from ddlbench.core import hold
+from ddlbench.core.files import write_json
 from ddlbench.settings.config import ConfigError
+from ddlbench.slurm import queue as slurm
 
 MARKS = Path(".snakemake/ddlbench")  # one file for each Snakemake that is at work in this folder
 # A living Snakemake touches its mark this often. Seen from another host it is dead after missing so many of them.

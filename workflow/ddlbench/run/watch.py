@@ -1,7 +1,7 @@
 """Watch the ranks of a run from outside: which died, stopped answering or were told to stop; and say why.
 
-Ranks leave notes in the run's folder (`notes.py`): who they are, how they failed; `listen.py` reads them, and the beats
-of their nodes. Whatever happens, no process of the run lives longer than the run.
+Ranks leave notes in the run's folder (`core/notes.py`): who they are, how they failed; `listen.py` reads them, and the
+beats of their nodes. Whatever happens, no process of the run lives longer than the run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 
 import psutil
 
-from ddlbench import beats, notes
-from ddlbench.run import srun
+from ddlbench.core import beats, notes
 from ddlbench.run.listen import Ears, Probe
+from ddlbench.slurm import srun
 
 # PyTorch's watchdog ends a process that waited in NCCL, without a note.
 WATCHDOG = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout")

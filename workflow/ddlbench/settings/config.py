@@ -20,8 +20,8 @@ from typing import Any
 import jsonschema
 import yaml
 
-from ddlbench import registry
-from ddlbench.plural import count_of
+from ddlbench.core import registry
+from ddlbench.core.plural import count_of
 
 WORKFLOW = Path(__file__).resolve().parents[2]
 # Of the folder that is worked in; elsewhere, of the project that this package lies in.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.settings.config import NAMED, TYPES, schema
 from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
 from ddlbench.settings.recipe import RECIPE_SCHEMA
@@ -106,7 +106,7 @@ The names that axes may hold are the files of `workflow/ddlbench/`: `datasets/`,
 """
 
 OPTIONS = """\
-Keys of each of `variants`: `framework`, a member of workflow/ddlbench/frameworks, and the options of that framework.
+Keys of each of `variants`: `framework`, a member of workflow/ddlbench/train/frameworks, and its options.
 An option at its default is as good as left out.
 """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.settings.config import complain, one_of
 
 

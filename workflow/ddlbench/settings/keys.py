@@ -1,8 +1,9 @@
 """From a dataclass to the keys of a YAML file: its JSON schema, and its value from what the file says.
 
-A key is declared once, as a field with `recipe.key` as its metadata: machines in `machine.py`, recipes in `recipe.py`.
-The field's annotation gives the type, its default the default; what the metadata says of either goes first. In YAML,
-tuples are lists, and tuples of (name, value) pairs are mappings. Fields without such metadata are no keys.
+A key is declared once, as a field with `recipe.key` as its metadata: machines in `machine.py`, recipes in
+`core/recipe.py`. The field's annotation gives the type, its default the default; what the metadata says of either goes
+first. In YAML, tuples are lists, and tuples of (name, value) pairs are mappings. Fields without such metadata are no
+keys.
 """
 
 from __future__ import annotations

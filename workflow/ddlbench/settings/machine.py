@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddlbench import beats, registry
-from ddlbench.recipe import key
+from ddlbench.core import beats, registry
+from ddlbench.core.recipe import key
 from ddlbench.settings import slurm_flags
 from ddlbench.settings.config import CONFIG, NAMED, ConfigError, check, complain, expand, one_of
 from ddlbench.settings.keys import schema_of, value_of

@@ -1,4 +1,4 @@
-"""A recipe: one YAML file that says how to train; its keys are fields of `ddlbench.recipe.Recipe`."""
+"""A recipe: one YAML file that says how to train; its keys are fields of `ddlbench.core.recipe.Recipe`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddlbench.recipe import Recipe
+from ddlbench.core.recipe import Recipe
 from ddlbench.settings.config import CONFIG, check, complain
 from ddlbench.settings.keys import schema_of, value_of
 from ddlbench.settings.reading import read_yaml

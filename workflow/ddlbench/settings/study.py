@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddlbench import registry
+from ddlbench.core import registry
+from ddlbench.core.spec import COLUMNS
 from ddlbench.settings.config import CONFIG, ConfigError, check, check_against, complain, names_in, one_of, schema
 from ddlbench.settings.inference import Inference, inference
 from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.recipe import RecipeFile, load_recipe
-from ddlbench.spec import COLUMNS
 
 SCHEDULES = ("step", "cosine", "exponential", "polynomial")
 # Axes whose values are names of members; the rest are numbers. Frameworks are members too, or variants of a study.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ddlbench import registry
 from ddlbench.audit import SEVERITIES, Rule
 from ddlbench.audit._findings import COLUMNS
+from ddlbench.core import registry
 
 INTRO = """\
 # The audit: what makes a comparison worth less than it looks

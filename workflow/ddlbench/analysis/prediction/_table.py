@@ -1,0 +1,135 @@
+"""Predictions for the runs of a study: one row per series and asked worker count. `snakemake predict` prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddlbench.analysis import scaling
+from ddlbench.analysis.comparisons import TELLING, settings, telling
+from ddlbench.analysis.prediction import DEFAULT, Measured, TooLittleError, _priors, regression
+from ddlbench.core import registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ddlbench.analysis.prediction._priors import Priors
+
+SHOWN = (*TELLING, "framework", "loader", "batch_per_worker")
+
+
+def asked(measured: Sequence[int], planned: Iterable[int]) -> list[int]:
+    """The counts beyond the largest measured one: three doublings, and what the study plans, up to eight times it."""
+    largest = max(measured)
+    return sorted({largest * 2**k for k in (1, 2, 3)} | {n for n in planned if largest < n <= 8 * largest})
+
+
+def rows(
+    runs: pd.DataFrame,
+    workers_per_node: int,
+    planned: Iterable[int] = (),
+    model: str = DEFAULT,
+    price_per_hour: float | None = None,
+    priors: Priors | None = None,
+    workers: Sequence[int] | None = None,
+) -> list[dict[str, Any]]:
+    """Predictions of all weak-scaling series in `runs`, the table of `collect`.
+
+    `workers_per_node` and `price_per_hour` (of one worker) are the machine's; `workers` are the counts, if not `asked`.
+    Strong scaling is left out: what a run gains or loses by smaller batches is another question. A row says in
+    `why_not` why nothing is predicted; its numbers are then null.
+    """
+    priors = priors or _priors.read()
+    table = scaling.scaling(runs)
+    table = table[table["batch_per_worker"].notna()].assign(named=scaling.names)
+    made: list[dict[str, Any]] = []
+    for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
+        first = points.iloc[0]
+        alike = _runs_of(runs, first)
+        batch = float(first["batch_per_worker"])
+        measured = Measured(
+            tuple(int(n) for n in points["workers"]),
+            tuple(float(rate) for rate in points["throughput_images_per_s"]),
+            (batch,) * len(points),
+            workers_per_node,
+        )
+        images = float((alike["epoch_s"] * alike["throughput_images_per_s"]).median())
+        epochs = int(alike["of_epochs"].max())
+        power = (alike["energy_j"] / alike["train_s"] / alike["workers"]).median() if "energy_j" in alike else None
+        power = None if power is None or power != power else float(power)
+        for count in workers or asked(measured.workers, planned):
+            row = {key: first[key] for key in SHOWN} | {"loader": first["named"]}
+            row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": model}
+            row |= {"runs": " ".join(sorted(alike["run"]))}
+            made.append({**row, **_row(measured, count, batch, images * epochs, model, price_per_hour, power, priors)})
+    return made
+
+
+def _runs_of(runs: pd.DataFrame, first: pd.Series[Any]) -> pd.DataFrame:
+    """The runs of a series, by the row of its first point."""
+    chosen = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]
+    for key in scaling.KEYS:
+        same = chosen[key].isna() if first[key] is None or first[key] != first[key] else chosen[key] == first[key]
+        chosen = chosen[same]
+    same_batch: pd.Series[bool] = chosen["global_batch"] // chosen["workers"] == first["batch_per_worker"]
+    return chosen[same_batch]
+
+
+def _row(
+    measured: Measured,
+    count: int,
+    batch: float,
+    images: float,
+    model: str,
+    price: float | None,
+    power_w: float | None,
+    priors: Priors,
+) -> dict[str, Any]:
+    names = ("images_per_s", "low", "high", "efficiency", "train_h", "train_h_low", "train_h_high", "worker_hours")
+    row: dict[str, Any] = dict.fromkeys((*names, "price", "energy_kwh"))
+    try:
+        made = registry.member("prediction", model).predict(measured, [count], [batch], priors)
+    except TooLittleError as error:
+        return {**row, "why_not": str(error), "next_run": None}
+    rate = float(made.images_per_s[0])
+    hours = images / rate / 3600
+    row |= {"images_per_s": rate, "train_h": hours, "worker_hours": hours * count, "why_not": None}
+    row["efficiency"] = rate / measured.images_per_s[0] * measured.workers[0] / count
+    if made.low is not None and made.high is not None:
+        row |= {"low": float(made.low[0]), "high": float(made.high[0])}
+        row |= {"train_h_low": images / row["high"] / 3600, "train_h_high": images / row["low"] / 3600}
+    row["price"] = None if price is None else hours * count * price
+    # Power of a worker and its share of the node as measured; at lower efficiency it would be less.
+    row["energy_kwh"] = None if power_w is None else power_w * count * hours / 1000
+    candidates = dict.fromkeys(_between(measured.workers[-1], count), images / (rate / count) / 3600)
+    better = regression.next_run(measured, count, batch, candidates, priors)
+    row["next_run"] = None if better is None else better[0]
+    return row
+
+
+def _between(largest: int, count: int) -> list[int]:
+    """Doublings after the largest measured count, below the asked one."""
+    return [n for n in (largest * 2**k for k in range(1, 20)) if n < count]
+
+
+def lines(made: Sequence[dict[str, Any]]) -> list[str]:
+    """The rows as text for a terminal; counts that are not predicted for one reason share a line."""
+    import pandas as pd
+
+    said = ["predicted images/s (95 % interval), efficiency, hours of training in full:"]
+    refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
+    differ = ["model", *(name for name in telling(pd.DataFrame(made)) if name != "model")]
+    for row in made:
+        what = " ".join([*settings(row, differ), row["framework"], row["loader"]])
+        what += f", batch {int(row['batch_per_worker'])} per worker"
+        what += f" (measured: {row['measured']} workers)"
+        if row["why_not"]:
+            refused.setdefault((what, row["why_not"]), []).append(str(row["workers"]))
+            continue
+        interval = f" ({row['low']:.4g} to {row['high']:.4g})" if row["low"] is not None else ""
+        numbers = f"{row['images_per_s']:.4g}{interval}, {row['efficiency']:.2f}, {row['train_h']:.3g} h"
+        said.append(f"  {what}: {row['workers']} workers: {numbers}")
+        if row["next_run"]:
+            said.append(f"      a run with {row['next_run']} workers would narrow this most per hour")
+    said += [f"  {what}: not {', '.join(counts)} workers: {why}" for (what, why), counts in refused.items()]
+    return said if made else ["nothing to predict: no timed run of a weak-scaling series is done"]

@@ -1,0 +1,1 @@
+"""What people call, and what the Snakefile asks (`snakefile.py`)."""

@@ -1,0 +1,64 @@
+"""`make gpu-check`: what one GPU can tell about ddlbench in 20 minutes; one file per part of the check.
+
+`__main__.py` runs the parts one after the other, each in a process of its own, and judges. `_bench.py` is what parts
+train with: the run path of every study (`plan/launch.py`, `ddlbench.run`), and no loop of its own. `_ranks.py` is what
+ranks do differently where a part wants to look inside. Every part also runs on a CPU, with small sizes.
+
+It is a room of its own, behind all others, because it uses them all and none of them needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ddlbench.commands.gpucheck._bench import Bench
+
+PASS, FAIL = "PASS", "FAIL"
+SKIPPED = "SKIPPED"  # could not be tried here; `compared` says why
+MEASURED = "MEASURED"  # there is nothing to compare it to
+VERDICTS = (PASS, FAIL, SKIPPED, MEASURED)
+# In the order in which they run: what the others rest on first, the longest last. A test holds this to the files.
+PARTS = (
+    "machine",
+    "syncs",
+    "overflow",
+    "step-parts",
+    "energy",
+    "profile",
+    "resume",
+    "loaders",
+    "throughput",
+    "tests",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `compared` says to what `value` was compared, or why there is none."""
+
+    what: str
+    verdict: str
+    compared: str
+    value: float | None = None
+    unit: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `gpu-check.json`."""
+        return asdict(self)
+
+
+class Part(Protocol):
+    """One file of this room. Its docstring says what it is for."""
+
+    LIMIT_S: int  # on a GPU; the part is ended then, and has failed
+
+    def check(self, bench: Bench) -> Iterator[Row]:
+        """The part's rows, each as soon as it is known. What it raises is a row that failed."""
+
+
+def judged(good: bool) -> str:
+    """PASS or FAIL."""
+    return PASS if good else FAIL

@@ -1,0 +1,35 @@
+"""A machine file or a study to begin with: `python -m ddlbench new machine NAME`, `... new study NAME`.
+
+The machine file (`machine.py`) has what SLURM and the network say on a login node (`cluster.py` asks and reads), and
+`SET` where only a person knows. The study (`study.py`) is made from three answers. Nothing that exists is written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ddlbench.core.files import write_text
+from ddlbench.settings.config import NAME, NAME_IN_WORDS, ConfigError
+
+
+def free(path: Path, name: str) -> Path:
+    """The path, if a file of this name may be made there. Raises ConfigError, of one line."""
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name; allowed: {NAME_IN_WORDS}")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{path.parent} is not here: call this in the project's folder")
+    if path.exists():
+        raise ConfigError(f"{path} is there already; give another name")
+    return path
+
+
+def checked(path: Path, text: str, load: Callable[[], object]) -> Path:
+    """Write the file, and take it away again if it is not one that can be loaded."""
+    write_text(path, text)
+    try:
+        load()
+    except ConfigError:
+        path.unlink()
+        raise
+    return path

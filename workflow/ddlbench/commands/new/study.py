@@ -1,0 +1,56 @@
+"""A study to begin with, from three answers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ddlbench.commands.new import checked, free
+from ddlbench.core import registry
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.study import load_study
+
+# What is asked, and what counts where nobody can be asked.
+QUESTIONS = {
+    "model": ("model (lenet, resnet8_half, or a name of timm's) [resnet8_half]", "resnet8_half"),
+    "frameworks": (f"frameworks, of {', '.join(registry.members('frameworks'))} [ddp]", "ddp"),
+    "workers": ("workers, such as 1,2,4 [1,2]", "1,2"),
+}
+
+
+def write(name: str, config: Path, model: str, frameworks: str, workers: str) -> Path:
+    """Write config/studies/<name>.yaml from three answers; an empty one is QUESTIONS' own. Raises ConfigError."""
+    path = free(config / "studies" / f"{name}.yaml", name)
+    said = {"model": model, "frameworks": frameworks, "workers": workers}
+    lists = {
+        what: ", ".join(filter(None, re.split(r"[\s,]+", text or QUESTIONS[what][1]))) for what, text in said.items()
+    }
+    for what, text in lists.items():
+        if not re.fullmatch(r"[\w.,\- ]+", text):
+            raise ConfigError(f"{what}: {text!r}; allowed: names or numbers, separated by commas")
+    # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest batch learns too.
+    most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])
+    text = f"""\
+# A study is what is compared with what; config/README.md explains every key.
+title: "{name}: how does {lists["model"]} scale?"
+dataset: mnist5k            # 5000 digits that need no download; docs/data.md has others
+recipe: first               # config/recipes: everything that decides accuracy
+models: [{lists["model"]}]
+schedules: [cosine]
+epochs: {min(max(3, most), 64)}                   # as many as workers: the more there are, the fewer steps has an epoch
+repeats: 2                  # two give an interval, three a useful one
+
+runs:
+  scaling:                  # each combination is one run; more blocks may follow
+    frameworks: [{lists["frameworks"]}]
+    loaders: [native]
+    workers: [{lists["workers"]}]
+    batch_per_worker: [64]
+
+figures:
+  throughput: {{plot: throughput, runs: [scaling], title: Throughput}}
+  efficiency: {{plot: efficiency, runs: [scaling], title: Parallel efficiency}}
+  step-times: {{plot: step-times, runs: [scaling], title: Where a step's time goes}}
+  accuracy: {{plot: accuracy-epochs, runs: [scaling], title: Accuracy over epochs}}
+"""
+    return checked(path, text, lambda: load_study(name, path.parent))

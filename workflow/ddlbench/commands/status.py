@@ -1,0 +1,183 @@
+"""One screen about a study while it runs: `snakemake status`, with the same options, from any login node.
+
+It reads what runs leave in `results/`, and asks squeue once where the machine has a queue. It starts nothing and
+changes nothing, so it may be called at any time, beside the Snakemake that is at work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ddlbench.analysis.failures import FAILED as LEFT
+from ddlbench.analysis.failures import failures
+from ddlbench.core import hold, layout
+from ddlbench.core.hold import HOLDER
+from ddlbench.core.plural import count_of
+from ddlbench.core.record import MLLOG
+from ddlbench.plan.bill import counted, number
+from ddlbench.plan.row import INFER, Row
+from ddlbench.plan.runs import Plan
+from ddlbench.plan.stale import DONE, FAILED
+from ddlbench.run import survivors
+from ddlbench.settings.config import ConfigError
+from ddlbench.slurm import queue as slurm
+
+RUNNING, WAITING = "running", "waiting"
+MOST = 8  # runs of a kind that are named
+PARTIAL = ".partial"
+
+
+@dataclass(frozen=True)
+class Now:
+    """What a run, or a job of inference, that is not done is at: `since` it runs [s since 1970], what to say of it.
+
+    `reason` is SLURM's word for why the run's job has not started; "" where it is in no queue.
+    """
+
+    state: str
+    since: float | None = None
+    words: str = ""
+    reason: str = ""
+
+
+def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[dict[str, Now], str]:
+    """(what each run that is not done is at; what squeue could not tell, "" if all is known).
+
+    `folder` is the one that Snakemake works in: SLURM jobs of others are not counted.
+    """
+    jobs: Mapping[str, survivors.SlurmJob] = {}
+    trouble = ""
+    todo = [row for row in rows if row.state != DONE]
+    if plan.machine.partitions and todo:
+        comments = {f"rule_{row.rule}_wildcards_{row.run}": row.run for row in todo}
+        try:
+            jobs = {comments[job.comment]: job for job in survivors.slurm_jobs({*comments}, folder)}
+        except ConfigError as error:
+            trouble = str(error)
+    return {row.run: _now(row, _folder(row, results), jobs.get(row.run)) for row in todo}, trouble
+
+
+def _folder(row: Row, results: Path) -> Path:
+    """Where a run, or a job of inference, leaves what it leaves."""
+    return Path(layout.run(row.run, results)) if row.rule != INFER else Path(layout.inference(row.run, results)).parent
+
+
+def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
+    partial = folder / PARTIAL
+    since = None
+    with suppress(OSError):
+        since = (partial / "assignment.json").stat().st_mtime
+    if job:
+        if job.state in hold.LIVING:
+            return Now(RUNNING, since, f"{_epochs(partial, row)}SLURM job {job.id}")
+        advice = slurm.advice(job.id, job.reason)
+        return Now(WAITING, None, f"SLURM job {job.id} {advice}" if advice else "", job.reason)
+    holder = hold.read(folder / HOLDER)
+    if holder is not None and hold.alive(holder) is not False:
+        return Now(RUNNING, since, f"{_epochs(partial, row)}{holder}")
+    if (folder / LEFT).is_dir() and not partial.is_dir():
+        return Now(FAILED)
+    return Now(WAITING, None, "was stopped" if partial.is_dir() else "")
+
+
+def _epochs(partial: Path, row: Row) -> str:
+    """How many epochs are done, by the log that is being written; "" for inference, which has none."""
+    if row.rule == INFER:
+        return ""
+    try:
+        done = (partial / MLLOG).read_text(encoding="utf-8", errors="replace").count('"key": "epoch_stop"')
+    except OSError:
+        return "starting, "
+    return f"epoch {min(done + 1, row.epochs)} of {row.epochs}, "
+
+
+def lines(
+    plan: Plan,
+    rows: Sequence[Row],
+    states: Mapping[str, Now],
+    results: Path,
+    limit: float | None,
+    trouble: str = "",
+    clock: Callable[[], float] = time.time,
+) -> list[str]:
+    """The screen. `limit` is `max_gpu_hours`."""
+    kinds: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
+    for row in rows:
+        kinds[states[row.run].state if row.run in states else DONE].append(row)
+    said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
+    said.append(f"{counted(rows)}: {', '.join(f'{len(of)} {kind}' for kind, of in kinds.items())}")
+    for kind in (RUNNING, WAITING):
+        # Of those that wait, what waits for a person, and what was begun.
+        named = [row for row in kinds[kind] if states[row.run].words]
+        said += [f"  {kind:8}{row.run}: {states[row.run].words}" for row in named[:MOST]]
+        said += [f"  ... and {len(named) - MOST} more"] if len(named) > MOST else []
+    if plan.machine.partitions and kinds[WAITING] and not trouble:
+        said.append(f"  queue   {_queue([states[row.run] for row in kinds[WAITING]])}")
+    trained = [_folder(row, results) for row in kinds[FAILED] if row.rule != INFER]
+    failed = failures(trained, [_folder(row, results) for row in kinds[FAILED] if row.rule == INFER])
+    for one in failed[:MOST]:
+        said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
+    if len(failed) > MOST:
+        said.append(f"  ... and {len(failed) - MOST} more: snakemake failures")
+    left = kinds[RUNNING] + kinds[WAITING]
+    said.append(_end(plan, left, kinds[RUNNING], states, clock()))
+    used, to_come = _hours(kinds[DONE], ""), _hours(left, "")
+    began = [(row, since) for row in kinds[RUNNING] if (since := states[row.run].since)]
+    so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
+    unit = "GPU hours" if plan.machine.device == "cuda" else f"hours of workers ({plan.machine.device_name})"
+    ends = " to ".join(_hours(left, end) for end in ("_low", "_high"))
+    words = f"{unit}: {used} used by finished runs"
+    words += f", {to_come} for the others ({ends})" if left else ""
+    words += f", of which {number(so_far)} are used" if began else ""
+    said.append(f"{words}; max_gpu_hours: {'none' if limit is None else number(limit)}")
+    return [*said, f"squeue: {trouble}"] if trouble else said
+
+
+def _queue(waiting: Sequence[Now]) -> str:
+    """How many jobs wait in the queue, by SLURM's reason, and how many runs have none there."""
+    reasons = Counter(one.reason for one in waiting if one.reason)
+    words = f"{reasons.total()} of {len(waiting)} that wait have a SLURM job"
+    return words + (f": {', '.join(f'{count} {reason}' for reason, count in reasons.most_common())}" if reasons else "")
+
+
+def _hours(rows: Sequence[Row], end: str) -> str:
+    """The sum; `?` if nothing is known, with `>` before it if some of it is not."""
+    values = [getattr(row, f"gpu_hours{end}") for row in rows]
+    known = [value for value in values if value is not None]
+    if values and not known:
+        return "?"
+    return (">" if len(known) < len(values) else "") + number(sum(known))
+
+
+def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mapping[str, Now], clock: float) -> str:
+    """When all that is left will be done, with an interval, if it goes on as it goes now."""
+    if not left:
+        return "expected end: nothing is left to run"
+    if not running:
+        return "expected end: nothing runs"
+    unknown = [row for row in left if row.wall_s is None]
+    if unknown:
+        return f"expected end: nobody knows how long {len(unknown)} of the runs take; snakemake plan says why"
+    ends = []
+    lanes = sum(row.nodes for row in running) if plan.machine.partitions else 1
+    for name in ("wall_s_low", "wall_s", "wall_s_high"):
+        rest = {row.run: _rest(getattr(row, name) or 0.0, states[row.run].since, clock) for row in left}
+        # Nodes are kept busy, but no run ends before it has had its own time.
+        shared = sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in left) / lanes
+        ends.append(max(shared, max(rest.values())))
+    low, middle, high = (datetime.fromtimestamp(clock + seconds).strftime("%Y-%m-%d %H:%M") for seconds in ends)
+    how = (
+        f"if the queue goes on giving {count_of(lanes, 'node')}" if plan.machine.partitions else "one run after another"
+    )
+    return f"expected end: {middle} ({low} to {high}), {how}"
+
+
+def _rest(wall_s: float, since: float | None, clock: float) -> float:
+    """What is left of a run's time [s]."""
+    return max(0.0, wall_s - (clock - since if since else 0.0))

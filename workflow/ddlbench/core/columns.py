@@ -1,0 +1,66 @@
+"""What a column of the tables is. Each column is declared once, in the file that measures or computes it.
+
+`train/measure.py` declares what ranks measure, the modules of `analysis/` what is computed from records.
+`analysis/tables.py` makes tables of all of them, and their description in `docs/columns.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+SHARING, PROFILER = "sharing", "profiler"
+# How the ranks' values become the run's.
+OVER_RANKS: Mapping[str, Callable[[list[Any]], Any]] = {"max": max, "mean": fmean, "sum": sum}
+KINDS: Mapping[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "boolean": bool, "float64": (int, float)}
+UNKNOWN = "the record does not say it"
+
+
+class Why(str):
+    """The reason why there is no value, in place of the value."""
+
+    __slots__ = ()
+
+
+Values = dict[str, Any]  # a run's values by column; a `Why` where there is none
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, pandas' name of its type, its meaning, its unit (empty for plain numbers and words).
+
+    `over_ranks` says how the ranks' values become the run's: `max`, `mean` or `sum`; empty for what is no rank's.
+    `once_a_node`: only ranks with local rank 0 measure it, for their whole node. `spoiled_by` says what makes the value
+    meaningless, and therefore null: SHARING, other runs on the machine; PROFILER, a profiler in the run. `recorded_as`
+    is its name in the record, where that differs.
+    """
+
+    name: str
+    type: str
+    means: str
+    unit: str = ""
+    over_ranks: str = ""
+    once_a_node: bool = False
+    spoiled_by: tuple[str, ...] = ()
+    recorded_as: str = ""
+
+    @property
+    def in_record(self) -> str:
+        """The name under which ranks left the value."""
+        return self.recorded_as or self.name
+
+    def holds(self, value: Any) -> bool:
+        """Whether a table can hold this value, as JSON has it, in this column."""
+        if value is None:
+            return self.type not in ("bool", "int64")
+        kinds = KINDS.get(self.type, int)
+        if isinstance(value, bool):
+            return kinds is bool
+        return isinstance(value, kinds) and (not isinstance(value, int) or abs(value) < 1 << 63)
+
+
+def types(columns: Iterable[Column]) -> dict[str, str]:
+    """The types by name, for pandas' `astype`."""
+    return {column.name: column.type for column in columns}

@@ -1,0 +1,135 @@
+"""How `results/` is laid out, said once: rules, scripts and the package ask here where a file lies.
+
+All paths are relative to the folder that Snakemake runs in, as Snakemake wants them. Each function takes names or
+Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
+
+    results/
+        runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
+        inference/<job>/        inference.json, infer.log, failed/     shared by all studies
+        <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
+        <study>/application/    the scaling section of an application, in all formats
+        <study>/records/        digests of records, by which figures show them
+        <study>/figures/        <figure>.csv (what it is drawn from), .runs.csv (of which runs), .png, .svg, .pdf
+        <study>/index.html      the page of the study; report.html is Snakemake's own
+        <study>/partial/        the same of the runs that were there when it was asked for
+        <study>/logs/
+        machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv,
+                                allreduce-<study>.csv
+        compare/                <before>-<after>.csv
+        logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ddlbench.core.record import MLLOG, STEPS
+
+RESULTS = Path("results")
+
+
+def runs(results: Path = RESULTS) -> str:
+    """The folder of all runs."""
+    return f"{results}/runs"
+
+
+def run(run: str, results: Path = RESULTS) -> str:
+    """The folder of a run. `run/__main__.py` says what lies in it while the run is made."""
+    return f"{results}/runs/{run}"
+
+
+def run_log(run: str, results: Path = RESULTS) -> str:
+    """The MLPerf log of a run: there if and only if the run has ended well."""
+    return f"{results}/runs/{run}/{MLLOG}"
+
+
+def run_steps(run: str, results: Path = RESULTS) -> str:
+    """The steps of a run."""
+    return f"{results}/runs/{run}/{STEPS}"
+
+
+def inferences(results: Path = RESULTS) -> str:
+    """The folder of all jobs of inference."""
+    return f"{results}/inference"
+
+
+def inference(job: str, results: Path = RESULTS) -> str:
+    """The record of a job of inference: there if and only if the job has ended well."""
+    return f"{results}/inference/{job}/inference.json"
+
+
+def inference_log(job: str) -> str:
+    """What the job's processes printed."""
+    return f"{RESULTS}/inference/{job}/infer.log"
+
+
+def train_log(run: str) -> str:
+    """What the run's processes printed."""
+    return f"{RESULTS}/runs/{run}/train.log"
+
+
+def tables(study: str) -> str:
+    """The folder of a study's tables."""
+    return f"{RESULTS}/{study}/tables"
+
+
+def table(study: str, name: str) -> str:
+    """A table of a study, without suffix."""
+    return f"{tables(study)}/{name}"
+
+
+def records(study: str, part: str) -> str:
+    """The digests of the records of some of a study's runs: those that the same figures show."""
+    return f"{RESULTS}/{study}/records/{part}.csv"
+
+
+def figure(study: str, name: str) -> str:
+    """A figure of a study, without suffix."""
+    return f"{RESULTS}/{study}/figures/{name}"
+
+
+def page(study: str) -> str:
+    """The page of a study, for people."""
+    return f"{RESULTS}/{study}/index.html"
+
+
+def partial(study: str, results: Path = RESULTS) -> str:
+    """The folder of what there was of a study when somebody asked for it; laid out as that of the study."""
+    return f"{results}/{study}/partial"
+
+
+def report(study: str) -> str:
+    """Snakemake's report of a study: which job made what, and how."""
+    return f"{RESULTS}/{study}/report.html"
+
+
+def allreduce(machine: str, study: str) -> str:
+    """What all-reduces take on a machine, over as many workers as the study has."""
+    return f"{RESULTS}/machines/{machine}/allreduce-{study}.csv"
+
+
+def study_log(study: str, job: str) -> str:
+    """What a job printed that belongs to one study."""
+    return f"{RESULTS}/{study}/logs/{job}.log"
+
+
+def log(job: str) -> str:
+    """What a job printed that belongs to no study, or to several."""
+    return f"{RESULTS}/logs/{job}.log"
+
+
+def nodes(machine: str) -> str:
+    """What the records of a machine say of its hosts."""
+    return f"{RESULTS}/machines/{machine}/nodes.csv"
+
+
+def comparison(before: str, after: str) -> str:
+    """One side of runs beside another, each a machine or a folder."""
+    names = [re.sub(r"[^A-Za-z0-9._-]+", "_", side).strip("_") for side in (before, after)]
+    return f"{RESULTS}/compare/{'-'.join(names)}.csv"
+
+
+def preflight(machine: str, study: str) -> str:
+    """What the last preflight of a study on its machine found."""
+    return f"{RESULTS}/machines/{machine}/preflight-{study}.json"

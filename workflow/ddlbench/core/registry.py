@@ -1,0 +1,137 @@
+"""Rooms and their members: a file's name in `frameworks/`, `loaders/`, ... is its name in the config.
+
+`train/frameworks/ddp.py` is framework `ddp`, `train/loaders/dali_cpu.py` is loader `dali-cpu`. Adding a member is
+adding a file; files whose name begins with an underscore are shared helpers, no members.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parents[1]
+# Where the rooms of members lie in the package; any other is at its top.
+WITHIN = {
+    "datasets": "data",
+    "forms": "data",
+    "frameworks": "train",
+    "loaders": "train",
+    "inference": "train",
+    "prediction": "analysis",
+    "figures": "show",
+    "application": "outlook",
+    "gpucheck": "commands",
+}
+
+
+def folder(room: str) -> Path:
+    """The folder of a room of members."""
+    return PACKAGE / WITHIN.get(room, "") / room
+
+
+@cache
+def members(room: str) -> tuple[str, ...]:
+    """The names that a study may use for a room: `members("loaders")` -> ("dali-cpu", "native", ...)."""
+    files = folder(room).glob("[!_]*.py")
+    return tuple(sorted(f.stem.replace("_", "-") for f in files))
+
+
+def path(room: str, name: str) -> Path:
+    """The file that a member is."""
+    return folder(room) / f"{name.replace('-', '_')}.py"
+
+
+def source(room: str, name: str) -> str:
+    """The file from the working directory, as an input of a rule: relative, so that a moved project is not stale."""
+    return os.path.relpath(path(room, name))
+
+
+@cache
+def member(room: str, name: str) -> Any:
+    """The member's module. Importing it is cheap: members import torch, DALI, ... inside their functions only."""
+    within = f"{WITHIN[room]}." if room in WITHIN else ""
+    return import_module(f"ddlbench.{within}{room}.{name.replace('-', '_')}")
+
+
+@cache
+def options(adapter: str) -> dict[str, dict[str, Any]]:
+    """A framework's options by name, as JSON schemas with a description and a default."""
+    known: dict[str, dict[str, Any]] = member("frameworks", adapter).OPTIONS
+    return known
+
+
+@cache
+def option_defaults(adapter: str) -> dict[str, Any]:
+    """The values of a framework's options where a study says nothing."""
+    return {name: rule["default"] for name, rule in options(adapter).items()}
+
+
+def family(loader: str) -> str:
+    """What published numbers call a loader: `dali` for all of DALI's. A name that is no member's is its own family."""
+    return str(member("loaders", loader).FAMILY) if loader in members("loaders") else loader
+
+
+def importable(package: str) -> bool:
+    """Whether this Python has the package, without importing it."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
+def installed(*distributions: str) -> str:
+    """The first of these packages that is installed; the first of all if none is."""
+    for name in distributions:
+        try:
+            version(name)
+        except PackageNotFoundError:
+            continue
+        return name
+    return distributions[0]
+
+
+def docstring(room: str, name: str) -> str:
+    """The member's module docstring, read without importing it (a figure's caption, for one)."""
+    return ast.get_docstring(ast.parse(path(room, name).read_text(encoding="utf-8"))) or ""
+
+
+# What `train/models.py` builds without timm: two of our own, and one of torchvision's.
+OWN_MODELS = ("lenet", "lenet5", "resnet8_half", "squeezenet1_1")
+SMALL_MODELS = ("lenet", "lenet5", "resnet8_half")  # made for small pictures; the others usually see 224 pixels
+MADE_BY_TIMM = re.compile(r"@register_model\s+def (\w+)")
+
+
+@cache
+def models_with_zero_init_last() -> tuple[str, ...]:
+    """Models of which a recipe may say `zero_init_last`: ours, and timm's in files that know the word.
+
+    Empty if timm is not installed where this runs.
+    """
+    names = {name for text in _timm() if "zero_init_last" in text for name in MADE_BY_TIMM.findall(text)}
+    return tuple(sorted(names | {"resnet8_half"})) if names else ()
+
+
+@cache
+def models() -> tuple[str, ...]:
+    """Names of models of `OWN_MODELS` and of timm's.
+
+    Only the former if timm is not installed where this runs (a login node): the job then checks the name.
+    """
+    names = {name for text in _timm() for name in MADE_BY_TIMM.findall(text)}
+    return tuple(sorted(names.union(OWN_MODELS))) if names else OWN_MODELS
+
+
+def _timm() -> Iterator[str]:
+    """The source of each of timm's files of models; importing them would import torch. Nothing if it is not there."""
+    timm = find_spec("timm")
+    if timm is not None and timm.origin is not None:
+        for file in (Path(timm.origin).parent / "models").rglob("*.py"):
+            yield file.read_text(encoding="utf-8")

@@ -1,0 +1,220 @@
+"""What a run is: a frozen value. Its id, folder, command line and table columns all derive from its fields.
+
+A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one; `analysis/collect.py` reads its columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from hashlib import sha256
+from typing import Any
+
+from ddlbench.core import registry
+from ddlbench.core.recipe import LATER, Recipe
+
+# Repeats beyond so many are control runs: other repeats of one cell, spread over a study to see whether the machine
+# drifts. A study may have more repeats tomorrow; its control runs keep their ids.
+CONTROLS = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One training with all its settings.
+
+    `framework` is its name in the study: a member of `frameworks/`, or a variant, whose `options` name the member and
+    its settings, sorted. `workers` are ranks, one device each; `global_batch` is images a step over all of them;
+    `repeat` counts from 1 and moves the seed. Where throughput is measured and the rest extrapolated, `epochs` are
+    trained of a run of `of_epochs`. `timed` runs have the machine to themselves; those
+    that are not say nothing about speed. `profiled` runs carry a profiler and are never timed. A run with
+    `interrupt_steps` is killed once, to measure what that costs (`train/interruption.py`).
+    """
+
+    machine: str
+    device: str
+    dataset: str
+    model: str
+    recipe: Recipe
+    framework: str
+    loader: str
+    workers: int
+    workers_per_node: int
+    loader_threads: int
+    global_batch: int
+    schedule: str
+    epochs: int
+    repeat: int
+    options: tuple[tuple[str, Any], ...] = ()
+    of_epochs: int | None = None
+    timed: bool = True
+    profiled: bool = False
+    form: str | None = None  # that the loader reads; None: the one it prefers
+    bandwidth_mbit: int | None = None  # of the cable between nodes that are namespaces [Mbit/s]; None: all it can
+    interrupt_steps: int | None = None  # all ranks are killed after so many steps, and the run goes on; None: never
+
+    @property
+    def id(self) -> str:
+        """Readable, and its folder's name: what studies vary is in it; machine and recipe are in it by name.
+
+        A variant's name is followed by four digits made from its options: two studies may mean different things by it.
+        """
+        epochs = f"{self.epochs}of{self.of_epochs}" if self.of_epochs else f"{self.epochs}"
+        parts = [
+            self.machine,
+            self.dataset,
+            self.model,
+            self.recipe.name,
+            self.framework + self._variant,
+            self.loader,
+            *([self.form] if self.form not in (None, self._preferred) else []),
+            f"{self.workers}workers",
+            *([f"{self.bandwidth_mbit}mbit"] if self.bandwidth_mbit else []),
+            f"bs{self.global_batch}",
+            self.schedule,
+            f"{epochs}epochs",
+            f"r{self.repeat}",
+        ]
+        parts += ["profiled"] if self.profiled else []
+        return "-".join(parts + ([f"interrupt{self.interrupt_steps}"] if self.interrupt_steps else []))
+
+    @property
+    def _variant(self) -> str:
+        return "." + sha256(json.dumps(self.options).encode()).hexdigest()[:4] if self.options else ""
+
+    @property
+    def _preferred(self) -> str | None:
+        return next(iter(registry.member("loaders", self.loader).FORMS), None)
+
+    @property
+    def reads(self) -> str | None:
+        """The form that is read; None: the loader reads nothing."""
+        return self.form or self._preferred
+
+    @property
+    def control(self) -> bool:
+        """Whether it is a control run, which says something of drift, and is in no comparison."""
+        return self.repeat > CONTROLS
+
+    @property
+    def adapter(self) -> str:
+        """The member of `frameworks/`."""
+        return str(dict(self.options).get("framework", self.framework))
+
+    @property
+    def full_epochs(self) -> int:
+        """Those that schedules are made for."""
+        return self.of_epochs or self.epochs
+
+    def all_options(self) -> dict[str, Any]:
+        """The adapter's options with their values in this run."""
+        given = {name: value for name, value in self.options if name != "framework"}
+        return {**registry.option_defaults(self.adapter), **given}
+
+    def option(self, name: str) -> Any:
+        """The value of one of the adapter's options. Raises KeyError on one that it does not have."""
+        return self.all_options()[name]
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that the workers fill, `workers_per_node` on each."""
+        return -(-self.workers // self.workers_per_node)
+
+    @property
+    def batch_per_worker(self) -> int:
+        """Images a step on one rank; the planner has made sure that the ranks divide the batch."""
+        return self.global_batch // self.workers
+
+    @property
+    def seed(self) -> int:
+        """The same for every framework, loader and worker count of a repeat, so that they can be compared."""
+        return self.recipe.seed + self.repeat - 1
+
+    def columns(self) -> dict[str, Any]:
+        """Flat columns for tables, the same for every run (`COLUMNS`): each field, and each key of the recipe.
+
+        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON.
+        """
+        recipe = vars(self.recipe)
+        own = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
+        flat = {name: getattr(self, name) for name in _OWN_COLUMNS}
+        flat["options"] = json.dumps(dict(self.options), sort_keys=True)
+        flat |= {"of_epochs": self.full_epochs, "form": self.reads, "recipe": self.recipe.name}
+        return {"run": self.id, **flat, **own, "seed": self.seed}
+
+    def to_json(self) -> str:
+        """One line; `from_json` gives the same value back. Keys that came later are left out at their default."""
+        # Not asdict: it copies deeply, and a plan of thousands of runs would notice.
+        return json.dumps({**_written(self), "recipe": _written(self.recipe)}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> RunSpec:
+        """The RunSpec that `to_json` of this or an earlier version wrote. Raises ValueError on anything else."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or not isinstance(data.get("recipe"), dict):
+            raise ValueError("these are no settings of a run: no mapping with a recipe in it")
+        recipe = data.pop("recipe")
+        for part, known in ((data, cls), (recipe, Recipe)):
+            if unknown := sorted(part.keys() - {f.name for f in fields(known)}):
+                raise ValueError(
+                    f"this version of ddlbench does not know the setting {', '.join(unknown)}; "
+                    "read the run with the version that made it"
+                )
+        recipe = {name: tuple(value) if isinstance(value, list) else value for name, value in recipe.items()}
+        if "options" in data:
+            data["options"] = tuple((name, value) for name, value in data["options"])
+        try:
+            return cls(recipe=Recipe(**recipe), **data)
+        except TypeError as error:  # a field without a default is missing
+            raise ValueError(f"these are no settings of a run: {error}") from None
+
+
+# Fields that every record has had. Later ones are written only where they differ from their default: an upgrade must
+# leave the JSON text of finished runs as it is, or Snakemake would train them again.
+_FIRST = frozenset(
+    [
+        "machine",
+        "device",
+        "dataset",
+        "model",
+        "framework",
+        "loader",
+        "workers",
+        "workers_per_node",
+        "loader_threads",
+        "global_batch",
+        "schedule",
+        "epochs",
+        "repeat",
+        "options",
+        "of_epochs",
+        "timed",
+        "profiled",
+        "form",
+    ]
+)
+_LATER = {
+    RunSpec: {f.name: f.default for f in fields(RunSpec) if f.name not in _FIRST and f.default is not MISSING},
+    Recipe: LATER,
+}
+_OWN_COLUMNS = (*(f.name for f in fields(RunSpec) if f.name != "recipe"), "batch_per_worker", "nodes")
+_RECIPE_COLUMNS = tuple(f.name for f in fields(Recipe) if f.name != "name")
+COLUMNS = ("run", *_OWN_COLUMNS, "recipe", *_RECIPE_COLUMNS)
+
+
+def _written(value: RunSpec | Recipe) -> dict[str, Any]:
+    """The fields that go into JSON."""
+    later = _LATER[type(value)]
+    return {name: v for name, v in vars(value).items() if name not in later or v != later[name]}
+
+
+def complete(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `to_json` wrote, with the later keys that it left out."""
+    recipe = settings.get("recipe")
+    whole = {**_LATER[RunSpec], **settings}
+    return whole | ({"recipe": {**_LATER[Recipe], **recipe}} if isinstance(recipe, Mapping) else {})
+
+
+def steps_per_epoch(images: int, global_batch: int) -> int:
+    """Steps an epoch: the last batch may be smaller, no sample is dropped or repeated."""
+    return -(-images // global_batch)

@@ -1,0 +1,92 @@
+"""CIFAR-10 and CIFAR-100 in their binary version (no pickle): what both share.
+
+A row is one label byte, or two (coarse, fine), then 1024 bytes each of red, green and blue of 32x32 pixels:
+https://www.cs.toronto.edu/~kriz/cifar.html, where the archives' digests are published too.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddlbench.data.datasets._files import absolute, checked, fetched, keep, one_line, read_words
+from ddlbench.data.datasets._rows import Rows, Stretch
+from ddlbench.data.source import Place, SourceError
+
+ADDRESS = "https://www.cs.toronto.edu/~kriz"
+PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class Published:
+    """One of the two. `folder` is the archive's; `names` is its file with one class per line; the fine label is the
+    last of the `label_bytes` before the pixels."""
+
+    dataset: str
+    archive: str
+    md5: str
+    folder: str
+    names: str
+    files: dict[str, tuple[str, ...]]
+    label_bytes: int
+
+
+def open_source(published: Published, place: Place, images: dict[str, int], num_classes: int) -> Rows:
+    """The pictures in the files' order. Raises SourceError."""
+    folder, described = _folder(published, place)
+    classes = tuple(read_words(folder / published.names))
+    if len(classes) != num_classes or list(classes) != sorted(classes):
+        raise SourceError(f"{folder / published.names}: {len(classes)} names, should be {num_classes}, sorted")
+    step = published.label_bytes + PIXELS
+    stretches: dict[str, tuple[Stretch, ...]] = {}
+    for split, files in published.files.items():
+        rows: list[Stretch] = []
+        for file in files:
+            data = (folder / file).read_bytes()
+            if len(data) % step:
+                raise SourceError(f"{folder / file}: {len(data)} bytes are no whole number of rows of {step}")
+            labels = data[published.label_bytes - 1 :: step]
+            number = sum(len(r.labels) for r in rows)
+            rows.append(Stretch(str(folder / file), published.label_bytes, step, labels, number))
+        stretches[split] = tuple(rows)
+    return Rows(classes, described, (3, 32, 32), stretches).check(images)
+
+
+def _folder(published: Published, place: Place) -> tuple[Path, dict[str, str]]:
+    """Where the unpacked files lie, and what they came from."""
+    setting = f"data.sources.{published.dataset}"
+    wanted = (published.names, *(file for files in published.files.values() for file in files))
+    digest = f"md5:{published.md5}"
+    if place.given is None:
+        url = f"{ADDRESS}/{published.archive}"
+        archive = fetched(url, published.md5, place.cache, setting)
+        return _unpacked(archive, published, wanted, place.cache), {"source": url, "digest": digest}
+    given = absolute(place.given)
+    if given.is_file():
+        archive = checked(given, published.md5)
+        return _unpacked(archive, published, wanted, place.cache), {"source": str(given), "digest": digest}
+    folder = given / published.folder if (given / published.folder).is_dir() else given
+    for file in wanted:
+        if not (folder / file).is_file():
+            allowed = f"{setting} is {published.archive} or the folder unpacked from it"
+            raise SourceError(f"{given}: holds no {file}; {allowed}")
+    return folder, {"source": str(folder), "digest": "not checked: none is published for the unpacked files"}
+
+
+def _unpacked(archive: Path, published: Published, wanted: tuple[str, ...], cache: Path) -> Path:
+    """The folder in the cache with these files of the archive, of which nothing else is unpacked. Files that are there
+    from another time are compared with the archive: only its digest was checked."""
+    folder = cache / published.folder
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for file in wanted:
+                stream = tar.extractfile(tar.getmember(f"{published.folder}/{file}"))
+                if stream is None:
+                    raise SourceError(f"{archive}: {published.folder}/{file} is no file")
+                with stream:
+                    keep(folder / file, stream.read())
+    except (tarfile.TarError, EOFError, KeyError, zlib.error, OSError) as error:
+        raise SourceError(f"{archive}: cannot be unpacked: {one_line(error)}") from None
+    return folder

@@ -1,0 +1,99 @@
+"""Files that data sets lie in: fetched with a checked digest, written whole or not at all, read in stretches."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from functools import cache
+from pathlib import Path
+
+from ddlbench.core.files import aside, read_bytes
+from ddlbench.data.source import BadImage, Entry, SourceError
+
+TO_THE_END = -1
+
+
+def absolute(given: str) -> Path:
+    """The path that someone gave, from the working directory or with ~; links in it stay."""
+    return Path(os.path.abspath(Path(given).expanduser()))  # noqa: PTH100 (Path.absolute keeps `..`)
+
+
+def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
+    """The file at `url`, in `folder` from then on, with its digest checked; progress goes to stderr.
+
+    `setting` is the config key that names a copy instead. Raises SourceError.
+    """
+    import pooch
+    import requests
+
+    name = url.rpartition("/")[2]
+    try:
+        # pooch writes aside and renames; a file that is there with another digest is fetched again.
+        return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, progressbar=True))
+    except ValueError as error:
+        raise SourceError(f"{url}: what was fetched is not what was published: {one_line(error)}") from None
+    except (requests.RequestException, OSError) as error:
+        here = f"fetch it where that can be done and name it in {setting}"
+        raise SourceError(f"{url}: cannot be fetched to {folder}: {one_line(error)}; {here}") from None
+
+
+def checked(path: Path, md5: str) -> Path:
+    """The same path if the file has this digest. Raises SourceError."""
+    try:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "md5").hexdigest()
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
+    if digest != md5:
+        raise SourceError(f"{path}: is not the published file: its MD5 is {digest}, published is {md5}")
+    return path
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Have a file of the cache hold these bytes: written only if it does not. Others never see half of it.
+
+    Raises SourceError if it cannot be written (disk full).
+    """
+    try:
+        if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The hidden name is of this process alone, on any node.
+        with aside(path, path.with_name(f".{path.name}.{uuid.uuid4().hex}")) as hidden:
+            hidden.write_bytes(data)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def read_words(path: Path) -> list[str]:
+    """What a list of names holds, one per line or space. Raises SourceError if it is no text."""
+    try:
+        return path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path}: cannot be read: {one_line(error)}") from None
+
+
+def read_stretch(entry: Entry) -> bytes:
+    """The bytes of an entry. Raises BadImage if they cannot be read or are too few."""
+    try:
+        if entry.size == TO_THE_END:
+            return read_bytes(entry.path)
+        data = os.pread(_opened(entry.path), entry.size, entry.offset)
+    except OSError as error:
+        raise BadImage(f"{entry.path}: {entry.filename}: cannot be read: {error.strerror}") from None
+    if len(data) < entry.size:
+        raise BadImage(f"{entry.path}: {entry.filename}: {entry.size} bytes at {entry.offset}, found {len(data)}")
+    return data
+
+
+@cache
+def _opened(path: str) -> int:
+    """A descriptor for as long as the process lives: opening one archive 1.28 million times asks a cluster's file
+    system for more than the reading does. pread has no position, so processes may share it."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def one_line(error: object) -> str:
+    """A library's complaint, on one line."""
+    return " ".join(str(error).split())

@@ -1,0 +1,39 @@
+"""cifar10: 50 000 + 10 000 pictures of 32x32 pixels in 10 classes (Krizhevsky 2009), from cifar-10-binary.tar.gz.
+
+Fetched, or data.sources.cifar10 names the archive or the folder unpacked from it. Stored as PNG, which loses nothing.
+"""
+
+from __future__ import annotations
+
+from ddlbench.data.datasets import _cifar
+from ddlbench.data.datasets._rows import Rows
+from ddlbench.data.source import Place
+
+IMAGES = {"train": 50000, "val": 10000}
+NUM_CLASSES = 10
+PICTURE_BYTES = _cifar.PIXELS  # as PNG no more than the pixels, near enough
+NEEDS = None
+PUBLISHED = _cifar.Published(
+    dataset="cifar10",
+    archive="cifar-10-binary.tar.gz",
+    md5="c32a1d4ab5d03f1284b67883e8d87530",
+    folder="cifar-10-batches-bin",
+    names="batches.meta.txt",
+    files={"train": tuple(f"data_batch_{n}.bin" for n in range(1, 6)), "val": ("test_batch.bin",)},
+    label_bytes=1,
+)
+
+
+def open_source(place: Place) -> Rows:
+    """The pictures in the files' order. Raises SourceError."""
+    return _cifar.open_source(PUBLISHED, place, IMAGES, NUM_CLASSES)
+
+
+def expected(given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes): as published."""
+    return IMAGES, NUM_CLASSES
+
+
+def in_place(given: str | None) -> bool:
+    """Never: the pictures are no files of their own."""
+    return False

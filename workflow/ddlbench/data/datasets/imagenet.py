@@ -1,0 +1,189 @@
+"""imagenet: the 1000 classes of ILSVRC 2012, from a tree of class folders or from the official archives.
+
+data.sources.imagenet names the folder. It holds either `train/<synset>/*.JPEG` and `val/<synset>/*.JPEG`, which are
+then used where they lie, or ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar as published, with the validation
+pictures' classes: ILSVRC2012_devkit_t12.tar.gz, or a text file with one synset per line in the order of the file names.
+Labels follow the sorted synsets. Counts: Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlbench.data import pictures
+from ddlbench.data.datasets import _devkit, _tar
+from ddlbench.data.datasets._files import TO_THE_END, absolute, read_stretch, read_words
+from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
+
+IMAGES = {"train": 1281167, "val": 50000}
+NUM_CLASSES = 1000
+# Of both archives as they are published, 147 897 477 120 and 6 744 924 160 bytes (SIZES in CompVis/taming-transformers,
+# taming/data/imagenet.py), a picture.
+PICTURE_BYTES = (147_897_477_120 + 6_744_924_160) / (1281167 + 50000)
+TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+# The second is the name of the list that TF-slim publishes (research/slim/datasets).
+SYNSETS = ("validation_synsets.txt", "imagenet_2012_validation_synset_labels.txt")
+LAYOUT = (
+    "data.sources.imagenet is a folder with train/<synset>/*.JPEG and val/<synset>/*.JPEG, "
+    f"or with {TRAIN}, {VAL} and one of {', '.join((_devkit.NAME, *SYNSETS))}"
+)
+NEEDS = LAYOUT
+
+
+def open_source(place: Place) -> Source:
+    """A tree if the folder holds one, else the archives. Raises SourceError."""
+    if place.given is None:
+        raise SourceError(f"imagenet: nothing says where it lies; {LAYOUT}")
+    folder = absolute(place.given)
+    if (folder / "train").is_dir():
+        return Tree(_folders(folder / "train"), {"source": str(folder)}, folder)
+    if not (folder / TRAIN).is_file():
+        raise SourceError(f"{folder}: holds neither train/ nor {TRAIN}; {LAYOUT}")
+    with _tar.opened(folder / TRAIN) as stream:
+        synsets = tuple(sorted(_synset(m, folder / TRAIN) for m in _tar.members(stream, str(folder / TRAIN))))
+    if not synsets:
+        raise SourceError(f"{folder / TRAIN}: holds no archives of synsets")
+    _each_once(synsets, f"{folder / TRAIN}", "inner archives")
+    archives = {name: f"{(folder / name).stat().st_size} bytes" for name in (TRAIN, VAL) if (folder / name).is_file()}
+    return Archives(synsets, {"source": str(folder), "archives": archives}, folder)
+
+
+def expected(given: str | None) -> tuple[dict[str, int], int]:
+    """(images per split, classes): as published."""
+    return IMAGES, NUM_CLASSES
+
+
+def in_place(given: str | None) -> bool:
+    """Whether the folder holds a tree of class folders."""
+    return given is not None and (absolute(given) / "train").is_dir()
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Class folders of pictures. Their sizes are not asked for: that takes longer than to read all names."""
+
+    classes: tuple[str, ...]
+    described: dict[str, Any]
+    tree: Path
+
+    def entries(self, split: str) -> list[Entry]:
+        """By synset, then by name; files that are not named like pictures are passed over.
+
+        Raises SourceError if a class folder is empty or none of train's, or two names differ in their case only.
+        """
+        labels = {name: label for label, name in enumerate(self.classes)}
+        entries = []
+        for synset in _folders(self.tree / split):
+            folder = self.tree / split / synset
+            if synset not in labels:
+                raise SourceError(f"{folder}: {synset} is no class of train")
+            names = _listed(folder, lambda f: pictures.is_named_so(f.name) and f.is_file())
+            if not names:
+                raise SourceError(f"{folder}: holds no pictures ({', '.join(pictures.SUFFIXES)})")
+            _each_once(names, str(folder), "files")
+            label, path = labels[synset], str(folder)
+            entries += [Entry(name, label, f"{path}/{name}", 0, TO_THE_END) for name in names]
+        return entries
+
+    def read(self, entry: Entry) -> Picture:
+        """The file, mended if it has to be. Raises BadImage."""
+        return pictures.mended(read_stretch(entry), entry.path)
+
+
+@dataclass(frozen=True)
+class Archives:
+    """The archives as published: one inner archive per synset for training, one flat archive for validation."""
+
+    classes: tuple[str, ...]
+    described: dict[str, Any]
+    folder: Path
+    tree: Path | None = None
+
+    def entries(self, split: str) -> list[Entry]:
+        """By synset for training, by name for validation, from one pass over the headers. Raises SourceError."""
+        return self._train() if split == "train" else self._val()
+
+    def read(self, entry: Entry) -> Picture:
+        """The member's bytes, mended if they have to be. Raises BadImage."""
+        return pictures.mended(read_stretch(entry), f"{entry.path}: {entry.filename}")
+
+    def _train(self) -> list[Entry]:
+        path = self.folder / TRAIN
+        labels = {name: label for label, name in enumerate(self.classes)}
+        by_class: list[list[Entry]] = [[] for _ in self.classes]
+        with _tar.opened(path) as stream:
+            # Listed before any is entered: both use the stream's position.
+            for inner in list(_tar.members(stream, str(path))):
+                label, name = labels[_synset(inner, path)], f"{path}: {inner.name}"
+                there = _tar.members(stream, name, inner.offset, inner.offset + inner.size)
+                by_class[label] = _entries(there, str(path), label)
+                if not by_class[label]:
+                    raise SourceError(f"{name}: holds no pictures")
+                _each_once((e.filename for e in by_class[label]), name, "members")
+        return [entry for entries in by_class for entry in entries]
+
+    def _val(self) -> list[Entry]:
+        path = self.folder / VAL
+        labels = {name: label for label, name in enumerate(self.classes)}
+        synsets, source = self._val_synsets()
+        with _tar.opened(path) as stream:
+            entries = sorted(_entries(_tar.members(stream, str(path)), str(path), 0))
+        if not entries:
+            raise SourceError(f"{path}: holds no pictures")
+        _each_once((e.filename for e in entries), str(path), "members")
+        if len(entries) != len(synsets):
+            raise SourceError(f"{source}: {len(synsets)} lines for the {len(entries)} pictures in {path}")
+        for synset in synsets:
+            if synset not in labels:
+                raise SourceError(f"{source}: {synset} is no class of train")
+        return [entry._replace(label=labels[synset]) for entry, synset in zip(entries, synsets, strict=True)]
+
+    def _val_synsets(self) -> tuple[list[str], Path]:
+        """The synset of each validation picture in the order of names, and the file that said so."""
+        for name in SYNSETS:
+            if (self.folder / name).is_file():
+                return read_words(self.folder / name), self.folder / name
+        if (self.folder / _devkit.NAME).is_file():
+            return _devkit.validation_synsets(self.folder / _devkit.NAME), self.folder / _devkit.NAME
+        raise SourceError(f"{self.folder}: nothing says the classes of {VAL}; {LAYOUT}")
+
+
+def _folders(folder: Path) -> tuple[str, ...]:
+    """The class folders in one of a tree's splits, sorted."""
+    names = _listed(folder, lambda f: f.is_dir() and not f.name.startswith("."))
+    if not names:
+        raise SourceError(f"{folder}: holds no class folders; {LAYOUT}")
+    return tuple(names)
+
+
+def _listed(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+    """The names of what is wanted in a folder, sorted."""
+    try:
+        with os.scandir(folder) as listing:
+            return sorted(file.name for file in listing if wanted(file))
+    except OSError as error:
+        raise SourceError(f"{folder}: cannot be read: {error.strerror}; {LAYOUT}") from None
+
+
+def _synset(inner: _tar.Member, path: Path) -> str:
+    """The class whose pictures an inner archive holds, from its name."""
+    if not inner.name.endswith(".tar") or inner.name.startswith("."):
+        raise SourceError(f"{path}: member {inner.name!r} is not the archive of a synset, <synset>.tar")
+    return inner.name.removesuffix(".tar")
+
+
+def _entries(members: Iterable[_tar.Member], path: str, label: int) -> list[Entry]:
+    """The members that are named like pictures."""
+    return [Entry(m.name, label, path, m.offset, m.size) for m in members if pictures.is_named_so(m.name)]
+
+
+def _each_once(names: Iterable[str], where: str, what: str) -> None:
+    """Raises SourceError if two names are the same, or would be on a file system that ignores case."""
+    for name, times in Counter(n.casefold() for n in names).most_common(1):
+        if times > 1:
+            raise SourceError(f"{where}: {times} {what} of one name: {name}")

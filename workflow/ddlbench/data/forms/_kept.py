@@ -1,0 +1,93 @@
+"""Lists that a form keeps beside its manifest, so that no loader has to look for its pictures.
+
+They are hidden, belong to one manifest (its digest is in their names), and are mapped: all processes of a node share
+their pages.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ddlbench.core.files import aside, opened, read_bytes
+from ddlbench.data.manifest import KEPT, Manifest, sha256
+
+
+def path(folder: Path, manifest: Manifest, split: str, suffix: str) -> Path:
+    """Where the list of a split lies."""
+    return folder / f"{KEPT}.{manifest.digest()}.{split}.{suffix}"
+
+
+def leave(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], bytes]) -> None:
+    """Write the lists of all splits that are not there, and their digests beside them, as `sha256sum` does; compare
+    those that are there with their digest. Lists of earlier versions have none: they are made again and compared.
+
+    Raises ValueError if one is not what was written, OSError, and what `made` raises.
+    """
+    sums = folder / f"{KEPT}.{manifest.digest()}.sha256"
+    known = _read(sums)
+    before = dict(known)
+    for split in manifest.splits:
+        place = path(folder, manifest, split, suffix)
+        if place.exists():
+            if place.name not in known and os.access(folder, os.W_OK):
+                known[place.name] = sha256(made(split))
+            if known.get(place.name) not in (None, _digest(place)):
+                raise ValueError(f"{place}: is not the list that ddlbench made; remove it: it is made again")
+            continue
+        data = made(split)
+        _write(place, data)
+        known[place.name] = sha256(data)
+        for other in folder.glob(f"{KEPT}.*.{split}.*"):  # of another manifest, or begun elsewhere: not needed any more
+            if other != place:
+                other.unlink(missing_ok=True)
+    if known != before:
+        _write(sums, "".join(f"{value}  {name}\n" for name, value in sorted(known.items())).encode())
+        for other in folder.glob(f"{KEPT}.*.sha256*"):
+            if other != sums:
+                other.unlink(missing_ok=True)
+
+
+def _read(sums: Path) -> dict[str, str]:
+    """Digests by file name; none if they cannot be read."""
+    with suppress(OSError, ValueError):
+        return {name: value for value, name in (line.split("  ") for line in read_bytes(sums).decode().splitlines())}
+    return {}
+
+
+def _digest(place: Path) -> str:
+    """A list's digest; nothing if it cannot be read."""
+    with suppress(OSError):
+        return sha256(read_bytes(place))
+    return ""
+
+
+def _write(place: Path, data: bytes) -> None:
+    with aside(place, place.with_suffix(f"{place.suffix}.{socket.gethostname()}-{os.getpid()}")) as hidden:
+        hidden.write_bytes(data)
+
+
+def differing(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], bytes]) -> list[str]:
+    """Lists that are there and say something else than `made` does, one line each. Raises what `made` raises."""
+    places = {split: path(folder, manifest, split, suffix) for split in manifest.splits}
+    return [
+        f"{place}: does not list what the form holds; remove it: it is made again"
+        for split, place in places.items()
+        if place.exists() and read_bytes(place) != made(split)
+    ]
+
+
+def mapped(place: Path) -> Any:
+    """A file's bytes, uint8, which are read when they are looked at; None if there are none."""
+    import numpy as np
+
+    try:
+        with opened(place) as file:
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except (OSError, ValueError):  # it is not there; an empty file cannot be mapped
+        return None

@@ -1,0 +1,245 @@
+"""What forms of shards share: shards of records, each with an index beside it, written in one pass.
+
+Pictures are shuffled by the seed over the whole split before they are dealt to shards, because DALI shuffles within a
+small buffer only. A writer holds one picture at a time. What a record is: `tfrecord.py`, `webdataset.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ddlbench.core.files import aside, opened, read_bytes
+from ddlbench.data.manifest import KEPT, NAME, Manifest
+from ddlbench.data.part import Part, Written, note, pictures, write_through
+from ddlbench.data.source import Entry, Picture, Source
+
+# ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
+# but no fewer shards than these (and no shard without an image).
+IMAGES_PER_SHARD = {"train": 1251, "val": 391}
+LEAST_SHARDS = {"train": 4, "val": 2}
+AT_ONCE = 16  # shards that `glance` looks at: a cluster's file system answers slowly, but many at once
+SEND_EVERY = 8 << 20  # bytes: the disk writes them while the next are read, not all at the end
+
+
+class Glance(NamedTuple):
+    """What a look at one shard found: records and bytes, the digest of its first record, what is wrong."""
+
+    records: int
+    bytes: int
+    first: str
+    problems: list[str]
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The functions of `Form` that do not ask what a record is; the fields say what they must know of it."""
+
+    suffix: str
+    """Of a shard's file name; its index has `.idx` behind it."""
+    beside_bytes: int
+    """Of a record beside its picture, and its line in the index."""
+    lists: int
+    """Files that `index` leaves beside the manifest."""
+    least_bytes: int
+    """Of a whole record."""
+    end: bytes
+    """What follows a shard's last record."""
+    record: Callable[[Entry, Picture, tuple[str, ...], int, int], tuple[bytes, str]]
+    """A picture as it lies on disk, and its line in the index: of entry, picture, classes, the entry's number in the
+    split, and the record's offset in the shard [bytes]."""
+    head: Callable[[int], str]
+    """The first line of the index of so many records, or nothing."""
+    index: Callable[[Path], Sequence[tuple[int, ...]]]
+    """Offset and size of each record of a shard [bytes], and what else its index says. Raises OSError, ValueError."""
+    look: Callable[[bytes, tuple[str, ...], Any], object]
+    """Whether a record is sound and what the index says. Raises ValueError, in words."""
+
+    numbered: bool
+    """Whether records want numbers: where a picture stands in the raw form, by class and name."""
+
+    def parts(self, split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
+        """The shards `<split>-00000-of-01024`, ...: the shuffled entries, dealt like cards."""
+        order = array("q", range(len(entries)))
+        random.Random(seed).shuffle(order)
+        count = shard_count(split, len(entries))
+        parts = []
+        numbers = _numbers(entries) if self.numbered else order
+        for i in range(count):
+            mine = order[i::count]
+            name = f"{split}-{i:05d}-of-{count:05d}{self.suffix}"
+            parts.append(Part(split, name, [entries[n] for n in mine], array("q", (numbers[n] for n in mine))))
+        return parts
+
+    def needs(self, images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
+        """(bytes on disk, files and folders) of a form: a shard and its index each, folder, manifests and lists."""
+        files = 2 * sum(shard_count(split, count) for split, count in images.items())
+        return sum(images.values()) * (picture_bytes + self.beside_bytes), files + self.lists + 3
+
+    def write(self, part: Part, source: Source, folder: Path, on_error: str) -> Written:
+        """Write `folder/<shard>` and `<shard>.idx`. Raises BadImage, SourceError, OSError."""
+        path = folder / part.name
+        numbers = dict(zip(part.entries, part.numbers, strict=True))
+        digest, lines, offset = hashlib.sha256(), [], 0
+        labels: Counter[str] = Counter()
+        skipped: dict[str, str] = {}
+        sent = 0  # up to here the disk has been told to write
+        with aside(path, _partial(folder, part)) as hidden:
+            with hidden.open("wb") as file:
+                for entry, picture in pictures(part, source, on_error, skipped):
+                    data, line = self.record(entry, picture, source.classes, numbers[entry], offset)
+                    file.write(data)
+                    digest.update(data)
+                    lines.append(line)
+                    labels[source.classes[entry.label]] += 1
+                    offset += len(data)
+                    if offset - sent > SEND_EVERY:
+                        file.flush()
+                        os.posix_fadvise(file.fileno(), sent, offset - sent, os.POSIX_FADV_DONTNEED)
+                        sent = offset
+                file.write(self.end)
+                digest.update(self.end)
+                file.flush()
+                os.fsync(file.fileno())
+            size = offset + len(self.end)
+            written = Written(dict(sorted(labels.items())), size, {part.name: digest.hexdigest()}, skipped)
+            # The shard gets its name last: one that has its name has its index and its note.
+            write_through(index_of(path), (self.head(len(lines)) + "".join(lines)).encode())
+            note(folder, part, written)
+        return written
+
+    def is_whole(self, part: Part, source: Source, folder: Path, written: Written) -> bool:
+        """Whether the shard of this note is there."""
+        path = folder / part.name
+        return path.is_file() and path.stat().st_size == written.bytes
+
+    def discard(self, part: Part, folder: Path) -> None:
+        """Remove what an interrupted `write` left."""
+        _partial(folder, part).unlink(missing_ok=True)
+        index_of(_partial(folder, part)).unlink(missing_ok=True)
+
+    def shards(self, folder: Path, split: str) -> list[Path]:
+        """The shards of a split, in order."""
+        return sorted(p for p in folder.glob(f"{split}-*-of-*") if p.suffix != ".idx")
+
+    def names(self, folder: Path, split: str) -> set[str]:
+        """The parts of a split that lie in the folder, as the manifest names them."""
+        return {path.name for path in self.shards(folder, split)}
+
+    def strangers(self, folder: Path, manifest: Manifest) -> Iterator[str]:
+        """Files and folders that are no part of the form, by their path within it."""
+        shards = {name for split in manifest.splits.values() for name in split.sha256}
+        known = {NAME, *shards, *(f"{name}.idx" for name in shards)}
+        for file in sorted(os.scandir(folder), key=lambda file: file.name):
+            if (file.name not in known and not file.name.startswith(KEPT)) or not file.is_file(follow_symlinks=False):
+                yield file.name
+
+    def glance(self, folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
+        """Sizes and indices of all shards, compared with the manifest; of each shard its first record and, as far as
+        `most_bytes` go, some others by chance. A form that is smaller is read whole."""
+        share = most_bytes // max(1, sum(len(split.sha256) for split in manifest.splits.values()))
+        problems = []
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for split, told in manifest.splits.items():
+                look = partial(self._glance, folder, manifest.classes, share)
+                looks = dict(zip(told.sha256, pool.map(look, told.sha256), strict=True))
+                wrong = [problem for one in looks.values() for problem in one.problems]
+                firsts: dict[str, str] = {}
+                for name, one in looks.items():
+                    if one.first and (other := firsts.setdefault(one.first, name)) != name:
+                        wrong.append(f"{name}: begins with the same record as {other}: one was copied over the other")
+                if not wrong:
+                    for what, told_, there in (
+                        ("records", told.images, sum(one.records for one in looks.values())),
+                        ("bytes", told.bytes, sum(one.bytes for one in looks.values())),
+                    ):
+                        if told_ != there:
+                            wrong.append(f"{split}: its shards have {there} {what}, the manifest says {told_}")
+                problems += wrong
+        return problems
+
+    def _glance(self, folder: Path, classes: tuple[str, ...], most_bytes: int, name: str) -> Glance:
+        path = folder / name
+        try:
+            index = self.index(path)
+            file = opened(path)
+        except (OSError, ValueError) as error:
+            where = getattr(error, "filename", None) or index_of(path)
+            reason = error.strerror if isinstance(error, OSError) else error
+            return Glance(0, 0, "", [f"{Path(where).name}: cannot be read: {reason}"])
+        descriptor = file.fileno()
+        try:
+            size = os.fstat(descriptor).st_size
+            offsets, sizes = [place[0] for place in index], [place[1] for place in index]
+            ends = list(accumulate(sizes, initial=0))
+            if offsets != ends[:-1] or min(sizes, default=self.least_bytes) < self.least_bytes:
+                return Glance(len(index), size, "", [f"{name}.idx: its records do not follow each other"])
+            if ends[-1] + len(self.end) != size:
+                said = ends[-1] + len(self.end)
+                return Glance(len(index), size, "", [f"{name}: has {size} bytes, its .idx says {said}"])
+            problems, first = [], ""
+            for number in _some(sizes, most_bytes):
+                data = os.pread(descriptor, sizes[number], offsets[number])
+                if number == 0:
+                    first = hashlib.sha256(data).hexdigest()
+                try:
+                    self.look(data, classes, index[number])
+                except ValueError as error:
+                    problems.append(f"{name}: record {number}: {error}")
+                    break
+        except OSError as error:
+            return Glance(0, 0, "", [f"{name}: cannot be read: {error.strerror}"])
+        finally:
+            file.close()
+        return Glance(len(index), size, first, problems)
+
+
+def shard_count(split: str, images: int) -> int:
+    """How many a split of so many images has."""
+    return min(images, max(LEAST_SHARDS[split], round(images / IMAGES_PER_SHARD[split])))
+
+
+def index_of(shard: Path) -> Path:
+    """Where a shard's index lies."""
+    return shard.with_name(shard.name + ".idx")
+
+
+def index_text(shard: Path) -> str:
+    """What its index says. Raises OSError, ValueError."""
+    return read_bytes(index_of(shard)).decode("ascii")
+
+
+def _numbers(entries: list[Entry]) -> array[int]:
+    """Where each entry stands by class and name."""
+    order = sorted(range(len(entries)), key=lambda n: (entries[n].label, entries[n].filename))
+    numbers = array("q", bytes(8 * len(entries)))
+    for number, n in enumerate(order):
+        numbers[n] = number
+    return numbers
+
+
+def _some(sizes: list[int], most_bytes: int) -> list[int]:
+    """Numbers of records to read, in order: the first, and others by chance as long as they fit."""
+    others = list(range(1, len(sizes)))
+    random.shuffle(others)  # another choice each time: in the end all are seen
+    chosen, left = ([0] if sizes else []), most_bytes - sum(sizes[:1])
+    for number in others:
+        if left <= 0:
+            break
+        chosen.append(number)
+        left -= sizes[number]
+    return sorted(chosen)
+
+
+def _partial(folder: Path, part: Part) -> Path:
+    return folder / f"{part.name}.partial"

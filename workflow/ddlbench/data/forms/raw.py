@@ -1,0 +1,283 @@
+"""raw: class folders of image files, `train/<class>/<file>` and `val/<class>/<file>`; what every loader reads.
+
+A source that is such a tree already is used where it lies: its files are read and digested, none is copied.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ddlbench.core.files import read_bytes
+from ddlbench.data.forms import _kept
+from ddlbench.data.manifest import KEPT, NAME, Manifest, sha256
+from ddlbench.data.part import Checked, Part, Written, note, pictures
+from ddlbench.data.pictures import is_named_so
+from ddlbench.data.source import Entry, Source, SourceError
+
+PARTS = "class folders"
+FORMAT = 1  # raise it when the same pictures are to be written in another way
+LABEL_OFFSET = 0
+IN_PLACE = True
+BLOCK_BYTES = 4096  # on most file systems
+KEPT_AS = "files"
+
+
+def parts(split: str, entries: list[Entry], classes: tuple[str, ...], seed: int) -> list[Part]:
+    """One class folder per class, also of classes without a picture."""
+    folders: list[list[Entry]] = [[] for _ in classes]
+    for entry in entries:
+        folders[entry.label].append(entry)
+    return [Part(split, f"{split}/{name}", inside) for name, inside in zip(classes, folders, strict=True)]
+
+
+def needs(images: dict[str, int], classes: int, picture_bytes: float) -> tuple[float, int]:
+    """(bytes on disk, files and folders) of a form: each picture has a file of whole blocks, each class a folder."""
+    total = sum(images.values())
+    # A file's last block is half full on the mean; a small one has a block all the same.
+    size = max(BLOCK_BYTES, picture_bytes + BLOCK_BYTES / 2)
+    return total * size, total + len(images) * (classes + 2) + 4  # with a list of each split's files, and digests
+
+
+def write(part: Part, source: Source, folder: Path, on_error: str) -> Written:
+    """Write `folder/<split>/<class>`, or only read it if the source is a tree that is used in place.
+
+    Raises BadImage, SourceError (two files of one name; a tree that holds more than its source names), OSError.
+    """
+    partial, tree = _partial(folder, part), source.tree
+    digests: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    size = 0
+    if tree is None:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+    for entry, picture in pictures(part, source, on_error, skipped):
+        if entry.filename in digests:
+            raise SourceError(f"{entry.path}: {part.name}/{entry.filename} is there twice")
+        encoded = picture.encoded
+        if tree:  # as it lies: it cannot be mended
+            encoded = read_bytes(entry.path)
+        else:
+            _write(partial / entry.filename, encoded)
+        digests[entry.filename] = sha256(encoded)
+        size += len(encoded)
+    if tree:
+        # The loader reads what lies there: it must be what was read here.
+        for name in files(tree / part.name, (key.rpartition("/")[2] for key in skipped)):
+            if name not in digests:
+                raise SourceError(f"{tree / part.name / name}: is no picture of the data set; remove it")
+    name = part.name.partition("/")[2]
+    written = Written({name: len(digests)}, size, {f"{part.name}/": _digest(digests.items())}, skipped)
+    note(folder, part, written)
+    if tree is None:
+        shutil.rmtree(folder / part.name, ignore_errors=True)  # of another policy for bad pictures
+        partial.replace(folder / part.name)
+    return written
+
+
+def is_whole(part: Part, source: Source, folder: Path, written: Written) -> bool:
+    """Whether the class folder of this note is there."""
+    return source.tree is not None or (folder / part.name).is_dir()
+
+
+def discard(part: Part, folder: Path) -> None:
+    """Remove what an interrupted `write` left."""
+    shutil.rmtree(_partial(folder, part), ignore_errors=True)
+
+
+def files(folder: Path, skipped: Iterable[str] = ()) -> list[str]:
+    """The names of a class folder's pictures, sorted, without those that were skipped."""
+    left_out = set(skipped)
+    if not folder.is_dir():  # a tree in place need not have a folder for a class without a picture
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(f.name for f in entries if is_named_so(f.name) and f.name not in left_out)
+
+
+class Files:
+    """The files of a split, by class and name, and their labels: classes' positions in the manifest.
+
+    Arrays, and no object per file: a million strings are 100 MB in each process, and Python writes to each that it
+    reads. `list` is the file of `listed` that DALI reads too; None if there could be none.
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        import numpy as np
+
+        manifest = Manifest.read(folder)
+        self.root = f"{manifest.data(folder)}/{split}"
+        self.lines, self.list = listed(folder, manifest, split)
+        a_piece = 1 << 24  # the whole would be as large again
+        pieces = range(0, len(self.lines), a_piece)
+        ends = [np.flatnonzero(self.lines[n : n + a_piece] == ord("\n")) + n for n in pieces]
+        self.ends = np.concatenate([np.array([-1]), *ends])
+        counts = manifest.splits[split].images_per_class
+        self.labels = np.repeat(np.arange(len(manifest.classes)), [counts.get(name, 0) for name in manifest.classes])
+        if len(self) != len(self.labels):
+            raise RuntimeError(f"{self.list}: lists {len(self)} files, the manifest says {len(self.labels)}: remove it")
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def name(self, index: int) -> str:
+        """The file of a picture."""
+        line = self.lines[self.ends[index] + 1 : self.ends[index + 1]].tobytes()
+        return f"{self.root}/{os.fsdecode(line.rpartition(b' ')[0])}"
+
+    def read(self, index: int) -> bytes:
+        """A picture's file. Raises OSError."""
+        with open(self.name(index), "rb") as file:  # noqa: PTH123 (a Path is as much work as reading a small file)
+            return file.read()
+
+
+def samples(folder: Path, split: str) -> Files:
+    """The pictures of a split, to be read in any order. Raises OSError, ValueError."""
+    return Files(folder, split)
+
+
+def index(folder: Path, manifest: Manifest) -> None:
+    """Write the lists of files that loaders read (`listed`), if they are not there. Raises OSError, ValueError."""
+    _kept.leave(folder, manifest, KEPT_AS, lambda split: b"".join(_lines(folder, manifest, split)))
+
+
+def list_path(folder: Path, manifest: Manifest, split: str) -> Path:
+    """The list of a split's files, beside the manifest and of this manifest only: one line `<class>/<file> <label>` for
+    each, by class and name; labels count from 0. DALI reads it as it is."""
+    return _kept.path(folder, manifest, split, KEPT_AS)
+
+
+def listed(folder: Path, manifest: Manifest, split: str) -> tuple[Any, Path | None]:
+    """The lines of a split's list, one after the other, uint8, and the file that they are mapped from.
+
+    Where there is none (`index` says who makes it, and not each rank), the folders are listed, and the path is None.
+    Raises ValueError if they hold not as many files as the manifest says.
+    """
+    import numpy as np
+
+    path = list_path(folder, manifest, split)
+    lines = _kept.mapped(path)
+    if lines is not None:
+        return lines, path
+    return np.frombuffer(b"".join(_lines(folder, manifest, split)), np.uint8), None
+
+
+def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
+    told, root = manifest.splits[split], manifest.data(folder) / split
+    skipped: dict[str, list[str]] = {}
+    for key in told.skipped:
+        name, _, file = key.partition("/")
+        skipped.setdefault(name, []).append(file)
+    count = 0
+    for label, name in enumerate(manifest.classes):
+        inside = files(root / name, skipped.get(name, ()))
+        count += len(inside)
+        for file in inside:
+            if "\n" in file:
+                raise ValueError(f"{root / name}: a file has a line end in its name: {file!r}; rename it")
+            yield os.fsencode(f"{name}/{file} {label}\n")
+    if count != told.images:
+        raise ValueError(f"{root}: {count} files, the manifest says {told.images}")
+
+
+def check_index(folder: Path, manifest: Manifest) -> list[str]:
+    """Lists of files that do not say what the class folders hold. Raises OSError."""
+    try:
+        return _kept.differing(folder, manifest, KEPT_AS, lambda split: b"".join(_lines(folder, manifest, split)))
+    except ValueError:  # other numbers than the manifest's: that is said of the folders
+        return []
+
+
+def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Files and folders that are no part of the form, by their path within it."""
+    allowed = {*manifest.splits, NAME}
+    top = sorted(path.name for path in folder.iterdir())
+    yield from (name for name in top if name not in allowed and not name.startswith(KEPT))
+    for split, told in manifest.splits.items():
+        if not (folder / split).is_dir():
+            continue
+        yield from (f"{split}/{path.name}" for path in (folder / split).iterdir() if path.name not in manifest.classes)
+        for name in manifest.classes:
+            there = folder / split / name
+            listed = []
+            with suppress(FileNotFoundError), os.scandir(there) as inside:
+                for file in inside:
+                    if not is_named_so(file.name) or not file.is_file(follow_symlinks=False):
+                        yield f"{split}/{name}/{file.name}"
+                    listed.append(file.name)
+            if len(listed) > told.images_per_class.get(name, 0):  # the manifest knows their number, not their names
+                yield f"{split}/{name}"
+
+
+def names(folder: Path, split: str) -> set[str]:
+    """The parts of a split that lie in the folder, as the manifest names them."""
+    with os.scandir(folder / split) as entries:
+        return {f"{split}/{f.name}/" for f in entries if not f.name.startswith(".") and f.is_dir()}
+
+
+def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
+    """Read every file of a class folder and compare the digest; decode one in `every` pictures."""
+    class_ = _class(name)
+    checked = Checked({class_: 0})
+    digests = []
+    left_out = [s.rpartition("/")[2] for s in skipped if s.startswith(f"{class_}/")]
+    for number, file in enumerate(files(folder / name, left_out)):
+        encoded = read_bytes(folder / name / file)
+        checked.size_bytes += len(encoded)
+        digests.append((file, sha256(encoded)))
+        checked.count(f"{name}{file}", class_, number % every == 0, encoded)
+    if _digest(digests) != digest:
+        checked.problems.append(f"{name}: its files are not those of the manifest (SHA-256 of names and contents)")
+    return checked
+
+
+def glance(folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
+    """Whether the class folders of the manifest are there; of each split one by chance, and more as far as
+    `most_bytes` go, are read and compared with their digests. A form that is smaller is read whole."""
+    problems = []
+    for split, told in manifest.splits.items():
+        there = names(folder, split) if (folder / split).is_dir() else set()
+        full = [name for name in told.sha256 if told.images_per_class.get(_class(name), 0)]
+        problems += [f"{name}: is missing" for name in full if name not in there]
+        chosen = [name for name in full if name in there]
+        random.shuffle(chosen)  # another choice each time: in the end all are seen
+        left = most_bytes * told.bytes / max(1, sum(split.bytes for split in manifest.splits.values()))
+        for name in chosen:
+            checked = check(folder, name, told.sha256[name], manifest.classes, 1 << 62, set(told.skipped))
+            problems += checked.problems
+            left -= told.bytes * told.images_per_class[_class(name)] / max(1, told.images)
+            if left <= 0:
+                break
+    return problems
+
+
+def _class(name: str) -> str:
+    """The class of a part, as the manifest names it: `train/n01440764/`."""
+    return name.rstrip("/").partition("/")[2]
+
+
+def _digest(digests: Iterable[tuple[str, str]]) -> str:
+    """Of a class folder: covers every file's name and content; what `sha256sum *` prints, sorted by name."""
+    return sha256("".join(f"{digest}  {name}\n" for name, digest in sorted(digests)).encode())
+
+
+def _partial(folder: Path, part: Part) -> Path:
+    return folder / f"{part.name}.partial"
+
+
+def _write(path: Path, data: bytes) -> None:
+    # Without Python's file objects: there are millions of files.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(descriptor)

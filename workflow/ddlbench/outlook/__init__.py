@@ -1,0 +1,1 @@
+"""What lies ahead: a recommendation, what-if, and the scaling section of an application."""

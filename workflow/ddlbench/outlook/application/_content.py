@@ -1,0 +1,288 @@
+"""What stands in the section: from tables of the records, verdicts, predictions and the plan; nothing else is claimed.
+
+Every number refers to the runs that it is of (`[R1]`), which the last table lists with the SHA-256 of their logs. What
+is predicted says so in its own table. Of two sides one is called faster only where `analysis/comparisons.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis.comparisons import settings, telling
+from ddlbench.analysis.scaling import SERIES, in_series, names, scaling
+from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
+from ddlbench.outlook.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
+from ddlbench.plan.bill import counted
+from ddlbench.plan.reads import Form
+from ddlbench.plan.row import INFER, Row
+from ddlbench.plan.stale import DONE
+from ddlbench.settings.machine import Machine
+
+VERSIONS = ("framework_version", "loader_version", "torch_version", "python_version", "driver", "kernel", "commit")
+
+
+NAMED = ("framework", "loader")
+
+
+class NothingMeasuredError(Exception):
+    """No finished timed run: nothing can be said."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """All that the section is made from. `digests` are of the logs, by run; `figures` are paths without suffix.
+
+    `predictions` are rows of `analysis/prediction/_table.py`, `bill` of `plan/bill.py`, `forms` what its runs read.
+    """
+
+    title: str
+    machine: Machine
+    runs: pd.DataFrame
+    comparisons: pd.DataFrame
+    predictions: Sequence[Mapping[str, Any]]
+    bill: Sequence[Row]
+    digests: Mapping[str, str]
+    figures: Mapping[str, Path]
+    forms: Sequence[Form] = ()
+
+
+def blocks(given: Given) -> list[Block]:
+    """The whole section. Raises NothingMeasuredError."""
+    runs = given.runs
+    timed = runs[
+        (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & ~runs["control"].astype(bool)
+    ]
+    if timed.empty:
+        raise NothingMeasuredError
+    references = _References()
+    others = "records" in timed and not timed["records"].fillna("ours").eq("ours").any()
+    workers = "accelerators" if others else "GPUs" if given.machine.device == "cuda" else "workers"
+    table, said = _scaling(timed, references, workers)
+    made: list[Block] = [Heading(f"Scaling: {given.title}"), table]
+    made += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
+    made += [Paragraph(text) for text in (said, verdicts(given.comparisons, references.to, workers)) if text]
+    made += _predicted(given.predictions, references, workers)
+    made += _request(given.bill, given.forms, given.machine, workers)
+    made += _made_with(timed)
+    return [*made, Heading("Runs", 3), references.table(given.digests)]
+
+
+class _References:
+    """Names of groups of runs, in the order in which they are asked for. Runs of several groups go by these."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[str, ...], str] = {}
+
+    def to(self, runs: Iterable[str]) -> str:
+        asked = {*runs}
+        parts = [group for group in self.of if asked.issuperset(group)]
+        if set().union(*parts) == asked:
+            return " ".join(f"[{self.of[group]}]" for group in parts)
+        return f"[{self.of.setdefault(tuple(sorted(asked)), f'R{len(self.of) + 1}')}]"
+
+    def table(self, digests: Mapping[str, str]) -> Table:
+        """Every run with its digest, by name of its group."""
+        rows = [
+            (name if not place else "", run, digests.get(run, "no log"))
+            for runs, name in self.of.items()
+            for place, run in enumerate(runs)
+        ]
+        return Table("The runs that the numbers are of.", ("", "run", "SHA-256 of its log"), tuple(rows))
+
+
+def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tuple[Table, str]:
+    """The table of measured points, and what they say in a paragraph: claims first."""
+    placed = in_series(timed)
+    rows: list[tuple[str, ...]] = []
+    said: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
+    table = scaling(timed).assign(named=names)
+    differ = telling(table)
+    for _, points in table.groupby(list(SERIES), dropna=False, sort=False):
+        name = _name(points.iloc[0], differ)
+        rows.append((name,))
+        for point in points.to_dict("records"):
+            alike = placed[placed["workers"] == point["workers"]]
+            for key in SERIES:
+                alike = alike[alike[key].isna() if pd.isna(point[key]) else alike[key] == point[key]]
+            refers = references.to(alike["run"])
+            rows.append(
+                (
+                    str(int(alike["nodes"].iloc[0])),
+                    str(point["workers"]),
+                    short(alike["epoch_s"].median()),
+                    short(point["throughput_images_per_s"]),
+                    short(point["speed_up"]),
+                    short(point["efficiency"]),
+                    "base"
+                    if point["workers"] == point["ref_workers"]
+                    else interval(point["efficiency_low"], point["efficiency_high"]) or "none",
+                    str(point["repeats"]),
+                    refers,
+                )
+            )
+        kind, what = claim(points.iloc[-1], int(points["ref_workers"].iloc[0]), workers)
+        said[kind].append(f"{name}{':' if kind == CLAIMED else ','} {what} {refers}")
+    header = (
+        "nodes",
+        workers,
+        "epoch [s]",
+        "images/s",
+        "speed-up",
+        "efficiency",
+        "95 % interval",
+        "n",
+        "runs",
+    )
+    caption = (
+        "Measured scaling. Times are of the training steps of an epoch; the interval is the efficiency's, by the base."
+    )
+    sentences = [f"{what}." for what in said[CLAIMED]]
+    sentences += [f"{KINDS[kind].format(workers=workers)}: {'; '.join(said[kind])}." for kind in KINDS if said[kind]]
+    return Table(caption, header, tuple(rows)), " ".join(sentences)
+
+
+def _predicted(predictions: Sequence[Mapping[str, Any]], references: _References, workers: str) -> list[Block]:
+    differ = telling(pd.DataFrame(predictions))
+    rows = [
+        (
+            ", ".join([*_settings(row, differ), row["framework"], row["loader"]]),
+            f"{row['workers']} (predicted)",
+            short(row["images_per_s"]),
+            interval(row["low"], row["high"]) or "none",
+            short(row["efficiency"]),
+            short(row["train_h"]),
+            f"{row['measured']} {references.to(str(row['runs']).split())}",
+        )
+        for row in predictions
+        if not row.get("why_not")
+    ]
+    if not rows:
+        return []
+    header = ("series", workers, "images/s", "95 % interval", "efficiency", "training [h]", "from measured")
+    caption = "Predicted, not measured: from the runs above and from published series (docs/prediction.md)."
+    return [Heading("Predicted scaling", 3), Table(caption, header, tuple(rows))]
+
+
+def hours(row: Row, machine: Machine) -> float | None:
+    """What a run takes in the centre's unit."""
+    if row.wall_s is None:
+        return None
+    each: dict[str, float] = {"GPU hours": row.workers, "node hours": row.nodes}
+    if machine.budget_tflops_per_worker is not None:  # 10^12 operations/s for an hour are 3600 / 10^6 EFLOP
+        each["EFLOP"] = row.workers * machine.budget_tflops_per_worker * 3600 / 1e6
+    return row.core_hours if machine.budget_unit == "core hours" else row.wall_s / 3600 * each[machine.budget_unit]
+
+
+def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, workers: str) -> list[Block]:
+    """The request, derived: runs that are still to be made, by how many workers they have."""
+    unit, left = machine.budget_unit, [row for row in bill if row.state != DONE]
+    made: list[Block] = [Heading("Requested resources", 3)]
+    if not bill:
+        return [*made, Paragraph("The study plans no runs of its own; nothing is requested.")]
+    if not left:
+        return [*made, Paragraph("All runs of the plan are done; nothing is requested.")]
+    groups: dict[tuple[int, int, str, int], list[Row]] = {}
+    for row in left:
+        groups.setdefault((row.nodes, row.workers, row.model, row.epochs), []).append(row)
+    rows, unknown = [], 0
+    for (nodes, count, model, epochs), some in sorted(groups.items()):
+        known = [(row.wall_s, hours(row, machine)) for row in some]
+        lacking = [1 for wall, amount in known if wall is None or amount is None]
+        unknown += len(lacking)
+        whole = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in known))
+        each = "unknown" if lacking else short(sum(w or 0.0 for w, _ in known) / len(known) / 3600)
+        what = counts([epochs], "epochs") if epochs else "inference"
+        rows.append((f"{model}, {what}", str(nodes), str(count), str(len(some)), each, whole))
+    header = ("runs", "nodes", workers, "number", "hours each (mean)", unit)
+    how = {
+        "core hours": f"hours x nodes x {machine.cores_per_node_billed} cores billed per node",
+        "GPU hours": f"hours x {workers}",
+        "node hours": "hours x nodes",
+        "EFLOP": f"hours x 3600 s x {workers} x {machine.budget_tflops_per_worker} TFLOP/s of peak / 10^6",
+    }[unit]
+    made.append(Table(f"Request, derived: number x hours; {unit} = {how}.", header, tuple(rows)))
+    total = sum(hours(row, machine) or 0.0 for row in left)
+    said = [
+        f"In sum {short(total)} {unit}" + (f", without {unknown} runs whose time nobody knows." if unknown else ".")
+    ]
+    basis = sorted({row.estimate for row in left})
+    said.append(f"Hours are estimates of the plan, from: {', '.join(basis)}.")
+    made.append(_storage(left, forms))
+    energy = [row.energy_kwh for row in left if row.energy_kwh is not None]
+    if len(energy) == len(left):
+        said.append(f"Energy: {short(sum(energy))} kWh (estimated).")
+    else:
+        said.append("Energy: unknown; the machine's file names no power, and no run has measured it.")
+    return [*made, Paragraph(" ".join(said))]
+
+
+def _storage(left: Sequence[Row], forms: Sequence[Form]) -> Table:
+    """Bytes and inodes of data sets, records and checkpoints, each by itself and in sum."""
+    amounts: list[tuple[str, float | None, int | None]] = [
+        (f"data set {form.dataset} as {form.form}{', which is there' * form.there}", form.bytes, form.inodes)
+        for form in forms
+    ]
+    amounts.append(
+        (f"records of {counted(left)}", sum(row.disk_bytes for row in left), sum(row.inodes for row in left))
+    )
+    runs = [row for row in left if row.rule != INFER]
+    kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in runs if row.checkpoint_bytes is not None]
+    name = "checkpoints, if all runs trained at once"
+    if len(kept) < len(runs):
+        amounts.append((f"{name}: unknown for {counts([len(runs) - len(kept)], 'runs')}", None, None))
+    if kept:
+        amounts.append((name, sum(size for size, _ in kept), sum(inodes for _, inodes in kept)))
+    total = (sum(size or 0.0 for _, size, _ in amounts), sum(inodes or 0 for _, _, inodes in amounts))
+    amounts.append(("in sum" if len(kept) == len(runs) else "in sum, of what is known", *total))
+    rows = [
+        (what, "unknown" if size is None else short(size / 1e9), "unknown" if inodes is None else str(inodes))
+        for what, size, inodes in amounts
+    ]
+    return Table("Storage, as the plan counts it.", ("what", "GB", "files and folders"), tuple(rows))
+
+
+def _made_with(timed: pd.DataFrame) -> list[Block]:
+    """Versions and commands, as the records say them."""
+    rows = []
+    for name in VERSIONS:
+        versions = sorted(_versions(timed, name)) if name in timed else []
+        rows.append((name.replace("_", " "), ", ".join(versions) or "not recorded"))
+    made: list[Block] = [Heading("Software", 3)]
+    if all(version == "not recorded" for _, version in rows):
+        made.append(Paragraph("The records name no versions beside those in the names of the series."))
+    else:
+        made.append(Table("As the records say.", ("what", "version"), tuple(rows)))
+    commands = [str(command) for command in timed["command"].dropna().unique()] if "command" in timed else []
+    if commands:
+        made.append(Paragraph(f"Command of one run: {commands[0]}"))
+    return made
+
+
+def _versions(timed: pd.DataFrame, name: str) -> set[str]:
+    """The values of a column of VERSIONS; those of frameworks and loaders with their names."""
+    of = name.removesuffix("_version")
+    known = timed[timed[name].notna() & (timed[name] != "")]
+    return {
+        f"{row[of]} {row[name]}" if of in NAMED and pd.notna(row[of]) else str(row[name])
+        for row in known.to_dict("records")
+    }
+
+
+def _settings(row: Mapping[Any, Any], differ: Sequence[str]) -> list[str]:
+    """The model, and settings in which series differ; epochs are said otherwise."""
+    return settings(row, ["model", *(name for name in differ if name not in ("model", "epochs"))])
+
+
+def _name(point: pd.Series[Any], differ: Sequence[str]) -> str:
+    batch = point["batch_per_worker"]
+    if pd.isna(point["loader"]):  # of others' records the machine tells series apart, and batches change along them
+        return f"{point['model']}, {point['framework']}, {point['machine']}"
+    size = f"batch {point['global_batch']}" if pd.isna(batch) else f"batch {batch} per worker"
+    name = ", ".join([*_settings(point.to_dict(), differ), point["framework"], point["named"], size])
+    part = pd.notna(point["of_epochs"]) and point["epochs"] < point["of_epochs"]
+    return f"{name}, {point['epochs']} of {point['of_epochs']} epochs" if part else name

@@ -1,0 +1,229 @@
+"""Candidates: framework, loader, workers, batch and schedule with their time, energy and price to the target.
+
+Time = epochs to the target x images of an epoch / throughput. It is that of training steps: validation, checkpoints and
+starts of epochs come on top, for all candidates. Throughput is the median of the runs, or predicted beyond them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from ddlbench.analysis import scaling
+from ddlbench.analysis.prediction import DEFAULT, Measured, TooLittleError, _priors, _table, regression
+from ddlbench.core import registry
+from ddlbench.outlook.recommendation.convergence import CURVE, REFERENCE, Curve, Epochs
+from ddlbench.plan import launch
+from ddlbench.settings.machine import Machine
+
+if TYPE_CHECKING:
+    from ddlbench.analysis.prediction._priors import Priors
+
+MEASURED, PREDICTED = "measured", "predicted"
+NUMBERS = (
+    *("images_per_s", "images_per_s_low", "images_per_s_high", "epochs_to_target", "epochs_low", "epochs_high"),
+    *("hours", "hours_low", "hours_high", "worker_hours", "price", "energy_kwh"),
+)
+# What two candidates share that have the same epochs to the target: their ratio does not depend on them.
+SAME_EPOCHS = (*CURVE, "global_batch")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The throughput of one worker count of a series [images/s], with its interval, and what it was made from."""
+
+    workers: int
+    workers_per_node: int
+    global_batch: int
+    rate: float
+    low: float | None
+    high: float | None
+    by: str
+    repeats: int
+    measured: str
+    next_run: int | None = None
+    timed: bool = True
+    adapter: str = ""
+    bandwidth_mbit: int | None = None
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.workers // self.workers_per_node)
+
+
+def rows(
+    runs: pd.DataFrame, curves: Sequence[Curve], machine: Machine | None, planned: Iterable[int] = ()
+) -> list[dict[str, Any]]:
+    """One row per candidate, in the order of the series; those that are none say in `why_not` why.
+
+    `runs` is the table of `collect`. Without a machine there are measured worker counts only, and no price. A step
+    takes as long under any schedule and in any epoch: runs that differ in these only are repeats of one speed.
+    """
+    usable = runs[[name is None or registry.member("loaders", name).LEARNS for name in runs["loader"]]]
+    usable = usable.assign(schedule="any", epochs=0, of_epochs=0)
+    placed = scaling.in_series(usable)
+    table = scaling.scaling(usable).assign(named=scaling.names)
+    priors = _priors.read() if machine else None
+    made = []
+    for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
+        first = points.iloc[0]
+        alike = _alike(placed, first)
+        images = float((alike["epoch_s"] * alike["throughput_images_per_s"]).median())
+        fitting = [curve for curve in curves if _fits(curve, first)]
+        for speed in _speeds(points, alike, machine, planned, priors):
+            row = {key: first[key] for key in ("dataset", "model", "framework", "loader", "options", "recipe")}
+            row |= {"loader": first["named"], "system": None, "accelerator": None}
+            if machine is None:
+                device = alike["gpu"].iloc[0]
+                row |= {"system": first["machine"], "accelerator": None if pd.isna(device) else device}
+            if not fitting:
+                why = f"no full training with recipe {first['recipe']} says how many epochs are needed"
+                made.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, images, machine, alike)})
+            for curve in fitting:
+                said = {key: curve.of[key] for key in ("schedule", "of_epochs")}
+                if curve.source == REFERENCE:
+                    said["recipe"] = f"{first['recipe']} (speed), {curve.of['recipe']} (epochs)"
+                made.append({**row, **said, **_row(speed, curve.at(speed.global_batch), images, machine, alike)})
+    return made
+
+
+def of_others(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs of others' records, as `rows` and `convergence.curves` want them; without those whose batch nobody says.
+
+    What a submitter trains with is its own: nobody else's epochs to the target count for it. All runs were full
+    trainings, which end at the target.
+    """
+    runs = runs[runs["global_batch"].notna()]
+    own = runs["machine"] + "'s own"
+    full = runs.assign(epochs=0, of_epochs=0, batch=runs["global_batch"])
+    return full.assign(recipe=own, options="{}", loader=None, schedule=None)
+
+
+def _alike(placed: pd.DataFrame, first: pd.Series[Any]) -> pd.DataFrame:
+    """The finished timed runs of a series, by the row of its first point."""
+    chosen = placed[(placed["status"] == "success") & placed["throughput_images_per_s"].notna()]
+    for key in scaling.SERIES:
+        chosen = chosen[chosen[key].isna() if pd.isna(first[key]) else chosen[key] == first[key]]
+    return chosen
+
+
+def _fits(curve: Curve, series: pd.Series[Any]) -> bool:
+    """Whether a series trains what a curve is of. The reference has a recipe of its own."""
+    same = ("dataset", "model", "options") if curve.source == REFERENCE else ("dataset", "model", "options", "recipe")
+    return all(curve.of[key] == series[key] for key in same)
+
+
+def _speeds(
+    points: pd.DataFrame,
+    alike: pd.DataFrame,
+    machine: Machine | None,
+    planned: Iterable[int],
+    priors: Priors | None,
+) -> Iterator[Speed]:
+    """The measured counts of a series, then those that are predicted; of strong scaling only measured ones."""
+    names = " ".join(str(n) for n in points["workers"])
+    adapter = str(alike["framework"].iloc[0])
+    for point in points.to_dict("records"):
+        at = alike[alike["workers"] == point["workers"]]
+        ends = [point[f"throughput_images_per_s{end}"] for end in ("", "_low", "_high")]
+        rate, low, high = (None if pd.isna(value) else float(value) for value in ends)
+        assert rate is not None  # a point of `scaling` has a rate
+        count, node, each = int(point["workers"]), int(at["workers_per_node"].iloc[0]), point["batch_per_worker"]
+        whole = at["batch"].iloc[0] if "batch" in at else point["global_batch"]
+        batch = int(whole) if pd.isna(each) else int(each) * count
+        yield Speed(count, node, batch, rate, low, high, MEASURED, int(point["repeats"]), names, adapter=adapter)
+    if machine is None or priors is None or pd.isna(points["batch_per_worker"].iloc[0]):
+        return
+    batch = int(points["batch_per_worker"].iloc[0])
+    measured = Measured(
+        tuple(int(n) for n in points["workers"]),
+        tuple(float(rate) for rate in points["throughput_images_per_s"]),
+        (float(batch),) * len(points),
+        machine.workers_per_node,
+    )
+    counts = _table.asked(measured.workers, planned)
+    between = [2**k for k in range(20) if measured.workers[0] < 2**k < measured.workers[-1]]
+    for count in sorted({*counts, *between} - {*measured.workers}):
+        if count > machine.workers:
+            continue
+        try:
+            made = registry.member("prediction", DEFAULT).predict(measured, [count], [float(batch)], priors)
+        except TooLittleError:  # beyond a node from points within one: said once, by `predict`
+            continue
+        better = regression.next_run(
+            measured, count, float(batch), dict.fromkeys([n for n in (*counts, count) if n <= count], 1.0), priors
+        )
+        yield Speed(
+            count,
+            min(count, machine.workers_per_node),
+            batch * count,
+            float(made.images_per_s[0]),
+            float(made.low[0]),
+            float(made.high[0]),
+            PREDICTED,
+            0,
+            names,
+            None if better is None else better[0],
+            adapter=adapter,
+        )
+
+
+def _row(
+    speed: Speed, epochs: Epochs | str, images: float, machine: Machine | None, alike: pd.DataFrame
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"workers": speed.workers, "global_batch": speed.global_batch}
+    row |= {"speed_by": speed.by, "repeats": speed.repeats, "measured_workers": speed.measured}
+    row |= {"epochs_by": None, "interval_of": None, **dict.fromkeys(NUMBERS), "currency": None}
+    row |= {"images_per_s": speed.rate, "images_per_s_low": speed.low, "images_per_s_high": speed.high}
+    row |= {"next_run": speed.next_run, "why_not": epochs if isinstance(epochs, str) else None}
+    if isinstance(epochs, str):
+        return row
+    row |= {"epochs_by": epochs.by, "epochs_to_target": epochs.middle}
+    row |= {"epochs_low": epochs.low, "epochs_high": epochs.high}
+    hours = epochs.middle * images / speed.rate / 3600
+    taken = launch.workers_taken(speed, machine) if machine else speed.workers
+    row |= {"hours": hours, "worker_hours": hours * taken}
+    spread = half_widths(row)
+    if spread:
+        row |= {"hours_low": hours * math.exp(-spread[0]), "hours_high": hours * math.exp(spread[1])}
+        row["interval_of"] = "rate" if epochs.low is None else "rate and epochs"
+    if machine and machine.price_per_gpu_hour is not None:
+        row |= {"price": hours * taken * machine.price_per_gpu_hour, "currency": machine.currency}
+    watts = _power_w(speed, machine, alike)
+    if watts is not None:
+        row["energy_kwh"] = watts * hours / 1000 * ((machine.pue if machine else None) or 1.0)
+    return row
+
+
+def half_widths(row: dict[str, Any], epochs: bool = True) -> tuple[float, float] | None:
+    """How far ln(hours) reaches down and up in 95 % of cases: rate and epochs err apart, so their squares add up.
+
+    None where the rate's interval is not known, or the epochs' of own runs. Of the reference, whose interval nobody
+    published, only the rate's counts; so it does without `epochs`.
+    """
+    low, high = row["images_per_s_low"], row["images_per_s_high"]
+    if low is None or high is None:
+        return None
+    down, up = math.log(high / row["images_per_s"]), math.log(row["images_per_s"] / low)
+    if not epochs or str(row["epochs_by"]).startswith(REFERENCE):
+        return down, up
+    if row["epochs_low"] is None or row["epochs_high"] is None:
+        return None
+    middle = row["epochs_to_target"]
+    return (
+        math.hypot(down, math.log(middle / row["epochs_low"])),
+        math.hypot(up, math.log(row["epochs_high"] / middle)),
+    )
+
+
+def _power_w(speed: Speed, machine: Machine | None, alike: pd.DataFrame) -> float | None:
+    """Of all workers: as the series' runs measured it, else by the machine's file [W]."""
+    if "energy_j" in alike and alike["energy_j"].notna().any():
+        return float((alike["energy_j"] / alike["train_s"] / alike["workers"]).median()) * speed.workers
+    if machine is None or machine.power_per_worker_w is None or machine.power_per_node_w is None:
+        return None
+    return speed.workers * machine.power_per_worker_w + speed.nodes * machine.power_per_node_w

@@ -1,0 +1,112 @@
+"""The picture of a recommendation: each candidate's price over its time to the target, and the front of both.
+
+It is no member of `figures/`: it needs the machine's price and predictions, where a study's figure needs tables only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+
+from ddlbench.outlook.recommendation.candidates import MEASURED
+from ddlbench.show.figures import Options, _style
+
+POINT = ["dataset", "model", "system", "framework", "loader", "options", "workers", "global_batch"]  # one marker
+UNITS = (("h", 1.0), ("min", 1 / 60), ("s", 1 / 3600))  # the first in which the shortest time is at least 1
+
+
+def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
+    """One panel per data set and model of the candidates among `rows` (with `place` and `front`).
+
+    Filled markers are measured, hollow ones predicted. Bars are 95 % intervals of the time, of candidates on the front.
+    Of candidates that differ in schedule or recipe only, the best is drawn; the table has all.
+    """
+    table = pd.DataFrame([row for row in rows if row["why_not"] is None])
+    unit, hours = next((one for one in UNITS if table["hours"].min() >= one[1]), UNITS[-1])
+    sold = bool((table["price"].astype(float) > 0).all())
+    numbers = {"hours": float, "hours_low": float, "hours_high": float}
+    table = table.astype(numbers).assign(cost=table["price"] if sold else table["worker_hours"])
+    table[[*numbers]] /= hours
+    table["line"] = table["system"].fillna(table["framework"] + ", " + table["loader"].fillna(""))
+    table = table.sort_values("place").drop_duplicates(POINT)
+    lines = sorted(table["line"].unique())
+    by = [column for column in ("dataset", "model", "accelerator") if table[column].nunique() > 1]
+    figure, panels = _style.panels(table, by, options)
+    for axes, some in panels:
+        for label, points in some.groupby("line", sort=True):
+            one = points.iloc[0]
+            style = _style.nth_style(lines.index(str(label)))  # fill tells what is predicted, so markers differ
+            if one["system"] is None:
+                style["color"] = _style.member_style(one["framework"], one["loader"], options.frameworks)["color"]
+            look: dict[str, Any] = {
+                "color": style["color"],
+                "marker": style["marker"],
+                "linestyle": "none",
+                "markersize": 7,
+            }
+            axes.plot([], [], label=label, **look)
+            for by_what, shown in points.groupby("speed_by"):
+                face = style["color"] if by_what == MEASURED else "white"
+                name = f"_{label}, {by_what}"
+                axes.plot(shown["hours"], shown["cost"], **look, markerfacecolor=face, label=name, zorder=3)
+            ends = points[points["front"].astype(bool)]
+            known = ends[ends["hours_low"].notna()]
+            reach = (known["hours"] - known["hours_low"], known["hours_high"] - known["hours"])
+            axes.errorbar(
+                known["hours"], known["cost"], xerr=reach, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3
+            )
+        ends = some[some["front"].astype(bool)].sort_values(["hours", "cost"])
+        axes.plot(ends["hours"], ends["cost"], label="front of both", **_style.IDEAL)
+        axes.margins(y=0.15)
+        first = some[some["place"] == 1]
+        ring: dict[str, Any] = {"marker": "o", "markersize": 15, "markerfacecolor": "none", "markeredgecolor": "black"}
+        axes.plot(first["hours"], first["cost"], **ring, linestyle="none", label="recommended", zorder=4)
+        if (some["speed_by"] != MEASURED).any():
+            hollow: dict[str, Any] = {"marker": "o", "markerfacecolor": "white", "markeredgecolor": "black"}
+            axes.plot([], [], **hollow, linestyle="none", label="hollow: predicted")
+        if ends["hours_low"].notna().any():
+            axes.plot([], [], color="black", linewidth=1, marker="|", label=f"bar: {_style.INTERVAL}")
+        for workers, x, y in zip(ends["workers"], ends["hours"], ends["cost"], strict=True):
+            axes.annotate(
+                str(workers),
+                (x, y),
+                (0, 9),
+                textcoords="offset points",
+                ha="center",
+                fontsize="small",
+                path_effects=[withStroke(linewidth=2, foreground="white")],
+                zorder=5,
+            )
+    currency = table["currency"].iloc[0] or ""
+    cost = f"price [{currency}]" if sold and currency else "price" if sold else "worker hours"
+    _log_x(figure)
+    _style.log_y(figure)
+    figure.axes[0].plot([], [], linestyle="none", label=f"number: {_style.worker_label(options)}")
+    _style.labels(figure, f"time to top-1 {options.target:.3g} [{unit}]", cost)
+    _style.legend(figure)
+    return figure
+
+
+def _log_x(figure: Figure) -> None:
+    """x as `_style.log_y` does y: plain numbers at 1, 2, 5 or 1, 3 of each decade, or evenly."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    for axes in figure.axes:
+        axes.set_xscale("log")
+    for axes in figure.axes:
+        low, high = axes.get_xlim()
+        subs = (1, 2, 5) if high < 100 * low else (1, 3)  # else their numbers would touch
+        axes.xaxis.set_major_locator(LogLocator(subs=subs) if high > 10 * low else MaxNLocator(6))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+
+
+def save(rows: Sequence[dict[str, Any]], options: Options, prefix: Path) -> None:
+    """`<prefix>.png`, `.svg` and `.pdf`."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    _style.save(draw(rows, options), prefix)

@@ -1,0 +1,127 @@
+"""The recommendation as text: the first candidate, its reason and interval, and what would change the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ddlbench.core.plural import count_of
+from ddlbench.outlook.recommendation.candidates import PREDICTED, half_widths
+from ddlbench.outlook.recommendation.choice import Choice, faster_by
+from ddlbench.outlook.recommendation.convergence import REFERENCE
+
+Row = dict[str, Any]
+
+
+def lines(choice: Choice, target: float) -> Iterator[str]:
+    """What is said of one model on one data set."""
+    first, front = choice.first, [row for row in choice.ordered if row["front"]]
+    of = f"{first['model']} on {first['dataset']}" + (f", {first['accelerator']}," if first["accelerator"] else "")
+    yield f"{of} to top-1 {target:g}, {count_of(len(choice.ordered), 'candidate')}:"
+    several = " (one of several that the runs cannot tell apart, see below)" if choice.alike else ""
+    yield f"  take {name(first)}{several}"
+    yield f"    it takes {numbers(first)}"
+    yield f"    throughput: {_throughput(first)}; epochs: {_epochs(first)}"
+    more = any(row["workers"] > first["workers"] for row in choice.ordered)
+    why = "candidates with more workers cost more than they save" if more else "no candidate has more workers"
+    yield f"    reason: the smallest product of time and worker hours; {why}"
+    if choice.alike:
+        yield f"  the runs cannot tell it from {count_of(len(choice.alike), 'other')}:"
+        yield from (f"    {name(row)}: {numbers(row)}" for row in choice.alike)
+    measured = [row for row in choice.ordered if row["speed_by"] != PREDICTED]
+    if first["speed_by"] == PREDICTED and measured:
+        yield f"  the best with measured throughput: {name(measured[0])}: {numbers(measured[0])}"
+    least = min(choice.ordered, key=lambda row: (row["hours"], row["worker_hours"]))
+    cheap = min(choice.ordered, key=lambda row: (row["worker_hours"], row["hours"]))
+    yield f"  the least time: {name(least)}: {numbers(least)}"
+    what = "the least price" if cheap["price"] is not None else "the fewest worker hours"
+    yield f"  {what}: {name(cheap)}: {numbers(cheap)}"
+    yield f"  on the front of time against price: {len(front)} of {len(choice.ordered)} (column front)"
+    if choice.second is None:
+        yield "  there is no second candidate" + (
+            "" if first["system"] else ": more workers, loaders or frameworks would give one"
+        )
+    else:
+        share = faster_by(first, choice.second)
+        yield (
+            f"  second: {name(choice.second)}: {numbers(choice.second)}; it would be first if it took "
+            f"{_percent(share)} less time, by more throughput or fewer epochs"
+        )
+    if not first["system"]:
+        yield f"  what would shrink the interval of the first most: {_narrower(first)}"
+
+
+def name(row: Row) -> str:
+    """A candidate in a few words; what is predicted says so."""
+    if row["system"]:
+        return f"{row['system']} ({row['framework']}), {_workers(row['workers'])}, batch {row['global_batch']}"
+    mark = " [predicted]" if row["speed_by"] == PREDICTED else ""
+    length = "" if row["of_epochs"] is None else f" over {count_of(row['of_epochs'], 'epoch')}"
+    variant = "" if row["options"] in (None, "{}") else f" {row['options']}"
+    return (
+        f"{row['framework']}{variant}, {row['loader']}, {_workers(row['workers'])}, batch {row['global_batch']}, "
+        f"schedule {row['schedule']}{length}, recipe {row['recipe']}{mark}"
+    )
+
+
+def numbers(row: Row) -> str:
+    """Time, worker hours, price and energy, as far as they are known."""
+    interval = "no interval"
+    if row["hours_low"] is not None:
+        of = ", of the throughput only" if row["interval_of"] == "rate" else ""
+        interval = f"95 %: {_hours(row['hours_low'])} to {_hours(row['hours_high'])}{of}"
+    said = [f"{_hours(row['hours'])} ({interval})", f"{_short(row['worker_hours'])} worker hours"]
+    if row["price"] is not None:
+        said.append(f"{_short(row['price'])} {row['currency'] or ''}".strip())
+    if row["energy_kwh"] is not None:
+        said.append(f"{_short(row['energy_kwh'])} kWh")
+    return ", ".join(said)
+
+
+def _throughput(row: Row) -> str:
+    if row["speed_by"] == PREDICTED:
+        return f"{_short(row['images_per_s'])} images/s, predicted from {row['measured_workers']} workers"
+    return f"{_short(row['images_per_s'])} images/s, measured (n = {row['repeats']})"
+
+
+def _epochs(row: Row) -> str:
+    interval = "" if row["epochs_low"] is None else f" ({row['epochs_low']:.3g} to {row['epochs_high']:.3g})"
+    return f"{row['epochs_to_target']:.3g}{interval}, by {row['epochs_by']}"
+
+
+def _narrower(row: Row) -> str:
+    """The run that would help most: of the wider of the two intervals, or of the one that nobody knows."""
+    full = f"full trainings at batch {row['global_batch']} with schedule {row['schedule']}"
+    speed = f"more repeats with {_workers(row['workers'])}"
+    if row["speed_by"] == PREDICTED:
+        speed = f"runs with {_workers(row['next_run'] or row['workers'])}"
+    if str(row["epochs_by"]).startswith(REFERENCE):
+        unknown = "the epochs are the reference's, with its recipe, and nobody published their interval"
+        return f"{speed}; beside it {full}: {unknown}"
+    if row["images_per_s_low"] is None:
+        return f"{speed}: one run has no interval"
+    if row["epochs_low"] is None:
+        return f"{full}: the epochs of one run have no interval"
+    rate, both = half_widths(row, epochs=False), half_widths(row)
+    assert rate and both  # both intervals are known here
+    if sum(both) ** 2 > 2 * sum(rate) ** 2:
+        return f"{full}, because the epochs are less sure than the throughput"
+    return f"{speed}, because the throughput is less sure than the epochs"
+
+
+def _workers(count: int) -> str:
+    return count_of(count, "worker")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share >= 0.001 else "less than 0.1 %"
+
+
+def _hours(hours: float) -> str:
+    if hours >= 1:
+        return f"{_short(hours)} h"
+    return f"{_short(hours * 60)} min" if hours * 60 >= 1 else f"{_short(hours * 3600)} s"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"

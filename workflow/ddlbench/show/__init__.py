@@ -1,0 +1,1 @@
+"""What people look at: figures, one file each, and the page of a study."""

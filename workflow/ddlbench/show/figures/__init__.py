@@ -1,0 +1,54 @@
+"""One file per figure: what it needs, its data, its picture; its docstring is its caption. Shared helpers have a `_`.
+
+`python -m ddlbench.show.figures` makes a figure by hand; `workflow/rules/analysis.smk` makes those that a study names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as Picture
+
+# The rows of the runs to show of each table in the figure's TABLES, by the table's name (`analysis/tables.py`).
+Tables = Mapping[str, "pd.DataFrame"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a figure is given besides its data.
+
+    `frameworks` are the names of all frameworks that it is to show, those of failed runs too: a framework keeps its
+    colour. `reference` has the columns of a file in `config/references`. `basis`, `target`: see the study's schema.
+    """
+
+    title: str
+    device: str
+    device_name: str
+    frameworks: tuple[str, ...] = ()
+    reference: pd.DataFrame | None = None
+    basis: str = "steps"
+    target: float | None = None
+
+
+class FigureMember(Protocol):
+    """One file of this room. Importing it imports neither pandas nor matplotlib: the planner reads the constants.
+
+    Its docstring is the caption that people read below the figure in the report.
+    """
+
+    TABLES: tuple[str, ...]  # that its data is made from
+    PUBLISHED: tuple[str, ...]  # what it can draw of a reference: quantities in it; of a file without, its columns
+    SETTINGS: tuple[str, ...]  # keys of a figure in a study that it takes and not all do: `basis`, `target`
+
+    def data(self, tables: Tables, options: Options) -> pd.DataFrame:
+        """What the picture is drawn from, one row per point or bar or run: all that is in `<figure>.csv`.
+
+        Rows are in an order that depends on nothing but the runs, so that the same runs give the same bytes.
+        """
+
+    def draw(self, data: pd.DataFrame, options: Options) -> Picture:
+        """The picture, from what `data` gave, read back from its file."""

@@ -1,0 +1,146 @@
+"""What figures of stacked bars share: one lying bar per framework and worker count, so that long names can be read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ddlbench.analysis.statistics import over_repeats
+from ddlbench.show.figures import Options, _style
+from ddlbench.show.figures._tables import distinguishing
+
+# Colour and hatch of a part by its place; neighbours differ in grey print too.
+FILLS: tuple[tuple[str, str], ...] = (
+    ("#ddaa33", ""),
+    ("#004488", ""),
+    ("#88ccee", "////"),
+    ("#bb5566", ""),
+    ("white", "....."),
+    ("0.75", ""),
+)
+FILLS += (("#117733", "\\\\\\\\"), ("#66ccee", ""), ("#222222", ""), ("#999933", "xxxx"))
+BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
+MARK = " (extrapolated)"
+ALWAYS = ("model", "loader")  # where there are several, bars of one panel are of one
+OTHERS = (
+    *("model", "loader", "form", "global_batch", "dataset", "recipe", "schedule", "epochs", "of_epochs"),
+    "bandwidth_mbit",
+)
+
+
+def stacks(
+    table: pd.DataFrame, parts: Mapping[str, str], options: Options, others: Sequence[str] = OTHERS
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A figure and its panels with their rows, one per bar; `bar` is the bar's place on the y axis.
+
+    `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are
+    stacked, null ones left out. The columns of `others` that tell bars apart make panels. Of repeats each part is the
+    median, `repeats` says of how many, and `low` and `high` are the 95 % interval of the whole bar. Rows with a true
+    `published` are drawn paler.
+    """
+    table = table.assign(published=table.get("published", False))
+    if "global_batch" in table:
+        # Of batches that grow with the workers only that of a worker tells bars apart.
+        a_worker = table["global_batch"] // table["workers"]
+        if a_worker.nunique() <= table["global_batch"].nunique():
+            table = table.drop(columns="global_batch").assign(batch_per_worker=a_worker)
+            others = ["batch_per_worker" if column == "global_batch" else column for column in others]
+    keys = [*others, "workers", "published", "framework"]
+    values = [column for column in table.select_dtypes("number") if column not in keys]
+    groups = table.groupby(keys, dropna=False)
+    rows = groups[values].median().assign(repeats=groups.size())
+    whole = [_interval(group[list(parts)].sum(axis=1)) for _, group in groups]
+    rows = rows.assign(low=[low for low, _ in whole], high=[high for _, high in whole]).reset_index()
+    by = distinguishing(rows, ["framework", "workers", "published"], others)
+    by += [column for column in ALWAYS if column not in by and column in others and rows[column].nunique() > 1]
+    if "of_epochs" in rows:
+        part = rows["epochs"] < rows["of_epochs"]
+        rows["framework"] = [
+            f"{name}{MARK}" if some else name for name, some in zip(rows["framework"], part, strict=True)
+        ]
+    figure, panels = _style.panels(rows, by, options, share_y=False)
+    panels = [(axes, _places(group)) for axes, group in panels]
+    ends = [_stack(axes, group, parts) for axes, group in panels]
+    if panels:
+        deepest = max(float(group["bar"].max()) for _, group in panels)
+        for axes, _ in panels:
+            axes.set_ylim(deepest + 0.7, -0.7)
+        # Panels share the x axis: one limit, once all bars are known.
+        panels[0][0].set_xlim(1.08 * min(left for left, _ in ends), 1.08 * max(right for _, right in ends) or 1)
+        down, across = _style.grid(len(panels))
+        legend = 0.17 * max(0, len(parts) - 4)  # its rows
+        height = 1.5 + down * (0.5 + BAR * (deepest + 1.4))
+        figure.set_size_inches(1.8 + 2.9 * across, max(3.4, height) + legend)
+    return figure, panels
+
+
+def _interval(whole: pd.Series[float]) -> tuple[float, float]:
+    """The interval of the whole bar over repeats; NaN for one."""
+    if len(whole) < 2 or not (whole > 0).all():
+        return math.nan, math.nan
+    of = over_repeats(whole.tolist())
+    return (of.low, of.high) if of.low is not None and of.high is not None else (math.nan, math.nan)
+
+
+def _places(rows: pd.DataFrame) -> pd.DataFrame:
+    """Bars from above, those of a worker count together."""
+    rows = rows.sort_values(["workers", "published", "framework"])
+    count = rows["workers"].rank(method="dense") - 1
+    return rows.assign(bar=[float(place) for place in range(len(rows))] + GAP * count)
+
+
+def _stack(axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str]) -> tuple[float, float]:
+    """Draws the bars and gives how far they reach, to the left and to the right."""
+    right, left = pd.Series(0.0, index=rows.index), pd.Series(0.0, index=rows.index)  # what is below 0 goes left
+    for (column, label), (colour, hatch) in zip(parts.items(), FILLS, strict=False):
+        width = rows[column].fillna(0.0).astype("float64")
+        begins = right.where(width >= 0, left)
+        bars = axes.barh(
+            rows["bar"], width, left=begins, label=label, color=colour, hatch=hatch, edgecolor="black", linewidth=0.5
+        )
+        for bar, pale in zip(bars, rows["published"], strict=True):
+            bar.set_alpha(0.45 if pale else 1.0)
+        right, left = right + width.clip(lower=0.0), left + width.clip(upper=0.0)
+    names = [f"{framework}, {workers}" for framework, workers in zip(rows["framework"], rows["workers"], strict=True)]
+    axes.set_yticks(rows["bar"], names)
+    axes.grid(False, axis="y")
+    return float(left.min()), float(right.max())
+
+
+def whiskers(axes: Axes, rows: pd.DataFrame, low: str, high: str) -> None:
+    """Intervals at the ends of bars; of single runs, the spread of their steps (columns `low` and `high`), dotted."""
+    several, single = rows[rows["low"].notna()], rows[(rows["repeats"] == 1) & rows[low].notna()]
+    across = [0.0]
+    for group, left, right in ((several, "low", "high"), (single, low, high)):
+        if len(group):
+            line: Any = "-" if left == "low" else ":"
+            axes.hlines(group["bar"], group[left], group[right], colors="black", linestyles=line, linewidth=1.2)
+            across.append(float(group[right].max()))
+    for end in ("low", "high"):
+        axes.plot(several[end], several["bar"], marker="|", color="black", markersize=6, linestyle="none")
+    axes.set_xlim(right=max(axes.get_xlim()[1], 1.05 * max(across)))  # the axis is shared
+    _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if len(single) else "")
+
+
+def reference_points(axes: Axes, rows: pd.DataFrame, points: pd.DataFrame, x: str) -> None:
+    """Published numbers, in column `x`, amid the bars of their worker count; of limits, a triangle to the open side.
+
+    A number for workers that no bar has is left out.
+    """
+    places = points["workers"].map(rows.groupby("workers")["bar"].mean())
+    for (name, relation), group in points[places.notna()].groupby(["name", "relation"]):
+        marker, says = _style.RELATIONS[str(relation)]
+        lying = {"^": ">", "v": "<"}.get(marker, marker)
+        look = _style.REFERENCE | {"marker": lying}
+        axes.plot(group[x], places[group.index], label=f"{name}: {says}", **look)
+        axes.set_xlim(right=max(axes.get_xlim()[1], 1.05 * float(group[x].max())))  # the axis is shared
+
+
+def y_label(options: Options) -> str:
+    """What a bar's name says."""
+    return f"framework, {_style.worker_label(options)}"

@@ -1,0 +1,110 @@
+"""What the figures over worker counts share: their data, panels, and one line per framework and loader in each."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ddlbench.analysis.scaling import SERIES, scaling
+from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.show.figures._tables import distinguishing, references
+
+MOST_LINES = 4  # that share a panel, where framework and loader both vary
+# What a measure of scaling is of, by the basis that a study names.
+OF = {"steps": "training steps", "run": "the whole training"}
+
+
+def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
+    """Rows of `scaling` with one measure: its median, `_low` and `_high`, and the spread of single runs' steps."""
+    table = scaling(tables["runs"], options.basis)
+    ends = [measure, f"{measure}_low", f"{measure}_high"]
+    return table[[*SERIES, "workers", "ref_workers", "repeats", *ends, "spread_low", "spread_high"]]
+
+
+def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """A figure and its panels with their rows of `table` (see `data`), which also have `line` (its label) and `style`.
+
+    There is one line per framework and loader, and one panel per model, batch, ...; where that would put more than
+    MOST_LINES of several frameworks and loaders into one panel, also per loader. With only one framework and loader,
+    there is one line per model, batch, ...
+    Lines of runs that trained only some of their epochs say so.
+    """
+    table = table.copy()
+    others = not table.empty and table["loader"].isna().all()  # records of others: a line per submitter and system
+    members = ["machine"] if others else ["framework", "loader"]
+    by = distinguishing(table, [*members, "workers"], [key for key in SERIES if key not in members])
+    if others:
+        by = [key for key in by if key == "model"]
+        lines = sorted(table["machine"].unique())
+        table["line"] = table["machine"]
+        styles = [_style.nth_style(lines.index(line)) for line in table["line"]]
+    elif by and len(table[members].drop_duplicates()) == 1:
+        line = by.pop(0)
+        # resnet50 before resnet101
+        values = sorted(table[line].dropna().unique(), key=lambda value: (len(str(value)), value))
+        table["at"] = [len(values) if pd.isna(value) else values.index(value) for value in table[line]]
+        table = table.sort_values("at", kind="stable")
+        table["line"] = [_style.title(line, value) for value in table[line]]
+        styles = [_style.nth_style(place) for place in table.pop("at")]
+    else:
+        pairs = list(zip(table["framework"], table["loader"], strict=True))
+        table["line"] = [", ".join(pair) for pair in pairs]
+        styles = [_style.member_style(*pair, options.frameworks) for pair in pairs]
+        if (table[members].nunique() > 1).all() and len(set(pairs)) > MOST_LINES:
+            by.append("loader")
+    table["style"] = pd.Series(styles, index=table.index, dtype="object")
+    part = (table["epochs"] < table["of_epochs"]).fillna(False)
+    table["line"] = [f"{line} (extrapolated)" if some else line for line, some in zip(table["line"], part, strict=True)]
+    return _style.panels(table, by, options)
+
+
+def lines(axes: Axes, rows: pd.DataFrame, measure: str) -> None:
+    """The lines through the medians of a measure, with their intervals, or the spread of steps where there is one run.
+
+    The columns are those of `data`. Lines that have bars stand side by side, so that no bar hides another.
+    """
+    barred = rows[f"{measure}_low"].notna() | rows["spread_low"].notna()
+    sides = _style.side_by_side(axes, rows.loc[barred, "line"].nunique())
+    for label, points in rows.groupby("line", sort=False):
+        style = points["style"].iloc[0]
+        if barred[points.index].any():
+            style = style | {"transform": next(sides)}
+        axes.plot(points["workers"], points[measure], label=label, **style)
+        x, middle = points["workers"], points[measure]
+        _style.bars(axes, x, middle, points[f"{measure}_low"], points[f"{measure}_high"], style)
+        _style.spread(axes, x, middle, middle * points["spread_low"], middle * points["spread_high"], style)
+    _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if rows["spread_low"].notna().any() else "")
+
+
+def relative(data: pd.DataFrame, measure: str, options: Options, y_label: str, log: bool) -> Figure:
+    """The picture of a measure that compares with a base: `speed_up`, whose ideal is a line, or `efficiency`, 1."""
+    figure, places = panels(data, options)
+    counts = sorted({count for _, rows in places for count in rows["workers"]})
+    for axes, rows in places:
+        lines(axes, rows, measure)
+        for ref in sorted(rows["ref_workers"].unique()):
+            beyond = [count for count in counts if count >= ref]
+            ideal = [count / ref if measure == "speed_up" else 1.0 for count in beyond]
+            axes.plot(beyond, ideal, label="ideal", **_style.IDEAL)
+    seen = published(places, measure.replace("_", "-"), options)
+    if log:
+        _style.log_y(figure)
+    else:
+        for axes in figure.axes:
+            axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
+    _style.count_axis(figure, seen | {*counts})
+    _style.labels(figure, _style.worker_label(options), f"{y_label}\n({OF[options.basis]})")
+    _style.legend(figure)
+    return figure
+
+
+def published(panels: list[tuple[Axes, pd.DataFrame]], quantity: str, options: Options) -> set[int]:
+    """Draw the published numbers of a quantity in each panel that they fit; the worker counts that they are at."""
+    counts: set[int] = set()
+    for axes, rows in panels:
+        points = references(options, quantity, rows.drop(columns="schedule"))
+        if not points.empty:
+            _style.reference_points(axes, points, "workers")
+            counts |= set(points["workers"])
+    return counts

@@ -1,0 +1,112 @@
+"""What figures are drawn from: the rows of their runs, in a file of their own, and published numbers beside them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+
+from ddlbench.analysis.tables import EVERY
+from ddlbench.core import registry
+from ddlbench.core.files import aside
+from ddlbench.core.plural import count_of
+from ddlbench.core.recipe import Recipe
+from ddlbench.core.spec import RunSpec
+from ddlbench.show.figures import Options, Tables
+
+# Columns by the type that they have in a figure's file, where every value is text.
+_SETTINGS = [*fields(RunSpec), *fields(Recipe)]
+_COLUMNS = [column for table in EVERY.values() for column in table.columns]
+WORDS = {"run", "recipe"}
+WORDS |= {field.name for field in _SETTINGS if str(field.type).startswith(("str", "tuple"))}  # lists are JSON
+WORDS |= {column.name for column in _COLUMNS if column.type == "str"}
+COUNTS = {"nodes", "batch_per_worker"} | {field.name for field in _SETTINGS if str(field.type).startswith("int")}
+
+
+def load(folder: Path, names: Iterable[str], runs: Sequence[str]) -> Tables:
+    """Tables in a folder by name, only the rows of these runs (ids)."""
+    tables = ((name, pd.read_parquet(folder / f"{name}.parquet")) for name in names)
+    return {name: table[table["run"].isin(runs)] for name, table in tables}
+
+
+def write(data: pd.DataFrame, path: Path) -> None:
+    """A figure's data as csv: the same bytes for the same data. Null is an empty field."""
+    with aside(path) as hidden:
+        data.to_csv(hidden, index=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """What `write` wrote, value for value. Whole numbers with nulls among them are `Int64`."""
+    names = pd.read_csv(path, nrows=0).columns
+    words = {name: "str" for name in names if name in WORDS}
+    data = pd.read_csv(path, dtype=words, keep_default_na=False, na_values=[""])
+    partial = [name for name in names if name in COUNTS and data[name].dtype == "float64"]
+    return data.astype(dict.fromkeys(partial, "Int64"))
+
+
+def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
+    """Which of these runs, or jobs of inference, the tables in a folder have: columns `run` and `status`, which is
+    `success`, `failed`, `refused` or `missing`."""
+    status = dict.fromkeys(runs, "missing")
+    for name, says in (("failures", "failed"), ("refused", "refused"), ("inference", "success"), ("runs", "")):
+        path = folder / f"{name}.parquet"
+        if path.exists():
+            table = pd.read_parquet(path)
+            said = table["status"] if name == "runs" else [says] * len(table)
+            status |= {run: one for run, one in zip(table["run"], said, strict=True) if run in status}
+    return pd.DataFrame({"run": [*status], "status": [*status.values()]})
+
+
+def counted(shown: pd.DataFrame) -> str:
+    """`7 of 9 runs`, from what `shown` gave."""
+    return f"{(shown['status'] == 'success').sum()} of {count_of(len(shown), 'run')}"
+
+
+def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Rows of a table by its name, successful runs only, with these columns of `runs` beside them."""
+    runs = tables["runs"]
+    return tables[name].merge(runs.loc[runs["status"] == "success", ["run", *columns]], on="run")
+
+
+def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequence[str]) -> list[str]:
+    """The candidates, in their order, that tell rows apart which are alike in the columns `within`.
+
+    A column that says nothing new is left out: if each worker count has its own batch size, only the first of them.
+    """
+    chosen: list[str] = []
+
+    def groups(extra: Sequence[str]) -> int:
+        return len(rows[[*within, *chosen, *extra]].drop_duplicates())
+
+    for column in candidates:
+        if groups([column]) > groups([]):
+            chosen.append(column)
+    return chosen
+
+
+def references(options: Options, quantity: str, shown: pd.DataFrame) -> pd.DataFrame:
+    """Published numbers of a quantity for what `shown` shows: rows of runs, whose columns must fit.
+
+    In the reference `any` and nothing fit everything, a loader's family (`dali`) fits all of its members, `step|cosine`
+    fits either schedule.
+    Adds `name`, the source as authors and year, and `note`, which of several shown members a number is of.
+    """
+    if options.reference is None:
+        return pd.DataFrame()
+    table = options.reference[options.reference["quantity"] == quantity].fillna("")
+    table = table.assign(name=table["source"].str.split(",").str[0], note="")
+    for column in ("model", "framework", "loader", "schedule"):
+        if column not in shown:
+            continue
+        values = {"", "any", *shown[column]}
+        if column == "loader":
+            values |= set(map(registry.family, shown[column]))
+        fits = table[column].map(lambda names, values=values: not values.isdisjoint(names.split("|")))
+        table = table[fits.astype(bool)]
+        if shown[column].nunique() > 1:
+            own = table[column].replace("any", "").str.replace("|", ", ")
+            table["note"] = (table["note"] + " " + own).str.strip()
+    return table

@@ -1,0 +1,60 @@
+"""Top-1 accuracy on the validation images after the last epoch, in percent, over the global batch size (images per step
+over all workers, logarithmic), with one line for each learning-rate schedule. Points are medians over n repeats; bars
+reach from the lowest to the highest of them. Colourless hollow markers are published numbers with their schedules.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import Options, Tables
+
+TABLES = ("runs",)
+PUBLISHED = ("top1",)
+SETTINGS: tuple[str, ...] = ()
+
+APART = 0.5  # labels of the axis need so many doublings between them
+WITHIN = ("model", "dataset", "recipe", "epochs", "of_epochs", "framework", "loader", "form", "workers")
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per run; `top1_percent` is its accuracy [%]."""
+    runs = tables["runs"]
+    runs = runs[(runs["status"] == "success") & runs["final_top1"].notna()]
+    runs = runs.assign(top1_percent=100 * runs["final_top1"])
+    return runs[["run", "schedule", "global_batch", *WITHIN, "top1_percent"]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel for each model, framework, ... if there are several."""
+    from ddlbench.show.figures import _style
+    from ddlbench.show.figures._tables import distinguishing, references
+
+    figure, panels = _style.panels(data, distinguishing(data, ["schedule", "global_batch"], WITHIN), options)
+    sizes = set(data["global_batch"])
+    for axes, rows in panels:
+        for schedule, line in rows.groupby("schedule"):
+            points = line.groupby("global_batch")["top1_percent"].agg(["median", "min", "max", "count"])
+            style = _style.schedule_style(str(schedule))
+            axes.plot(points.index, points["median"], label=schedule, **style)
+            several = points[points["count"] > 1]
+            _style.bars(axes, several.index, several["median"], several["min"], several["max"], style)
+        _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique(), "lowest to highest")
+        published = references(options, "top1", rows[["model", "schedule"]])
+        if not published.empty:
+            # A source that has one schedule only says so in the legend, by its name.
+            alike = published.groupby("name")["note"].transform("nunique") == 1
+            published = published.assign(note=published["note"].mask(alike, ""))
+            _style.reference_points(axes, published, "global_batch")
+            for size in sorted(published["global_batch"]):
+                if all(abs(math.log2(size / other)) > APART for other in sizes):
+                    sizes.add(size)
+    _style.count_axis(figure, sizes)
+    _style.labels(figure, "global batch size [images]", "top-1 accuracy [%]")
+    _style.legend(figure)
+    return figure

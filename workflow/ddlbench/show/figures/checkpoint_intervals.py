@@ -1,0 +1,78 @@
+"""Expected loss by interruptions over the interval between checkpoints, in percent of the training: time for
+checkpoints, restarts, and work that is made again (Daly 2006, doi:10.1016/j.future.2004.11.016). One line per worker
+count. Diamonds are Daly's best interval, crosses Young's (1974, doi:10.1145/361147.361115), the vertical line is the
+chosen one. What a checkpoint and a restart take was measured on interrupted runs of the same settings; how often nodes
+are interrupted is what the machine's file says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddlbench.core.plural import count_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import Options, Tables
+
+TABLES = ("costs",)
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
+MEASURES = ("interval", "interval_s", "loss_percent", "checkpoint_s", "restart_s", "between_s", "n", "why")
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per setting and interval: the loss [%], and what it was computed from."""
+    from ddlbench.show.figures import _bars
+
+    return tables["costs"][["run", "framework", "workers", *_bars.OTHERS, *MEASURES]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per framework, model, loader, ...; one line per worker count."""
+    from ddlbench.analysis.costs import CHOSEN, DALY, YOUNG
+    from ddlbench.show.figures import _bars, _style
+    from ddlbench.show.figures._tables import distinguishing
+
+    known = data[data["loss_percent"].notna()]
+    known = known.assign(batch_per_worker=known["global_batch"] // known["workers"])
+    counts = sorted(set(data["workers"]))
+    others = ["batch_per_worker" if name == "global_batch" else name for name in _bars.OTHERS]
+    by = distinguishing(known, ["workers", "interval", "interval_s"], ["framework", *others])
+    figure, panels = _style.panels(known, by, options)
+    if not panels and len(data):
+        for text in figure.axes[0].texts:
+            text.set_text("\n".join(sorted(set(data["why"].dropna()))))
+            text.set_wrap(True)
+        return figure
+    unit = "GPU" if options.device == "cuda" else "worker"
+    for axes, rows in panels:
+        for workers in sorted(set(rows["workers"])):
+            line = rows[rows["workers"] == workers]
+            style = _style.nth_style(counts.index(workers))
+            curve = line[line["interval"].isna()].sort_values("interval_s")
+            plain = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.8}
+            axes.plot(curve["interval_s"] / 60, curve["loss_percent"], label=count_of(workers, unit), **plain)
+            for name, marker in ((DALY, "D"), (YOUNG, "x")):
+                best = line[line["interval"] == name]
+                axes.plot(
+                    best["interval_s"] / 60,
+                    best["loss_percent"],
+                    marker=marker,
+                    color=style["color"],
+                    markeredgecolor="black",
+                    linestyle="none",
+                    zorder=5,
+                )
+        for chosen in sorted(set(rows.loc[rows["interval"] == CHOSEN, "interval_s"].dropna())):
+            axes.axvline(chosen / 60, **_style.IDEAL | {"linestyle": "--"}, label=f"chosen: {chosen / 60:g} min")
+        for name, marker in ((DALY, "D"), (YOUNG, "x")):
+            axes.plot([], [], marker=marker, color="black", linestyle="none", label=f"{name}'s best")
+    for axes in figure.axes:
+        axes.set_xscale("log")
+    _style.log_y(figure)
+    _style.labels(figure, "interval between checkpoints [min]", "expected loss [%]")
+    _style.legend(figure)
+    return figure

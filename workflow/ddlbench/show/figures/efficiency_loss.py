@@ -1,0 +1,56 @@
+"""Where the efficiency went. Each bar is the efficiency of the whole training at a number of workers, and then
+what took the rest away: for each part the worker-seconds per image beyond those on the fewest workers. Efficiency and
+parts add up to 1; a part that takes less time than on the fewest workers reaches below 0. Parts are as the worker in
+the middle of each step spent its time, so the cost of a slow worker is waiting. Where a framework cannot tell waiting,
+transfer and compute apart, they are one part. Bars are of the total times of n repeats; they carry no interval.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import Options, Tables
+
+TABLES = ("runs", "losses")
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
+PARTS = {
+    "efficiency": "efficiency",
+    "input_s": "input",
+    "waiting_s": "waiting for the slow rank",
+    "transfer_s": "transfer",
+    "compute_s": "compute that got slow",
+    "together_s": "waiting, transfer, compute",
+    "epochs_s": "start and end of epochs",
+    "validation_s": "validation",
+    "checkpoint_s": "checkpoint",
+    "unexplained_s": "unexplained",
+}
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per series of runs and worker count beyond the fewest (`analysis/losses.py`)."""
+    from ddlbench.analysis.losses import waterfall
+
+    return waterfall(tables["runs"], tables["losses"])
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per loader, model, batch, ...; one bar per framework and worker count."""
+    from ddlbench.show.figures import _bars, _style
+
+    # A part that is nothing anywhere needs no place in the legend.
+    parts = {name: label for name, label in PARTS.items() if data[name].abs().max() >= 0.0005 or name == "efficiency"}
+    batch = data["global_batch"].fillna(data["batch_per_worker"] * data["workers"])
+    table = data.assign(global_batch=batch).drop(columns=["repeats", "batch_per_worker"])
+    figure, panels = _bars.stacks(table, parts, options)
+    for axes, _ in panels:
+        axes.axvline(1.0, **_style.IDEAL)
+        axes.axvline(0.0, color="black", linewidth=0.8)
+    _style.labels(figure, "share of workers' time", _bars.y_label(options))
+    _style.legend(figure)
+    return figure

@@ -1,0 +1,75 @@
+"""What profiled runs spent their kernel time on, in percent: communication (all-reduce), input (loading, decoding,
+copies to the device), computation (convolutions, matrix products), element-wise operations (with normalisation,
+pooling, loss and optimiser) and other kernels. Kernels that run at the same time all count, so communication behind
+computation is in it. Without a GPU the shares are of the operators' CPU time. Paler bars are published shares, those in
+doubt marked; of their rest nothing was published, and their loading may count other things than ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddlbench.core import registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import Options, Tables
+
+PARTS = {
+    "communication_percent": "communication",
+    "input_percent": "input",
+    "computation_percent": "computation",
+    "elementwise_percent": "element-wise",
+    "other_percent": "other",
+}
+OURS = {
+    "allreduce_percent": "communication_percent",
+    "io_percent": "input_percent",
+    "cudnn_percent": "computation_percent",
+}  # by what a reference calls them
+TABLES = ("runs", "kernels")
+PUBLISHED = tuple(OURS)
+SETTINGS: tuple[str, ...] = ()
+OTHERS = ("model", "loader", "form", "dataset", "recipe")  # panels, where they tell bars apart
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per profiled run: its shares [%]."""
+    from ddlbench.show.figures._tables import finished
+
+    more = [column for column in OTHERS if column not in tables["kernels"]]
+    return finished(tables, "kernels", more)[["run", *OTHERS, "framework", "workers", *PARTS]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per model, loader, ...; one bar per framework and worker count."""
+    import pandas as pd
+
+    from ddlbench.show.figures import _bars, _style
+
+    table = data.drop(columns="run").assign(published=False)
+    table = pd.concat([table, published(table, options.reference)], ignore_index=True)
+    figure, panels = _bars.stacks(table, PARTS, options, OTHERS)
+    for axes, _ in panels:
+        axes.set_xlim(0, 100)
+    _style.labels(figure, "kernel time [%]", _bars.y_label(options))
+    _style.legend(figure)
+    return figure
+
+
+def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:
+    """Rows of `config/references/aach2023-kernels.csv` in our columns: for each panel, those of its model and loader.
+
+    A family there (`dali`) is put beside each of its loaders. The framework's name is the source: authors and year.
+    """
+    if reference is None or not set(OURS) <= set(reference):
+        return shown[:0]
+    pairs = shown[[*OTHERS]].drop_duplicates()
+    pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
+    shares = pairs.merge(reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"])
+    shares["framework"] = shares["source"].str.split(",").str[0]
+    if "doubt" in shares:
+        shares["framework"] += shares.pop("doubt").notna().map({True: " (in doubt)", False: ""})
+    return shares.assign(published=True).drop(columns=["theirs", "source"])

@@ -1,0 +1,89 @@
+"""What a trained model costs to ask, over the pictures in one question; both axes are logarithmic. Above, the latency:
+a point is the median over n processes of the time within which half of a process's questions were answered, asked one
+at a time after warm-up. A bar reaches up to the time within which 95 % were answered, its median over the processes
+too. Below, the throughput of the same questions. A model whose layers are sliced over several workers says their
+number. A way to serve that could not be measured is named in the legend.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import Options, Tables
+
+TABLES = ("inference",)
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
+P50, P95, RATE = "latency_p50_s", "latency_p95_s", "throughput_images_per_s"
+SHOWN = ["run", "model", "recipe", "precision", "member", "workers", "repeat", "batch", P50, P95, RATE, "cpu", "gpu"]
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per job and batch size, as in table `inference`; its times are null where nothing was measured."""
+    table = tables["inference"][SHOWN]
+    return table.sort_values(["model", "recipe", "member", "workers", "batch", "repeat"]).reset_index(drop=True)
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One column of panels per model and recipe; one line per way to serve and number of workers."""
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import _style
+
+    columns = ["model", "recipe"] if data["recipe"].nunique() > 1 else ["model"]
+    measured = data.dropna(subset=[P50])
+    groups = list(data.groupby(columns)) if len(measured) else [(("",), data)]
+    figure = Figure(figsize=(max(6.0, 1.0 + 3.2 * len(groups)), 6.4), layout="constrained")
+    figure.suptitle(options.title, wrap=True)
+    if measured.empty:
+        axes = figure.subplots()
+        axes.text(0.5, 0.5, "no finished runs", transform=axes.transAxes, ha="center", va="center")
+        axes.set(xticks=[], yticks=[], xlabel="pictures in a question", ylabel="latency [ms]")
+        return figure
+    places = figure.subplots(2, len(groups), squeeze=False, sharex=True, sharey="row")
+    ways = list(dict.fromkeys(map(tuple, data[["member", "workers"]].itertuples(index=False))))
+    for column, (names, rows) in enumerate(groups):
+        places[0, column].set_title(", ".join(map(str, names)))
+        for number, way in enumerate(ways):
+            mine = rows[(rows["member"] == way[0]) & (rows["workers"] == way[1])]
+            _way((places[0, column], places[1, column]), mine, way, _style.nth_style(number))
+    _style.count_axis(figure, measured["batch"])
+    _style.log_y(figure)
+    places[0, 0].set_ylabel("latency [ms]")
+    places[1, 0].set_ylabel("throughput [images/s]")
+    for axes in places[1]:
+        axes.set_xlabel("pictures in a question")
+    n = sorted({len(rows) for _, rows in measured.groupby(["model", "recipe", "member", "workers", "batch"])})
+    counts = " to ".join(map(str, sorted({n[0], n[-1]})))
+    places[0, 0].plot([], [], color="black", linewidth=1, marker="_", label=f"n = {counts}: up to 95 % of questions")
+    _style.legend(figure)
+    figure.suptitle(f"{options.title}\n{_hardware(measured, options)}", wrap=True)  # below, the legend would hide it
+    return figure
+
+
+def _way(axes: tuple[Axes, Axes], rows: pd.DataFrame, way: tuple[str, int], style: dict[str, Any]) -> None:
+    """One line in the panel of latencies and in that of rates."""
+    member, workers = way
+    name = f"{member}, {workers} workers" if workers > 1 else member
+    medians = rows.groupby("batch")[[P50, P95, RATE]].median().dropna()
+    above, below = axes
+    if medians.empty:
+        above.plot([], [], label=f"{name} (not measured)", **style)
+        return
+    p50, p95 = 1e3 * medians[P50], 1e3 * medians[P95]
+    above.plot(medians.index, p50, label=name, **style)
+    ends = (0.0 * p50, p95 - p50)
+    above.errorbar(medians.index, p50, ends, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3)
+    below.plot(medians.index, medians[RATE], label=name, **style)
+
+
+def _hardware(rows: pd.DataFrame, options: Options) -> str:
+    """What answered."""
+    names = sorted({str(name) for column in ("gpu", "cpu") for name in rows[column].dropna()})
+    precisions = ", ".join(sorted({*rows["precision"]}))
+    return f"{precisions}; one {options.device_name} per worker; {', '.join(names)}"

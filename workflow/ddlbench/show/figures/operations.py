@@ -1,0 +1,92 @@
+"""Floating-point operations of a forward pass over one picture, module by module: as DeepSpeed's profiler counts them
+and as PyTorch's own counter does. A multiplication and an addition are two operations. The first bars are the whole
+model; a diamond is its published count (config/references/operations.csv), where there is one for this size of
+pictures. Modules lie as deep in the model as leaves few enough to be read; those without operations are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import Options, Tables
+
+TABLES = ("operations",)
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
+COUNTERS = {"deepspeed_flops_per_image": "DeepSpeed's profiler", "torch_flops_per_image": "PyTorch's counter"}
+THEIRS = "published_flops_per_image"
+MOST = 20  # modules of a panel, beside the whole model
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per run and module that is shown, in the model's order."""
+    table = tables["operations"]
+    shown = [of_run[shown_modules(of_run)] for _, of_run in table.groupby("run", sort=True)]
+    columns = ["run", "model", "image_size", "module", "depth", *COUNTERS, THEIRS, "published_by"]
+    if not shown:
+        return table[columns]
+    import pandas as pd
+
+    return pd.concat(shown)[columns].reset_index(drop=True)
+
+
+def shown_modules(table: pd.DataFrame) -> pd.Series[bool]:
+    """Of one run's modules: the whole model, and those at a depth, or less deep without parts, that cut it up."""
+    counted = (table[list(COUNTERS)].fillna(0) > 0).any(axis=1)
+    inner = {name.rpartition(".")[0] for name in table["module"]}
+    whole = table["depth"] == 0
+    chosen = whole
+    for depth in range(1, int(table["depth"].max()) + 1):
+        leaf = ~table["module"].isin(inner) & ~whole
+        cut = counted & ((table["depth"] == depth) | (leaf & (table["depth"] < depth)))
+        if cut.sum() > MOST:
+            break
+        chosen = whole | cut
+    return chosen
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per model and size of pictures; two bars per module. Runs of one model count the same: one is shown."""
+    from ddlbench.show.figures import _bars, _style
+
+    data = data[data["run"].isin(data.groupby(["model", "image_size"])["run"].first())]
+    by = ["model", "image_size"] if data["image_size"].nunique() > 1 else ["model"]
+    figure, panels = _style.panels(data, [] if data.empty else by, options, share_y=False, share_x=False)
+    deepest = 0
+    for axes, rows in panels:
+        places = range(len(rows))
+        deepest = max(deepest, len(rows))
+        for number, (column, label) in enumerate(COUNTERS.items()):
+            if rows[column].isna().all():  # a record of before PyTorch's count was kept
+                continue
+            colour, hatch = _bars.FILLS[2 * number]
+            axes.barh(
+                [place + 0.4 * (number - 0.5) for place in places],
+                rows[column].fillna(0.0).astype("float64") / 1e6,
+                0.4,
+                label=label,
+                color=colour,
+                hatch=hatch,
+                edgecolor="black",
+                linewidth=0.5,
+            )
+        known = rows[THEIRS].notna().tolist()
+        if any(known):
+            at = [place for place in places if known[place]]
+            values = rows.loc[known, THEIRS]
+            look: dict[str, Any] = {"marker": "D", "linestyle": "none"}
+            look |= {"markerfacecolor": "white", "markeredgecolor": "black"}
+            axes.plot([value / 1e6 for value in values], at, label="published: whole model", zorder=4, **look)
+        axes.set_yticks(list(places), rows["module"], fontsize="small")
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.grid(False, axis="y")
+    _style.labels(figure, "operations per picture [million]", "module")
+    if panels:
+        down, across = _style.grid(len(panels))
+        figure.set_size_inches(1.8 + 3.4 * across, 1.6 + down * (0.6 + 0.27 * deepest))
+    _style.legend(figure)
+    return figure

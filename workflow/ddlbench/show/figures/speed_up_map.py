@@ -1,0 +1,72 @@
+"""What a framework saves, setting by setting: the time of plain PyTorch (DDP) over that of the framework, on the same
+workers, as medians over n repeats. The colour bar says which time. Each row is a model, those with the fewest
+floating-point operations per image above; each column is a data set and a recipe. Bold numbers differ from 1 by a
+verdict; small ones are their 95 % interval. What was not run is hatched. Of runs on GPUs, below stands what was
+published, and what these runs say to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import Options, Tables
+
+TABLES = ("runs",)
+PUBLISHED = ("framework-speed-up",)
+SETTINGS = ("basis",)
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per setting and framework: the speed-up as `value`, with its interval."""
+    from ddlbench.analysis.scaling import TIMES
+    from ddlbench.analysis.statistics import ratio
+    from ddlbench.show.figures import _map
+
+    return _map.data(tables, TIMES[options.basis], lambda theirs, base: ratio(base, theirs))
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per framework and worker count."""
+    from textwrap import wrap
+
+    from matplotlib.colors import LogNorm
+
+    from ddlbench.show.figures import _map, _scaling
+
+    least, most = (float(end) for end in (data["value"].min(), data["value"].max()))
+    scale = LogNorm(min(0.8, least), max(1.25, most)) if len(data) else LogNorm(0.8, 1.25)
+    label = f"time of {', '.join(sorted(set(data['base'])))} over time of the other\n({_scaling.OF[options.basis]})"
+    published = options.reference if options.device == "cuda" else None  # which is of GPUs
+    said = [line for one in verdicts(data, published) for line in wrap(one, 90)]
+    return _map.draw(data, options, scale, "{:.2f}", label, said)
+
+
+def verdicts(data: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
+    """One line per published speed-up of a framework: what was said, what these runs have, and the verdict on it.
+
+    `analysis/claims.py` judges: all settings must fit a number that was given; one that reaches it is enough for what
+    was reached `up-to`.
+    """
+    from ddlbench.analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED, factor
+
+    lines = []
+    given = [] if reference is None else reference[reference["quantity"].isin(PUBLISHED)].to_dict("records")
+    for row in given:
+        here = data[data["model"].isin(str(row["model"]).split("|")) & (data["framework"] == row["framework"])]
+        if here.empty:
+            continue
+        value, most = float(row["value"]), row["relation"] == "up-to"
+        ends = [(None, None) if one.isna().any() else tuple(one) for _, one in here[["low", "high"]].iterrows()]
+        tries = max(1, sum(low is not None for low, _ in ends))  # single runs have no interval, and decide nothing
+        pairs = zip(ends, here["repeats"], strict=True)
+        each = [factor(low, high, int(n), value, tries, most) for (low, high), n in pairs]
+        order = [SUPPORTED, UNDECIDED, CONTRADICTED] if most else [CONTRADICTED, UNDECIDED, SUPPORTED]
+        verdict = next(one for one in order if one in each)
+        names = ", ".join(here.drop_duplicates("model").sort_values("flops_per_image")["model"])
+        said = f"{row['source'].split(',')[0]}: {'up to' if most else 'about'} {value:g} for {row['task']} tasks"
+        lines.append(f"{said}. Here {here['value'].min():.2f} to {here['value'].max():.2f} ({names}): {verdict}.")
+    return lines

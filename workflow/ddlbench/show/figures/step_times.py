@@ -1,0 +1,57 @@
+"""Where a training step's time goes, in milliseconds: waiting for data, forward and backward pass, waiting for
+gradients (communication), and the optimizer. On GPUs these are times of the stream that computes. Communication is what
+it waits for: with ddp what the backward pass did not hide, with horovod its synchronize(), with deepspeed (stages 0 to
+2) the whole reduction, of which nothing is hidden; so compare whole steps between frameworks. Each part is its median
+over the steps and workers after warm-up, and of that the median over n repeats. Lines at the end of a bar are the 95 %
+interval of the whole. Of a single run (n = 1) there is none: a dotted line reaches from its 5 % shortest to its 5 %
+longest steps. Where communication was not measured (a question mark) it is within the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from ddlbench.show.figures import Options, Tables
+
+PARTS = {
+    "data_wait_s": "data wait",
+    "forward_s": "forward",
+    "backward_s": "backward",
+    "communication_s": "communication",
+    "optimizer_s": "optimizer",
+}
+TABLES = ("runs", "step_times")
+PUBLISHED: tuple[str, ...] = ()
+SETTINGS: tuple[str, ...] = ()
+SPREAD = ["step_p5_s", "step_p95_s"]
+
+
+def data(tables: Tables, options: Options) -> pd.DataFrame:
+    """One row per run: the median of each part of a step, and the 5 % shortest and longest steps [s]."""
+    from ddlbench.show.figures import _bars
+    from ddlbench.show.figures._tables import finished
+
+    table = finished(tables, "step_times", ["framework", "workers", *_bars.OTHERS, *SPREAD])
+    return table[["run", "framework", "workers", *_bars.OTHERS, *PARTS, *SPREAD]]
+
+
+def draw(data: pd.DataFrame, options: Options) -> Figure:
+    """One panel per loader, model, batch, ...; one bar per framework and worker count."""
+    from ddlbench.show.figures import _bars, _style
+
+    milliseconds = data.assign(**{part: 1e3 * data[part] for part in [*PARTS, *SPREAD]})
+    figure, panels = _bars.stacks(milliseconds, PARTS, options)
+    for axes, rows in panels:
+        unknown = rows[rows["communication_s"].isna()]
+        if len(unknown):
+            end = unknown[list(PARTS)].sum(axis=1) + 0.04 * rows[list(PARTS)].sum(axis=1).max()
+            label = "communication not measured"
+            axes.plot(end, unknown["bar"], marker="$?$", color="black", markersize=6, linestyle="none", label=label)
+        _bars.whiskers(axes, rows, *SPREAD)
+    _style.labels(figure, "median step [ms]", _bars.y_label(options))
+    _style.legend(figure)
+    return figure

@@ -1,0 +1,87 @@
+"""What a page is about: a study's figures and the runs that they show, its machine, its bill."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ddlbench.core import layout, registry
+from ddlbench.plan import runs as plan_runs
+from ddlbench.plan.row import Row
+from ddlbench.plan.runs import Plan
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the study: its file is `layout.figure(study, name)`; `runs` are those that it shows (ids).
+
+    `reference` is the file of published numbers that is drawn beside it.
+    `asked` are jobs of inference, of a figure that shows these instead.
+    """
+
+    name: str
+    title: str
+    plot: str
+    caption: str
+    runs: tuple[str, ...]
+    reference: str | None = None
+    asked: int = 0
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a page is about. `command` makes it again; `planned` is what a plan said beforehand, by run [s].
+
+    `partial` is what there is of the study (`7 of 9 runs`) if the page does not wait for all of it.
+    """
+
+    name: str
+    title: str
+    machine: str
+    device: str
+    device_name: str
+    command: str
+    figures: tuple[Figure, ...]
+    bill: tuple[Row, ...]
+    planned: Mapping[str, float | None]
+    partial: str = ""
+
+    @property
+    def up(self) -> str:
+        """From the page's folder to `results`."""
+        return "../../" if self.partial else "../"
+
+    @property
+    def unit(self) -> str:
+        """What workers are called."""
+        return {"cuda": "GPUs", "cpu": "workers"}.get(self.device, "accelerators")
+
+    @property
+    def where(self) -> str:
+        """Where its runs are from."""
+        if self.device in ("cuda", "cpu"):
+            return f"on machine {self.machine} ({self.device_name})"
+        return f"of records that others made ({self.device})"
+
+
+def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> Study:
+    """What the page of a plan's study is about, with the rows of its plan (`plan/bill.py`)."""
+    study, machine = plan.study, plan.machine
+    device = study.records.kind if study.records else machine.device
+    figures = tuple(
+        Figure(
+            figure.name,
+            figure.title or figure.name,
+            figure.plot,
+            " ".join(registry.docstring("figures", figure.plot).split()),
+            tuple(run for run in plan_runs.figure_runs(plan, figure.name) or () if run in plan.runs),
+            figure.reference_file,
+            len(plan.inferences) if plan_runs.is_of_inference(figure.plot) else 0,
+        )
+        for figure in study.figures
+    )
+    command = ["snakemake", "--profile", "profiles/local", "--config", f"study={study.name}", f"machine={machine.name}"]
+    again = shlex.join([*command, *(["--", "partial"] if partial else ["--force", "--", layout.page(study.name)])])
+    named = (study.name, study.title, machine.name, device, machine.device_name)
+    return Study(*named, again, figures, tuple(bill), planned, partial)

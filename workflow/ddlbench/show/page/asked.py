@@ -1,0 +1,204 @@
+"""What a study's axes ask besides speed: how large a batch may be, which schedule, how much memory, at what cost.
+
+One sentence per question and model, of runs that differ in nothing but what is asked. Intervals are those of
+`analysis/statistics.py` over repeats; what rests on single runs is counted and has no sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis.statistics import Ratio, difference, over_repeats, ratio
+from ddlbench.core.spec import CONTROLS
+from ddlbench.show.page.words import Said, between, count
+
+POINT = 1.0  # points of top-1 that count as a loss
+SAME = ("machine", "dataset", "recipe", "epochs", "of_epochs", "bandwidth_mbit")
+SETTING = ("framework", "loader", "form")
+WITHOUT = "one run each: no interval, so no sentence about them here"
+
+
+def batches(runs: pd.DataFrame) -> Iterator[Said | str]:
+    """How much top-1 the largest batch costs beside the smallest, under each schedule, and from which batch on more
+    than a point is surely lost."""
+    for model, same in _with_most(_learned(runs), "global_batch"):
+        parts: list[str] = []
+        lost_from: dict[str, str] = {}
+        alone = 0
+        least, most = same["global_batch"].min(), same["global_batch"].max()
+        for schedule, series in same.groupby("schedule"):
+            sides = _sides(series, "global_batch", "top1")
+            if len(sides) < 2 or not {least, most} <= sides.keys():
+                continue
+            change = {size: difference(sides[size], sides[least]) for size in sorted(sides) if size > least}
+            if change[most].low is None:
+                alone += 1
+                continue
+            parts.append(f"by {_points(change[most])} points with {schedule}")
+            lost = [size for size, one in change.items() if one.high is not None and one.high < -POINT]
+            lost_from[str(schedule)] = f"from batch {lost[0]} on" if lost else "at no batch"
+        if parts:
+            said = "; ".join(f"with {schedule} {where}" for schedule, where in lost_from.items())
+            if len(set(lost_from.values())) == 1:
+                said = next(iter(lost_from.values()))
+            words = f"{model}: from batch {least} to {most}, top-1 changes {', '.join(parts)}."
+            words += f" More than a point is surely lost {said}."
+            yield Said(words, f"95 % intervals, {_repeats(same)} runs each", tuple(same["run"]))
+        if alone:
+            yield f"{alone} series of {model} over batches have {WITHOUT}."
+
+
+def schedules(runs: pd.DataFrame) -> Iterator[Said | str]:
+    """Which schedule ends with the best top-1 at the smallest and at the largest batch that several were trained at."""
+    for model, same in _with_most(_learned(runs), "schedule"):
+        parts, alone = [], 0
+        for size in dict.fromkeys([same["global_batch"].min(), same["global_batch"].max()]):
+            sides = _sides(same[same["global_batch"] == size], "schedule", "top1")
+            best = max(sides, key=lambda name: over_repeats(list(sides[name].values())).middle)
+            apart = {name: difference(sides[best], sides[name]) for name in sides if name != best}
+            if any(one.low is None for one in apart.values()):
+                alone += 1
+                continue
+            above = [f"{_points(one)} points above {name}" for name, one in apart.items() if one.low and one.low > 0]
+            like = [f"{name} ({_points(one)} points)" for name, one in apart.items() if not (one.low and one.low > 0)]
+            told = [f"is {' and '.join(above)}"] if above else []
+            told += [f"cannot be told from {' and '.join(like)}"] if like else []
+            parts.append(f"at batch {size}, {best} {', and '.join(told)}")
+        if parts:
+            sure = f"95 % intervals of top-1, {_repeats(same)} runs each"
+            yield Said(f"{model}: {'; '.join(parts)}.", sure, tuple(same["run"]))
+        if alone:
+            yield f"Schedules of {model} have {WITHOUT}."
+
+
+def memory(runs: pd.DataFrame, unit: str) -> Iterator[Said | str]:
+    """Which framework, or else loader, takes the least memory of a worker on the most workers that all ran on."""
+    taken = runs.assign(peak=runs["peak_device_memory_bytes"].fillna(runs["peak_resident_bytes"]).astype("float64"))
+    taken = taken[taken["peak"].notna()]
+    axis = "framework" if taken["framework"].nunique() > 1 else "loader"
+    where = "GPU memory" if taken["peak_device_memory_bytes"].notna().any() else "memory"
+    for model, same in _with_most(taken, axis, ("workers", "global_batch", "schedule")):
+        sides = _sides(same, axis, "peak")
+        least = min(sides, key=lambda name: over_repeats(list(sides[name].values())).middle)
+        apart = {name: ratio(sides[name], sides[least]) for name in sides if name != least}
+        own = over_repeats(list(sides[least].values()))
+        if own.low is None or own.high is None or any(one.low is None for one in apart.values()):
+            yield f"The {where} of {model} under its {axis}s: {WITHOUT}."
+            continue
+        told = [f"{name} {between(one.low or 0, one.high or 0)} times that" for name, one in apart.items()]
+        other = "loader" if axis == "framework" else "framework"
+        words = (
+            f"{model} with {same[other].iloc[0]} on {count(int(same['workers'].iloc[0]), unit)}: a worker takes the "
+            f"least {where} with {least}, {between(own.low / 1e9, own.high / 1e9)} GB; {', '.join(told)}."
+        )
+        yield Said(words, f"95 % intervals, {own.n} runs each", tuple(same["run"]))
+
+
+def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iterator[Said | str]:
+    """The cheapest and the fastest whole training. `price` is that of a node hour, with its currency."""
+    timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
+    timed = timed.assign(hours=timed["nodes"] * timed["full_train_s"] / 3600)
+    for (model, *_), same in timed.groupby(["model", *SAME], dropna=False):
+        settings = [one for _, one in same.groupby([*SETTING, "workers", "global_batch", "schedule"], dropna=False)]
+        known = [one for one in settings if len(one) > 1]
+        if len(known) < 2:
+            if len(settings) > 1:
+                yield f"Costs of {model}: {WITHOUT}."
+            continue
+        cheap, fast = (known[_least([one[by].median() for one in known])] for by in ("hours", "full_train_s"))
+        trained, whole = (same[name].iloc[0] for name in ("epochs", "of_epochs"))
+        long = ""
+        if pd.notna(whole):
+            long = f", {count(int(whole), 'epochs')}" + (
+                f" (by {trained} that were trained)" if trained < whole else ""
+            )
+        words = f"{model}{long}: cheapest {'and fastest ' * (cheap is fast)}is {_setting(cheap, unit)}, "
+        words += _hours(cheap, price)
+        if cheap is not fast:
+            words += f"; fastest is {_setting(fast, unit)}, {_hours(fast, price)}"
+        made = tuple(dict.fromkeys([*cheap["run"], *fast["run"]]))
+        yield Said(f"{words}.", f"95 % intervals, {min(len(cheap), len(fast))} runs each", made)
+
+
+def price(costs: pd.DataFrame) -> tuple[float, str] | None:
+    """What a node hour costs by table `costs`, with its currency; None where the machine's file names no price."""
+    sold = costs[costs["cost"].notna() & (costs["node_hours"] > 0)]
+    if sold.empty:
+        return None
+    return float(sold["cost"].iloc[0] / sold["node_hours"].iloc[0]), str(sold["currency"].iloc[0])
+
+
+def finished(runs: pd.DataFrame) -> pd.DataFrame:
+    """Those that tell: successful, no control runs, and none that was killed on purpose."""
+    return runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS) & runs["interrupt_steps"].isna()]
+
+
+def _learned(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs with a top-1, in percent."""
+    return runs[runs["final_top1"].notna()].assign(top1=lambda table: 100 * table["final_top1"])
+
+
+def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[tuple[str, pd.DataFrame]]:
+    """Of each model the runs of one setting: that with the most values of an axis, if these are several. The model with
+    the most runs comes first.
+
+    Numbers of workers follow batches. So a batch is asked of where several were trained on as many workers, or three.
+    """
+    found = []
+    setting = [name for name in (*SETTING, *also) if name != axis and not (axis == "loader" and name == "form")]
+    for (model, *_), same in runs.groupby(["model", *SAME], dropna=False):
+        groups = [one for _, one in same.groupby(setting, dropna=False)] if setting else [same]
+        if axis in ("global_batch", "schedule"):  # where a batch was trained on several numbers of workers, each alone
+            mixed = [one.groupby("global_batch")["workers"].nunique().max() > 1 for one in groups]
+            split = zip(groups, mixed, strict=True)
+            groups = [part for one, m in split for part in ([g for _, g in one.groupby("workers")] if m else [one])]
+        if axis == "global_batch":
+            groups = [one for one in groups if one["workers"].nunique() == 1 or one[axis].nunique() > 2]
+        if axis == "schedule":
+            several = [one.groupby("global_batch")[axis].transform("nunique") > 1 for one in groups]
+            groups = [one[kept] for one, kept in zip(groups, several, strict=True)]
+        order = [(one[axis].nunique(), one["workers"].max(), len(one)) for one in groups if len(one)]
+        groups = [one for one in groups if len(one)]
+        if groups and max(order)[0] > 1:
+            found.append((str(model), groups[order.index(max(order))]))
+    return sorted(found, key=lambda one: -len(one[1]))
+
+
+def _sides(runs: pd.DataFrame, axis: str, measure: str) -> dict[Any, dict[int, float]]:
+    """A measure by repeat, for each value of an axis."""
+    return {
+        value: {int(n): float(one) for n, one in zip(side["repeat"], side[measure], strict=True)}
+        for value, side in runs.groupby(axis)
+    }
+
+
+def _points(one: Ratio) -> str:
+    return between(one.low or 0.0, one.high or 0.0)
+
+
+def _least(values: Sequence[float]) -> int:
+    return min(range(len(values)), key=values.__getitem__)
+
+
+def _repeats(runs: pd.DataFrame) -> int:
+    return int(runs["repeat"].nunique())
+
+
+def _setting(runs: pd.DataFrame, unit: str) -> str:
+    one = runs.iloc[0]
+    return f"{one['framework']}, {one['loader']} on {count(int(one['workers']), unit)}"
+
+
+def _hours(runs: pd.DataFrame, price: tuple[float, str] | None) -> str:
+    """`1.2 to 1.4 node hours (12 to 14 EUR) in 0.3 to 0.35 h`."""
+    taken, long = (over_repeats([float(v) for v in runs[by]]) for by in ("hours", "full_train_s"))
+    assert taken.low and taken.high and long.low and long.high  # of several runs
+    words = f"{between(taken.low, taken.high)} node hours"
+    if price:
+        words += f" ({between(price[0] * taken.low, price[0] * taken.high)} {price[1]})"
+    hour = long.high >= 3600
+    ends = [end / (3600 if hour else 1) for end in (long.low, long.high)]
+    return f"{words} in {between(*ends)} {'h' if hour else 's'}"

@@ -1,0 +1,112 @@
+"""What is there of a study, at any time: page, figures and tables of the runs that are done, in a folder of their own.
+
+`snakemake partial` calls it. It starts no training and changes nothing of the whole study. Each figure says of how many
+of its runs it is; `<figure>.runs.csv` says of which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis import claims, frameworks, inference, tables
+from ddlbench.analysis.collect import collect
+from ddlbench.analysis.costs import Terms
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.audit import _findings
+from ddlbench.audit._audit import audit
+from ddlbench.audit._audit import write as write_audit
+from ddlbench.audit._material import of_study
+from ddlbench.core import layout
+from ddlbench.plan import bill, reads, runs
+from ddlbench.plan.measured import read_published
+from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import Figure, load_study
+from ddlbench.show.figures import Options, _tables
+from ddlbench.show.figures.__main__ import draw, write_data
+from ddlbench.show.page import about, spent, write
+
+
+def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout.RESULTS) -> list[str]:
+    """Makes all of it from the records that are there; lines for people. `terms` are the fields of `costs.Terms`.
+
+    Raises ConfigError for a study of others' records, of which nothing is missing.
+    """
+    study, machine = load_study(config["study"]), load_machine(config["machine"])
+    if study.records:
+        raise ConfigError(f"{study.path}: records: are of others, and all there; ask for page in place of partial")
+    images = reads.images(study, machine, config["data"]["sources"])
+    plan = runs.make_plan(study, machine, config["account"], images)
+    out = Path(layout.partial(study.name, results))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=out.parent, prefix=".partial-") as aside:
+        home = Path(aside) / out.name
+        _tables_of(plan, terms, home / "tables", results)
+        (home / "figures").mkdir()
+        counts = {figure.name: _figure(plan, figure, home) for figure in study.figures}
+        there = _tables.counted(_tables.shown(home / "tables", list(plan.runs)))
+        rows = bill.rows(plan, images, results)
+        page = about.of(plan, rows, spent.planned(plan, images, read_published()), there)
+        write.write(page, home / "index.html", results)
+        if out.exists():
+            out.rename(Path(aside) / "before")
+        home.rename(out)
+    said = [f"  {name}: {count}" for name, count in counts.items()]
+    return [f"{study.name} on {machine.name}, {there}: {out}/index.html", *said]
+
+
+def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:
+    """All tables of the study, of the runs and the jobs of inference that are there."""
+    machine = plan.machine
+    asked = {job: Path(layout.inference(job, results)) for job in plan.inferences}
+    collect(
+        [Path(layout.run(run, results)) for run in plan.runs],
+        folder,
+        dict(machine.peak_tflops_per_worker),
+        runs.digests(plan),
+        plan.order,
+        (machine.price_per_gpu_hour, machine.currency),
+        terms=Terms(*terms),
+        inferences=[record.parent for record in asked.values()],
+    )
+    claims.write(
+        CONFIG / "references/claims.csv", folder / "runs.parquet", folder / "kernels.parquet", folder / "verdicts.csv"
+    )
+    frameworks.write(folder / "frameworks.csv")
+    convergence = CONFIG / "references/mlperf-rcp-resnet50.csv"
+    write_audit(audit(of_study(folder, convergence)), folder / "audit.csv")
+    answered = []
+    for job, record in asked.items():
+        if record.exists():
+            try:
+                answered += inference.of_record(record, plan.inferences[job].spec)
+            except RefusedError:  # it counts as missing; table `inference` of the whole study says why
+                continue
+    if asked:
+        tables.write("inference", answered, folder)
+
+
+def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
+    """One figure with its files; of how many of its runs it is."""
+    wanted, path = runs.figure_runs(plan, figure.name) or [], home / "figures" / figure.name
+    data = path.with_name(f"{path.name}.csv")
+    options = Options(**json.loads(runs.figure_options(plan, figure.name)))
+    if figure.reference_file:
+        options = replace(options, reference=pd.read_csv(figure.reference_file))
+    write_data(figure.plot, home / "tables", wanted, data, options)
+    shown = _tables.shown(home / "tables", wanted)
+    _tables.write(shown, path.with_name(f"{path.name}.runs.csv"))
+    broken: set[str] = set()
+    if plan.study.fail_on:
+        found = audit(of_study(home / "tables", only=wanted))
+        broken = {row["rule"] for row in _findings.worst(found, plan.study.fail_on)}
+    count = _tables.counted(shown)
+    draw(figure.plot, data, path, replace(options, title=f"{options.title}\n{count}"), sorted(broken))
+    return count

@@ -1,0 +1,174 @@
+"""Tables of the page: cells with what people read, what sorting compares, and where a click leads.
+
+A run links to its record, its log, what failed of it, and the command that started it; each run that another table
+names links to its row. All links are relative to `results/<study>/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pandas as pd
+
+from ddlbench.analysis.failures import FAILED
+from ddlbench.core import layout
+from ddlbench.core.record import MLLOG, STEPS
+
+# Settings that often are the same in all rows.
+SHARED = ("machine", "dataset", "recipe", "schedule", "epochs", "bandwidth_mbit", "hardware")
+MOST_ROWS = 1000  # of a table; the file has all
+MOST_LETTERS = 2000  # of a cell; the file has all
+MANY, NAMED = 12, 100  # runs that a cell links to, and names on demand; the rest are counted
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What people read; `value` is what sorting compares where that is a number; `links` are (text, address)."""
+
+    text: str
+    value: float | None = None
+    links: tuple[tuple[str, str], ...] = ()
+    more: str = ""  # shown on demand
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its heading, what its rows are, its columns (heading, explanation) and rows (anchor, cells)."""
+
+    id: str
+    title: str
+    means: str
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    file: str = ""  # where all of it is, beside the page
+    folded: bool = False  # shown on demand
+
+
+def anchor(run: str) -> str:
+    """The id of a run's row."""
+    return f"run-{run}"
+
+
+def cell(value: Any) -> Cell:
+    """Any value of a table, as people write it; null is empty."""
+    if value is None or (not isinstance(value, str) and pd.isna(value)):
+        return Cell("")
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no")
+    if isinstance(value, int):
+        return Cell(str(value), float(value))
+    if isinstance(value, float):
+        return Cell(f"{value:,.4g}" if 1e-4 <= abs(value) < 1e6 or value == 0 else f"{value:.4g}", value)
+    text = str(value)
+    return Cell(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ... ({len(text)} letters)")
+
+
+def runs_cell(runs: Iterable[str], known: set[str]) -> Cell:
+    """Runs that a row rests on, as links to their rows."""
+    names = [*runs]
+    links = tuple((f"{place}", f"#{quote(anchor(run))}") for place, run in enumerate(names[:MANY], 1) if run in known)
+    named = "\n".join(names[:NAMED] + ([f"and {len(names) - NAMED} more"] if len(names) > NAMED else []))
+    return Cell(f"{len(names)} runs" if len(names) != 1 else "1 run", float(len(names)), links, named)
+
+
+def plain(
+    id: str, title: str, means: str, table: pd.DataFrame, columns: Mapping[str, str], known: set[str], file: str = ""
+) -> Table:
+    """Rows of a table as they are, in these columns (name -> explanation); `runs` becomes links.
+
+    Settings that all rows share are told once, above the table.
+    """
+    made = []
+    if len(table) > MOST_ROWS:
+        means += f" The first {MOST_ROWS} of {len(table)} rows."
+        table = table.head(MOST_ROWS)
+    told = [name for name in columns if name in SHARED and name in table]
+    if len(table) > 1:
+        shared = [name for name in told if table[name].nunique() == 1 and table[name].notna().all()]
+        said = ", ".join(f"{name} {table[name].iloc[0]}" for name in shared)
+        columns = {name: text for name, text in columns.items() if name not in shared}
+        means += f" All rows: {said}." if said else ""
+    columns = {name: text for name, text in columns.items() if name not in told or table[name].notna().any()}
+    for record in table[[name for name in columns if name in table]].to_dict("records"):
+        cells = []
+        for name, value in record.items():
+            if name == "runs":
+                cells.append(runs_cell(str(value).replace(";", " ").split() if isinstance(value, str) else (), known))
+            elif name == "run" and value in known:
+                cells.append(Cell("", links=((str(value), f"#{quote(anchor(str(value)))}"),)))
+            else:
+                cells.append(cell(value))
+        made.append(("", tuple(cells)))
+    named = tuple((name.replace("_", " "), means) for name, means in columns.items() if name in table)
+    return Table(id, title, means, named, tuple(made), file)
+
+
+# Columns of `runs` that people read: heading, explanation, and what a value is divided by for it.
+SHOWN: dict[str, tuple[str, str, float]] = {
+    "model": ("model", "The model.", 1),
+    "framework": ("framework", "The framework, or a variant of one.", 1),
+    "loader": ("loader", "The loader.", 1),
+    "workers": ("workers", "Ranks, one device each.", 1),
+    "global_batch": ("batch", "Images per step over all workers.", 1),
+    "schedule": ("schedule", "The schedule of the learning rate.", 1),
+    "repeat": ("repeat", "The repeat; it moves the seed.", 1),
+    "status": ("status", "success, or failed: then nothing of it is in any figure.", 1),
+    "throughput_images_per_s": ("images/s", "Over all workers, warm-up cut.", 1),
+    "epoch_s": ("epoch [s]", "Time of the training steps of an epoch.", 1),
+    "train_s": ("training [s]", "The whole training as it was made.", 1),
+    "final_top1": ("top-1 [%]", "Share of validation images that the last epoch got right.", 0.01),
+    "peak_resident_bytes": ("memory [GB]", "The most host memory that a rank held.", 1e9),
+    "peak_device_memory_bytes": ("GPU memory [GB]", "The most device memory that tensors of a rank took.", 1e9),
+    "energy_j": ("energy [kJ]", "Of the training.", 1e3),
+    "hosts": ("hosts", "The computers.", 1),
+}
+
+
+def _scaled(value: Any, by: float) -> Cell:
+    return cell(value if by == 1 or pd.isna(value) else float(value) / by)
+
+
+def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../") -> Table:
+    """One row per run that left a record. `findings`: rules of the audit with an error or a warning, by run.
+
+    `up` leads from the page to `results`.
+    """
+    made = []
+    shown = [name for name in SHOWN if name in table and table[name].notna().any()]
+    for record in table.head(MOST_ROWS).to_dict("records"):
+        run = str(record["run"])
+        folder, here = Path(layout.run(run, results)), f"{up}runs/{quote(run)}"
+        files = [("record", MLLOG), ("steps", STEPS), ("log", "train.log"), ("failures", FAILED)]
+        links = tuple((text, f"{here}/{name}") for text, name in files if (folder / name).exists())
+        command = record.get("command")
+        about = [f"id       {run}", f"command  {command if isinstance(command, str) else 'not in its record'}"]
+        commit, changed = record.get("commit"), record.get("uncommitted_changes")
+        if isinstance(commit, str):
+            about.append(f"commit   {commit}{' with uncommitted changes' if changed is True else ''}")
+        broken = findings.get(run, ())
+        first = Cell(run, links=links, more="\n".join(about))
+        cells = [
+            first,
+            *(_scaled(record[name], SHOWN[name][2]) for name in shown),
+            Cell(", ".join(broken), float(len(broken))),
+        ]
+        made.append((anchor(run), tuple(cells)))
+    columns = [("run", "Its record, its steps, its log, what failed of it before."), *(SHOWN[n][:2] for n in shown)]
+    columns.append(("audit", "Rules of the audit with an error or a warning about this run."))
+    means = "One row per run. Empty cells were not measured; table not_measured says why."
+    if len(table) > MOST_ROWS:
+        means += f" The first {MOST_ROWS} of {len(table)} rows."
+    return Table(
+        "runs", "Runs", means,
+        tuple(columns), tuple(made), "tables/runs.csv",
+    )  # fmt: skip
+
+
+def day(seconds: float) -> str:
+    """A moment, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

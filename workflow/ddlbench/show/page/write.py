@@ -1,0 +1,173 @@
+"""Puts the page of a study together: tables, figures, and where each number comes from, in one file.
+
+The page's policy (Content-Security-Policy) allows its own script and style by their digests, pictures within it, and
+nothing else: no network, no script from a study. Jinja2 escapes whatever it is given; the only markup that passes is
+what `picture.inline` made of shapes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from ddlbench.audit import _findings
+from ddlbench.core import layout
+from ddlbench.core.files import sha256, write_text
+from ddlbench.core.plural import count_of
+from ddlbench.preflight.__main__ import summary
+from ddlbench.show.page import answer, picture, rows, spent, tables
+from ddlbench.show.page.about import Figure, Study
+
+HERE = Path(__file__).parent
+TABLES = ("runs", "comparisons", "losses", "kernels", "operations", "messages", "costs", "failures", "refused")
+# The figure beside the answer is the first of these that a study has; else its first.
+FIRST = ("efficiency", "speed-up", "throughput")
+MEASURED = 20  # lines of what a preflight measured; its file has all
+
+
+def write(study: Study, out: Path, results: Path = layout.RESULTS) -> None:
+    """The page of a study as one file, from what lies beside it and in `results`; whole, or not there."""
+    write_text(out, html(study, out.parent, results))
+
+
+def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
+    """The page of what lies in the folder `home`. Raises OSError for a table or a figure that is missing."""
+    folder = home / "tables"
+    read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
+    read |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
+    asked = folder / "inference.parquet"  # of a study that asks trained models
+    read["inference"] = pd.read_parquet(asked) if asked.exists() else pd.DataFrame()
+    audit = _findings.read(folder / "audit.csv")
+    runs = read["runs"]
+    known = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
+    about = _rules(audit)
+    style, script = ((HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js"))
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    environment.globals["anchor"] = rows.anchor
+    figures = [_figure(figure, number, runs, known, home) for number, figure in enumerate(study.figures, 1)]
+    plots = [figure.plot for figure in study.figures]
+    first = next((plots.index(plot) for plot in FIRST if plot in plots), 0)
+    return environment.get_template("page.html.jinja").render(
+        study=study,
+        policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'",
+        style=Markup(style),
+        script=Markup(script),
+        answer=answer.answer(read, audit, study.unit),
+        tiles=spent.tiles(study.bill, study.unit, study.planned) if study.bill else [],
+        first=figures[first] if figures else None,
+        figures=figures,
+        tables=tables.every(study, read, audit, known, about, results),
+        ended=bool((runs["status"] == "success").any()),
+        measured=_measured(runs),
+        hardware=_hardware(runs),
+        preflight=_preflight(study, results),
+        files=_files(study, home),
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _rules(audit: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Rules with an error or a warning, by run."""
+    about: dict[str, list[str]] = {}
+    for row in _findings.worst(audit, "warning"):
+        for run in filter(None, row["runs"].split("; ")):
+            if row["rule"] not in about.setdefault(run, []):
+                about[run].append(row["rule"])
+    return about
+
+
+def _figure(figure: Figure, number: int, runs: pd.DataFrame, known: set[str], home: Path) -> dict[str, Any]:
+    """What the template shows of a figure; its runs that are `known` are named."""
+    file = home / "figures" / figure.name
+    paths = {suffix: file.with_name(f"{file.name}.{suffix}") for suffix in ("pdf", "svg", "csv")}
+    # Of records of others no plan says which a figure shows.
+    shown = runs[(runs["run"].isin(figure.runs) | (not figure.runs)) & (runs["status"] == "success")]
+    repeats = shown["repeat"].nunique()
+    missing = max(0, len(figure.runs) - len(shown))
+    if figure.asked:
+        return _pictured(figure, number, paths) | {"made": f"{figure.asked} jobs of inference.", "runs": []}
+    names = {*shown["run"]} & known
+    made = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
+    return _pictured(figure, number, paths) | {
+        "made": f"{made}, up to {count_of(repeats, 'repeat')}. {_hardware(shown)}",
+        "runs": [run for run in figure.runs or shown["run"] if run in names],
+    }
+
+
+def _pictured(figure: Figure, number: int, paths: Mapping[str, Path]) -> dict[str, Any]:
+    """The picture with its files and its words."""
+    return {
+        "id": f"figure-{number}",
+        "title": figure.title,
+        "svg": picture.inline(paths["svg"], f"f{number}", f"{figure.title}. {figure.caption.split('. ')[0]}."),
+        "downloads": [(suffix.upper(), path.name, picture.data_url(path)) for suffix, path in paths.items()],
+        "caption": figure.caption,
+    }
+
+
+def _values(runs: pd.DataFrame, *columns: str) -> list[str]:
+    """Each combination of these columns' values, in words."""
+    known = runs[[name for name in columns if name in runs]].drop_duplicates()
+    said = [" ".join(str(value) for value in row if not pd.isna(value)) for row in known.itertuples(index=False)]
+    return sorted({one for one in said if one})
+
+
+def _hardware(runs: pd.DataFrame) -> str:
+    """Processors, GPUs and versions, in one sentence."""
+    devices = ", ".join([*_values(runs, "cpu"), *_values(runs, "gpu")]) or "unknown hardware"
+    versions = "; ".join(f"{of} {version}" for of, version in _versions(runs))
+    return f"Hardware: {devices}. Versions: {versions or 'unknown'}."
+
+
+def _versions(runs: pd.DataFrame) -> list[tuple[str, str]]:
+    said = [("Python", version) for version in _values(runs, "python_version")]
+    said += [("torch", version) for version in _values(runs, "torch_version")]
+    said += [("framework", version) for version in _values(runs, "framework", "framework_version")]
+    return said + [("loader", version) for version in _values(runs, "loader", "loader_version")]
+
+
+def _measured(runs: pd.DataFrame) -> str:
+    """When, in UTC."""
+    began = runs["started_s"].dropna()
+    if began.empty:
+        return "no run says when it began"
+    return f"runs began {rows.day(float(began.min()))} to {rows.day(float(began.max()))}"
+
+
+def _preflight(study: Study, results: Path) -> dict[str, Any] | None:
+    """What the last preflight found and measured, if there was one."""
+    path = results / "machines" / study.machine / f"preflight-{study.name}.json"
+    try:
+        preflight = json.loads(path.read_text(encoding="utf-8"))
+        lines = summary(preflight["ranks"])
+        return {
+            "when": rows.day(float(preflight["time"])),
+            "problems": [str(problem) for problem in preflight["problems"]],
+            "measured": lines[:MEASURED],
+            "left": max(0, len(lines) - MEASURED),
+            "file": f"{study.up}machines/{study.machine}/{path.name}",
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _files(study: Study, home: Path) -> list[tuple[str, str, str]]:
+    """(file, its address from the page, its SHA-256): what the page is made of."""
+    paths = [home / "tables" / f"{name}.parquet" for name in TABLES]
+    paths += [home / "tables" / f"{name}.csv" for name in ("verdicts", "audit", "frameworks")]
+    paths += [home / "figures" / f"{figure.name}.csv" for figure in study.figures]
+    return [(path.name, path.relative_to(home).as_posix(), sha256(path)) for path in paths]

@@ -1,0 +1,207 @@
+"""Mends for Snakemake's SLURM plugin 2.8.0, so that a study never waits without a word.
+
+`commands/snakefile.py` applies them, and those of `submission.py`.
+
+    cancelled jobs    sacct says `CANCELLED by <uid>`; the plugin compares with `CANCELLED` and waits for ever. It takes
+                      every PREEMPTED job for one that is queued again, which is not so with `PreemptMode=CANCEL`. Where
+                      it sees that a job was ended, it submits the next while the first one's processes may still run.
+    held jobs         wait for a person; the plugin says nothing.
+    no accounting     the plugin asks sacct for ever, and checks accounts with sacctmgr: squeue is asked instead.
+    no beginning      of a job that failed before its run began it says "Reason: Unknown", and names the log of an
+                      earlier try first.
+    failed nodes      of a job that lost a node it asks where it ran, to avoid those nodes. Once SLURM has queued the
+                      job again, sacct says `None assigned`: no job could be submitted any more. A job on many nodes
+                      made it avoid all of them. Only the node of a one-node job is avoided; SLURM itself gives no work
+                      to a node that is down.
+    folders of logs   a call that ends removes all empty ones, those of jobs that still wait too: `snakemake status` in
+                      a second shell did. SLURM then cannot open a job's log, and the job fails as it starts. Empty
+                      folders stay.
+
+A plugin with the mends would keep the first word of what sacct says, ask squeue whether a pre-empted job is still in
+the queue and why a job waits, ask squeue too when sacct says that accounting is disabled, show the end of the job's own
+log, take sacct's `FailedNode`, and remove only folders of jobs that it made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ddlbench.slurm import queue as slurm
+from ddlbench.slurm import submission
+
+PLUGIN = "snakemake_executor_plugin_slurm"
+# sacct's and squeue's words for a job that SLURM ended, and for one that is not started yet.
+CUT_SHORT = ("CANCELLED", "TIMEOUT", "DEADLINE")
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+
+
+def mend_plugin() -> None:
+    """Make the plugin see and say what it overlooks, if it is installed. Nothing happens when it is called again."""
+    try:
+        plugin: Any = import_module(PLUGIN)
+    except ModuleNotFoundError:
+        return
+    query = plugin.query_job_status
+    if getattr(query, "mended", False):
+        return
+    _forget_settings()
+    told: set[str] = set()
+    submitted: set[str] = set()
+
+    async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
+        """The plugin's: (state by job id, seconds that it took), or (None, None) if SLURM does not answer."""
+        of_queue = command.startswith("squeue ")
+        states, seconds = await query(command.replace("squeue ", "squeue --all ", 1) if of_queue else command, logger)
+        if states is None:
+            return None, None
+        if of_queue:
+            # It ended and was forgotten: Snakemake takes it for done if its files are there, else for failed.
+            states = dict.fromkeys(submitted - states.keys(), "UNKNOWN") | states
+        states = ended_states(states)
+        say_held([job for job, state in states.items() if state in WAITING], told)
+        return states, seconds
+
+    query_job_status.mended = True  # type: ignore[attr-defined]
+    plugin.query_job_status = query_job_status
+    plugin.delete_empty_dirs = lambda path: None
+    executor = plugin.Executor
+    report, submit = executor.report_job_error, executor.report_job_submission
+
+    def report_job_error(self: Any, job_info: Any, msg: str | None = None, **more: Any) -> None:
+        with suppress(Exception):  # what is said of a failure must not hide it
+            own = [Path(log) for log in more.get("aux_logs") or [] if log]
+            logs = [Path(log) for log in job_info.job.log]
+            if why := never_began(job_info.external_jobid, own, logs):
+                msg = f"{msg} {why} " if msg else why  # Snakemake adds a sentence without a space
+        report(self, job_info, msg=msg, **more)
+
+    def report_job_submission(self: Any, job_info: Any, *more: Any, **named: Any) -> None:
+        submitted.add(str(job_info.external_jobid))
+        submit(self, job_info, *more, **named)
+
+    executor._failed_nodes = FailedNodes.on_executors()
+    executor.report_job_error, executor.report_job_submission = report_job_error, report_job_submission
+    submission.mend(plugin)
+
+
+class FailedNodes(set[str]):
+    """Nodes that later jobs avoid. One that is added must be one node's name: see the head of this file."""
+
+    def add(self, node: str) -> None:
+        if re.fullmatch(r"[\w.-]+", node) and node not in ("None", "Unknown"):
+            super().add(node)
+
+    @classmethod
+    def on_executors(cls) -> property:
+        """The plugin's executor makes a plain set of those that the user named; this attribute makes it one of ours."""
+
+        def take(executor: Any, named: set[str]) -> None:
+            executor.__dict__["failed_nodes"] = cls(named)
+
+        return property(lambda executor: executor.__dict__["failed_nodes"], take)
+
+
+def ended_states(states: Mapping[str, str]) -> dict[str, str]:
+    """States by job id as the plugin knows them: `CANCELLED by 0`, and a pre-empted job that has left the queue, are
+    CANCELLED. A job of which processes still run is COMPLETING.
+    """
+    known = {job: state.split(" ", 1)[0] for job, state in states.items()}
+    # Ranks of a cancelled job may still write their checkpoint: another job must not make the run yet.
+    known |= dict.fromkeys(slurm.completing([job for job, state in known.items() if state in CUT_SHORT]), "COMPLETING")
+    preempted = [job for job, state in known.items() if state == "PREEMPTED"]
+    left = slurm.in_queue(preempted)
+    return known | ({} if left is None else dict.fromkeys(set(preempted) - left.keys(), "CANCELLED"))
+
+
+def say_held(pending: list[str], told: set[str]) -> None:
+    """Name each job that waits for a person, and each limit that jobs share, once: what `told` has was named before."""
+    for job, reason in (slurm.in_queue([job for job in pending if job not in told]) or {}).items():
+        advice, of = slurm.advice(job, reason), job
+        if not advice and reason not in told:  # once for all jobs that wait for the same
+            advice, of = slurm.shared_limit(reason), reason
+        if advice:
+            told.add(of)
+            print(f"SLURM job {job} {advice}", file=sys.stderr, flush=True)
+
+
+def settle_accounting(settings: Any) -> None:
+    """Where SLURM keeps no accounts: let the plugin ask squeue, and check no account. `settings` are the plugin's."""
+    why = slurm.no_accounting() if hasattr(settings, "status_command") else None  # else another executor's
+    if why is None:
+        return
+    print(f"SLURM keeps no accounts here ({why}): squeue is asked for the states of jobs", file=sys.stderr, flush=True)
+    settings.status_command = "squeue"
+    with suppress(ModuleNotFoundError):
+        plugin: Any = import_module(PLUGIN)
+        plugin.is_query_tool_available = lambda tool: tool == "squeue"  # else it falls back to sacct, or asks it why
+        plugin.validate_account = lambda account, logger: account
+        plugin.get_account = lambda logger: None
+
+
+def never_began(job: str, own: list[Path], logs: list[Path]) -> str:
+    """What to say of a job that failed before its run began; "" if its run did begin.
+
+    `own` are the job's logs, `logs` those of the rule; one of these that is older than the job is an earlier try's.
+    """
+    where = slurm.where(job)
+    if where is None or not logs or any(_changed(log) >= where.started_s - 2 for log in logs):
+        return ""
+    said = next(filter(None, (slurm.missing(_text(log)) for log in own)), None)
+    parts = [f"It ended before its run began, on {where.nodes}"]
+    if where.blind:
+        advice = f"exclude_nodes: [{where.nodes}] in the machine's file keeps jobs off it"
+        parts[0] += f": that node does not see {Path.cwd()}, or may not write there; {advice}."
+    else:
+        parts[0] += f": {said}; is this there on that node?" if said else "."
+    if own and not where.blind:
+        parts.append(f"Its log is {own[0]}.")
+    parts += [f"{log} is an earlier try's." for log in logs if log.exists()]
+    return " ".join(parts)
+
+
+def _changed(log: Path) -> float:
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return float("-inf")
+
+
+def _text(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            return file.read(1 << 16).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def keep_caches_here(workflow: Any) -> None:
+    """Put the caches of jobs into the project's folder: on some sites' compute nodes there is no home folder, and
+    Snakemake does not start without a cache. Jobs get this process's environment, and use its cache of source files.
+    """
+    folder = Path(".snakemake/cache").absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"XDG_CACHE_HOME": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
+    sources = workflow.sourcecache
+    if sources.runtime_cache is not None:  # else the user has said where
+        here = TemporaryDirectory(prefix="sources-", dir=folder, ignore_cleanup_errors=True)
+        sources.runtime_cache, sources.at_home = here, sources.runtime_cache  # what was read from there may be again
+
+
+def mend_jobstep() -> None:
+    """Within a job: call Python by its path whatever its characters are, as `submission.py` does."""
+    with suppress(ModuleNotFoundError):
+        import_module(f"{PLUGIN}_jobstep").Executor.get_python_executable = submission.python
+
+
+def _forget_settings() -> None:
+    """Users' settings of squeue and sacct (SQUEUE_STATES, SACCT_FORMAT, ...), which hide jobs from the plugin."""
+    for name in [name for name in os.environ if name.startswith(("SQUEUE_", "SACCT_"))]:
+        del os.environ[name]

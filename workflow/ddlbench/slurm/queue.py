@@ -1,0 +1,219 @@
+"""What is asked of SLURM about jobs: who is in the queue and why, where a job ran, whether accounts are kept.
+
+`hold.squeue` asks for living jobs only. Nothing here raises if SLURM does not answer.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from ddlbench.core import hold
+
+# Reasons for which a job does not start until a person does something (`squeue --format=%r`).
+HOPELESS = {
+    "BadConstraints": "no node is what it asks for",
+    "DependencyNeverSatisfied": "the job that it waits for has failed",
+    "InvalidAccount": "its account is not valid any more",
+    "InvalidQOS": "its QOS is not valid any more",
+    "AccountNotAllowed": "its account may not use the partition",
+    "QOSNotAllowed": "its QOS may not use the partition",
+    "PartitionNodeLimit": "it asks for more nodes than the partition gives",
+    "PartitionTimeLimit": "it asks for more time than the partition gives",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition is inactive",
+    "QOSUsageThreshold": "its account has used too much for this QOS",
+}
+# The names of limits of an account and of a QOS, such as AssocGrpCPUMinutesLimit: those that do not end by themselves,
+# and those that end when other jobs do. `RunMinutes` count what running jobs may still use.
+_USED_UP = re.compile(r"(?:Assoc|QOS)Grp(?:\w*(?<!Run)Minutes\w*|WallLimit)")
+_TOO_LARGE = re.compile(r"(?:Assoc|QOS)(?:Max\w*Per(?:Job|Node)\w*|Min\w+)|(?:QOS|Association)TimeLimit")
+_SHARED = re.compile(r"(?:Assoc|QOS)(?:Grp|Max)(?!Jobs|SubmitJob)\w+")
+
+
+# slurmd's exit code and signal of a job whose log it could not open.
+BLIND = "0:53"
+# sbatch's words where a user, an account or a QOS has as many jobs in the queue as it may have, and where the
+# controller is not there. It may take the job later.
+_LATER = re.compile(r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm controller \(connect failure\)")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a job ran, and since when [s since 1970]; `blind` if it ended because it could not open its log there."""
+
+    nodes: str
+    started_s: float
+    blind: bool = False
+
+
+@dataclass(frozen=True)
+class Node:
+    """What SLURM says of a node: hardware threads that jobs may have, cores and GPUs."""
+
+    name: str
+    threads: int
+    cores: int
+    gpus: int
+
+
+def nodes_of_this_job() -> list[Node]:
+    """The nodes of the job that this process is of; none outside, or if SLURM does not answer.
+
+    Snakemake's SLURM plugin takes SLURM_JOB_NODELIST away from what a job executes.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    names = _said("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
+    return nodes(names) if names else []
+
+
+def nodes(names: str) -> list[Node]:
+    """The nodes of SLURM's list `node[1-2]`; none if SLURM does not answer."""
+    said = _said("sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G")
+    found = []
+    for line in sorted(set(said.splitlines())):  # one line for each partition of a node
+        with suppress(ValueError):
+            name, threads, sockets, cores, gres = line.split("|")
+            gpus = sum(int(count) for count in re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres))
+            found.append(Node(name, int(threads), int(sockets) * int(cores), gpus))
+    return found
+
+
+def in_queue(jobs: list[str]) -> dict[str, str] | None:
+    """The reason why it waits, by job of these that is in the queue; None if SLURM does not answer."""
+    if not jobs:
+        return {}
+    try:
+        answer = hold.squeue([_only(jobs), "--format=%i|%r"], timeout_s=60)
+        answer.check_returncode()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    pairs = (line.split("|", 1) for line in answer.stdout.splitlines() if "|" in line)
+    return {job: reason for job, reason in pairs if job in jobs}
+
+
+def completing(jobs: list[str]) -> set[str]:
+    """Those of the jobs of which processes still run or nodes still tidy up; none if SLURM does not answer."""
+    if not jobs:
+        return set()
+    try:
+        answer = hold.squeue([_only(jobs), "--states=COMPLETING", "--format=%i"], timeout_s=60)
+        answer.check_returncode()
+    except (OSError, subprocess.SubprocessError):
+        return set()
+    return set(jobs) & set(answer.stdout.split())
+
+
+def _only(jobs: list[str]) -> str:
+    """squeue's option for these jobs. Of one job that SLURM has forgotten it would complain, of several it says
+    nothing: the first job of all is asked for too. (0 is no job's number, and an error.)"""
+    return f"--jobs={','.join([*jobs, '1'])}"
+
+
+def advice(job: str, reason: str) -> str:
+    """What a job waits for and what to do, if it waits for a person; else ""."""
+    if "held" in reason.lower():
+        who = "its administrator" if reason == "JobHeldAdmin" else f"scontrol release {job}"
+        return f"is held ({reason}) and will not start; to let it: {who}; else: scancel {job}"
+    why = HOPELESS.get(reason)
+    if _USED_UP.fullmatch(reason):
+        why = "the time that its account or QOS was given is used up; ask for more"
+    elif _TOO_LARGE.fullmatch(reason):
+        why = "one job of its account or QOS may not ask for so much, or so little; ask for what it may"
+    return f"will not start ({reason}): {why}; to give it up: scancel {job}" if why else ""
+
+
+def shared_limit(reason: str) -> str:
+    """What to say of a job that waits for other jobs of its account or QOS; "" if it waits for something else."""
+    if not _SHARED.fullmatch(reason):
+        return ""
+    limit = "sacctmgr show qos" if reason.startswith("QOS") else "sacctmgr show assoc user=$USER"
+    return f"waits for other jobs to end ({reason}), and for ever if it alone asks for more than that limit: {limit}"
+
+
+def later(refusal: str) -> str | None:
+    """Why SLURM refused a job that it may take later, by what the plugin says of it; None if it will never take it."""
+    said = _LATER.search(refusal.split("sbatch call:")[0])
+    return said[0] if said else None
+
+
+def is_own_limit(refusal: str) -> bool:
+    """Whether this limit counts the user's own jobs only: with none in the queue, SLURM will never take one."""
+    return refusal.endswith(("AssocMaxSubmitJobLimit", "PerUserLimit"))
+
+
+def jobs_of_mine() -> int | None:
+    """How many jobs of this user are in the queue; None if SLURM does not answer."""
+    try:
+        answer = hold.squeue([f"--user={getpass.getuser()}", "--format=%i"], timeout_s=60)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return None if answer.returncode else len(answer.stdout.split())
+
+
+def cancel(name: str, comment: str | None = None) -> None:
+    """Cancel the jobs of this name, or those with this comment alone. Says so if SLURM does not answer."""
+    try:
+        named = hold.squeue([f"--name={name}", "--format=%i|%k"], timeout_s=60)
+        named.check_returncode()
+        jobs = [line.split("|", 1) for line in named.stdout.splitlines() if "|" in line]
+        ids = [job for job, of in jobs if comment in (None, of)]
+        if ids:
+            subprocess.run(["scancel", *ids], capture_output=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"jobs may be left ({error}); to end them: scancel --name={name}", file=sys.stderr, flush=True)
+
+
+def no_accounting() -> str | None:
+    """Why sacct cannot tell how jobs ended, where SLURM keeps no accounts; None where it does or may."""
+    try:
+        answer = _ask("sacct", "--noheader", "--allocations", "--starttime=now")
+    except FileNotFoundError:
+        return "sacct is not installed"
+    except (OSError, subprocess.SubprocessError):
+        return None
+    if answer.returncode and re.search(r"accounting storage (?:is disabled|plugin)", answer.stderr, re.I):
+        return f"sacct: {answer.stderr.strip().splitlines()[0]}"
+    return None
+
+
+def where(job: str) -> Where | None:
+    """Where a job ran, while SLURM remembers it; None if it does not, or if the job never started."""
+    told = dict(re.findall(r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)", _said("scontrol", "show", "job", job)))
+    try:
+        started = datetime.fromisoformat(told["StartTime"]).timestamp()
+    except (KeyError, ValueError):
+        return None
+    nodes = told.get("BatchHost") or told.get("NodeList", "(null)")
+    return None if nodes == "(null)" else Where(nodes, started, told.get("ExitCode") == BLIND)
+
+
+_MISSING = re.compile(
+    r"^.*(?:: not found|No such file or directory|No module named|command not found|Permission denied|"
+    r"Exec format error|not a directory|Transport endpoint is not connected|Stale file handle).*$",
+    re.M | re.I,
+)
+
+
+def missing(log: str) -> str | None:
+    """The first line of a job's log that says that a file or module is not there; None without one."""
+    match = _MISSING.search(log)
+    return match[0].strip()[:300] if match else None
+
+
+def _said(*command: str) -> str:
+    """What a SLURM command prints; "" if it fails or does not answer."""
+    try:
+        return _ask(*command).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=30)

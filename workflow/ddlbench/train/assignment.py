@@ -1,0 +1,68 @@
+"""What `ddlbench.run` tells every rank of a run, in `assignment.json` of the folder where the record is made."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddlbench.core import beats, registry
+from ddlbench.core.files import write_json
+from ddlbench.core.spec import RunSpec
+from ddlbench.data.manifest import Manifest
+
+FILE = "assignment.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The run; where its data lies (None: its loader reads none); when to write checkpoints (None: never)."""
+
+    folder: Path  # the record goes here
+    spec: RunSpec
+    data: Path | None
+    facts: dict[str, Any]  # where and with what the run is made, for the log
+    checkpoint_epochs: int | None
+    checkpoint_minutes: float | None
+    silent_s: float = beats.SILENT_S  # after which a rank has stopped answering
+    interrupt_steps: int | None = None  # after which all ranks are to die; None: they are not, or did already
+    keep_weights: bool = False  # at the end of training
+
+    @classmethod
+    def read(cls, folder: Path) -> Assignment:
+        """What `write` left there. Raises OSError if there is nothing, ValueError or KeyError if it is not whole."""
+        told = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return cls(
+            folder=folder,
+            spec=RunSpec.from_json(json.dumps(told["spec"])),
+            data=Path(told["data"]) if told["data"] else None,
+            facts=told["facts"],
+            checkpoint_epochs=told["checkpoint_epochs"],
+            checkpoint_minutes=told["checkpoint_minutes"],
+            silent_s=told["silent_s"],
+            interrupt_steps=told.get("interrupt_steps"),  # earlier versions said nothing of it
+            keep_weights=told.get("keep_weights", False),
+        )
+
+    def write(self) -> None:
+        """Leave it in its folder, for the ranks."""
+        told = {
+            "spec": json.loads(self.spec.to_json()),
+            "data": str(self.data) if self.data else None,
+            "facts": self.facts,
+            "checkpoint_epochs": self.checkpoint_epochs,
+            "checkpoint_minutes": self.checkpoint_minutes,
+            "silent_s": self.silent_s,
+            "interrupt_steps": self.interrupt_steps,
+            "keep_weights": self.keep_weights,
+        }
+        write_json(self.folder / FILE, told)
+
+    def sizes(self) -> tuple[dict[str, int], int]:
+        """Images by split, and the number of classes: the manifest's, or the data set's own where nothing is read."""
+        if self.data is None:
+            dataset = registry.member("datasets", self.spec.dataset)
+            return dict(dataset.IMAGES), int(dataset.NUM_CLASSES)
+        manifest = Manifest.read(self.data)
+        return {name: split.images for name, split in manifest.splits.items()}, len(manifest.classes)

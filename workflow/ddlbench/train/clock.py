@@ -1,0 +1,61 @@
+"""Moments of training on one time line: host time on CPUs, CUDA events on GPUs, where work runs behind the host.
+
+`train.py` and the frameworks mark moments. They become seconds once per epoch, so that no step waits for a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import get_clock_info, perf_counter
+from typing import Any
+
+from ddlbench.train.frameworks import Moment
+
+
+class Clock:
+    """`base_s` is what the time line starts with: of a run that goes on from a checkpoint, what it took so far [s]."""
+
+    def __init__(self, device: str, base_s: float = 0.0) -> None:
+        self.on_gpu = device == "cuda"
+        self.base_s = base_s
+        # Of events, as the documentation of cudaEventElapsedTime gives it.
+        self.resolution_s = 0.5e-6 if self.on_gpu else get_clock_info("perf_counter").resolution
+        self._free: list[Any] = []  # events that were read already: making one costs more than recording it
+        self.start()
+
+    def start(self) -> None:
+        """The time line begins now. Moments marked before are not on it."""
+        self._zero, self._zero_s = self.mark(), 0.0
+
+    def mark(self) -> Moment:
+        """Now; on a GPU, when its current stream comes to this point."""
+        if not self.on_gpu:
+            return perf_counter()
+        import torch
+
+        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def now_s(self) -> float:
+        """Seconds of the time line up to now. On a GPU this waits for the device."""
+        return self.seconds([self.mark()])[0]
+
+    def seconds(self, moments: Sequence[Moment]) -> list[float]:
+        """Each moment's seconds since the clock was started, plus `base_s`. A moment may be asked for once only.
+
+        The order does not matter. On a GPU this waits for the device.
+        """
+        if not self.on_gpu:
+            return [self.base_s + moment - self._zero for moment in moments]
+        import torch
+
+        torch.cuda.synchronize()
+        # An event counts from another in float32 milliseconds: from a recent one, so that a long run loses no digits.
+        anchor = self.mark()
+        anchor.synchronize()
+        anchor_s = self._zero_s + self._zero.elapsed_time(anchor) / 1e3
+        values = [self.base_s + anchor_s - moment.elapsed_time(anchor) / 1e3 for moment in moments]
+        self._free += [*moments, self._zero]
+        self._zero, self._zero_s = anchor, anchor_s
+        return values

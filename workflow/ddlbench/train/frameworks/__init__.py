@@ -1,0 +1,137 @@
+"""Who reduces the gradients: one file per framework, and the contract that every one of them keeps.
+
+`Framework` is what a file of this room offers, `Engine` what the training loop (`train/loop.py`) drives. A fourth
+framework is one more file: the planner, the launchers, the tables, the figures, the checkpoints and the tests ask the
+room for its members. `_common.py` has what frameworks share; begin there, and with `ddp.py` as the example.
+
+A framework never touches learning rate, batch size, autocast or seed. The recipe owns them and the loop applies them,
+so that all frameworks train the same thing. Clipping and the loss scaling of fp16 belong to the engine, because they
+come between the reduction and the update.
+
+Importing a member is cheap: torch, Horovod, DeepSpeed are imported inside functions, because the planner asks members
+on login nodes that have none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from ddlbench.core.spec import RunSpec
+    from ddlbench.settings.machine import Machine
+
+# What a clock marks: seconds on a CPU, a recorded event on a GPU.
+Moment: TypeAlias = Any
+# An option's JSON schema, with a `description` and a `default`.
+Options: TypeAlias = dict[str, dict[str, Any]]
+# Makes the recipe's optimizer over a model's parameters, as the framework has laid them out by then.
+MakeOptimizer: TypeAlias = "Callable[[nn.Module], Optimizer]"
+
+
+class Clock(Protocol):
+    """Marks moments of training (`train/clock.py`)."""
+
+    def mark(self) -> Moment:
+        """Now; on a GPU, when its stream comes to this point."""
+
+
+class Engine(Protocol):
+    """A model in training. One step is: for each micro-batch a forward and a backward pass, then `step`.
+
+    Micro-batches' gradients are added up on each rank. With the last one the sum is averaged over ranks.
+    """
+
+    @property
+    def model(self) -> nn.Module:
+        """The model itself, under its own names of parameters, not a wrapper."""
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The loop writes the learning rate into its `param_groups` before each step."""
+
+    @property
+    def waits(self) -> Sequence[tuple[Moment, Moment]] | None:
+        """When the last step waited for gradients: pairs of begin and end. None if that cannot be told."""
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps left out because a gradient overflowed under fp16; the same on all ranks."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The model's scores, float [n, classes], of float32 images [n, 3, size, size]; for validation too."""
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """Add a micro-batch's gradients to those of this step; with the `last`, average them over ranks."""
+
+    def step(self) -> None:
+        """Clip the gradients if the recipe says so, update the model, and forget the gradients."""
+
+    def state(self) -> dict[str, Any]:
+        """All that training changes on this rank: nested dicts and lists of tensors, numbers and strings.
+
+        Tensors are not copied: save them before the next step.
+        """
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from what the same rank of an equal run returned, perhaps in another process, to the bit."""
+
+    def state_bytes(self) -> dict[str, int]:
+        """Bytes that this rank holds, counted from tensors' storages, each once however many views it has:
+
+        - `parameters_bytes`: the model's parameters and buffers.
+        - `optimizer_bytes`: the optimizer's state, with its own copy of the parameters, if it keeps one.
+        - `gradients_bytes`: the most that gradients took at once in the first step. Looked at when a message of
+          gradients is about to be sent, and before the update. Counted are gradients, the parts of them that are kept
+          for the update, and the buffers that they are sent from (DDP's buckets, Horovod's fusion buffer, DeepSpeed's
+          and FSDP's flat messages). What NCCL, Gloo and MPI hold is not.
+        """
+
+
+_Engine: TypeAlias = Engine  # within `Framework` the name is the member's own class
+
+
+class Framework(Protocol):
+    """One file of this room."""
+
+    PACKAGE: str  # what must be importable
+    INSTALL: str  # the command that installs it
+    DISTRIBUTION: str  # the package whose version a record names
+    SPLITS: str  # what is shared out over ranks; for table `frameworks`
+    COMMUNICATES: str  # what ranks send each other, when, and by which library
+    OPTIONS: Options  # by name; those that all frameworks have are `_common.OPTIONS`
+    NOT_MEASURED: dict[str, str]  # {"communication_s": why}, where `waits` is None always or with some option
+
+    def refuses(self, spec: RunSpec) -> str | None:
+        """Why this run cannot be trained, naming the option and its allowed values; None if it can. Pure."""
+
+    def lacks(self, device: str, options: Mapping[str, Any]) -> str | None:
+        """What the installed framework cannot do that a run with these options needs, and how to mend it; else None.
+
+        Asked on a node that trains, by the preflight and by every rank before `start`.
+        """
+
+    def saved_beside(self, spec: RunSpec) -> float:
+        """Copies of all parameters that are in a checkpoint, over all ranks, beside the weights themselves and what the
+        recipe's optimizer keeps. For the plan. Pure."""
+
+    def environment(self, spec: RunSpec, machine: Machine) -> dict[str, str]:
+        """Variables that every rank gets. Pure."""
+
+    def local_launcher(self, spec: RunSpec, program: tuple[str, ...]) -> list[str]:
+        """The command that starts the ranks of `program` on one machine. Pure. On SLURM, srun starts all."""
+
+    def start(self, device: str) -> None:
+        """Join the other ranks; the launcher's variables, or those of torch.distributed, are set."""
+
+    def Engine(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> _Engine:
+        """Wrap a model that lies on its device. All ranks begin with the same weights."""
+
+    def average(self, tensor: Tensor) -> Tensor:
+        """The mean of a tensor over ranks, the same on all; the given tensor may be overwritten."""
+
+    def close(self) -> None:
+        """Leave the other ranks, at the end of a run that went well."""

@@ -1,0 +1,252 @@
+"""What every framework has: options that hold for all, an engine around torch's own optimizer, and torch.distributed.
+
+`ddp.py`, `horovod.py` and `fsdp.py` build on `Engine` and say how gradients are reduced; `deepspeed.py` brings its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ddlbench.core import beats
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from ddlbench.core.spec import RunSpec
+    from ddlbench.settings.machine import Machine
+    from ddlbench.train.frameworks import Clock, Moment, Options
+
+PATIENCE = "DDLBENCH_PATIENCE_S"  # how long a rank waits for another
+
+# A study's variants set these and the framework's own OPTIONS. The loop applies them (`train.prepare`), alike for all.
+OPTIONS: Options = {
+    "channels_last": {
+        "description": "Store pictures and weights with the channel as innermost dimension, which tensor cores prefer.",
+        "type": "boolean",
+        "default": False,
+    },
+    "compile": {
+        "description": "Compile the model with torch.compile.",
+        "type": "boolean",
+        "default": False,
+    },
+    "cudnn_benchmark": {
+        "description": "Let cuDNN time its algorithms for each new shape of a convolution and take the fastest. "
+        "Pictures have one size here, so that only first steps and last, smaller batches take longer. GPUs only.",
+        "type": "boolean",
+        "default": False,
+    },
+}
+
+
+class Engine:
+    """A model trained by an optimizer of torch's kind, with clipping and the loss scaling of fp16.
+
+    A subclass says how micro-batches are added up and gradients are averaged over ranks: `reduced_backward`, and
+    `finish_reduction` for what is left to do before they may be read.
+    """
+
+    waits: list[tuple[Moment, Moment]] | None = None
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, spec: RunSpec, clock: Clock) -> None:
+        import torch
+
+        self.model, self.optimizer, self.clock = model, optimizer, clock
+        self.clip_norm = spec.recipe.clip_norm
+        # GradScaler passes everything through where it is not enabled.
+        self.scaler = torch.amp.GradScaler(spec.device, enabled=spec.recipe.precision == "fp16")
+        self.skipped = Skipped(self.scaler)
+        self.most = Most()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.model(images)
+        return scores
+
+    def backward(self, loss: Tensor, last: bool) -> None:
+        """Add a micro-batch's gradients to those of this step; with the `last` they are averaged over ranks."""
+        self.reduced_backward(self.scaler.scale(loss), last)
+
+    def step(self) -> None:
+        """Clip and update. Under fp16, all ranks leave out a step in which a gradient is infinite."""
+        self.finish_reduction()
+        self.most.look(self.gradients(), self.buffer_bytes())
+        if self.clip_norm is not None:
+            import torch
+
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self.update()
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        self.most.over = True
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps left out because a gradient overflowed; on a GPU this waits for it."""
+        return self.skipped.steps
+
+    def reduced_backward(self, loss: Tensor, last: bool) -> None:
+        """The backward pass, and what goes with it for the reduction."""
+        raise NotImplementedError
+
+    def finish_reduction(self) -> None:
+        """Wait for the part of the reduction that the backward pass did not wait for."""
+
+    def update(self) -> None:
+        """Let the optimizer step."""
+        self.scaler.step(self.optimizer)
+
+    def state(self) -> dict[str, Any]:
+        """All that this rank changes by training, tensors uncopied: save it before the next step."""
+        return {
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "skipped_steps": self.skipped_steps,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from `state`, which this rank of an equal run returned."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
+        self.skipped.before = state["skipped_steps"]
+
+    def state_bytes(self) -> dict[str, int]:
+        """Bytes that this rank holds, by what they are for (`frameworks.Engine`)."""
+        return {
+            "parameters_bytes": bytes_of([*self.model.parameters(), *self.model.buffers()]),
+            "gradients_bytes": self.most.bytes,
+            "optimizer_bytes": bytes_of(tensors_in(dict(self.optimizer.state))),
+        }
+
+    def gradients(self) -> list[Tensor]:
+        """Those of this step, as far as they are there."""
+        return [p.grad for p in self.model.parameters() if p.grad is not None]
+
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers that gradients are sent from."""
+        return 0
+
+
+class Skipped:
+    """Counts the steps that a loss scaler leaves out: those after which it lowers its scale.
+
+    `before` are those of the processes that a run goes on from. It counts on the scaler's device, because `get_scale`
+    would make the host wait for the GPU in every step.
+    """
+
+    def __init__(self, scaler: Any) -> None:
+        self.scaler, self.before = scaler, 0
+        self._counted: Tensor | None = None
+        if scaler.is_enabled():
+            self._update = scaler.update
+            scaler.update = self._counting_update  # DeepSpeed's engine calls it, too
+
+    @property
+    def steps(self) -> int:
+        return self.before + (0 if self._counted is None else int(self._counted))
+
+    def _counting_update(self, new_scale: Any = None) -> None:
+        scale = self.scaler._get_scale_async()  # changed in place
+        old = scale.clone()
+        self._update(new_scale)
+        lower = (scale < old).long()
+        self._counted = lower if self._counted is None else self._counted + lower
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    """Bytes of tensors' storages, each once; of a sharded tensor, this rank's."""
+    local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
+    storages = (tensor.untyped_storage() for tensor in local)
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+class Most:
+    """The most bytes that gradients took in the first step; when that is `over`, nothing is looked at any more."""
+
+    def __init__(self) -> None:
+        self.bytes, self.over = 0, False
+
+    def look(self, tensors: Iterable[Tensor], further_bytes: int = 0) -> None:
+        """These are held now, and so many bytes that no tensor of Python's shows."""
+        if not self.over:
+            self.bytes = max(self.bytes, bytes_of(tensors) + further_bytes)
+
+
+def tensors_in(state: Any) -> list[Tensor]:
+    """All tensors in nested dicts, lists and tuples."""
+    import torch
+
+    if isinstance(state, torch.Tensor):
+        return [state]
+    if isinstance(state, dict):
+        state = list(state.values())
+    return [t for part in state for t in tensors_in(part)] if isinstance(state, list | tuple) else []
+
+
+def patience_s(spec: RunSpec, machine: Machine) -> int:
+    """How long a rank waits for another, when they start and in every collective [s].
+
+    Not less than it takes the supervisor to call a rank silent: the rank that waited would end first, and the silent
+    one, ended for it, would look killed.
+    """
+    return max(machine.start_patience_s, round(2 * beats.noticed_s(machine.silent_s, spec.nodes)))
+
+
+def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
+    """Tells ranks on torch.distributed how patient they are."""
+    return {PATIENCE: str(patience_s(spec, machine))}
+
+
+def be_patient() -> timedelta:
+    """Set how long ranks wait for each other in the groups of torch.distributed that are made from here on; return it.
+
+    As the default, because DeepSpeed makes groups without saying how long. PyTorch's own are 10 and 30 minutes.
+    """
+    import torch.distributed.distributed_c10d as c10d
+
+    if PATIENCE in os.environ:
+        c10d.default_pg_timeout = timedelta(seconds=float(os.environ[PATIENCE]))
+        c10d.default_pg_nccl_timeout = c10d.default_pg_timeout  # type: ignore[attr-defined]
+    return c10d.default_pg_timeout
+
+
+def average(tensor: Tensor) -> Tensor:
+    """The mean of a tensor over ranks, the same on all; for frameworks on torch.distributed."""
+    import torch.distributed as dist
+
+    dist.all_reduce(tensor)
+    return tensor / dist.get_world_size()
+
+
+def saved_beside(spec: RunSpec) -> float:
+    """No more copies of the parameters in a checkpoint than the weights and the optimizer's state."""
+    return 0.0
+
+
+def lacks(device: str, options: Mapping[str, Any]) -> str | None:
+    """NCCL, without which GPUs do not meet; None if it is there, or not needed."""
+    if device == "cuda":
+        import torch.distributed as dist
+
+        if not dist.is_nccl_available():
+            return "this PyTorch was built without NCCL, by which GPUs meet: install one for CUDA (docs/clusters.md)"
+    return None
+
+
+def close() -> None:
+    """Leave torch.distributed's process group."""
+    import torch.distributed as dist
+
+    dist.destroy_process_group()
+
+
+def torchrun(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
+    """PyTorch's launcher on one machine, with a free port of its own; for every framework on torch.distributed."""
+    assert program[:1] == ("python",), program
+    return ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={spec.workers}", *program[1:]]

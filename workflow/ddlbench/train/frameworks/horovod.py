@@ -1,0 +1,281 @@
+"""Horovod: a background thread fuses gradients and reduces them; Gloo or MPI between CPU ranks, NCCL between GPUs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from ddlbench.core import notes
+from ddlbench.train.frameworks import _common
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ddlbench.core.spec import RunSpec
+    from ddlbench.settings.machine import Machine
+    from ddlbench.train.frameworks import Clock, MakeOptimizer, Options
+
+PACKAGE = "horovod"
+DISTRIBUTION = "horovod"
+INSTALL = "make install (which runs envs/build-horovod.sh)"
+NOT_MEASURED: dict[str, str] = {}
+SPLITS = "the batch"
+COMMUNICATES = (
+    "all-reduce of fused gradients by a background thread during the backward pass; NCCL on GPUs, Gloo or MPI on CPUs"
+)
+PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
+OPTIONS: Options = _common.OPTIONS | {
+    "fusion_threshold_mb": {
+        "description": "At most so many MiB of gradients are reduced together. 0: each gradient on its own.",
+        "type": "integer",
+        "minimum": 0,
+        "default": 128,
+    },
+    "cycle_time_ms": {
+        "description": "How often the background thread looks for gradients to reduce [ms].",
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "default": 1,
+    },
+    "compression": {
+        "description": "Send gradients as they are, or as 16-bit floats.",
+        "enum": ["none", "fp16"],
+        "default": "none",
+    },
+    "controller": {
+        "description": "How ranks find each other, and what reduces between CPUs. mpi needs a Horovod that was built "
+        "with mpicc on the path.",
+        "enum": ["gloo", "mpi"],
+        "default": "gloo",
+    },
+    "reduction": {
+        "description": "How the workers' steps are combined: average, or adasum (arXiv:2006.02924). Adasum takes the "
+        "mean of steps in the same direction and the sum of steps at right angles. Each worker makes a step of its "
+        "own, so use a recipe with lr_scaling: none.",
+        "enum": ["average", "adasum"],
+        "default": "average",
+    },
+}
+
+saved_beside = _common.saved_beside
+
+
+def refuses(spec: RunSpec) -> str | None:
+    """Why this run cannot be trained, or None."""
+    if spec.option("channels_last"):  # "Tensor is required to be contiguous."
+        return "option channels_last: horovod sends contiguous gradients only; allowed: false"
+    if spec.option("reduction") != "adasum":
+        return None
+    if spec.option("controller") != "mpi":  # Horovod 0.28 ends with "No Adasum operation enabled"
+        return "option reduction: adasum needs controller mpi"
+    if spec.workers & (spec.workers - 1):
+        return f"option reduction: adasum needs 1, 2, 4, 8 ... workers, not {spec.workers}"
+    if spec.recipe.precision == "fp16" or spec.recipe.clip_norm is not None:
+        return "option reduction: precision fp16 and clip_norm need gradients averaged over ranks; allowed: average"
+    return None
+
+
+def lacks(device: str, options: Mapping[str, Any]) -> str | None:
+    """MPI or NCCL, which Horovod has or has not since it was built; None if the run needs neither."""
+    if options["controller"] != "mpi" and device != "cuda":
+        return None
+    import horovod.torch as hvd
+
+    if options["controller"] == "mpi" and not hvd.mpi_built():
+        return "this Horovod was built without MPI: have mpicc on the path, then envs/build-horovod.sh"
+    if device == "cuda" and not hvd.nccl_built():
+        # It would train all the same, and look like a slow Horovod.
+        host = "gradients would go through the host's memory"
+        return f"this Horovod was built without NCCL, {host}: build it with HOROVOD_GPU_OPERATIONS=NCCL"
+    return None
+
+
+def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
+    """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
+    interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
+    return {
+        "HOROVOD_CONTROLLER": spec.option("controller"),
+        "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
+        "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
+        "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
+        PATIENCE: str(_common.patience_s(spec, machine)),
+        **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
+    }
+
+
+def local_launcher(spec: RunSpec, program: tuple[str, ...]) -> list[str]:
+    """Horovod's launcher on one machine, without ssh; for MPI it starts `mpirun`."""
+    by, workers = f"--{spec.option('controller')}", str(spec.workers)
+    return ["horovodrun", by, "-np", workers, "-H", f"localhost:{workers}", *program]
+
+
+def start(device: str) -> None:
+    """Meet the other ranks; under srun rank 0 hosts the rendezvous that `horovodrun` would host."""
+    import horovod.torch as hvd
+
+    # By MPI, ranks need no rendezvous; where horovodrun started us, it hosts one.
+    if os.environ.get("HOROVOD_CONTROLLER") != "mpi" and "HOROVOD_RANK" not in os.environ:
+        os.environ.update(variables(os.environ))
+        host_rendezvous()
+    hvd.init()
+    if PATIENCE in os.environ:
+        Thread(target=_give_up, args=(hvd.rank(), float(os.environ[PATIENCE])), daemon=True).start()
+
+
+class Waiting:
+    """Within, this rank waits for the others. `since` is when it began to; None while it does not wait."""
+
+    since: float | None = None
+
+    def __enter__(self) -> None:
+        Waiting.since = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        Waiting.since = None
+
+
+def _give_up(rank: int, patience_s: float) -> None:
+    """End this process when it has waited too long.
+
+    Horovod does not: its threads go on talking while a rank's own waits for a gradient. Its stall check
+    (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS) ended nothing in six minutes of which it was allowed 34 s.
+    """
+    while Waiting.since is None or time.monotonic() - Waiting.since < patience_s:
+        time.sleep(1)
+    error = TimeoutError(f"timed out waiting {patience_s:.0f} s for other ranks in a collective of Horovod")
+    print(error, file=sys.stderr, flush=True)
+    if "DDLBENCH_FOLDER" in os.environ:
+        notes.report(Path(os.environ["DDLBENCH_FOLDER"]), rank, error)
+    os._exit(1)
+
+
+def variables(e: Mapping[str, str]) -> dict[str, str]:
+    """What `horovodrun` would tell a rank, from torch.distributed's variables; the rendezvous has the next port."""
+    rank, world, per_node = int(e["RANK"]), int(e["WORLD_SIZE"]), int(e["LOCAL_WORLD_SIZE"])
+    return {
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": str(world),
+        "HOROVOD_LOCAL_RANK": e["LOCAL_RANK"],
+        "HOROVOD_LOCAL_SIZE": str(per_node),
+        "HOROVOD_CROSS_RANK": str(rank // per_node),
+        "HOROVOD_CROSS_SIZE": str(world // per_node),
+        "HOROVOD_HOSTNAME": e.get("SLURMD_NODENAME", socket.gethostname()),
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": e["MASTER_ADDR"],
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(int(e["MASTER_PORT"]) + 1),
+    }
+
+
+def host_rendezvous() -> None:
+    """Rank 0 serves the key-value store that Horovod's ranks meet in; the others wait until it answers."""
+    address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+    port = int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    if os.environ["RANK"] == "0":
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+        try:
+            server = RendezvousHTTPServer(("", port), RendezvousHandler, 0)
+        except OSError as error:
+            raise OSError(error.errno, f"Horovod's rendezvous, port {port}: {error.strerror}") from error
+        Thread(target=server.serve_forever, daemon=True).start()
+        return
+    give_up = time.monotonic() + float(os.environ.get(PATIENCE, "120"))
+    while True:
+        try:
+            socket.create_connection((address, port), 1).close()
+            return
+        except OSError as error:
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"rank 0's rendezvous at {address}:{port} does not answer") from error
+            time.sleep(0.2)
+
+
+class Engine(_common.Engine):
+    """The model with Horovod's optimizer. `waits`: the time in `synchronize()`; of Adasum, in the optimizer's step.
+
+    With Adasum each parameter is updated when its gradient is there, within the backward pass, and it is the updates
+    that are reduced.
+    """
+
+    def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
+        import horovod.torch as hvd
+
+        self.fusion_bytes: int = spec.option("fusion_threshold_mb") * 2**20
+        self.halved = spec.option("compression") == "fp16"
+        self.adasum = spec.option("reduction") == "adasum" and hvd.size() > 1
+        recipes = make_optimizer(model)
+        optimizer = hvd.DistributedOptimizer(
+            recipes,
+            named_parameters=model.named_parameters(),
+            compression=getattr(hvd.Compression, spec.option("compression")),
+            # It counts the micro-batches of a step, adds their gradients up and averages the sum over ranks.
+            backward_passes_per_step=spec.recipe.accumulation,
+            op=hvd.Adasum if self.adasum else hvd.Average,
+        )
+        # Horovod makes the optimizer anew from its groups alone: what does not lie in them would be its class's default
+        # (LAMB of timm then clips gradients at norm 1). It gets back all that the recipe's optimizer had.
+        vars(optimizer).update(vars(recipes))
+        self.distributed: Any = optimizer
+        super().__init__(model, optimizer, spec, clock)
+        with Waiting():
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+    def reduced_backward(self, loss: Tensor, last: bool) -> None:
+        loss.backward()
+
+    def finish_reduction(self) -> None:
+        if self.adasum:
+            return
+        before = self.clock.mark()
+        with Waiting():
+            self.distributed.synchronize()
+        self.waits = [(before, self.clock.mark())]
+
+    def update(self) -> None:
+        if self.adasum:
+            before = self.clock.mark()
+            with Waiting():
+                super().update()
+            self.waits = [(before, self.clock.mark())]
+            return
+        with self.distributed.skip_synchronize():
+            super().update()
+
+    def buffer_bytes(self) -> int:
+        """Horovod's fusion buffer, and what it sends in place of gradients.
+
+        The buffer lies outside of Python. It is as large as the threshold, and kept for good, once two gradients are
+        sent together; on CPUs only what is ever written of it takes memory.
+        """
+        import horovod.torch as hvd
+
+        if hvd.size() == 1:
+            return 0
+        sent = [p.grad for p in self.model.parameters() if p.grad is not None]
+        sent_bytes, copies = _common.bytes_of(sent), 0
+        if self.adasum:  # keeps each parameter as it was before the step
+            copies = _common.bytes_of(self.distributed._starting_models.values())
+        elif self.halved:
+            copies = sent_bytes = 2 * sum(gradient.numel() for gradient in sent)
+        return copies + (self.fusion_bytes if sent[0].is_cuda else min(self.fusion_bytes, sent_bytes))
+
+
+def average(tensor: Tensor) -> Tensor:
+    """The mean of a tensor over ranks, the same on all."""
+    import horovod.torch as hvd
+
+    with Waiting():
+        mean: Tensor = hvd.allreduce(tensor, op=hvd.Average)
+    return mean
+
+
+def close() -> None:
+    """Stop the background thread."""
+    import horovod.torch as hvd
+
+    hvd.shutdown()

@@ -1,0 +1,149 @@
+"""The process of one rank: `python -m ddlbench.train.inference <folder>`, which a launcher starts (`plan/launch.py`).
+
+`ddlbench.run.infer` has left `assignment.json` there, and watches. Rank 0 writes the record, `inference.json`, when all
+is done. The process ends with 0, or with 1 and a note that says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ddlbench.core import beats, notes, registry
+from ddlbench.core.files import write_json
+from ddlbench.data.manifest import Manifest
+from ddlbench.train.inference import InferSpec, Way
+from ddlbench.train.inference._record import ASSIGNMENT, FORMAT, RECORD
+
+if TYPE_CHECKING:
+    from ddlbench.train.loaders import Loader
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m ddlbench.train.inference", description=__doc__)
+    parser.add_argument(
+        "folder", type=Path, help="where ddlbench.run.infer left assignment.json; the record goes there"
+    )
+    folder: Path = parser.parse_args().folder
+    from ddlbench.train import process
+
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # SLURM's warning: there is no checkpoint to write
+    process.run(folder, lambda: answer(folder))
+
+
+def answer(folder: Path) -> None:
+    """What this rank does for the job in a folder."""
+    told = json.loads((folder / ASSIGNMENT).read_text(encoding="utf-8"))
+    spec = InferSpec.from_json(json.dumps(told["spec"]))
+    weights = Path(told["weights"]) if told["weights"] else None
+    if spec.workers > 1:
+        signal.signal(signal.SIGTERM, _end)
+    rank, measured = serve(spec, Path(told["data"]), weights, Watched(folder, float(told["silent_s"])))
+    if rank == 0:
+        record = {"format": FORMAT, "spec": told["spec"], "facts": told["facts"], **measured}
+        write_json(folder / RECORD, record)
+
+
+class Watched(NamedTuple):
+    """Where a rank shows its supervisor that it lives, and after how much silence it is taken for stopped [s]."""
+
+    folder: Path
+    silent_s: float
+
+
+def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -> tuple[int, dict[str, Any]]:
+    """(this process's rank, what it measured). All ranks call it; `weights` is what the run left, if it is trained.
+
+    Raises WorldError if the launcher started another number of ranks.
+    """
+    import torch
+
+    from ddlbench.train import models, place, precision
+    from ddlbench.train.inference import _measure
+    from ddlbench.train.setup import weights_sha256
+
+    who = place.here(spec.workers)
+    notes.introduce(watched.folder, who.rank, who.local_rank)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    way: Way = registry.member("inference", spec.member)
+    device = spec.run.device
+    if reason := way.lacks(device):
+        return who.rank, {"reason": reason}
+    if device == "cuda":
+        place.take_device(who.local_rank)
+    manifest = Manifest.read(data)
+    loader = pictures(spec, data, manifest)  # before there are threads: loaders fork
+    beats.keep_beating(watched.folder, who.rank, who.local_rank, spec.nodes, watched.silent_s)
+    if way.SPLITS:
+        registry.member("frameworks", way.FRAMEWORK).start(device)
+    precision.set_precision(spec.run)
+    torch.manual_seed(spec.run.seed)
+    model = models.build(spec.run.model, len(manifest.classes), spec.run.recipe.image_size)
+    if weights:
+        _measure.load(model, weights)
+    digest = weights_sha256(model)
+    model.to(device).eval()
+    kind = _measure.take_precision(model, spec.run.recipe.precision)
+    plain_bytes = _measure.weights_bytes(model)
+    plain = _measure.answers(model, loader.epoch(0), kind)
+    if len(plain.images) < max(spec.batches):
+        raise RuntimeError(
+            f"{data} has {len(plain.images)} validation pictures, too few for batches of {max(spec.batches)}"
+        )
+    served = way.ready(model)
+    rows = []
+    for batch in spec.batches:  # while the loader rests; and first, so that first questions are the first
+        asked = plain.images[:batch].to(kind, copy=True)
+        first_s, taken_s = _measure.latencies(served, asked, _agreed if way.SPLITS else int)
+        rows.append({"batch": batch, "first_s": first_s, "latencies_s": taken_s})
+        print(f"batches of {batch}: {len(taken_s)} questions", flush=True)
+    said = _measure.answers(served, loader.epoch(1), kind)
+    if not torch.equal(said.labels, plain.labels):
+        raise RuntimeError(f"loader {spec.run.loader} gave other pictures, or another order, the second time")
+    if way.SPLITS:
+        registry.member("frameworks", way.FRAMEWORK).close()
+    return who.rank, {
+        "reason": None,
+        "weights_sha256": digest,
+        "weights_bytes": _measure.weights_bytes(served),
+        "plain_weights_bytes": plain_bytes,
+        "images": len(said.labels),
+        "correct": int((said.classes == said.labels).sum()),
+        "plain_correct": int((plain.classes == plain.labels).sum()),
+        "other_answers": int((said.classes != plain.classes).sum()),
+        "largest_difference": float((said.scores - plain.scores).abs().max()),
+        "batches": rows,
+    }
+
+
+def _end(number: int, frame: object) -> None:
+    """SIGTERM: a launcher sends it when another rank is gone. Without a note this one could be blamed."""
+    raise SystemExit("ended by its launcher (SIGTERM)")
+
+
+def pictures(spec: InferSpec, data: Path, manifest: Manifest) -> Loader:
+    """The validation pictures, all of them for each rank, from the loader that the run has."""
+    run = replace(spec.run, workers=1, workers_per_node=1, global_batch=max(spec.batches))
+    images, classes = manifest.splits["val"].images, len(manifest.classes)
+    loader: Loader = registry.member("loaders", run.loader).Loader(data, "val", run, 0, images, classes)
+    return loader
+
+
+def _agreed(number: int) -> int:
+    """Rank 0's number, on all ranks."""
+    import torch
+    import torch.distributed as dist
+
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    shared = torch.tensor([number], device=device)
+    dist.broadcast(shared, 0)
+    return int(shared.item())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""torch.compile: the model's operators fused into code made for it, by a C++ compiler on CPUs, by Triton on GPUs.
+
+The first question compiles for its batch size; the first of another size compiles once more, then for any size. A
+record says how long each first question took.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from ddlbench.core import registry
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PACKAGE = DISTRIBUTION = "torch"
+INSTALL = "make install"
+FRAMEWORK = "ddp"
+SPLITS = False
+
+
+def lacks(device: str) -> str | None:
+    """The compiler that torch.compile needs on this device; None if it is there."""
+    if device == "cuda":
+        return None if registry.importable("triton") else "torch.compile needs Triton on GPUs, which is not installed"
+    from torch._inductor.cpp_builder import get_cpp_compiler
+    from torch._inductor.exc import InvalidCxxCompiler
+
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return "torch.compile needs a C++ compiler on CPUs, and there is none: install g++, or set CXX"
+    return None
+
+
+def ready(model: nn.Module) -> nn.Module:
+    """The model, which is compiled when it is first asked."""
+    import torch
+
+    return cast("nn.Module", torch.compile(model))

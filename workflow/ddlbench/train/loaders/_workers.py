@@ -1,0 +1,43 @@
+"""Worker processes of loaders and the signals that ask a rank to stop (`notes.STOP_SIGNALS`).
+
+SLURM sends a signal to every process of a step. A rank answers with a checkpoint, for which it needs its workers a
+little longer. So they ignore these signals, unless the rank itself sends SIGTERM to end them. They end with their rank.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ddlbench.core import notes
+
+
+@contextmanager
+def forked_deaf() -> Iterator[None]:
+    """Processes that are forked within do not hear the signals; this process hears them afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, notes.STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def listen_to_rank(worker: int = 0) -> None:
+    """In a worker that was forked deaf: end when the rank sends SIGTERM (as torch and multiprocessing do) or dies."""
+    rank = os.getppid()
+    # Linux kills us when the rank dies, whatever killed it. torch's worker would look for it every 5 s only.
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != rank:  # it died before that
+        os._exit(1)
+
+    def listen() -> None:
+        while True:
+            heard = signal.sigwaitinfo(notes.STOP_SIGNALS)
+            if (heard.si_signo, heard.si_pid) == (signal.SIGTERM, rank):
+                os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()

@@ -1,0 +1,120 @@
+"""spdl: SPDL's pipeline, whose threads decode within the rank's own process; reads the raw form, or webdataset.
+
+It gives the batches of loader `native`, to the bit: `_pictures.py` says what a thread does with a picture. What differs
+is who does it: no worker processes, so nothing is forked or handed over, but Python's lock is shared with the training.
+SPDL: https://github.com/facebookresearch/spdl
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ddlbench.train.loaders._pictures import Normalised, Pictures, opened
+from ddlbench.train.loaders._share import Order, share, shuffled
+
+if TYPE_CHECKING:
+    from ddlbench.core.spec import RunSpec
+    from ddlbench.train.loaders import Batch
+
+FORMS: tuple[str, ...] = ("raw", "webdataset")
+FAMILY = "spdl"
+LEARNS = True
+DEVICE: str | None = None
+PACKAGE: str | None = "spdl.pipeline"
+INSTALL = "make install"
+DISTRIBUTION: str | None = "spdl_core"
+PIECE = 8  # pictures that a thread takes at once: the first batch is soon there, and a piece is worth its way
+AHEAD = 2  # whole batches that may lie ready
+
+
+class Piece(NamedTuple):
+    """Part of a batch: pictures `begin` to `end` of its indices, and how many pieces are to come."""
+
+    pixels: Any  # uint8 [n, 3, size, size], of the whole batch
+    indices: Any  # int64 [n], of the whole batch
+    begin: int
+    end: int
+    left: int
+
+
+class Loader:
+    """One rank's share of a split."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        split: str,
+        spec: RunSpec,
+        rank: int,
+        images: int,
+        classes: int,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        self.pictures = Pictures(opened(folder, split, spec), split == "train", spec)
+        self.normalised = Normalised(spec)
+        self.spec, self.rank, self.images = spec, rank, images
+
+    def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
+        """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
+        from spdl.pipeline import PipelineBuilder
+
+        pictures, threads, over = self.pictures, self.spec.loader_threads, Event()
+
+        def fill(piece: Any) -> Any:
+            if over.is_set():
+                return piece, None
+            try:
+                wanted = piece.indices[piece.begin : piece.end].tolist()
+                pictures.fill(piece.pixels[piece.begin : piece.end].numpy(), epoch, wanted)
+            except Exception as error:  # SPDL would write it into a log and leave the piece out
+                return piece, error
+            return piece, None
+
+        pieces = -(-self.spec.batch_per_worker // PIECE)
+        builder: PipelineBuilder[Any, Any] = PipelineBuilder()
+        pipeline = (
+            builder.add_source(self._pieces(epoch, first_step, over))
+            .pipe(fill, concurrency=threads, output_order="input")
+            .add_sink(AHEAD * pieces)
+            .build(num_threads=threads, max_failures=0, use_thread_output_queue=True)
+        )
+        pipeline.start()  # not lazily: threads begin to decode when this is called
+        return self._batches(pipeline, over)
+
+    def state(self) -> None:
+        """None: epoch and step decide every batch."""
+
+    def _pieces(self, epoch: int, first_step: int, over: Event) -> Iterator[Piece]:
+        import torch
+
+        size, pinned = self.pictures.size, self.spec.device == "cuda"
+        for indices in share(self._order(epoch), self.spec.global_batch, self.rank, self.spec.workers, first_step):
+            if over.is_set():
+                return
+            pixels = torch.empty(len(indices), 3, size, size, dtype=torch.uint8, pin_memory=pinned)
+            begins = range(0, max(1, len(indices)), PIECE)  # a batch without a picture is a piece, too
+            for number, begin in enumerate(begins):
+                yield Piece(pixels, indices, begin, begin + PIECE, len(begins) - number - 1)
+
+    def _order(self, epoch: int) -> Order:
+        import numpy as np
+
+        if self.pictures.train:
+            return shuffled(self.images, self.spec.seed, epoch)
+        return np.arange(self.images)
+
+    def _batches(self, pipeline: Any, over: Event) -> Iterator[Batch]:
+        try:
+            for piece, error in pipeline:
+                if error is not None:
+                    raise error
+                if not piece.left:
+                    yield self.normalised.batch(piece.pixels, self.pictures.samples.labels[piece.indices])
+        finally:
+            over.set()
+            for _ in pipeline:  # SPDL's stop may wait for ever for a thread that has no room for its piece
+                pass
+            pipeline.stop()

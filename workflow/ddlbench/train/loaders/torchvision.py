@@ -1,0 +1,124 @@
+"""torchvision: PyTorch's own way, its DataLoader over torchvision's ImageFolder and transforms; reads the raw form.
+
+Pillow decodes, and worker processes on the CPU do all steps, normalisation too, as in PyTorch's ImageNet example
+(github.com/pytorch/examples, imagenet/main.py). This is what papers call the native loader of PyTorch. The order of an
+epoch is that of loader `native`; crops are torchvision's own. As ImageFolder does, each rank lists all folders when it
+starts, and its worker processes hold the list as Python's objects.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddlbench.data.manifest import Manifest
+from ddlbench.data.pictures import as_rgb, is_named_so
+from ddlbench.train.loaders import _torchvision, native
+from ddlbench.train.loaders._pictures import centre_crop
+from ddlbench.train.loaders._share import MEAN, STD, Order
+
+if TYPE_CHECKING:
+    from ddlbench.core.spec import RunSpec
+    from ddlbench.train.loaders import Batch
+
+FORMS: tuple[str, ...] = ("raw",)
+FAMILY = "torchvision"
+LEARNS = True
+DEVICE: str | None = None
+PACKAGE: str | None = "torchvision"
+INSTALL = "make install"
+DISTRIBUTION: str | None = "torchvision"
+
+
+class Loader(native.Loader):
+    """One rank's share of a split, by `native`'s DataLoader."""
+
+    def pictures(self, folder: Path | None, split: str, spec: RunSpec, images: int) -> Any:
+        """torchvision's ImageFolder. Raises RuntimeError if it finds another number of pictures than `images`."""
+        assert folder is not None
+        return Whole(folder, split, spec, images)
+
+    def copier(self, spec: RunSpec) -> Callable[[Any, Any], Batch]:
+        """Copies, and nothing else: workers have normalised."""
+        return lambda images, labels: (
+            images.to(spec.device, non_blocking=True),
+            labels.to(spec.device, non_blocking=True),
+        )
+
+
+class Whole:
+    """A batch at a time, as the DataLoader's worker processes are asked for it."""
+
+    def __init__(self, folder: Path, split: str, spec: RunSpec, images: int) -> None:
+        _torchvision.mend()
+        from torchvision.datasets import ImageFolder
+
+        manifest = Manifest.read(folder)
+        root, skipped = manifest.data(folder) / split, manifest.splits[split].skipped
+
+        def is_one(path: str) -> bool:
+            of_class, name = path.rsplit("/", 2)[1:]
+            return is_named_so(name) and f"{of_class}/{name}" not in skipped
+
+        self.seed, self.size = spec.seed, spec.recipe.image_size
+        self.folder = ImageFolder(
+            str(root),
+            transform(split == "train", spec.recipe.augmentation == "imagenet", self.size),
+            loader=opened,
+            is_valid_file=is_one,
+            allow_empty=True,
+        )
+        if len(self.folder) != images:
+            raise RuntimeError(f"{root}: torchvision finds {len(self.folder)} pictures, the manifest says {images}")
+        numbers = {name: number for number, name in enumerate(manifest.classes)}
+        self.folder.target_transform = [numbers.get(name) for name in self.folder.classes].__getitem__
+
+    def __getitems__(self, keys: list[tuple[int, Order]]) -> tuple[Any, Any]:
+        """float32 [n, 3, size, size] normalised and int64 [n] of the only key's n indices; n can be 0."""
+        import torch
+        from torch.utils.data import default_collate
+
+        ((epoch, indices),) = keys
+        given = []
+        for index in map(int, indices):
+            # Transforms draw from PyTorch's generator: the same whatever the number of ranks, workers or restarts.
+            torch.default_generator.manual_seed(random.Random(f"{self.seed}-{epoch}-{index}").getrandbits(63))
+            given.append(self.folder[index])
+        if not given:
+            return torch.empty(0, 3, self.size, self.size), torch.empty(0, dtype=torch.int64)
+        images, labels = default_collate(given)
+        return images, labels
+
+
+def opened(path: str) -> Any:
+    """A picture as Pillow decodes it, RGB. Raises OSError; a note names the file."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return as_rgb(image)
+    except OSError as error:
+        error.add_note(path)
+        raise
+
+
+def transform(train: bool, augment: bool, size: int) -> Callable[[Any], Any]:
+    """From a Pillow image to float32 [3, size, size], normalised."""
+    from torchvision import transforms
+
+    whole, part = divmod(size * 256, 224)
+    if not augment:
+        steps = [transforms.Resize((size, size))]
+    elif train:
+        steps = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
+    elif part == 0:
+        steps = [transforms.Resize(whole), transforms.CenterCrop(size)]
+    else:  # the shorter side would not be of whole pixels
+        from PIL.Image import Resampling
+
+        at_once = {"size": (size, size), "resample": Resampling.BILINEAR}
+        steps = [transforms.Lambda(lambda image: image.resize(**at_once, box=centre_crop(*image.size)))]
+    finish: Callable[[Any], Any] = transforms.Compose([*steps, transforms.ToTensor(), transforms.Normalize(MEAN, STD)])
+    return finish

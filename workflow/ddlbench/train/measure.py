@@ -1,0 +1,287 @@
+"""What a run used besides time: memory, CPU, energy and network, from counters that the system keeps anyway.
+
+`train.py` starts a rank's Meter when training starts and stops it at the end; `analysis/resources.py` joins the ranks'
+values. MEASURES declares each column together with the function that reads it, mostly of `counters.py`: a new column
+is an entry there. Nothing samples the training itself: every value is the difference of a counter, or a peak that the
+kernel or the driver remembers. What cannot be measured is null and has a reason; it is never zero.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ddlbench.core.columns import PROFILER, SHARING, Column, Why
+from ddlbench.train import counters
+from ddlbench.train.counters import NotMeasuredError, Rapl
+
+# RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much in so long.
+RAPL_S = 60.0
+UNREAD = "the process that wrote the checkpoint did not measure it"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column and how a rank reads it. Of a counter, the value is its growth from `start` to `stop`; restarts add up.
+    What is no counter is a peak or a level, read at the end; over restarts the largest counts.
+    """
+
+    column: Column
+    read: Callable[[Meter], float]
+    counter: bool = False
+
+
+class Meter:
+    """One rank's meter: reads MEASURES; `local_rank` 0 also reads what is the whole node's, whoever caused it.
+
+    Beside the columns it leaves `cpu_s`, CPU time of this process and its child processes, and `wall_s`, the time
+    from `start` to `stop`; `cpu_share` is one by the other.
+    """
+
+    def __init__(self, device: str, local_rank: int, sys: Path = Path("/sys"), rapl_s: float = RAPL_S) -> None:
+        self._cuda, self._local_rank, self.sys = str(device).startswith("cuda"), local_rank, sys
+        self._rapl_s = rapl_s
+        self._rapl: Rapl | None = None
+        self._ended = threading.Event()
+        self._first: dict[str, float | Why] = {}
+        self._began = 0.0
+
+    def start(self) -> None:
+        """Begin to measure; call it when training begins."""
+        if self._cuda:
+            import torch
+
+            torch.cuda.reset_peak_memory_stats()
+        if self._local_rank == 0:
+            with suppress(NotMeasuredError):  # `host_energy_j` says the reason
+                self._rapl = Rapl(self.sys)
+                threading.Thread(target=self._watch, args=(self._rapl,), daemon=True).start()
+        self._waited_s = counters.waited_s()
+        self._began = time.monotonic()
+        self._first = {column: _attempt(read) for column, read in self._counters().items()}
+
+    def stop(self) -> dict[str, Any]:
+        """What `read` gives, for the last time."""
+        self._ended.set()
+        return self.read()
+
+    def read(self) -> dict[str, Any]:
+        """`{"values": {column: number or None}, "not_measured": {column: reason of each None}}`."""
+        wall_s = time.monotonic() - self._began
+        used: dict[str, float | Why] = {}
+        for column, read in self._counters().items():
+            first, last = self._first[column], _attempt(read)
+            if isinstance(first, Why) or isinstance(last, Why):
+                used[column] = first if isinstance(first, Why) else last
+            else:
+                used[column] = last - first if last >= first else Why("the counter was reset meanwhile")
+        used |= {column: _attempt(read) for column, read in self._peaks().items()}
+        cpu_s = used["cpu_s"]
+        used["cpu_share"] = cpu_s if isinstance(cpu_s, Why) else cpu_s / wall_s
+        used["wall_s"] = wall_s
+        return {
+            "values": {column: None if isinstance(value, Why) else value for column, value in used.items()},
+            "not_measured": {column: str(value) for column, value in used.items() if isinstance(value, Why)},
+        }
+
+    def _counters(self) -> dict[str, Callable[[], float]]:
+        return {"cpu_s": counters.cpu_s} | self._readers(counters=True)
+
+    def _peaks(self) -> dict[str, Callable[[], float]]:
+        return self._readers(counters=False)
+
+    def _readers(self, counters: bool) -> dict[str, Callable[[], float]]:
+        mine = [m for m in MEASURES if m.counter == counters and (self._local_rank == 0 or not m.column.once_a_node)]
+        return {measure.column.in_record: partial(measure.read, self) for measure in mine}
+
+    def device_bytes(self, name: str) -> float:
+        """What a function of `torch.cuda` says of this rank's GPU [bytes]. Raises NotMeasuredError on CPUs."""
+        if not self._cuda:
+            raise NotMeasuredError("the device is the CPU: its memory is in peak_resident_bytes")
+        import torch
+
+        return int(getattr(torch.cuda, name)())
+
+    def device_used_bytes(self) -> float:
+        """Memory in use on this rank's GPU, by whomever [bytes]. Raises NotMeasuredError on CPUs."""
+        if not self._cuda:
+            raise NotMeasuredError("the device is the CPU: its memory is in peak_resident_bytes")
+        import torch
+
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    def device_energy_j(self) -> float:
+        """The counter of this rank's GPU [J]. Raises NotMeasuredError."""
+        if not self._cuda:
+            raise NotMeasuredError("the device is the CPU: its energy is in host_energy_j")
+        import torch
+
+        # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
+        return counters.device_energy_j(f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}")
+
+    def host_energy_j(self) -> float:
+        """RAPL's counters of this node [J]. Raises NotMeasuredError."""
+        return (self._rapl or Rapl(self.sys)).joules()
+
+    def _watch(self, rapl: Rapl) -> None:
+        while not self._ended.wait(self._rapl_s):
+            with suppress(NotMeasuredError):
+                rapl.joules()
+
+    def loader_resident_bytes(self) -> float:
+        """Most main memory of this process's children, added up [bytes]. Raises NotMeasuredError."""
+        children = counters.psutil().Process().children(recursive=True)
+        if not children and counters.waited_s() > self._waited_s:
+            raise NotMeasuredError("the loader's processes had ended when training did")
+        return sum(counters.peak_resident_bytes(str(child.pid)) for child in children)
+
+
+# CPU time by wall time: from counters that every rank leaves, so it has no reader.
+CPU_CORES = Column(
+    "cpu_cores",
+    "float64",
+    "Busy CPU cores per rank, the processes of its loader included: CPU time divided by wall time.",
+    over_ranks="mean",
+    spoiled_by=(SHARING, PROFILER),
+    recorded_as="cpu_share",
+)
+MEASURES = (
+    Measure(
+        Column(
+            "peak_device_memory_bytes",
+            "Int64",
+            "Most memory that tensors took on the GPU. Memory of other libraries (NCCL's buffers, DALI) is not in it.",
+            "bytes",
+            over_ranks="max",
+        ),
+        lambda meter: meter.device_bytes("max_memory_allocated"),
+    ),
+    Measure(
+        Column(
+            "peak_device_reserved_bytes",
+            "Int64",
+            "Most memory that PyTorch held on the GPU for tensors. Memory of other libraries is not in it.",
+            "bytes",
+            over_ranks="max",
+        ),
+        lambda meter: meter.device_bytes("max_memory_reserved"),
+    ),
+    Measure(
+        Column(
+            "device_used_bytes",
+            "Int64",
+            "Memory in use on the GPU when training ended, whoever used it: PyTorch, NCCL, the driver, and DALI, whose "
+            "decoder takes room for the largest picture for each of its threads, in training and in validation.",
+            "bytes",
+            over_ranks="max",
+        ),
+        lambda meter: meter.device_used_bytes(),
+    ),
+    Measure(
+        Column(
+            "peak_resident_bytes",
+            "Int64",
+            "Most main memory that the rank's process had since it began.",
+            "bytes",
+            over_ranks="max",
+            spoiled_by=(PROFILER,),  # it keeps its events in main memory
+        ),
+        lambda meter: counters.peak_resident_bytes("self"),
+    ),
+    Measure(
+        Column(
+            "loader_resident_bytes",
+            "Int64",
+            "Most main memory of the loader's processes, added up; pages that they share count more than once.",
+            "bytes",
+            over_ranks="max",
+        ),
+        lambda meter: meter.loader_resident_bytes(),
+    ),
+    Measure(
+        Column(
+            "device_energy_j",
+            "float64",
+            "Energy of the GPUs by their own counters (Volta or newer), whoever used them.",
+            "J",
+            over_ranks="sum",
+            spoiled_by=(SHARING, PROFILER),
+        ),
+        lambda meter: meter.device_energy_j(),
+        counter=True,
+    ),
+    Measure(
+        Column(
+            "host_energy_j",
+            "float64",
+            "Energy of all CPU packages and their memory, by RAPL's counters, once per node.",
+            "J",
+            over_ranks="sum",
+            once_a_node=True,
+            spoiled_by=(SHARING, PROFILER),
+        ),
+        lambda meter: meter.host_energy_j(),
+        counter=True,
+    ),
+    Measure(
+        Column(
+            "network_sent_bytes",
+            "Int64",
+            "Bytes sent over all network interfaces except loopback, and InfiniBand, once per node. Null where all "
+            "ranks ran on one node: their traffic does not pass there.",
+            "bytes",
+            over_ranks="sum",
+            once_a_node=True,
+            spoiled_by=(SHARING, PROFILER),
+        ),
+        lambda meter: counters.network_bytes(meter.sys)[0],
+        counter=True,
+    ),
+    Measure(
+        Column(
+            "network_received_bytes",
+            "Int64",
+            "Bytes received, counted and null like `network_sent_bytes`.",
+            "bytes",
+            over_ranks="sum",
+            once_a_node=True,
+            spoiled_by=(SHARING, PROFILER),
+        ),
+        lambda meter: counters.network_bytes(meter.sys)[1],
+        counter=True,
+    ),
+)
+COLUMNS = (*(measure.column for measure in MEASURES), CPU_CORES)
+
+
+def merge(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Usage over restarts, from what each process of a rank read: counters add up, peaks take the maximum, and
+    `cpu_share` is computed anew. Null where one of the processes has no value.
+    """
+    # A checkpoint may be from before a column was added.
+    reasons = {column: UNREAD for part in parts for column in parts[-1]["values"] if column not in part["values"]}
+    reasons |= {column: reason for part in reversed(parts) for column, reason in part["not_measured"].items()}
+    columns = [column for column in parts[-1]["values"] if column not in reasons]
+    peaks = {measure.column.in_record for measure in MEASURES if not measure.counter}
+    values: dict[str, Any] = {}
+    for column in columns:
+        of_parts = [part["values"][column] for part in parts]
+        values[column] = max(of_parts) if column in peaks else sum(of_parts)
+    if "cpu_share" in values:
+        values["cpu_share"] = values["cpu_s"] / values["wall_s"]
+    return {"values": values | dict.fromkeys(reasons), "not_measured": reasons}
+
+
+def _attempt(read: Callable[[], float]) -> float | Why:
+    """What it reads, or the reason why it cannot."""
+    try:
+        return read()
+    except NotMeasuredError as error:
+        return Why(error)
