@@ -14,7 +14,7 @@ from tests.slurm.undisturbed import assert_as_undisturbed, events
 
 FAULTY = '''
 """DDP, but no rank ever starts."""
-from ddlbench.frameworks.ddp import *
+from ddlbench.train.frameworks.ddp import *
 
 def start(device):
     raise SystemExit("no such fabric")
@@ -22,7 +22,7 @@ def start(device):
 SLEEPY = '''
 """DDP, but ranks sleep until they are cancelled."""
 import time
-from ddlbench.frameworks.ddp import *
+from ddlbench.train.frameworks.ddp import *
 
 def start(device):
     time.sleep(600)

@@ -192,7 +192,7 @@ def test_a_full_file_system_is_one_that_works(
 RANK = """
 import os, sys, time
 from pathlib import Path
-from ddlbench import beats, notes
+from ddlbench.core import beats, notes
 beats.BEAT_S = 0.05
 folder, rank, nodes = Path(sys.argv[1]), int(sys.argv[2]), 1
 notes.introduce(folder, rank, rank)
@@ -338,7 +338,7 @@ def test_beats_of_an_earlier_try_accuse_nobody(tmp_path: Path) -> None:
     gone.wait()
     for name in (f"1-{os.getpid()}", f"2-{gone.pid}"):
         beats.write_beat(here / name, 7)
-    starts = f"from ddlbench import beats; from pathlib import Path; beats.keep_beating(Path({str(tmp_path)!r}), "
+    starts = f"from ddlbench.core import beats; from pathlib import Path; beats.keep_beating(Path({str(tmp_path)!r}), "
     for rank, left in ((1, {"2"}), (0, set())):
         subprocess.run([sys.executable, "-c", f"{starts}{rank}, {rank}, 1)"], check=True)
         assert {path.name.split("-")[0] for path in here.iterdir()} - {str(rank), "1"} == left - {str(rank)}

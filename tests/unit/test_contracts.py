@@ -35,7 +35,7 @@ MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)
 
 def promised(room: str) -> list[str]:
     """The names that a room's Protocol has."""
-    protocol = getattr(import_module(f"ddlbench.{room}"), CONTRACTS[room])
+    protocol = getattr(import_module(registry.package(room)), CONTRACTS[room])
     return [name for name in {**protocol.__annotations__, **vars(protocol)} if not name.startswith("_")]
 
 
@@ -45,7 +45,7 @@ def complaints(asked: Iterable[tuple[str, str]], folder: Path) -> list[tuple[str
     lines: list[tuple[str, str]] = []  # (module, line of Python)
     for number, (room, module) in enumerate(asked):
         here = [
-            f"from ddlbench.{room} import {CONTRACTS[room]} as Contract{number}",
+            f"from {registry.package(room)} import {CONTRACTS[room]} as Contract{number}",
             f"import {module} as module{number}",
             f"def of{number}(contract: Contract{number}) -> None:",
         ]

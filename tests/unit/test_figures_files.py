@@ -113,7 +113,7 @@ def test_a_title_is_drawn_as_it_stands(title: str, tmp_path: Path, monkeypatch: 
 def test_naming_figures_does_not_import_matplotlib() -> None:
     code = "\n".join(
         (
-            "import sys; from ddlbench import registry",
+            "import sys; from ddlbench.core import registry",
             "names = registry.members('figures'); assert names, names",
             "for n in names: assert registry.member('figures', n).draw and registry.docstring('figures', n)",
             "heavy = {'matplotlib', 'pandas', 'torch'} & set(sys.modules); assert not heavy, heavy",

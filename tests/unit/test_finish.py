@@ -119,7 +119,7 @@ def test_everything_is_imported_before_ranks_start(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from ddlbench.run import __main__, finish
-from ddlbench.spec import RunSpec
+from ddlbench.core.spec import RunSpec
 folder = Path(sys.argv[2])
 finish.rehearse(folder / ".partial")
 class Late:

@@ -30,7 +30,7 @@ if rank is None:
     while not any(codes := [r.poll() for r in ranks]) and None in codes: time.sleep(0.05)
     if does == "dies": time.sleep(2.5)  # torchrun looks after its ranks for a while, too
     sys.exit(any(codes))
-from ddlbench import beats, notes
+from ddlbench.core import beats, notes
 told = json.loads((folder / "assignment.json").read_text())
 notes.introduce(folder, int(rank), int(rank))
 beats.keep_beating(folder, int(rank), int(rank), 1, told["silent_s"])

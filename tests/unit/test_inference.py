@@ -64,7 +64,7 @@ def test_its_ranks_are_started_by_a_framework_that_there_is(member: str) -> None
 
 
 def test_asking_members_loads_nothing_heavy() -> None:
-    code = "import sys; from ddlbench import registry; [registry.member('inference', n) for n in "
+    code = "import sys; from ddlbench.core import registry; [registry.member('inference', n) for n in "
     code += "registry.members('inference')]; print({'torch', 'torchao', 'deepspeed', 'numpy'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"

@@ -78,8 +78,8 @@ def test_what_a_study_may_ask(tmp_path: Path, interrupt: str, says: str | None) 
 RANK = """
 import sys
 from pathlib import Path
-from ddlbench.rank import interruption
-from ddlbench.rank.assignment import Assignment
+from ddlbench.train import interruption
+from ddlbench.train.assignment import Assignment
 
 folder = Path(sys.argv[1])
 dies = Assignment.read(folder).interrupt_steps

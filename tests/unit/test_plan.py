@@ -274,7 +274,7 @@ def test_planning_imports_no_framework() -> None:
     program = """
 import sys
 from ddlbench.plan import launch, runs
-from ddlbench import registry
+from ddlbench.core import registry
 from ddlbench.settings import machine, study
 for room in ("frameworks", "loaders", "datasets", "forms"):
     for name in registry.members(room):

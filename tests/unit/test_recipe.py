@@ -300,7 +300,7 @@ import sys, warnings
 warnings.simplefilter("error")
 from dataclasses import replace
 import torch
-from ddlbench.rank.precision import set_precision
+from ddlbench.train.precision import set_precision
 from tests.unit.test_recipe import RECIPE, run
 for precision in sys.argv[1:]:
     set_precision(replace(run(), recipe=replace(RECIPE, precision=precision)))

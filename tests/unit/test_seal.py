@@ -132,7 +132,7 @@ def test_what_is_damaged_is_not_sealed(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_kill_while_a_record_is_sealed_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = of_version_0_1(write_record(tmp_path))
     before = (folder / MLLOG).read_bytes()
-    program = "import os, sys; from pathlib import Path; from ddlbench import files, record\n"
+    program = "import os, sys; from pathlib import Path; from ddlbench.core import files, record\n"
     program += "record.sha256 = lambda path: os.kill(os.getpid(), 9)\nrecord.seal(Path(sys.argv[1]))"
     assert subprocess.run([sys.executable, "-c", program, str(folder)]).returncode == -9
     assert (folder / MLLOG).read_bytes() == before

@@ -157,7 +157,7 @@ def test_the_killed_rank_of_one_is_named_with_its_host(tmp_path: Path) -> None:
 
 def test_only_what_was_written_since_counts(tmp_path: Path) -> None:
     """Read from the file that standard error goes to, as in a job; of a pipe nothing can be read."""
-    program = "import sys\nfrom ddlbench.run import srun\nat = srun.log_position()\n"
+    program = "import sys\nfrom ddlbench.slurm import srun\nat = srun.log_position()\n"
     program += "print('new', file=sys.stderr, flush=True)\nprint(repr(srun.written_since(at)))"
     log = tmp_path / "train.log"
     log.write_text("old\n")

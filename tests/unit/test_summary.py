@@ -181,5 +181,5 @@ def test_the_version_is_that_of_all_code_that_has_a_part_in_it() -> None:
     found: dict[str, bytes] = {}
     summary._add_source("ddlbench.analysis.summary", found)
     names = {name.removeprefix("ddlbench.") for name in found}
-    assert {"analysis.times", "analysis.trust", "record", "spec", "rank.measure", "columns"} <= names
+    assert {"analysis.times", "analysis.trust", "core.record", "core.spec", "train.measure", "core.columns"} <= names
     assert not {"analysis.collect", "analysis.tables", "analysis.failures"} & names

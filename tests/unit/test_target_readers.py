@@ -134,8 +134,8 @@ NOBODY = """
 import os, sys
 import multiprocessing.popen_fork, numpy, PIL.Image
 from ddlbench.data import prepare
-from ddlbench.datasets import synthetic_imagenet
-from ddlbench.forms import tfrecord
+from ddlbench.data.datasets import synthetic_imagenet
+from ddlbench.data.forms import tfrecord
 pillow = prepare.version("pillow")
 prepare.version = lambda name: pillow
 os.setegid(65534)

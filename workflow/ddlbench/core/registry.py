@@ -37,6 +37,11 @@ def folder(room: str) -> Path:
     return PACKAGE / WITHIN.get(room, "") / room
 
 
+def package(room: str) -> str:
+    """The name by which Python imports a room of members."""
+    return ".".join(["ddlbench", *folder(room).relative_to(PACKAGE).parts])
+
+
 @cache
 def members(room: str) -> tuple[str, ...]:
     """The names that a study may use for a room: `members("loaders")` -> ("dali-cpu", "native", ...)."""
@@ -57,8 +62,7 @@ def source(room: str, name: str) -> str:
 @cache
 def member(room: str, name: str) -> Any:
     """The member's module. Importing it is cheap: members import torch, DALI, ... inside their functions only."""
-    within = f"{WITHIN[room]}." if room in WITHIN else ""
-    return import_module(f"ddlbench.{within}{room}.{name.replace('-', '_')}")
+    return import_module(f"{package(room)}.{name.replace('-', '_')}")
 
 
 @cache
