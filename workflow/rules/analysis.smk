@@ -34,7 +34,7 @@ READING = {
 }
 READERS = [
     *[registry.source("analysis", name) for name in registry.members("analysis")],
-    registry.source("rank", "measure"),
+    registry.source("train", "measure"),
     "config/references/operations.csv",
 ]
 
