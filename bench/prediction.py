@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """How good predictions are at worker counts that were not measured: the default model beside its rivals.
 
-`python bench/prediction.py` prints the tables of docs/prediction.md. It exits with 1 if the default's intervals hold
+`python bench/prediction.py` prints docs/measurements/prediction.md. It exits with 1 if the default's intervals hold
 the truth in less than 90 % of the cases, or if a rival has a smaller median error at 8 times the largest known count.
 
 Published series: priors and the widening of intervals are fitted without the source that is predicted. Simulated

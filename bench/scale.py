@@ -1,4 +1,4 @@
-"""What 16 to 1024 ranks cost beside training, without GPUs: `python bench/scale.py`; docs/scale.md has the table.
+"""What 16 to 1024 ranks cost beside training, without GPUs: `python bench/scale.py`. Table: docs/measurements/scale.md.
 
 Four ranks per node. One node's ranks are really started (without torch): they leave their notes and beat. The
 supervisor's ears are really started beside notes and beats of all ranks. strace counts their system calls on files of

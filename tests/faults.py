@@ -1,7 +1,7 @@
 """What goes wrong on clusters and is made to go wrong here: each fault, what is expected, and the test that tries it.
 
-At the end of a run of the SLURM tier pytest prints the table with what happened. docs/clusters.md shows it;
-`python -m tests.faults` prints it for that page, and `tests/unit/test_fault_table.py` holds page and tests to it.
+At the end of a run of the SLURM tier pytest prints the table with what happened. `python -m tests.faults >
+docs/faults.md` makes the page that shows it; `tests/unit/test_fault_table.py` holds page and tests to it.
 """
 
 from __future__ import annotations
@@ -401,11 +401,22 @@ FAULTS = (
 )
 
 
-def table() -> list[str]:
-    """For docs/clusters.md."""
+PAGE = """# What was made to go wrong
+
+Made by `python -m tests.faults > docs/faults.md`; do not edit. Each of these faults is made to happen by a test:
+`slurm` on a real small cluster, `contract` with real ranks, `workflow` with Snakemake, `unit` with the package alone.
+After the SLURM tier (`DDLBENCH_SLOW=1 pytest tests`) pytest prints this table with what happened. What is tried in
+`unit` alone was not seen on a cluster.
+
+| fault | expected | tests |
+|---|---|---|
+"""
+
+
+def page() -> str:
+    """docs/faults.md: one row per fault, with the tiers that try it."""
     tiers = {fault: ", ".join(dict.fromkeys(test.split("/")[0] for test in fault.tests)) for fault in FAULTS}
-    rows = [f"| {fault.what} | {fault.expected} | {tiers[fault]} |" for fault in FAULTS]
-    return ["| fault | expected | tests |", "|---|---|---|", *rows]
+    return PAGE + "".join(f"| {fault.what} | {fault.expected} | {tiers[fault]} |\n" for fault in FAULTS)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -430,4 +441,4 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 if __name__ == "__main__":
-    print(*table(), sep="\n")
+    print(page(), end="")

@@ -10,9 +10,10 @@ from ddlbench.core import registry
 
 from tests.conftest import ROOT
 
+MEASURED = Path("docs/measurements")
 PAGES = sorted(
     path.relative_to(ROOT)
-    for pattern in ("*.md", "docs/*.md", "config/*.md", "bench/*.md", "results/README.md")
+    for pattern in ("*.md", "docs/*.md", "docs/measurements/*.md", "config/*.md", "bench/*.md", "results/README.md")
     for path in ROOT.glob(pattern)
 )
 
@@ -38,8 +39,12 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_the_first_pages_are_linked() -> None:
     """README leads to every other page of the docs."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    missing = [str(page) for page in PAGES if page.parts[0] == "docs" and f"]({page})" not in text]
-    assert missing == []
+    assert [str(page) for page in PAGES if page.parent == Path("docs") and f"]({page})" not in text] == []
+
+
+def test_every_measurement_is_listed() -> None:
+    text = (ROOT / MEASURED / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if page.parent == MEASURED and f"]({page.name})" not in text] == ["README.md"]
 
 
 # "Faster" needs a verdict (`analysis/statistics.py`). Here stand the words that say so of sides without one.
@@ -55,8 +60,12 @@ def test_no_caption_says_who_is_faster(name: str) -> None:
     assert SAYS_WHO_WINS.findall(registry.docstring("figures", name)) == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/measurements.md", "docs/prediction.md", "bench/README.md"])
-def test_no_page_with_numbers_says_who_is_faster(page: str) -> None:
+WITH_NUMBERS = [Path(name) for name in ("README.md", "docs/prediction.md", "bench/README.md")]
+WITH_NUMBERS += [page for page in PAGES if page.parent == MEASURED]
+
+
+@pytest.mark.parametrize("page", WITH_NUMBERS, ids=str)
+def test_no_page_with_numbers_says_who_is_faster(page: Path) -> None:
     assert SAYS_WHO_WINS.findall((ROOT / page).read_text(encoding="utf-8")) == []
 
 

@@ -1,7 +1,7 @@
 """How good predictions are on series that the priors have not seen: one source left out at a time.
 
 Each series is predicted from each of its beginnings, at each later point. `calibrate` widens the intervals of
-`regression` until they hold; `table` is what docs/prediction.md shows. bench/prediction.py prints it.
+`regression` until they hold; `table` is what docs/measurements/prediction.md shows. bench/prediction.py prints it.
 """
 
 from __future__ import annotations
