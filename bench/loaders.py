@@ -31,8 +31,8 @@ from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
+from ddlbench.mends import torchvision_operators
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.train.loaders import _torchvision
 from ddlbench.train.loaders._share import MEAN, STD
 from sides import spread
 
@@ -91,7 +91,7 @@ def ours(loader: str, form: str) -> Callable[[Path, int], Epochs]:
 
 def timm(data: Path, threads: int) -> Epochs:
     """timm's loader: its augmentation without what ours has not, and normalisation of whole batches."""
-    _torchvision.mend()
+    torchvision_operators.mend()
     from timm.data import create_dataset, create_loader
 
     loader = create_loader(
@@ -115,7 +115,7 @@ def timm(data: Path, threads: int) -> Epochs:
 
 def torchvision(data: Path, threads: int) -> Epochs:
     """torchvision as in PyTorch's ImageNet example (github.com/pytorch/examples, imagenet/main.py)."""
-    _torchvision.mend()
+    torchvision_operators.mend()
     from torch.utils.data import DataLoader
     from torchvision import datasets, transforms
 

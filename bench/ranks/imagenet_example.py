@@ -15,14 +15,14 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from ddlbench.train.loaders import _torchvision
+from ddlbench.mends import torchvision_operators
 from stopwatch import Stopwatch, rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
-_torchvision.mend()
+torchvision_operators.mend()
 import timm  # noqa: E402
 from torchvision import datasets, transforms  # noqa: E402
 

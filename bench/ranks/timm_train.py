@@ -18,12 +18,12 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
-from ddlbench.train.loaders import _torchvision
+from ddlbench.mends import torchvision_operators
 from stopwatch import Stopwatch, rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-_torchvision.mend()
+torchvision_operators.mend()
 import timm  # noqa: E402
 from timm import utils  # noqa: E402
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, create_dataset, create_loader  # noqa: E402

@@ -24,10 +24,10 @@ import torch
 import torch.nn.functional as F
 from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
+from ddlbench.mends import torchvision_operators
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import models, optimizers, place
 from ddlbench.train.clock import Clock
-from ddlbench.train.loaders import _torchvision
 from torch import nn
 
 from tests.contract.weights import whole
@@ -223,7 +223,7 @@ def model_of(name: str) -> nn.Module:
     """The untrained model for pictures of 16x16, the same on every rank."""
     torch.manual_seed(1)
     if name == "vit":
-        _torchvision.mend()
+        torchvision_operators.mend()
         from timm.models.vision_transformer import VisionTransformer
 
         return VisionTransformer(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from ddlbench.mends.sgd_momentum import Sgd
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import optimizers, precision, sync_norm
 from ddlbench.train.clock import Clock
@@ -41,7 +42,7 @@ def training(**recipe: Any) -> Training:
     precision.prepare(model, spec)
     optimizer = optimizers.build(of, model)
     if of.optimizer == "sgd":
-        optimizer = optimizers.Sgd(model.parameters(), lr=0.1, momentum=of.momentum, fused=True)  # as it is on GPUs
+        optimizer = Sgd(model.parameters(), lr=0.1, momentum=of.momentum, fused=True)  # as it is on GPUs
     setup: Any = SimpleNamespace(
         spec=spec,
         device=torch.device("cpu"),

@@ -11,9 +11,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddlbench.core.recipe import needs_whole_layers
+from ddlbench.mends import torchvision_operators
+from ddlbench.mends.sgd_momentum import Sgd
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import models, optimizers
-from ddlbench.train.loaders import _torchvision
 from torch import nn
 from torch.multiprocessing import start_processes
 
@@ -100,7 +101,7 @@ def test_adamw_by_hand() -> None:
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_lars_is_timms_where_the_rate_is_constant(nesterov: bool, everywhere: bool) -> None:
-    _torchvision.mend()
+    torchvision_operators.mend()
     from timm.optim import Lars
 
     recipe = replace(RECIPE, optimizer="lars", nesterov=nesterov, decay_norm_and_bias=everywhere)
@@ -232,7 +233,7 @@ def test_fused_sgd_after_an_overflow_in_its_first_step(nesterov: bool) -> None:
     weights = [torch.ones(1000, 100, requires_grad=True) for _ in range(4)]
     clean = [weight.detach().clone().requires_grad_() for weight in weights]
     with_overflow, without = (
-        optimizers.Sgd(parameters, lr=0.1, momentum=0.9, weight_decay=0.0, nesterov=nesterov, fused=True)
+        Sgd(parameters, lr=0.1, momentum=0.9, weight_decay=0.0, nesterov=nesterov, fused=True)
         for parameters in (weights, clean)
     )
     with_overflow.grad_scale, with_overflow.found_inf = torch.ones(1), torch.ones(1)
@@ -255,7 +256,7 @@ def test_sgd_is_pytorchs(how: str) -> None:
     ours, theirs = net(), net()
     settings = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True, how: True}
     pairs = (
-        (ours, optimizers.Sgd(ours.parameters(), **settings)),
+        (ours, Sgd(ours.parameters(), **settings)),
         (theirs, torch.optim.SGD(theirs.parameters(), **settings)),
     )
     for _ in range(4):

@@ -10,6 +10,7 @@ from ddlbench.core import registry
 # From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
 ROOMS = (
     "core",
+    "mends",
     "settings",
     "data",
     "prepare",

@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from ddlbench.mends import torchvision_operators
 from ddlbench.train import models, sync_norm
 from ddlbench.train.clock import Clock
-from ddlbench.train.loaders import _torchvision
 from torch import nn
 from torch.multiprocessing import start_processes
 
@@ -23,7 +23,7 @@ NEAR = {torch.float32: {"rtol": 1e-5, "atol": 1e-6}, torch.float64: {"rtol": 1e-
 
 def net() -> nn.Module:
     """PyTorch's batch norm and timm's, which has the activation in it; one layer has a picture of 1x1."""
-    _torchvision.mend()
+    torchvision_operators.mend()
     from timm.layers import BatchNormAct2d
 
     torch.manual_seed(0)

@@ -7,14 +7,12 @@ What batch norm does beyond PyTorch's is in `sync_norm.py`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import nn
 
+from ddlbench.mends import grouped_convolutions, torchvision_operators
 from ddlbench.train import sync_norm
-from ddlbench.train.loaders import _torchvision
 
 
 def build(name: str, classes: int, image_size: int, zero_init_last: bool | None = None) -> nn.Module:
@@ -42,7 +40,7 @@ def _no_choice(name: str) -> RuntimeError:
 
 
 def _from_timm(name: str, classes: int, image_size: int, zero_init_last: bool | None) -> nn.Module:
-    _torchvision.mend()
+    torchvision_operators.mend()
     import timm
 
     made_for = timm.models.get_pretrained_cfg(name)
@@ -114,7 +112,7 @@ def squeezenet1_1(classes: int) -> nn.Module:
 
     Pictures have at least 17 pixels a side.
     """
-    _torchvision.mend()
+    torchvision_operators.mend()
     from torchvision.models import squeezenet1_1 as theirs
 
     model: nn.Module = theirs(weights=None, num_classes=classes)
@@ -160,7 +158,7 @@ def complaint(name: str, image_size: int) -> str | None:
 
 
 def _made_for(name: str) -> str:
-    _torchvision.mend()
+    torchvision_operators.mend()
     from timm.models import get_pretrained_cfg
 
     made_for = get_pretrained_cfg(name)
@@ -189,24 +187,11 @@ def _count(model: nn.Module, image_size: int, backward: bool) -> dict[str, int]:
     """Operations by module, as PyTorch's FlopCounterMode counts all but a convolution's backward pass."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    mend: dict[Any, Any] = {torch.ops.aten.convolution_backward: _convolution_backward}
     model.to("meta").train()
-    with FlopCounterMode(display=False, custom_mapping=mend) as counter:
+    with FlopCounterMode(display=False, custom_mapping=grouped_convolutions.counting()) as counter:
         out = model(torch.empty(1, 3, image_size, image_size, device="meta"))
         if backward:
             out.sum().backward()
     counts = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
     whole = counts.pop("Global", 0)
     return {name.partition(".")[2]: count for name, count in counts.items() if count} | {"": whole}
-
-
-def _convolution_backward(
-    gradient: Sequence[int], inputs: Sequence[int], weight: Sequence[int], *settings: Any, **named: Any
-) -> int:
-    """Operations of a convolution's backward pass, from shapes: those of its forward pass for each of the two gradients
-    that are asked for. PyTorch 2.13 counts the weight's as if there were one group (github.com/pytorch/pytorch,
-    pull request 183405)."""
-    from torch.utils.flop_counter import conv_flop_count
-
-    *_, transposed, _, _, wanted = settings  # of aten.convolution_backward
-    return int(conv_flop_count([*inputs], [*weight], [*gradient], transposed) * sum(wanted[:2]))

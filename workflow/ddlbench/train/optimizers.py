@@ -13,7 +13,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ddlbench.core.recipe import Recipe
-from ddlbench.train.loaders import _torchvision
+from ddlbench.mends import torchvision_operators
+from ddlbench.mends.sgd_momentum import Sgd
 
 
 def groups(recipe: Recipe, model: torch.nn.Module) -> list[dict[str, Any]]:
@@ -54,7 +55,7 @@ def build(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
     if recipe.optimizer == "lars":
         return Lars(parameters, lr, recipe.momentum, recipe.nesterov, recipe.trust_coefficient)
     if recipe.optimizer == "lamb":
-        _torchvision.mend()
+        torchvision_operators.mend()
         from timm.optim import Lamb
 
         # Unless told otherwise timm's clips gradients at 1; and it asks each group, not the recipe, whether to adapt.
@@ -63,23 +64,6 @@ def build(recipe: Recipe, model: torch.nn.Module) -> torch.optim.Optimizer:
         lamb: torch.optim.Optimizer = Lamb(parameters, lr=lr, betas=(recipe.beta1, recipe.beta2), max_grad_norm=None)
         return lamb
     raise ValueError(f"no optimizer {recipe.optimizer}")
-
-
-class Sgd(torch.optim.SGD):
-    """PyTorch's SGD, whose momentum begins with zeros; the first step then gives the same weights.
-
-    PyTorch's own has no momentum before its first step. Its fused kernel (torch 2.13) then makes a tensor without
-    values, and where a loss scaler found an overflow in that step it leaves the tensor so: noise from there on.
-    """
-
-    def step(self, closure: Any = None) -> Any:
-        """One update. `closure` is called first, with gradients, if there is one."""
-        for group in self.param_groups:
-            if group["fused"] and group["momentum"]:
-                for weight in group["params"]:
-                    if self.state[weight].get("momentum_buffer") is None:
-                        self.state[weight]["momentum_buffer"] = torch.zeros_like(weight)
-        return super().step(closure)
 
 
 class Lars(torch.optim.Optimizer):

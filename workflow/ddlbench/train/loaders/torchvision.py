@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.pictures import as_rgb, is_named_so
-from ddlbench.train.loaders import _torchvision, native
+from ddlbench.mends import torchvision_operators
+from ddlbench.train.loaders import native
 from ddlbench.train.loaders._pictures import centre_crop
 from ddlbench.train.loaders._share import MEAN, STD, Order
 
@@ -52,7 +53,7 @@ class Whole:
     """A batch at a time, as the DataLoader's worker processes are asked for it."""
 
     def __init__(self, folder: Path, split: str, spec: RunSpec, images: int) -> None:
-        _torchvision.mend()
+        torchvision_operators.mend()
         from torchvision.datasets import ImageFolder
 
         manifest = Manifest.read(folder)
