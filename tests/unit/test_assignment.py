@@ -44,7 +44,10 @@ def test_the_same_run_goes_on_from_its_checkpoint(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "{}", "[]", json.dumps({"spec": {}, "data": None})])
-def test_what_cannot_be_read_is_not_gone_on_from(tmp_path: Path, content: str | None) -> None:
+def test_what_cannot_be_read_is_not_gone_on_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
+) -> None:
+    """What is there and cut off is said, in one line."""
     leave(tmp_path / ".partial")
     if content is None:
         (tmp_path / ".partial" / FILE).unlink()
@@ -52,6 +55,8 @@ def test_what_cannot_be_read_is_not_gone_on_from(tmp_path: Path, content: str | 
         (tmp_path / ".partial" / FILE).write_text(content)
     assert supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA) is None
     assert list((tmp_path / ".partial").iterdir()) == []
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition(": ")[0] for line in said] == [f"{tmp_path}/.partial/{FILE}"] * (content is not None)
 
 
 def test_another_run_or_other_data_begin_anew(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ddlbench.data.forms import _example, tfrecord
+from ddlbench.core import registry
+from ddlbench.data.forms import _example, raw, tfrecord
 from ddlbench.data.manifest import Manifest
+from ddlbench.data.part import PICTURE_BYTES
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance
 from ddlbench.run.__main__ import execute
@@ -141,6 +144,22 @@ def test_raw(tmp_path: Path) -> None:
     ]
     shutil.rmtree(tmp_path / "raw/val/class2")
     assert f"{tmp_path}/raw: val/class2/: is missing" in glance(tmp_path / "raw")
+
+
+@pytest.mark.parametrize("name", ["raw", "tfrecord", "webdataset"])
+def test_many_small_pictures_do_not_hold_up_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """600 000 of 650 bytes took 9 s (raw) and 17 s (tfrecord): to open each takes longer than to read it."""
+    manifest = write_form(lambda: some(300, 100), "mnist5k", name, tmp_path / name)
+    read: list[object] = []
+    form, pread = registry.member("forms", name), os.pread
+    monkeypatch.setattr(raw, "read_bytes", lambda path: [read.append(path), path.read_bytes()][1])
+    monkeypatch.setattr(os, "pread", lambda *place: [read.append(place), pread(*place)][1])
+    size = sum(split.bytes for split in manifest.splits.values())
+    assert form.glance(tmp_path / name, manifest, size) == []
+    assert len(read) < 400 * 0.6
+    read.clear()
+    assert form.glance(tmp_path / name, manifest, size + 800 * PICTURE_BYTES) == []
+    assert len(read) == 400
 
 
 def test_no_form(tmp_path: Path) -> None:

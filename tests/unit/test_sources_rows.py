@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import pickle
+import socket
 import struct
 import tarfile
 import threading
@@ -143,6 +145,23 @@ def test_what_is_wrong_with_mnist_files_is_told(tmp_path: Path, monkeypatch: pyt
     plain.write_bytes(struct.pack(">4i", 0x803, 29, 28, 28) + bytes(29 * 784))
     with pytest.raises(SourceError, match="30 labels"):
         mnist.open_source(place)
+
+
+@pytest.mark.usefixtures("digits")
+def test_a_killed_download_leaves_nothing_after_the_next_one(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a download that goes on, or may, all stays: on this host a process lives, on another one it is young."""
+    monkeypatch.setattr(mnist, "ADDRESS", server)
+    cache, here = tmp_path / "cache", socket.gethostname()
+    goes_on = {f".fetching-{here}-{os.getppid()}", ".fetching-elsewhere-1", "tmp12345678"}
+    for name in {*goes_on, f".fetching-{here}-{2**22 - 1}", ".fetching-elsewhere-2", "tmpabcdefgh"}:
+        (cache / name).mkdir(parents=True)
+        (cache / name / "tmp1").touch()
+        if name.endswith(("-2", "h")):
+            os.utime(cache / name, (1000, 1000))
+    mnist.open_source(Place(None, cache))
+    assert {path.name for path in cache.iterdir() if path.is_dir()} == goes_on
 
 
 @pytest.mark.usefixtures("digits")

@@ -83,19 +83,33 @@ class Resources(dict[str, Any]):
 
 
 @pytest.mark.parametrize(
-    "reason", [MOST, "QOSGrpSubmitJobsLimit", "Unable to contact slurm controller (connect failure)"]
+    ("reason", "limits", "limit"),
+    [
+        (MOST, {"assoc user=* format=MaxSubmitJobs": "4"}, ": at most 4"),
+        (MOST, {"assoc user=* format=MaxSubmitJobs": "4\n\n10\n4"}, ": at most 4 or 10"),
+        ("AssocGrpSubmitJobsLimit", {"assoc format=GrpSubmitJobs": "40"}, ": at most 40"),
+        ("QOSGrpSubmitJobsLimit", {"qos format=GrpSubmitJobs": "20"}, ": at most 20"),
+        ("QOSMaxSubmitJobPerUserLimit", {"qos format=MaxSubmitJobsPerUser": "7"}, ": at most 7"),
+        ("QOSMaxSubmitJobPerUserLimit", {}, ""),
+        ("Unable to contact slurm controller (connect failure)", {"assoc user=* format=MaxSubmitJobs": "4"}, ""),
+    ],
 )
 def test_a_job_that_slurm_takes_later_is_submitted_later(
-    executor: Any, tmp_path: Path, capsys: Any, reason: str
+    executor: Any, tmp_path: Path, capsys: Any, reason: str, limits: dict[str, str], limit: str
 ) -> None:
-    """`MaxSubmitJobs`: the first three tries are refused. None of them counts as a failure, and it is said once."""
+    """`MaxSubmitJobs`: the first three tries are refused. None of them counts as a failure, and it is said once, with
+    the limit's number where SLURM tells it."""
+    cases = "".join(
+        f"*'show {asked.replace('*', chr(39) + '*' + chr(39))}') echo '{n}';; " for asked, n in limits.items()
+    )
+    pretend(tmp_path, "sacctmgr", f'case "$*" in {cases}*) exit 1;; esac')
     refusal = REFUSAL.format(reason=reason)
     pretend(tmp_path, "refused", f'echo "{refusal}" >&2; exit 1')
     pretend(tmp_path, "sbatch", "echo x >> tries; [ $(wc -l < tries) -gt 3 ] && echo 17 || refused")
     pretend(tmp_path, "squeue", "echo 9")
     executor.run_job(job())
     assert (executor.jobs, executor.failed) == (["17"], [])
-    assert capsys.readouterr().err.count(f"SLURM takes no more jobs for now ({reason})") == 1
+    assert capsys.readouterr().err.count(f"SLURM takes no more jobs for now ({reason}{limit})") == 1
 
 
 @pytest.mark.parametrize(

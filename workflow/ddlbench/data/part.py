@@ -19,6 +19,8 @@ from ddlbench.core.files import aside, printable
 from ddlbench.data.source import BadImage, Entry, Picture, Source
 
 NOTES = ".parts"
+# To open or to check a small picture takes as long as to read so much: a million of them must not hold up a run.
+PICTURE_BYTES = 1 << 14
 AHEAD = 32  # pictures that the kernel is asked for before they are read
 
 

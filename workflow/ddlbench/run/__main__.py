@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import beats, layout, notes
+from ddlbench.core.files import printable
 from ddlbench.core.hold import HeldError, held
 from ddlbench.core.record import MLLOG, STEPS, WEIGHTS
 from ddlbench.core.spec import RunSpec
@@ -37,7 +38,7 @@ from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watc
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.train import checkpoint
-from ddlbench.train.assignment import Assignment
+from ddlbench.train.assignment import FILE, Assignment
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,13 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
     for left in (partial, folder / "failed"):
         try:
             before = Assignment.read(left)
-        except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
+        except OSError:  # nothing is left
+            continue
+        except (ValueError, TypeError, KeyError) as error:  # cut off, or another version's
+            anew = (
+                f"{left / FILE}: cannot be read ({error!r}): what an earlier try left is not used, training begins anew"
+            )
+            print(printable(anew), flush=True)
             continue
         checkpoint.set_damaged_aside(left)
         if checkpoint.latest(left) and (before.spec, before.data) == (spec, data):

@@ -148,6 +148,20 @@ def is_own_limit(refusal: str) -> bool:
     return refusal.endswith(("AssocMaxSubmitJobLimit", "PerUserLimit"))
 
 
+def most_jobs(reason: str) -> str:
+    """The number of a limit on submitted jobs (`4`, or `4 or 9` where it differs by account or QOS); "" if SLURM does
+    not say it."""
+    if "Submit" not in reason:
+        return ""
+    of = "PerAccount" if "PerAccount" in reason else "PerUser" if reason.startswith("QOSMax") else ""
+    what = f"{'Grp' if 'Grp' in reason else 'Max'}SubmitJobs{of}"
+    whose = (
+        ["qos"] if reason.startswith("QOS") else ["assoc", *([] if "Grp" in reason else [f"user={getpass.getuser()}"])]
+    )
+    said = _said("sacctmgr", "--noheader", "--parsable2", "show", *whose, f"format={what}")
+    return " or ".join(map(str, sorted({int(number) for number in said.split() if number.isdigit()})))
+
+
 def jobs_of_mine() -> int | None:
     """How many jobs of this user are in the queue; None if SLURM does not answer."""
     try:

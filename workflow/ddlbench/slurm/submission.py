@@ -55,7 +55,9 @@ def mend(plugin: Any) -> None:
                 return
             if this.refused not in told:
                 told.add(this.refused)
-                words = f"SLURM takes no more jobs for now ({this.refused}); the others are submitted when it does"
+                most = slurm.most_jobs(this.refused)
+                limit = this.refused + (f": at most {most}" if most else "")
+                words = f"SLURM takes no more jobs for now ({limit}); the others are submitted when it does"
                 print(words, file=sys.stderr, flush=True)
             before = slurm.jobs_of_mine()
             for _ in range(TRIES):  # there is room as soon as a job has ended

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import socket
+import time
 import uuid
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+import psutil
 
 from ddlbench.core.files import aside, read_bytes
 from ddlbench.data.source import BadImage, Entry, SourceError
 
 TO_THE_END = -1
+FETCHING = ".fetching-"  # and host and process: the folder of a download that goes on
+FORGOTTEN_S = 86400.0  # a download without a living process that is older is dead
 
 
 def absolute(given: str) -> Path:
@@ -27,22 +35,44 @@ def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
     import pooch
     import requests
 
-    name = url.rpartition("/")[2]
+    place = folder / url.rpartition("/")[2]
+    hidden = folder / f"{FETCHING}{socket.gethostname()}-{os.getpid()}"
     try:
-        # pooch writes aside and renames; a file that is there with another digest is fetched again.
-        return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, progressbar=True))
+        if place.is_file() and _md5(place) == md5:
+            return place
+        _remove_leftovers(folder)
+        try:
+            Path(pooch.retrieve(url, f"md5:{md5}", fname=place.name, path=hidden, progressbar=True)).replace(place)
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
     except ValueError as error:
         raise SourceError(f"{url}: what was fetched is not what was published: {one_line(error)}") from None
     except (requests.RequestException, OSError) as error:
         here = f"fetch it where that can be done and name it in {setting}"
         raise SourceError(f"{url}: cannot be fetched to {folder}: {one_line(error)}; {here}") from None
+    return place
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what downloads left that were killed. Whether one on another host lives nobody can tell: a day later it
+    counts as dead, as do files of earlier versions."""
+    for path in (*folder.glob(f"{FETCHING}*"), *folder.glob("tmp????????")):
+        with suppress(OSError):
+            host, _, process = path.name.removeprefix(FETCHING).rpartition("-")
+            killed = host == socket.gethostname() and process.isdigit() and not psutil.pid_exists(int(process))
+            if killed or time.time() - path.stat().st_mtime > FORGOTTEN_S:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "md5").hexdigest()
 
 
 def checked(path: Path, md5: str) -> Path:
     """The same path if the file has this digest. Raises SourceError."""
     try:
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "md5").hexdigest()
+        digest = _md5(path)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from None
     if digest != md5:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ddlbench.core.files import aside, opened, read_bytes
 from ddlbench.data.manifest import KEPT, NAME, Manifest
-from ddlbench.data.part import Part, Written, note, pictures, write_through
+from ddlbench.data.part import PICTURE_BYTES, Part, Written, note, pictures, write_through
 from ddlbench.data.source import Entry, Picture, Source
 
 # ImageNet's 1 281 167 and 50 000 images make TF-slim's 1024 and 128 shards; small sets get as many images per shard,
@@ -237,7 +237,7 @@ def _some(sizes: list[int], most_bytes: int) -> list[int]:
         if left <= 0:
             break
         chosen.append(number)
-        left -= sizes[number]
+        left -= sizes[number] + PICTURE_BYTES
     return sorted(chosen)
 
 

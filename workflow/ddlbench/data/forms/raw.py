@@ -16,7 +16,7 @@ from typing import Any
 from ddlbench.core.files import read_bytes
 from ddlbench.data.forms import _kept
 from ddlbench.data.manifest import KEPT, NAME, Manifest, sha256
-from ddlbench.data.part import Checked, Part, Written, note, pictures
+from ddlbench.data.part import PICTURE_BYTES, Checked, Part, Written, note, pictures
 from ddlbench.data.pictures import is_named_so
 from ddlbench.data.source import Entry, Source, SourceError
 
@@ -239,17 +239,18 @@ def glance(folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
     """Whether the class folders of the manifest are there; of each split one by chance, and more as far as
     `most_bytes` go, are read and compared with their digests. A form that is smaller is read whole."""
     problems = []
+    costs = {split: told.bytes + told.images * PICTURE_BYTES for split, told in manifest.splits.items()}
     for split, told in manifest.splits.items():
         there = names(folder, split) if (folder / split).is_dir() else set()
         full = [name for name in told.sha256 if told.images_per_class.get(_class(name), 0)]
         problems += [f"{name}: is missing" for name in full if name not in there]
         chosen = [name for name in full if name in there]
         random.shuffle(chosen)  # another choice each time: in the end all are seen
-        left = most_bytes * told.bytes / max(1, sum(split.bytes for split in manifest.splits.values()))
+        left = most_bytes * costs[split] / max(1, sum(costs.values()))
         for name in chosen:
             checked = check(folder, name, told.sha256[name], manifest.classes, 1 << 62, set(told.skipped))
             problems += checked.problems
-            left -= told.bytes * told.images_per_class[_class(name)] / max(1, told.images)
+            left -= costs[split] * told.images_per_class[_class(name)] / max(1, told.images)
             if left <= 0:
                 break
     return problems
