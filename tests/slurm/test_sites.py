@@ -53,7 +53,7 @@ def test_a_site_with_narrow_limits(
         assert project.snakemake("--until", "train", timeout_s=600) == 0, project.said
     runs = project.runs()
     assert len(runs) == 5
-    assert "SLURM takes no more jobs for now (AssocMaxSubmitJobLimit)" in project.said
+    assert "SLURM takes no more jobs for now (AssocMaxSubmitJobLimit: at most 2)" in project.said
     tries = {run: times for run, times in submitted(project).items() if "lenet" in run}
     assert tries == {run.name: 1 + fails_first(run.name) for run in runs}
 
