@@ -137,7 +137,7 @@ def fresh(project: Path) -> Path:
 def finished_once(once: Once) -> Path:
     def make(folder: Path) -> None:
         with_mini(copy_project(folder))
-        for package in ("rank", "preflight"):
+        for package in ("train", "preflight"):
             with (folder / f"workflow/ddlbench/{package}/__init__.py").open("a") as file:
                 file.write(LOOK)
         done = mini(folder, "--printshellcmds")
