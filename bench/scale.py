@@ -27,7 +27,7 @@ from ddlbench.core.record import ROWS, STEP_COLUMNS, STEPS, RankLog, join_steps,
 from ddlbench.data.forms import raw
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
-from ddlbench.run.listen import Ears, Probe
+from ddlbench.run.monitor import Probe, RankMonitor
 
 PER_NODE, RANKS, EPOCHS, ROWS_PER_EPOCH, SECONDS = 4, (16, 64, 256, 1024), 90, 20_480, 60
 IMAGES, CLASSES = {"train": 1_281_167, "val": 50_000}, 1000  # ImageNet's
@@ -47,9 +47,9 @@ def supervisor(folder: Path, nodes: int, seconds: float) -> None:
     """The part of the supervisor that looks at files."""
     probe = Probe(folder, beats.poll_s(nodes))
     probe.start()
-    ears, ends = Ears(folder, probe, beats.SILENT_S, nodes), time.monotonic() + seconds
+    monitor, ends = RankMonitor(folder, probe, beats.SILENT_S, nodes), time.monotonic() + seconds
     while time.monotonic() < ends:
-        ears.listen()
+        monitor.listen()
         time.sleep(beats.poll_s(nodes))
 
 

@@ -100,7 +100,7 @@ def test_what_slurm_refuses_of_a_whole_machine_is_said(project: Project):
 HOLD = """
 import sys, time
 from pathlib import Path
-from ddlbench.core.hold import HeldError, held
+from ddlbench.run.hold import HeldError, held
 try:
     with held(Path(sys.argv[1])):
         print("held", flush=True)

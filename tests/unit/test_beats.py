@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from ddlbench.core import beats, notes
 from ddlbench.core.files import write_json
-from ddlbench.run import listen
-from ddlbench.run.listen import Ears, Probe
-from ddlbench.run.watch import Seen, diagnose, look, watch
+from ddlbench.run import monitor as monitoring
+from ddlbench.run.monitor import Probe, RankMonitor
+from ddlbench.run.watch import WatchResult, diagnose, look, watch
 
 from tests.conftest import until
 
@@ -37,7 +37,7 @@ def test_all_nodes_together_write_and_read_little(nodes: int) -> None:
 
 
 def test_a_rank_that_is_silent_is_named_after_it_was_heard(tmp_path: Path) -> None:
-    heard = beats.Heard(40)
+    heard = beats.BeatReader(40)
     for rank in (0, 1, 2):
         beats.write_beat(tmp_path / f"{rank}-77", 1)
     (tmp_path / "something").touch()
@@ -50,7 +50,7 @@ def test_a_rank_that_is_silent_is_named_after_it_was_heard(tmp_path: Path) -> No
 
 
 def test_who_was_held_up_has_not_listened(tmp_path: Path) -> None:
-    heard = beats.Heard(40)
+    heard = beats.BeatReader(40)
     for now in (0, 5, 10):
         beats.write_beat(tmp_path / "1-77", now)
         assert heard.silent(tmp_path, now) == []
@@ -69,83 +69,85 @@ def test_a_beat_takes_the_room_of_the_one_before(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def ears(tmp_path: Path) -> Ears:
+def monitor(tmp_path: Path) -> RankMonitor:
     for rank, local_rank in enumerate((0, 1, 0, 1)):
         write_json(tmp_path / f"rank-{rank}.json", {"pid": rank, "host": f"node{rank // 2}", "local_rank": local_rank})
-    ears = Ears(tmp_path, Probe(tmp_path, 1), 40, 1)  # the probe's clock is set by hand
-    ears.beat_s = 0  # every look reads
-    return ears
+    monitor = RankMonitor(tmp_path, Probe(tmp_path, 1), 40, 1)  # the probe's clock is set by hand
+    monitor.beat_s = 0  # every look reads
+    return monitor
 
 
-def test_a_silent_node_is_named_by_its_first_rank(ears: Ears) -> None:
+def test_a_silent_node_is_named_by_its_first_rank(monitor: RankMonitor) -> None:
     for second in range(100):
-        ears.probe.good_s = second
-        beats.write_beat(ears.folder / "beat-0", second)
-        beats.write_beat(ears.folder / "beat-2", min(second, 30))
-        ears.listen()
-        assert ears.silent == ({2: "did not answer for 40 s"} if second > 70 else {}), second
+        monitor.probe.good_s = second
+        beats.write_beat(monitor.folder / "beat-0", second)
+        beats.write_beat(monitor.folder / "beat-2", min(second, 30))
+        monitor.listen()
+        assert monitor.silent == ({2: "did not answer for 40 s"} if second > 70 else {}), second
 
 
-def test_silence_counts_only_while_the_file_system_takes_writes(ears: Ears) -> None:
-    beats.write_beat(ears.folder / "beat-0", 1)
+def test_silence_counts_only_while_the_file_system_takes_writes(monitor: RankMonitor) -> None:
+    beats.write_beat(monitor.folder / "beat-0", 1)
     for _ in range(100):
-        ears.listen()  # the probe's clock stands
-    assert ears.silent == {}
+        monitor.listen()  # the probe's clock stands
+    assert monitor.silent == {}
 
 
-def test_a_node_whose_first_rank_ended_is_not_silent(ears: Ears) -> None:
-    beats.write_beat(ears.folder / "beat-2", 7)
-    beats.end(ears.folder, 2, well=True)
-    seen = Seen()
+def test_a_node_whose_first_rank_ended_is_not_silent(monitor: RankMonitor) -> None:
+    beats.write_beat(monitor.folder / "beat-2", 7)
+    beats.end(monitor.folder, 2, well=True)
+    seen = WatchResult()
     for second in range(100):
-        ears.probe.good_s = second
-        ears.listen()
-        look(ears, {}, seen)
+        monitor.probe.good_s = second
+        monitor.listen()
+        look(monitor, {}, seen)
         assert seen.silent == {}, second
-    (ears.folder / "ended-2.json").unlink()
-    ears.listen()
-    look(ears, {}, seen)
+    (monitor.folder / "ended-2.json").unlink()
+    monitor.listen()
+    look(monitor, {}, seen)
     assert seen.silent == {2: "did not answer for 40 s"}
 
 
-def test_an_empty_beat_is_no_silence(ears: Ears, tmp_path: Path) -> None:
+def test_an_empty_beat_is_no_silence(monitor: RankMonitor, tmp_path: Path) -> None:
     """What a rank leaves on a full disk, and in a node's full memory."""
-    for path in (ears.folder / "beat-0", tmp_path / "1-77"):
+    for path in (monitor.folder / "beat-0", tmp_path / "1-77"):
         path.touch()
-    heard = beats.Heard(40)
+    heard = beats.BeatReader(40)
     for second in range(0, 200, 5):
-        ears.probe.good_s = second
-        ears.listen()
-        assert (ears.silent, heard.silent(tmp_path, second)) == ({}, []), second
+        monitor.probe.good_s = second
+        monitor.listen()
+        assert (monitor.silent, heard.silent(tmp_path, second)) == ({}, []), second
 
 
-def test_a_silent_rank_is_named_by_its_node(ears: Ears) -> None:
-    write_json(ears.folder / "silent-3.json", {"why": "did not answer for 40 s, its process is stopped (SIGSTOP)"})
-    ears.listen()
-    assert ears.silent == {3: "did not answer for 40 s, its process is stopped (SIGSTOP)"}
+def test_a_silent_rank_is_named_by_its_node(monitor: RankMonitor) -> None:
+    write_json(monitor.folder / "silent-3.json", {"why": "did not answer for 40 s, its process is stopped (SIGSTOP)"})
+    monitor.listen()
+    assert monitor.silent == {3: "did not answer for 40 s, its process is stopped (SIGSTOP)"}
 
 
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])
-def test_errors_that_may_pass_end_no_supervisor(ears: Ears, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_errors_that_may_pass_end_no_supervisor(
+    monitor: RankMonitor, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     def fails(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as broken:
-        for module, name in ((listen.os, "listdir"), (listen.os, "open"), (Path, "read_text"), (Path, "glob")):
+        for module, name in ((monitoring.os, "listdir"), (monitoring.os, "open"), (Path, "read_text"), (Path, "glob")):
             broken.setattr(module, name, fails)
-        ears.listen()
-        assert notes.read(ears.folder, "rank") == {}
-        assert not ears.probe._write()
-    ears.listen()
-    assert len(ears.ranks) == 4
+        monitor.listen()
+        assert notes.read(monitor.folder, "rank") == {}
+        assert not monitor.probe._write()
+    monitor.listen()
+    assert len(monitor.ranks) == 4
 
 
-def test_each_note_is_read_once(ears: Ears, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_note_is_read_once(monitor: RankMonitor, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     text = Path.read_text
     monkeypatch.setattr(Path, "read_text", lambda path, **said: read.append(path) or text(path, **said))  # type: ignore[func-returns-value]
     for _ in range(5):
-        ears.listen()
+        monitor.listen()
     assert len(read) == 4
 
 
@@ -166,7 +168,7 @@ def test_the_probes_clock_stands_while_a_write_hangs(tmp_path: Path, capfd: pyte
     soon(lambda: probe.began is not None and time.monotonic() - probe.began > 0.3)
     stood = probe.good_s
     assert probe.began is not None
-    probe.began -= listen.LATE_S
+    probe.began -= monitoring.LATE_S
     probe.tell()
     assert "does not answer" in capfd.readouterr().err
     time.sleep(0.2)
@@ -185,7 +187,7 @@ def test_a_full_file_system_is_one_that_works(
     def fails(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(listen.os, "open", fails)
+    monkeypatch.setattr(monitoring.os, "open", fails)
     assert Probe(tmp_path, 1)._write() is works
 
 
@@ -284,7 +286,7 @@ def test_a_rank_that_ended_is_not_blamed_for_the_others(tmp_path: Path) -> None:
 
 def test_a_silent_rank_that_said_why_it_failed_is_not_called_silent(tmp_path: Path) -> None:
     notes.report(tmp_path, 0, ValueError("no such picture"))
-    told = diagnose(tmp_path, 2, Seen(code=1, silent={0: "did not answer for 40 s"}))
+    told = diagnose(tmp_path, 2, WatchResult(code=1, silent={0: "did not answer for 40 s"}))
     assert (told["cause"], told["rank"]) == ("exception", 0)
 
 
@@ -410,4 +412,4 @@ def test_a_rank_whose_folder_was_removed_makes_it_again(tmp_path: Path, memory: 
 
 def test_the_last_rank_may_take_the_folder_away(tmp_path: Path) -> None:
     """While another one looks: a thread of a run that had succeeded printed a traceback."""
-    assert beats.Heard(40).silent(tmp_path / "gone", 0.0) == []
+    assert beats.BeatReader(40).silent(tmp_path / "gone", 0.0) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ddlbench.core import notes
-from ddlbench.run.watch import Seen, diagnose
+from ddlbench.run.watch import WatchResult, diagnose
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_who_did_not_come_to_a_collective(
 ) -> None:
     for rank, error in failed.items():
         notes.report(tmp_path, rank, error)
-    told = diagnose(tmp_path, 3, Seen(code=1, said=said, gone=[0, 2] if not failed else []))
+    told = diagnose(tmp_path, 3, WatchResult(code=1, printed=said, gone=[0, 2] if not failed else []))
     hung = " for as long as ranks wait (start_patience_s in the machine's file)"
     assert (hung in told["message"]) == (absent is not None)
     if absent:

@@ -9,12 +9,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from ddlbench.core import hold
+from ddlbench.core import living
+from ddlbench.run import hold
 
 HERE = socket.gethostname()
 
 
-def leave(folder: Path, process: hold.Process) -> Path:
+def leave(folder: Path, process: living.Process) -> Path:
     """A holder's file, as a process that was killed leaves it."""
     (folder / hold.HOLDER).write_text(json.dumps(asdict(process)))
     return folder
@@ -34,12 +35,12 @@ def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_left_of_a_process_that_ended(tmp_path: Path) -> None:
     with hold.held(tmp_path / "run"):
-        assert hold.read(tmp_path / "run" / hold.HOLDER) == hold.myself()
+        assert living.read(tmp_path / "run" / hold.HOLDER) == living.myself()
     assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_a_living_process_keeps_it(tmp_path: Path) -> None:
-    program = "import sys; from pathlib import Path; from ddlbench.core.hold import held\n"
+    program = "import sys; from pathlib import Path; from ddlbench.run.hold import held\n"
     program += "with held(Path(sys.argv[1])): print(flush=True); sys.stdin.read()"
     other = subprocess.Popen(
         [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -56,7 +57,7 @@ def test_a_living_process_keeps_it(tmp_path: Path) -> None:
 
 
 def test_a_later_process_with_that_number_is_another(tmp_path: Path) -> None:
-    with hold.held(leave(tmp_path, replace(hold.myself(), born="long ago"))):
+    with hold.held(leave(tmp_path, replace(living.myself(), born="long ago"))):
         pass
 
 
@@ -75,16 +76,16 @@ def test_of_a_process_on_another_node_slurm_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, life: bool | None
 ) -> None:
     squeue(monkeypatch, tmp_path, answer)
-    assert hold.alive(hold.Process("elsewhere", 1, "then", "7")) is life
+    assert hold.alive(living.Process("elsewhere", 1, "then", "7")) is life
 
 
 def test_our_own_job_was_queued_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert hold.alive(hold.Process("elsewhere", 1, "then", "7")) is False
+    assert hold.alive(living.Process("elsewhere", 1, "then", "7")) is False
 
 
 def test_who_cannot_be_asked_about_keeps_it(tmp_path: Path) -> None:
-    leave(tmp_path, hold.Process("elsewhere", 1, "then", ""))
+    leave(tmp_path, living.Process("elsewhere", 1, "then", ""))
     with pytest.raises(hold.HeldError, match=f"if it does not, remove {tmp_path / hold.HOLDER}"), hold.held(tmp_path):
         pass
 

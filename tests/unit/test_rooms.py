@@ -10,8 +10,9 @@ from ddlbench.core import registry
 # From what everybody may know to what nobody else needs. A room may import from those before it, and from itself.
 ROOMS = (
     "core",
-    "mends",
     "settings",
+    "slurm",
+    "mends",
     "data",
     "prepare",
     "train",
@@ -19,7 +20,6 @@ ROOMS = (
     "records",
     "audit",
     "plan",
-    "slurm",
     "run",
     "preflight",
     "show",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ddlbench.core import notes
-from ddlbench.run.watch import Seen, diagnose
+from ddlbench.run.watch import WatchResult, diagnose
 from ddlbench.slurm import srun
 
 AT = "CANCELLED AT 2026-11-22T03:04:05"
@@ -100,7 +100,7 @@ ENDS = [
 @pytest.mark.parametrize(("text", "told"), ENDS)
 def test_what_srun_says_is_the_cause(tmp_path: Path, text: str, told: tuple[str, int | None, str | None, str]) -> None:
     text = f"rank 0: loss 1.2, task 9: Killed\n{text}\nmore that the run printed\n"
-    failure = diagnose(tmp_path, 8, Seen(code=137, said=text))
+    failure = diagnose(tmp_path, 8, WatchResult(code=137, printed=text))
     assert (failure["cause"], failure["rank"], failure["host"]) == told[:3]
     assert told[3] in failure["message"]
     assert (f"rank {told[1]} " in failure["message"]) is (told[1] is not None)
@@ -120,7 +120,7 @@ def test_what_srun_says_is_the_cause(tmp_path: Path, text: str, told: tuple[str,
 )
 def test_what_names_nothing_is_no_cause(tmp_path: Path, text: str) -> None:
     assert srun.end(text, 8) is None
-    assert diagnose(tmp_path, 8, Seen(code=3, said=text))["message"] == "the launcher ended with exit code 3"
+    assert diagnose(tmp_path, 8, WatchResult(code=3, printed=text))["message"] == "the launcher ended with exit code 3"
 
 
 def test_a_task_that_is_no_rank_is_not_named() -> None:
@@ -130,7 +130,7 @@ def test_a_task_that_is_no_rank_is_not_named() -> None:
 
 def test_a_ranks_own_reason_comes_first(tmp_path: Path) -> None:
     (tmp_path / "failure-1.json").write_text(json.dumps({"cause": "disk full", "message": "no space", "time": 1.0}))
-    failure = diagnose(tmp_path, 2, Seen(code=1, said="srun: error: node1: task 1: Exited with exit code 1"))
+    failure = diagnose(tmp_path, 2, WatchResult(code=1, printed="srun: error: node1: task 1: Exited with exit code 1"))
     assert (failure["cause"], failure["rank"]) == ("disk full", 1)
 
 
@@ -142,14 +142,14 @@ def test_a_rank_that_lost_another_one_is_not_blamed(tmp_path: Path) -> None:
     lines = ["srun: error: node2: task 1: Killed", "srun: launch/slurm: _step_signal: Terminating StepId=128.0"]
     lines += ["srun: error: node1: task 0: Exited with exit code 1", "srun: Force Terminated StepId=128.0"]
     for text in (lines, lines[::-1]):
-        failure = diagnose(tmp_path, 2, Seen(code=137, said="\n".join(text)))
+        failure = diagnose(tmp_path, 2, WatchResult(code=137, printed="\n".join(text)))
         assert (failure["cause"], failure["rank"], failure["host"]) == ("killed", 1, "node2")
 
 
 def test_the_killed_rank_of_one_is_named_with_its_host(tmp_path: Path) -> None:
     """A launcher on this machine, too, which ends before anybody looks again."""
     (tmp_path / "rank-0.json").write_text(json.dumps({"host": "here", "pid": 1, "started": 0.0, "local_rank": 0}))
-    failure = diagnose(tmp_path, 1, Seen(code=137))
+    failure = diagnose(tmp_path, 1, WatchResult(code=137))
     assert failure == {
         "cause": "killed", "rank": 0, "host": "here", "message": "rank 0 was killed without a word (on here)"
     }  # fmt: skip
@@ -172,5 +172,5 @@ def test_the_rank_whose_loss_was_wrong_first_is_named(tmp_path: Path) -> None:
     """Its gradients spoil the weights of all ranks: the next step is wrong everywhere, and all ranks say so at once."""
     notes.report(tmp_path, 1, notes.LossError("the loss of step 3 is nan", 3))
     notes.report(tmp_path, 0, notes.LossError("the loss of step 2 is nan", 2))
-    told = diagnose(tmp_path, 2, Seen(code=1))
+    told = diagnose(tmp_path, 2, WatchResult(code=1))
     assert (told["cause"], told["rank"]) == ("loss is not finite", 0)

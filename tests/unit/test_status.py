@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import status
-from ddlbench.core import hold
+from ddlbench.core import living
 from ddlbench.plan import bill, first_guess
 from ddlbench.plan.runs import Plan, make_plan
-from ddlbench.run import survivors
+from ddlbench.run import hold, survivors
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Partition
 from ddlbench.settings.study import load_study
@@ -55,7 +55,7 @@ def test_a_screen_of_a_study_that_runs_here(tmp_path: Path) -> None:
     for name in ("run.mllog", "steps.parquet"):
         (tmp_path / "runs" / done / name).touch()
     begin(tmp_path / "runs" / running)
-    (tmp_path / "runs" / running / hold.HOLDER).write_text(json.dumps(asdict(hold.myself())))
+    (tmp_path / "runs" / running / hold.HOLDER).write_text(json.dumps(asdict(living.myself())))
     (tmp_path / "runs" / failed / "failed").mkdir(parents=True)
     (tmp_path / "runs" / failed / "failed/failure.json").write_text('{"cause": "out of memory"}')
     begin(tmp_path / "runs" / stopped)
@@ -70,7 +70,7 @@ def test_a_screen_of_a_study_that_runs_here(tmp_path: Path) -> None:
     assert f"expected end: {ends[0]} ({ends[1]} to {ends[2]}), one run after another" in text
     assert "0.5 used by finished runs, 1 for the others (0.8 to 2), of which 0.0111 are used; max_gpu_hours: 2" in text
     # Who held it has died: it runs no longer.
-    dead = asdict(hold.myself()) | {"born": "long ago"}
+    dead = asdict(living.myself()) | {"born": "long ago"}
     (tmp_path / "runs" / running / hold.HOLDER).write_text(json.dumps(dead))
     assert "1 done, 0 running, 2 waiting, 1 failed" in screen(plan, tmp_path)
 

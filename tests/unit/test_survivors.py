@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ddlbench.core import files, hold
+from ddlbench.core import files, living
 from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
 
@@ -79,8 +79,8 @@ def test_nothing_is_submitted_while_slurm_does_not_answer(tmp_path: Path, monkey
         survivors.slurm_jobs({"x"}, tmp_path)
 
 
-DEAD = hold.Process(hold.myself().host, 2**22 - 1, "then", "")
-ELSEWHERE = hold.Process("elsewhere", 1, "then", "")
+DEAD = living.Process(living.myself().host, 2**22 - 1, "then", "")
+ELSEWHERE = living.Process("elsewhere", 1, "then", "")
 
 
 def test_a_mark_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_mark_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     ("processes", "age_s", "removed"),
     [
         ([DEAD], 0, True),
-        ([hold.myself()], 10**6, False),
+        ([living.myself()], 10**6, False),
         ([ELSEWHERE], 10, False),  # its mark was touched a moment ago
         ([ELSEWHERE], survivors.BEAT_S * survivors.MISSED_BEATS + 1, True),
         ([DEAD, ELSEWHERE], 10, False),
@@ -103,7 +103,7 @@ def test_a_mark_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_lock_goes_when_nobody_lives_who_holds_it(
-    tmp_path: Path, processes: list[hold.Process], age_s: float, removed: bool
+    tmp_path: Path, processes: list[living.Process], age_s: float, removed: bool
 ) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()

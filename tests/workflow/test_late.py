@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from ddlbench.core import hold
+from ddlbench.run import hold
 
 from tests.unit.records import edit_log
 from tests.workflow.conftest import mini
@@ -29,7 +29,7 @@ def test_neither_a_finished_record_nor_a_living_run_is_touched(finished: Path) -
     for name in ("run.mllog", "steps.parquet"):
         (living / name).unlink()
     (living / "train.log").write_text("epoch 1 of 90\n")
-    (living / hold.HOLDER).write_text(json.dumps(asdict(hold.myself())))  # this process makes it
+    (living / hold.HOLDER).write_text(json.dumps(asdict(living.myself())))  # this process makes it
     before = files(done), files(living)
     said = mini(finished, "--forcerun", "train", "--keep-going", "tables").stdout
     left = [files(run) for run in (done, living)]

@@ -16,15 +16,14 @@ from pathlib import Path
 
 from ddlbench.analysis.failures import FAILED as LEFT
 from ddlbench.analysis.failures import failures
-from ddlbench.core import hold, layout
-from ddlbench.core.hold import HOLDER
+from ddlbench.core import layout, living
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG
 from ddlbench.plan.bill import counted, number
 from ddlbench.plan.row import INFER, Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
-from ddlbench.run import survivors
+from ddlbench.run import hold, survivors
 from ddlbench.settings.config import ConfigError
 from ddlbench.slurm import queue as slurm
 
@@ -74,11 +73,11 @@ def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
     with suppress(OSError):
         since = (partial / "assignment.json").stat().st_mtime
     if job:
-        if job.state in hold.LIVING:
+        if job.state in slurm.LIVING:
             return Now(RUNNING, since, f"{_epochs(partial, row)}SLURM job {job.id}")
         advice = slurm.advice(job.id, job.reason)
         return Now(WAITING, None, f"SLURM job {job.id} {advice}" if advice else "", job.reason)
-    holder = hold.read(folder / HOLDER)
+    holder = living.read(folder / hold.HOLDER)
     if holder is not None and hold.alive(holder) is not False:
         return Now(RUNNING, since, f"{_epochs(partial, row)}{holder}")
     if (folder / LEFT).is_dir() and not partial.is_dir():

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from ddlbench.core import living
 from ddlbench.core.files import write_json
 
 BEAT_S = 5.0  # a rank beats as often, and its node's first rank looks
@@ -174,15 +175,15 @@ def _beat(path: Path, count: int) -> None:
 
 def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: float) -> None:
     """What a node's first rank does: beat for the node, and name those of its ranks that have fallen silent."""
-    count, heard, last = 0, Heard(silent_s), -MOST_BEAT_S
+    count, reader, last = 0, BeatReader(silent_s), -MOST_BEAT_S
     while True:
         now = time.monotonic()
         if now - last >= node_beat_s(nodes):
             count, last = count + 1, now
             _beat(folder / f"beat-{rank}", count)
-        for other, process, seconds in heard.silent(here, now):
+        for other, process, seconds in reader.silent(here, now):
             if other != rank:
-                status = _status(process)
+                status = living.state(process)
                 if status is not None:  # one that has died is the launcher's to notice
                     stopped = ", its process is stopped (SIGSTOP)" if status == psutil.STATUS_STOPPED else ""
                     with suppress(OSError):
@@ -193,12 +194,27 @@ def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: floa
             return
 
 
-class Heard:
+class Standstill:
+    """How long numbers that others write have been as they are."""
+
+    def __init__(self) -> None:
+        self.last: dict[object, tuple[bytes, float]] = {}  # of whom: the number, and when it was new
+
+    def seconds(self, whose: object, number: bytes, now: float) -> float:
+        """By a clock that says `now`; 0 of an empty number, for which there was no room."""
+        if not number:
+            return 0.0
+        before, since = self.last.get(whose, (number, now))
+        self.last[whose] = number, now if number != before else since
+        return now - self.last[whose][1]
+
+
+class BeatReader:
     """The beats of a node's ranks, as one of them sees them."""
 
     def __init__(self, silent_s: float) -> None:
         self.silent_s = silent_s
-        self.last: dict[str, tuple[bytes, float]] = {}  # by file: its number, and when that was new
+        self.standstill = Standstill()  # by file
         self.looked: float | None = None
         self.clock = 0.0  # time in which this rank could look [s]
 
@@ -214,13 +230,7 @@ class Heard:
         for path in _beats(here):
             with suppress(OSError, ValueError):
                 number, rank, process = read_beat(path), *map(int, path.name.split("-"))
-                if not number:  # there was no room for it
-                    continue
-                before, at = self.last.get(path.name, (number, self.clock))
-                if number != before:
-                    at = self.clock
-                self.last[path.name] = number, at
-                if self.clock - at > self.silent_s:
+                if self.standstill.seconds(path.name, number, self.clock) > self.silent_s:
                     silent.append((rank, process, self.silent_s))
         return silent
 
@@ -230,15 +240,6 @@ def _beats(here: Path | None) -> list[Path]:
     with suppress(OSError):
         return list(here.iterdir()) if here else []
     return []
-
-
-def _status(process: int) -> str | None:
-    """psutil's word for a process; None if it has ended."""
-    try:
-        status = psutil.Process(process).status()
-    except psutil.Error:
-        return None
-    return None if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE) else status
 
 
 def end(folder: Path, rank: int, well: bool = False) -> None:
@@ -274,7 +275,7 @@ def _other_lives(folder: Path, beat: Path) -> bool:
     with suppress(ValueError, IndexError, OverflowError):
         rank, process = beat.name.split("-")
         first = (folder / f"beat-{rank}").exists()
-        return not first and int(process) != os.getpid() and _status(int(process)) is not None
+        return not first and int(process) != os.getpid() and living.state(int(process)) is not None
     return False
 
 

@@ -10,12 +10,13 @@ import multiprocessing
 import os
 import pickle
 import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any
+
+from ddlbench.core import living
 
 GRACE_S = 5  # that a process of the crew has to end
 
@@ -34,7 +35,7 @@ class Crew:
         for _ in range(count):
             ours, theirs = context.Pipe()
             self.ends.append(ours)
-            process = context.Process(target=_work, args=(theirs, list(self.ends)), daemon=True)
+            process = context.Process(target=_work, args=(theirs, list(self.ends), os.getpid()), daemon=True)
             process.start()
             theirs.close()
             self.processes.append(process)
@@ -98,12 +99,15 @@ class Crew:
             end.close()
 
 
-def _work(parent: Connection, others: list[Connection]) -> None:
+def _work(parent: Connection, others: list[Connection], family: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # with SIGTERM, whatever it does itself when it hears that
     for end in others:  # or nobody would see that the parent has died
         end.close()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Not at the end of a task, which can be minutes away: the next process may wait for our lock.
+    living.die_with_parent()
+    if os.getppid() != family:  # it died before that
+        return
     try:
         function = pickle.loads(parent.recv_bytes())
         while True:
@@ -116,11 +120,3 @@ def _work(parent: Connection, others: list[Connection]) -> None:
             parent.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent is gone or has no more to do
-
-
-def _end_with_parent() -> None:
-    """Not at the end of a task, which can be minutes away: the next process may wait for our lock."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

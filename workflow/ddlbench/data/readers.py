@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import psutil
-
-from ddlbench.core.files import printable, write_json
+from ddlbench.core import living
+from ddlbench.core.files import printable
 
 BEAT_S = 60.0
 STALE_S = 600.0
@@ -34,23 +30,11 @@ def reading(folder: Path | None, who: str) -> Iterator[None]:
     if folder is None:
         yield
         return
-    mark = marks(folder) / f"{uuid.uuid4().hex}.json"
-    born = psutil.Process().create_time()  # tells this process from a later one with its number
-    about = {"who": who, "host": socket.gethostname(), "pid": os.getpid(), "born": born}
-    ended = threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(BEAT_S):
-            _touch(mark, about)
-
-    _touch(mark, about)
-    threading.Thread(target=beat, daemon=True).start()
+    end = living.mark(marks(folder) / f"{uuid.uuid4().hex}.json", BEAT_S, who=who)
     try:
         yield
     finally:
-        ended.set()
-        with suppress(OSError):
-            mark.unlink()
+        end()
 
 
 def reader(folder: Path, now: float) -> str | None:
@@ -62,7 +46,8 @@ def reader(folder: Path, now: float) -> str | None:
         with suppress(OSError, ValueError, KeyError, TypeError):
             age, about = now - mark.stat().st_mtime, json.loads(mark.read_bytes())
             who = f"{about['who']} (process {about['pid']} on {about['host']}, seen {max(0, age):.0f} s ago)"
-            if age < STALE_S and not _is_gone(about):
+            process = living.read(mark)
+            if age < STALE_S and (process is None or living.lives(process) is not False):
                 return printable(f"{who}; its mark is {mark}")
             mark.unlink()  # it has all that a mark has: it is one
     return None
@@ -72,24 +57,3 @@ def marks(folder: Path) -> Path:
     """The folder of marks that belongs to a form's folder. They lie beside the real one, however it was named."""
     real = Path(os.path.realpath(folder))
     return real.with_name(f".{real.name}.readers")
-
-
-def _touch(mark: Path, about: dict[str, Any]) -> None:
-    with suppress(OSError):
-        if not mark.parent.exists():
-            mark.parent.mkdir()
-            mark.parent.chmod(mark.parent.parent.stat().st_mode & 0o7777)  # whoever may write there may leave a mark
-        try:
-            os.utime(mark)
-        except FileNotFoundError:
-            write_json(mark, about)
-
-
-def _is_gone(about: dict[str, Any]) -> bool:
-    """Whether that process was on this machine and has ended. Of another machine nobody can tell."""
-    if about["host"] != socket.gethostname():
-        return False
-    try:
-        return bool(psutil.Process(about["pid"]).create_time() != about["born"])
-    except psutil.NoSuchProcess:
-        return True

@@ -23,13 +23,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from ddlbench.core import living
 from ddlbench.core.files import write_json, write_text
 from ddlbench.core.plural import count_of
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan
 from ddlbench.preflight.promise import Trial
 from ddlbench.run.environment import reveal
-from ddlbench.run.watch import die_with_us, watch
+from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.train import place
@@ -199,7 +200,7 @@ def execute(output: Path, machine: str, device: str, workers: int, argv: list[st
 
 def main() -> None:
     if sys.argv[1:2] == ["measure"]:
-        die_with_us()  # a launcher that is killed leaves its ranks behind
+        living.die_with_parent()  # a launcher that is killed leaves its ranks behind
         measure(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -25,7 +25,6 @@ from typing import Any
 
 from ddlbench.core import beats, layout, notes
 from ddlbench.core.files import printable
-from ddlbench.core.hold import HeldError, held
 from ddlbench.core.record import MLLOG, STEPS, WEIGHTS
 from ddlbench.core.spec import RunSpec
 from ddlbench.data.readers import reading
@@ -34,7 +33,8 @@ from ddlbench.run import finish, interrupted, late
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
 from ddlbench.run.failed import FAILURE, keep
-from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watch
+from ddlbench.run.hold import HeldError, held
+from ddlbench.run.watch import WatchResult, data_damaged, diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.train import checkpoint
@@ -97,14 +97,14 @@ def execute(
     with reading(data, spec.id):
         damaged = glance(data) or index(data)
         if damaged:
-            seen = Seen(code=1)
+            seen = WatchResult(code=1)
         else:
             silent_s, grace_s = patience.silent_s, patience.grace_s
             seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
             beats.tidy(partial)
     for name in notes.RESERVES:
         (partial / name).unlink(missing_ok=True)
-    if interrupted.happened(spec, folder, partial) and seen.told is None:
+    if interrupted.happened(spec, folder, partial) and seen.signal is None:
         print(f"killed after {spec.interrupt_steps} steps, as its study asks; started again", flush=True)
         return interrupted.AGAIN
     if seen.stopped:

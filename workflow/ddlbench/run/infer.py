@@ -20,14 +20,14 @@ from pathlib import Path
 
 from ddlbench.core import beats, layout, notes, registry
 from ddlbench.core.files import sha256, write_json
-from ddlbench.core.hold import HeldError, held
 from ddlbench.core.record import MLLOG, WEIGHTS, sealed
 from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance, index
 from ddlbench.run import failed, late
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import facts
-from ddlbench.run.watch import Seen, data_damaged, diagnose, end_survivors, watch
+from ddlbench.run.hold import HeldError, held
+from ddlbench.run.watch import WatchResult, data_damaged, diagnose, end_survivors, watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -70,7 +70,7 @@ def execute(
     with reading(data, spec.id):
         damaged = glance(data) or index(data)
         if damaged:
-            seen = Seen(code=1)
+            seen = WatchResult(code=1)
         else:
             seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
             beats.tidy(partial)

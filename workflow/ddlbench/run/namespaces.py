@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddlbench.run.watch import die_with_us
+from ddlbench.core import living
 from ddlbench.settings.machine import CABLE
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
@@ -100,7 +100,7 @@ def run(program: Sequence[str], nodes: int, mbit: int | None) -> int:
             in_namespace(node, program),
             stdin=subprocess.PIPE,
             env=os.environ | variables(node, nodes),
-            preexec_fn=die_with_us,
+            preexec_fn=living.die_with_parent,
         )
         for node in range(nodes)
     ]

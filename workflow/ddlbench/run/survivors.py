@@ -14,15 +14,14 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from ddlbench.core import hold
-from ddlbench.core.files import write_json
+from ddlbench.core import living
+from ddlbench.run import hold
 from ddlbench.settings.config import ConfigError
 from ddlbench.slurm import queue as slurm
 
@@ -52,55 +51,39 @@ def settle(locks: Path, outputs: Iterable[tuple[str, str]]) -> None:
     SLURM, none on other machines. Raises ConfigError if SLURM does not answer.
     """
     remove_dead_lock(locks)
-    mark()
+    me = living.myself()
+    atexit.register(living.mark(MARKS / f"{me.host}-{me.pid}.json", BEAT_S))
     comments = {f"rule_{rule}_wildcards_{wildcards}" for rule, wildcards in outputs}
     if comments:
         wait(comments)
 
 
-def mark(folder: Path = MARKS) -> None:
-    """Say that a Snakemake is at work here, for as long as this process lives."""
-    me = hold.myself()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{me.host}-{me.pid}.json"
-    write_json(path, asdict(me))
-    atexit.register(path.unlink, missing_ok=True)
-    threading.Thread(target=_beat, args=(path,), daemon=True).start()
-
-
-def _beat(path: Path) -> None:
-    while True:
-        time.sleep(BEAT_S)
-        with suppress(OSError):
-            path.touch()
-
-
-def at_work(folder: Path = MARKS) -> list[hold.Process]:
+def at_work(folder: Path = MARKS) -> list[living.Process]:
     """The Snakemakes that live, or may live. Marks of dead ones are removed."""
-    living = []
+    found = []
     clock = folder.parent / f".now-{socket.gethostname()}-{os.getpid()}"
     for path in sorted(folder.glob("[!.]*.json")):  # not one that is being written
-        process = hold.read(path)
+        process = living.read(path)
         clock.touch()  # marks are dated by the file system's clock, which may be a server's: so is "now"
         with suppress(FileNotFoundError):
             recent = clock.stat().st_mtime - path.stat().st_mtime < BEAT_S * MISSED_BEATS
             alive = process is not None and hold.alive(process)
             if process is not None and (alive or (alive is None and recent)):
-                living.append(process)
+                found.append(process)
             else:
                 path.unlink()
     clock.unlink(missing_ok=True)
-    return living
+    return found
 
 
 def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:
     """Remove Snakemake's lock (the files in `locks`) if the Snakemake that left it is dead; else say who lives."""
     marked = any(folder.glob("[!.]*.json"))
-    living = at_work(folder)
-    for process in living:
+    working = at_work(folder)
+    for process in working:
         say(f"another Snakemake is at work in this folder: {process}")
     dead = list(locks.glob("*.lock"))
-    if marked and dead and not living:
+    if marked and dead and not working:
         for lock in dead:  # Snakemake's own cleanup_locks would remove the folder too, and then fail to lock
             lock.unlink(missing_ok=True)
         say("an earlier Snakemake was killed here; its lock is removed")
@@ -110,7 +93,7 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
     """Our SLURM jobs of this folder with one of these comments. Raises ConfigError if SLURM does not answer."""
     asked = [f"--user={getpass.getuser()}", "--format=%i|%T|%r|%Z|%k"]
     try:
-        answer = hold.squeue(asked, timeout_s=120)
+        answer = slurm.squeue(asked, timeout_s=120)
         answer.check_returncode()
     except FileNotFoundError:
         raise ConfigError("squeue is not installed here: start this on a login node of the cluster") from None

@@ -1,12 +1,11 @@
 """Watch the ranks of a run from outside: which died, stopped answering or were told to stop; and say why.
 
-Ranks leave notes in the run's folder (`core/notes.py`): who they are, how they failed; `listen.py` reads them, and the
+Ranks leave notes in the run's folder (`core/notes.py`): who they are, how they failed; `monitor.py` reads them, and the
 beats of their nodes. Whatever happens, no process of the run lives longer than the run.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import select
@@ -23,8 +22,8 @@ from typing import Any
 
 import psutil
 
-from ddlbench.core import beats, notes
-from ddlbench.run.listen import Ears, Probe
+from ddlbench.core import beats, living, notes
+from ddlbench.run.monitor import Probe, RankMonitor
 from ddlbench.slurm import srun
 
 # PyTorch's watchdog ends a process that waited in NCCL, without a note.
@@ -34,16 +33,16 @@ AS_LONG = "for as long as ranks wait (start_patience_s in the machine's file)"
 
 
 @dataclass
-class Seen:
+class WatchResult:
     """How the launcher ended, and what was seen of its ranks before."""
 
     code: int = 0  # the launcher's exit code
     stopped: bool = False  # as it was told to, with a checkpoint
-    told: int | None = None  # the signal that told us to stop
+    signal: int | None = None  # the signal that told us to stop
     silent: dict[int, str] = field(default_factory=dict)  # rank -> how it stopped answering
     gone: list[int] = field(default_factory=list)  # ranks of this machine that died, in that order
     out_of_memory: bool = False  # the kernel killed a process of ours
-    said: str = ""  # what stands in the log since the launcher started
+    printed: str = ""  # what stands in the log since the launcher started
 
 
 def watch(
@@ -54,16 +53,18 @@ def watch(
     nodes: int = 1,
     silent_s: float = beats.SILENT_S,
     grace_s: float = beats.GRACE_S,
-) -> Seen:
+) -> WatchResult:
     """Run the launcher to its end, with these variables in its environment, and watch the ranks that it starts.
 
     `silent_s` is the silence after which a rank has stopped answering, `grace_s` the time that ranks get for a
     checkpoint when they are told to stop. The launcher gets a process group of its own, so that nothing it started
     outlives it or us.
     """
-    seen, killed_before = Seen(), _killed_for_memory()
+    seen, killed_before = WatchResult(), _killed_for_memory()
     log = srun.log_position()
-    process = subprocess.Popen(argv, start_new_session=True, preexec_fn=die_with_us, env=os.environ | (variables or {}))
+    process = subprocess.Popen(
+        argv, start_new_session=True, preexec_fn=living.die_with_parent, env=os.environ | (variables or {})
+    )
     ours = psutil.Process(process.pid)
     ended = os.pidfd_open(process.pid)  # readable when it has; subprocess's own wait wakes up 20 times a second
     family: dict[int, psutil.Process] = {}
@@ -72,7 +73,7 @@ def watch(
     def tell(number: int, frame: FrameType | None) -> None:
         """The first SIGTERM or SIGUSR1 asks ranks for a checkpoint. A second one, or SIGINT, ends them at once."""
         nonlocal told_at
-        if seen.told is not None or number == signal.SIGINT:
+        if seen.signal is not None or number == signal.SIGINT:
             told_at = -float("inf")
         else:
             told_at = time.monotonic()
@@ -81,19 +82,19 @@ def watch(
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGUSR1)
-        seen.told = number
+        seen.signal = number
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, tell)
     poll_s = beats.poll_s(nodes)
     probe = Probe(folder, poll_s)
     probe.start()
-    ears = Ears(folder, probe, silent_s, nodes)
+    monitor = RankMonitor(folder, probe, silent_s, nodes)
     while process.poll() is None:
         with suppress(psutil.NoSuchProcess):
             family |= {child.pid: child for child in ours.children(recursive=True)}
-        ears.listen()
-        look(ears, family, seen)
+        monitor.listen()
+        look(monitor, family, seen)
         if seen.silent or time.monotonic() - told_at > grace_s:
             break
         select.select([ended], [], [], poll_s)
@@ -113,7 +114,7 @@ def watch(
     if seen.silent and seen.code == 0:
         seen.code = 1
     seen.out_of_memory = _killed_for_memory() > killed_before
-    seen.said = srun.written_since(log)
+    seen.printed = srun.written_since(log)
     failures = notes.read(folder, "failure")
     seen.stopped = seen.code != 0 and (folder / notes.STOPPED_NOTE).exists() and not failures
     return seen
@@ -142,7 +143,7 @@ def data_damaged(problems: list[str]) -> dict[str, Any]:
     return {"cause": "data damaged", "rank": None, "host": socket.gethostname(), "message": message}
 
 
-def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
+def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
     """What caused a failure: {cause, rank, host, message}. Rank and host are None if no rank is to blame."""
     ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
     # Ranks that lost another one are not to blame.
@@ -155,8 +156,8 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     quiet = [rank for rank in seen.gone if rank not in failures]
     if workers == 1 and ranks and not failures and seen.code:
         quiet = [0]  # its launcher may end before we look again
-    ended, named = srun.end(seen.said, workers, failures.keys() - own), None
-    absent = _absent(workers, failures, seen.said)
+    ended, named = srun.end(seen.printed, workers, failures.keys() - own), None
+    absent = _absent(workers, failures, seen.printed)
     silent = {rank: why for rank, why in seen.silent.items() if rank not in failures}  # others have said why
     rank: int | None
     if silent:
@@ -165,15 +166,15 @@ def diagnose(folder: Path, workers: int, seen: Seen) -> dict[str, Any]:
     elif first is not None:
         rank, cause = first, failures[first]["cause"]
         message = f"rank {rank}: {cause}: {failures[first]['message']}"
-    elif absent is not None and seen.told is None and not (ended and ended.cause in OWN_REASONS):
+    elif absent is not None and seen.signal is None and not (ended and ended.cause in OWN_REASONS):
         rank, cause = next(iter(absent), None), "stopped answering"
         who = f"{'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} did not come to a collective"
         message = f"{who if absent else 'all ranks waited for each other in a collective'} {AS_LONG}"
-    elif ended and (seen.told is None or ended.cause in ("cancelled", "node failed")):
+    elif ended and (seen.signal is None or ended.cause in ("cancelled", "node failed")):
         rank, cause, message = ended.rank, ended.cause, ended.message
         message, named = message if rank is None else f"rank {rank} {message}", ended.host
-    elif seen.told is not None:
-        rank, cause, message = None, "ended by a signal", f"signal {signal.Signals(seen.told).name}"
+    elif seen.signal is not None:
+        rank, cause, message = None, "ended by a signal", f"signal {signal.Signals(seen.signal).name}"
     elif quiet or (failures and len(failures) < workers):
         rank = quiet[0] if quiet else min(set(range(workers)) - failures.keys())
         cause = "out of memory" if seen.out_of_memory else "killed"
@@ -193,10 +194,10 @@ def _absent(workers: int, failures: Mapping[int, dict[str, Any]], said: str) -> 
     return sorted(set(range(workers)) - waited - failures.keys()) if waited else None
 
 
-def look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:
+def look(monitor: RankMonitor, family: dict[int, psutil.Process], seen: WatchResult) -> None:
     """Note which ranks have died, and which stopped answering. A rank that ended has done neither."""
-    ears.silent = {rank: why for rank, why in ears.silent.items() if not beats.has_ended(ears.folder, rank)}
-    for rank, who in ears.ranks.items():
+    monitor.silent = {rank: why for rank, why in monitor.silent.items() if not beats.has_ended(monitor.folder, rank)}
+    for rank, who in monitor.ranks.items():
         if who["pid"] not in family:  # it is on another node
             continue
         try:
@@ -204,17 +205,12 @@ def look(ears: Ears, family: dict[int, psutil.Process], seen: Seen) -> None:
         except psutil.NoSuchProcess:
             status = psutil.STATUS_DEAD
         if status in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE):
-            if rank not in seen.gone and not beats.has_ended(ears.folder, rank):
+            if rank not in seen.gone and not beats.has_ended(monitor.folder, rank):
                 seen.gone.append(rank)
-            ears.silent.pop(rank, None)
-        elif rank in ears.silent and status == psutil.STATUS_STOPPED and "SIGSTOP" not in ears.silent[rank]:
-            ears.silent[rank] += ", its process is stopped (SIGSTOP)"
-    seen.silent |= ears.silent
-
-
-def die_with_us() -> None:
-    """Runs in the launcher's process, before the launcher: Linux kills it when the supervisor dies, even by kill -9."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+            monitor.silent.pop(rank, None)
+        elif rank in monitor.silent and status == psutil.STATUS_STOPPED and "SIGSTOP" not in monitor.silent[rank]:
+            monitor.silent[rank] += ", its process is stopped (SIGSTOP)"
+    seen.silent |= monitor.silent
 
 
 def _is_srun(argv: list[str]) -> bool:

@@ -1,6 +1,6 @@
 """What is asked of SLURM about jobs: who is in the queue and why, where a job ran, whether accounts are kept.
 
-`hold.squeue` asks for living jobs only. Nothing here raises if SLURM does not answer.
+Nothing here raises if SLURM does not answer, but `squeue`, which asks for living jobs only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from ddlbench.core import hold
-
+# States of a job of which a process may run.
+LIVING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "STAGE_OUT")
 # Reasons for which a job does not start until a person does something (`squeue --format=%r`).
 HOPELESS = {
     "BadConstraints": "no node is what it asks for",
@@ -63,6 +63,31 @@ class Node:
     gpus: int
 
 
+def squeue(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Ask SLURM for jobs, those of hidden partitions too, whatever the user has set for `squeue` (SQUEUE_STATES, ...).
+
+    Raises OSError if there is no squeue, TimeoutExpired if it does not answer in time.
+    """
+    return subprocess.run(
+        ["squeue", "--noheader", "--all", *arguments],
+        env={name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+
+
+def lives(job: str) -> bool | None:
+    """Whether SLURM still has the job running or ending; None if SLURM does not answer."""
+    try:
+        answer = squeue([f"--jobs={job}", "--format=%T"])
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if answer.returncode:
+        return False if "Invalid job id" in answer.stderr else None
+    return answer.stdout.strip() in LIVING
+
+
 def nodes_of_this_job() -> list[Node]:
     """The nodes of the job that this process is of; none outside, or if SLURM does not answer.
 
@@ -87,27 +112,25 @@ def nodes(names: str) -> list[Node]:
 
 def in_queue(jobs: list[str]) -> dict[str, str] | None:
     """The reason why it waits, by job of these that is in the queue; None if SLURM does not answer."""
-    if not jobs:
-        return {}
-    try:
-        answer = hold.squeue([_only(jobs), "--format=%i|%r"], timeout_s=60)
-        answer.check_returncode()
-    except (OSError, subprocess.SubprocessError):
+    lines = _lines(_only(jobs), "--format=%i|%r") if jobs else []
+    if lines is None:
         return None
-    pairs = (line.split("|", 1) for line in answer.stdout.splitlines() if "|" in line)
+    pairs = (line.split("|", 1) for line in lines if "|" in line)
     return {job: reason for job, reason in pairs if job in jobs}
 
 
 def completing(jobs: list[str]) -> set[str]:
     """Those of the jobs of which processes still run or nodes still tidy up; none if SLURM does not answer."""
-    if not jobs:
-        return set()
+    return set(jobs) & set(_lines(_only(jobs), "--states=COMPLETING", "--format=%i") or ()) if jobs else set()
+
+
+def _lines(*arguments: str) -> list[str] | None:
+    """What squeue prints; None if SLURM does not answer."""
     try:
-        answer = hold.squeue([_only(jobs), "--states=COMPLETING", "--format=%i"], timeout_s=60)
-        answer.check_returncode()
+        answer = squeue([*arguments])
     except (OSError, subprocess.SubprocessError):
-        return set()
-    return set(jobs) & set(answer.stdout.split())
+        return None
+    return None if answer.returncode else answer.stdout.splitlines()
 
 
 def _only(jobs: list[str]) -> str:
@@ -164,17 +187,14 @@ def most_jobs(reason: str) -> str:
 
 def jobs_of_mine() -> int | None:
     """How many jobs of this user are in the queue; None if SLURM does not answer."""
-    try:
-        answer = hold.squeue([f"--user={getpass.getuser()}", "--format=%i"], timeout_s=60)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return None if answer.returncode else len(answer.stdout.split())
+    lines = _lines(f"--user={getpass.getuser()}", "--format=%i")
+    return None if lines is None else len(lines)
 
 
 def cancel(name: str, comment: str | None = None) -> None:
     """Cancel the jobs of this name, or those with this comment alone. Says so if SLURM does not answer."""
     try:
-        named = hold.squeue([f"--name={name}", "--format=%i|%k"], timeout_s=60)
+        named = squeue([f"--name={name}", "--format=%i|%k"])
         named.check_returncode()
         jobs = [line.split("|", 1) for line in named.stdout.splitlines() if "|" in line]
         ids = [job for job, of in jobs if comment in (None, of)]

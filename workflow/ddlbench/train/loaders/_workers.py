@@ -6,14 +6,13 @@ little longer. So they ignore these signals, unless the rank itself sends SIGTER
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ddlbench.core import notes
+from ddlbench.core import living, notes
 
 
 @contextmanager
@@ -29,8 +28,8 @@ def forked_deaf() -> Iterator[None]:
 def listen_to_rank(worker: int = 0) -> None:
     """In a worker that was forked deaf: end when the rank sends SIGTERM (as torch and multiprocessing do) or dies."""
     rank = os.getppid()
-    # Linux kills us when the rank dies, whatever killed it. torch's worker would look for it every 5 s only.
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    # torch's worker would look for it every 5 s only.
+    living.die_with_parent()
     if os.getppid() != rank:  # it died before that
         os._exit(1)
 

@@ -71,17 +71,16 @@ class Probe(threading.Thread):
             self.said = stalls
 
 
-class Ears:
-    """What was heard so far. `ranks`: what each said of itself, by number; `silent`: how a rank stopped answering."""
+class RankMonitor:
+    """What is known of the ranks so far. `ranks`: what each said of itself, by number; `silent`: how one stopped
+    answering."""
 
     def __init__(self, folder: Path, probe: Probe, silent_s: float, nodes: int) -> None:
         self.folder, self.probe = folder, probe
         self.silent_s, self.beat_s = beats.node_silent_s(silent_s, nodes), beats.node_beat_s(nodes)
         self.ranks: dict[int, dict[str, Any]] = {}
         self.silent: dict[int, str] = {}
-        self.numbers: dict[
-            int, tuple[bytes, float]
-        ] = {}  # of a node's first rank: its beat, and the probe's clock then
+        self.standstill = beats.Standstill()  # of nodes' first ranks, by the probe's clock
         self.read: dict[int, float] = {}  # when its beat was read
 
     def listen(self) -> None:
@@ -97,23 +96,13 @@ class Ears:
             if now - self.read.get(rank, -self.beat_s) >= 0.9 * self.beat_s:
                 self.read[rank] = now
                 with suppress(OSError):
-                    self._beat(rank, beats.read_beat(self.folder / f"beat-{rank}"))
+                    number = beats.read_beat(self.folder / f"beat-{rank}")
+                    if self.standstill.seconds(rank, number, self.probe.good_s) > self.silent_s:
+                        self.silent[rank] = f"did not answer for {self.silent_s:.0f} s"
         self.probe.tell()
 
     def _note(self, kind: str, rank: int, path: Path) -> None:
-        known = self.ranks if kind == "rank" else self.silent
-        if rank not in known:
-            said = json.loads(path.read_text(encoding="utf-8"))
-            if kind == "rank":
-                self.ranks[rank] = said
-            else:
-                self.silent[rank] = said["why"]
-
-    def _beat(self, rank: int, number: bytes) -> None:
-        if not number:  # there was no room for it
-            return
-        now = self.probe.good_s
-        before, at = self.numbers.get(rank, (number, now))
-        self.numbers[rank] = number, at if number == before else now
-        if number == before and now - at > self.silent_s:
-            self.silent[rank] = f"did not answer for {self.silent_s:.0f} s"
+        if kind == "rank" and rank not in self.ranks:
+            self.ranks[rank] = json.loads(path.read_text(encoding="utf-8"))
+        elif kind != "rank" and rank not in self.silent:
+            self.silent[rank] = json.loads(path.read_text(encoding="utf-8"))["why"]
