@@ -216,4 +216,4 @@ def test_another_number_of_ranks_is_refused(tmp_path, data, framework):
     alone = launch.command(replace(spec, workers=1), launches.local_machine())
     outcome = launches.execute(spec, tmp_path / spec.id, data, command=alone)
     assert_failed(outcome)
-    assert "rank 0 was promised 2 workers and finds 1" in outcome.output
+    assert "expected 2 ranks, the launcher started 1" in outcome.output

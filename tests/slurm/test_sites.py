@@ -94,4 +94,4 @@ def test_a_node_that_does_not_see_the_project_is_named(project: Project, cluster
     project.study("small", {"workers": [2], "global_batch": [512]})
     with cluster.hidden(project.folder, ["node2"]):
         assert project.snakemake("preflight", "--retries", "0", machine="thin") != 0
-    assert "preflight: ranks 1 left no word (on node2): they did not start, or do not see this folder" in project.said
+    assert "preflight: no report from ranks 1 (on node2): they did not start, or do not see this folder" in project.said

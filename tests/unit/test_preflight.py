@@ -139,14 +139,13 @@ WRONG = {
         {"gpus": ["NVIDIA A100-SXM4-40GB"] * 3, "gpu": None},
         [7],
         True,
-        "a node shows 3 GPUs to a rank, and its rank number 3 needs one of its own (on node2)",
+        "rank 3 of its node has no GPU of its own (3 visible) (on node2)",
     ),
     "a PyTorch without CUDA": (
         {"gpus": [], "gpu": None, "cuda": None, "local_rank": 0},
         [0],
         True,
-        "a node shows 0 GPUs to a rank, and its rank number 0 needs one of its own; "
-        "this PyTorch was built without CUDA (on node1)",
+        "rank 0 of its node has no GPU of its own (0 visible); this PyTorch was built without CUDA (on node1)",
     ),
     "an interface that is not there": (
         {"interfaces": ["lo", "eth0"]},
@@ -180,10 +179,10 @@ WRONG = {
         "config/machines/juwels-booster.yaml: cores_per_worker: 12 were promised, a rank may use 3 cores (on node1)",
     ),
     "another world": (
-        {"error": "WorldError: rank 0 was promised 8 workers and finds 4", "doing": "finding out who it is"},
+        {"error": "WorldError: expected 8 ranks, the launcher started 4", "doing": "finding out who it is"},
         [0],
         True,
-        "rank 0 was promised 8 workers and finds 4 (on node1)",
+        "expected 8 ranks, the launcher started 4 (on node1)",
     ),
     "ranks that do not meet": (
         {"error": "DistNetworkError: timed out", "doing": "meeting the other ranks by Gloo", "met": None},
@@ -279,13 +278,13 @@ def test_ranks_that_say_nothing(ranks: Facts, promised: dict[str, Any]) -> None:
     advice = "put the project where all nodes see it, or name such nodes in exclude_nodes"
     (unseen,) = judge.judge(ranks[:4], promised)
     assert unseen.error
-    assert unseen.text == f"ranks 4, 5, 6, 7 left no word (on node2): they do not see this folder; {advice}"
+    assert unseen.text == f"no report from ranks 4, 5, 6, 7 (on node2): they do not see this folder; {advice}"
     for facts in ranks:
         facts |= {"met": None, "doing": "finding out who it is"}  # they waited for the others
     lost = "they did not start, or do not see this folder"
     for allocated, where in (([], ""), (["node1", "node3"], " (on node3)")):
         (problem,) = judge.judge(ranks[:4], promised, allocated)
-        assert problem.text == f"ranks 4, 5, 6, 7 left no word{where}: {lost}; {advice}"
+        assert problem.text == f"no report from ranks 4, 5, 6, 7{where}: {lost}; {advice}"
     (none,) = judge.judge([], promised)
     assert none.error
 

@@ -166,7 +166,7 @@ def test_a_governor_that_saves_power_among_others() -> None:
 def test_nodes_that_leave_nothing() -> None:
     screens = sound(3)
     rows = nodes.rows(screens, ["node0", "node1", "node2", "node9"])
-    assert (rows[0]["node"], rows[0]["why"]) == ("node9", "its ranks left no word")
+    assert (rows[0]["node"], rows[0]["why"]) == ("node9", "no report from its ranks")
     named = [f"{node}.example.org" for node in ("node0", "node1", "node2", "node9")]  # ranks know other names
     assert len(nodes.rows(screens, named)) == 3
     of_node(screens, "node2")[3]["rates"] = None

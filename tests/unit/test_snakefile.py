@@ -73,7 +73,7 @@ def test_a_run_that_the_plan_has_not_is_named(monkeypatch: pytest.MonkeyPatch, t
     of = training(monkeypatch, tmp_path, [], is_main_process=False)
     with pytest.raises(SystemExit) as ended:
         of.input(SimpleNamespace(run="gone-r1"))
-    assert str(ended.value) == "gone-r1: is no run of study demo on machine local, or not any more"
+    assert str(ended.value) == "gone-r1: is not a run of study demo on machine local; was the study edited?"
 
 
 def test_a_complaint_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

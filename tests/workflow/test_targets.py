@@ -33,7 +33,7 @@ DELETED = [
         ("./results/mlperf/index.html", "is of study mlperf, and the study is demo; ask with --config study=mlperf"),
         ("results/demo/figures/troughput.png", "study demo has no such figure; allowed: accuracy-batch-size, "),
         ("results/inference/some-job/inference.json", "is no job of inference of study demo on machine local"),
-        ("results/runs/some-run/run.mllog", "is no run of study demo on machine local"),
+        ("results/runs/some-run/run.mllog", "is not a run of study demo on machine local"),
         ("results/data/some-set/raw/manifest.json", "No rule to produce results/data/some-set/raw/manifest.json"),
     ],
 )

@@ -7,7 +7,7 @@ rule allreduce:
         layout.log(f"allreduce-{MACHINE.name}-{STUDY.name}"),
     envmodules:
         *MACHINE.modules,
-    # Alone on one machine, as timed runs are; a queue gives cores by resources.
+    # Without a queue the job takes all cores; SLURM allocates through `resources`.
     threads: lambda wildcards: 1 if MACHINE.partitions else workflow.cores or 1
     resources:
         **allreduce.resources(PLAN, config["account"]),

@@ -1,8 +1,8 @@
 """Where a run's time went, and from two runs: where the efficiency went. Accounting of what was recorded, no model.
 
-A training's time is told as the worker in the middle of each step spent it (of two, the less busy one; busy is what is
-neither transfer nor waiting). So what one slow rank costs is waiting, and what costs all of them is in its own part.
-`parts` gives the seconds of one run, `waterfall` what each part took away from efficiency.
+Times are those of the median worker of each step (of two, the less busy one). Busy excludes transfer and waiting. So
+what one slow rank costs is waiting, and what costs all of them is in its own part. `parts` gives the seconds of one
+run, `waterfall` what each part took away from efficiency.
 """
 
 from __future__ import annotations

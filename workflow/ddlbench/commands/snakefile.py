@@ -291,7 +291,8 @@ class Training:
         """
         if run not in self.plan.runs:  # a study or a machine file may be edited while jobs wait
             given = self.given
-            sys.exit(f"{run}: is no run of study {given.study.name} on machine {given.machine.name}, or not any more")
+            asked = f"study {given.study.name} on machine {given.machine.name}"
+            sys.exit(f"{run}: is not a run of {asked}; was the study edited?")
         if not self._checked:
             self._checked = True
             with complaints():
@@ -361,7 +362,7 @@ class Serving:
         self.manifest = _signed(lambda wildcards: self._manifest(wildcards.job))
         self.trained: Callable[[Any], str | list[str]] = _signed(lambda wildcards: jobs[wildcards.job].trained or [])
         self.spec = _signed(lambda wildcards: jobs[wildcards.job].spec.to_json())
-        # Alone on one machine, as timed runs are; a queue gives cores by resources.
+        # Without a queue the job takes all cores; SLURM allocates through `resources`.
         self.threads = _signed(lambda wildcards: 1 if queue else workflow.cores or 1)
 
         def asks(name: str) -> Any:

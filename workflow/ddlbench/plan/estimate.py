@@ -89,7 +89,7 @@ class Kind:
 
 
 def kind(records: Sequence[Measured]) -> Kind:
-    """Of at least one record."""
+    """Estimates from one or more records."""
     by_workers = defaultdict(list)
     for one in records:
         by_workers[int(one.spec["workers"])].append(one.rate)

@@ -121,7 +121,7 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     done = [row for row in table if row.state == DONE]
     said = []
     if any(row.rule == INFER for row in table):
-        said.append(f"{counted(table)}: block inference is of jobs that ask trained models.")
+        said.append(f"{counted(table)}: rows `inference` are inference jobs.")
     if done:
         said.append(f"Done: {counted(done)}, which took {number(gpu_hours(done)[0])} GPU hours.")
     known = [row.wall_s for row in todo if row.wall_s is not None]

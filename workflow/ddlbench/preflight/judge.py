@@ -108,9 +108,8 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
 
 def _of_gpu(facts: Mapping[str, Any], promised: Mapping[str, Any], file: str) -> Iterable[tuple[bool, str]]:
     if facts["gpu"] is None:
-        rank = f"its rank number {facts['local_rank']} needs one of its own"
         cuda = "" if facts["cuda"] else "; this PyTorch was built without CUDA"
-        yield True, f"a node shows {count_of(len(facts['gpus']), 'GPU')} to a rank, and {rank}{cuda}"
+        yield True, f"rank {facts['local_rank']} of its node has no GPU of its own ({len(facts['gpus'])} visible){cuda}"
     elif promised["gpu_name"] and promised["gpu_name"] not in facts["gpu"]["name"]:
         yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
 
@@ -129,7 +128,7 @@ def _of_all(
             hosts, why = {met[rank] for rank in silent}, "they do not see this folder"
         where = f" (on {', '.join(sorted(hosts))})" if hosts else ""
         advice = "put the project where all nodes see it, or name such nodes in exclude_nodes"
-        yield True, f"ranks {', '.join(map(str, silent))} left no word{where}: {why}; {advice}"
+        yield True, f"no report from ranks {', '.join(map(str, silent))}{where}: {why}; {advice}"
     looked = [facts for facts in ranks if "cores" in facts]
     for package in promised["versions"]:
         if text := _differ(looked, lambda facts, package=package: facts["versions"][package]):

@@ -77,7 +77,7 @@ def _row(node: str, mine: Sequence[Screen], nodes: Sequence[Sequence[Screen]], m
     why: list[str] = []
     remarks: list[str] = []
     if not mine:
-        return row | {"verdict": FAIL, "why": "its ranks left no word", "remarks": ""}
+        return row | {"verdict": FAIL, "why": "no report from its ranks", "remarks": ""}
     others = [screen for of in nodes for screen in of]
     for number, screen in enumerate(mine):
         alike = [other for other in others or [*mine[:number], *mine[number + 1 :]] if other["kind"] == screen["kind"]]

@@ -80,7 +80,7 @@ def here(workers: int) -> Rank:
         raise WorldError(f"no launcher set {firsts} or SLURM_PROCID: start runs with ddlbench.run")
     rank = Rank(*(int(e[name]) for name in said))
     if rank.world != workers:
-        raise WorldError(f"rank {rank.rank} was promised {workers} workers and finds {rank.world}")
+        raise WorldError(f"expected {workers} ranks, the launcher started {rank.world}")
     return rank
 
 

@@ -2,7 +2,7 @@
 copies to the device), computation (convolutions, matrix products), element-wise operations (with normalisation,
 pooling, loss and optimiser) and other kernels. Kernels that run at the same time all count, so communication behind
 computation is in it. Without a GPU the shares are of the operators' CPU time. Paler bars are published shares, those in
-doubt marked; of their rest nothing was published, and their loading may count other things than ours.
+doubt marked; they need not add up to 100 %, and their loading may count other things than ours.
 """
 
 from __future__ import annotations

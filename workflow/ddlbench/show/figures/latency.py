@@ -1,7 +1,7 @@
-"""What a trained model costs to ask, over the pictures in one question; both axes are logarithmic. Above, the latency:
-a point is the median over n processes of the time within which half of a process's questions were answered, asked one
-at a time after warm-up. A bar reaches up to the time within which 95 % were answered, its median over the processes
-too. Below, the throughput of the same questions. A model whose layers are sliced over several workers says their
+"""Inference: latency and throughput over the pictures in one request; both axes are logarithmic. Above, the latency: a
+point is the median over n processes of the time within which half of a process's requests got their response, sent one
+at a time after warm-up. A bar reaches up to the time within which 95 % got theirs, its median over the processes too.
+Below, the throughput of the same requests. A model whose layers are sliced over several workers says their
 number. A way to serve that could not be measured is named in the legend.
 """
 
@@ -43,7 +43,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     if measured.empty:
         axes = figure.subplots()
         axes.text(0.5, 0.5, "no finished runs", transform=axes.transAxes, ha="center", va="center")
-        axes.set(xticks=[], yticks=[], xlabel="pictures in a question", ylabel="latency [ms]")
+        axes.set(xticks=[], yticks=[], xlabel="pictures in a request", ylabel="latency [ms]")
         return figure
     places = figure.subplots(2, len(groups), squeeze=False, sharex=True, sharey="row")
     ways = list(dict.fromkeys(map(tuple, data[["member", "workers"]].itertuples(index=False))))
@@ -57,10 +57,10 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     places[0, 0].set_ylabel("latency [ms]")
     places[1, 0].set_ylabel("throughput [images/s]")
     for axes in places[1]:
-        axes.set_xlabel("pictures in a question")
+        axes.set_xlabel("pictures in a request")
     n = sorted({len(rows) for _, rows in measured.groupby(["model", "recipe", "member", "workers", "batch"])})
     counts = " to ".join(map(str, sorted({n[0], n[-1]})))
-    places[0, 0].plot([], [], color="black", linewidth=1, marker="_", label=f"n = {counts}: up to 95 % of questions")
+    places[0, 0].plot([], [], color="black", linewidth=1, marker="_", label=f"n = {counts}: up to 95 % of requests")
     _style.legend(figure)
     figure.suptitle(f"{options.title}\n{_hardware(measured, options)}", wrap=True)  # below, the legend would hide it
     return figure
@@ -83,7 +83,7 @@ def _way(axes: tuple[Axes, Axes], rows: pd.DataFrame, way: tuple[str, int], styl
 
 
 def _hardware(rows: pd.DataFrame, options: Options) -> str:
-    """What answered."""
+    """The devices and the precision that served."""
     names = sorted({str(name) for column in ("gpu", "cpu") for name in rows[column].dropna()})
     precisions = ", ".join(sorted({*rows["precision"]}))
     return f"{precisions}; one {options.device_name} per worker; {', '.join(names)}"

@@ -1,7 +1,7 @@
 """Floating-point operations of a forward pass over one picture, module by module: as DeepSpeed's profiler counts them
 and as PyTorch's own counter does. A multiplication and an addition are two operations. The first bars are the whole
 model; a diamond is its published count (config/references/operations.csv), where there is one for this size of
-pictures. Modules lie as deep in the model as leaves few enough to be read; those without operations are left out.
+pictures. Only the top levels are shown, so that labels stay readable; modules without operations are left out.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Weights, gradients and optimizer state on a worker by model and stage of ZeRO, on a logarithmic axis. Filled bars are
-measured (the median over repeats, on the worker that needed most). Hatched bars are of what nobody ran, or what did not
-fit: these models were counted on PyTorch's meta device (config/references/model-sizes.csv), and shared out over as many
-workers by optimizer of the measured runs; their buffers are on every worker. The line at each bar is the formula of
-Rajbhandari et al. 2020 (arXiv:1910.02054, section 5) with 4 bytes for each number, because runs here keep them in
-fp32: (4+4+K)P without ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K = 4 for SGD with
-momentum, 8 for Adam.
+measured (the median over repeats, on the worker that needed most). Hatched bars are computed, not measured: these
+models were counted on PyTorch's meta device (config/references/model-sizes.csv), and shared out over as many workers by
+optimizer of the measured runs; their buffers are on every worker. The line at each bar is the formula of Rajbhandari et
+al. 2020 (arXiv:1910.02054, section 5) with 4 bytes for each number, because runs here keep them in fp32: (4+4+K)P
+without ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K = 4 for SGD with momentum, 8 for Adam.
 """
 
 from __future__ import annotations

@@ -117,8 +117,8 @@ def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said
     alone = int((rows["n"] < 2).sum())
     if alone:
         yield (
-            f"{alone} of {len(rows)} comparisons of {compared}s rest on one pair of runs, and one pair says nothing of "
-            "the next: more repeats would."
+            f"{alone} of {len(rows)} comparisons of {compared}s rest on one pair of runs. One repeat gives no "
+            "interval; add repeats."
         )
 
 
