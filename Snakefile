@@ -11,7 +11,6 @@
 #       data.smk      prepare   <data>/<data set>/<form>/manifest.json
 #                     verify    reads what was prepared again: snakemake --profile profiles/local verify
 #       preflight.smk preflight results/machines/<machine>/preflight-<study>.json    is the machine as promised?
-#       allreduce.smk allreduce results/machines/<machine>/allreduce-<study>.csv   the network alone, when asked for
 #       train.smk     train     results/runs/<run id>/{run.mllog,steps.parquet}    shared by all studies
 #       infer.smk     infer     results/inference/<job>/inference.json    what trained models cost to ask
 #       plan.smk      plan      hours, energy, price, disk; what is done, what is stale and why

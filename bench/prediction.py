@@ -1,8 +1,9 @@
 #!/usr/bin/env python
-"""How good predictions are at worker counts that were not measured: the default model beside its rivals.
+"""How good predictions are at worker counts that were not measured: the package's model beside its rivals.
 
-`python bench/prediction.py` prints docs/measurements/prediction.md. It exits with 1 if the default's intervals hold
-the truth in less than 90 % of the cases, or if a rival has a smaller median error at 8 times the largest known count.
+`python bench/prediction.py` prints docs/measurements/prediction.md. It exits with 1 if intervals hold the truth in less
+than 90 % of the cases, or if a rival has a smaller median error at 8 times the largest known count. `--fit` makes
+config/references/prediction-priors.json anew instead.
 
 Published series: priors and the widening of intervals are fitted without the source that is predicted. Simulated
 clusters: step times drawn from a truth that no model knows (compute with stragglers, a ring all-reduce over two kinds
@@ -20,12 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+import learning
 import numpy as np
-from ddlbench.analysis.prediction import DEFAULT, Measured, _priors, _score
+from ddlbench.analysis.prediction import Measured, _priors
 from ddlbench.analysis.prediction._priors import Published
-from ddlbench.analysis.prediction._score import Try
 from ddlbench.analysis.statistics import over_repeats
-from ddlbench.core import registry
+from learning import DEFAULT, Try
+from rivals import MODELS
 
 HOLD = 0.90
 EXTRA_P = "extra-p"
@@ -55,13 +57,13 @@ def simulated(count: int, seed: int) -> list[Published]:
     return series
 
 
-def published(models: Sequence[str]) -> list[Try]:
+def published() -> list[Try]:
     series = _priors.published()
-    left = list(_score.left_out(series))
+    left = list(learning.left_out(series))
     made = []
     for out, (some, priors) in enumerate(left):
-        low, high = _score.calibrate([*left[:out], *left[out + 1 :]])
-        made += list(_score.tries(some, replace(priors, widen_low=low, widen_high=high), models))
+        low, high = learning.calibrate([*left[:out], *left[out + 1 :]])
+        made += list(learning.tries(some, replace(priors, widen_low=low, widen_high=high)))
     return made
 
 
@@ -134,9 +136,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--extra-p", metavar="PYTHON", help="of an environment with Extra-P: score it too (extra_p.py)")
     parser.add_argument("--simulated", type=int, default=200, help="number of simulated clusters")
+    parser.add_argument("--fit", action="store_true", help=f"write {_priors.FITTED.name} anew, and stop")
     given = parser.parse_args()
-    models = [DEFAULT, *(name for name in registry.members("prediction") if name != DEFAULT)]
-    made = published(models)
+    if given.fit:
+        series = _priors.published()
+        learning.write(learning.fit_calibrated(series), len(series))
+        return
+    models = [DEFAULT, *MODELS]
+    made = published()
     for group in ("from beyond a node", "within a node"):
         print(f"\nPublished series, {group}:\n")
         print(*table([one for one in made if one.group == group], models, (1, 2, 3)), sep="\n")
@@ -146,7 +153,7 @@ def main() -> None:
         enough = [one for one in enough if one.group == "from beyond a node"]
         print("\nThe same, from beyond a node, from five points or more:\n")
         print(*table(enough, [*models, EXTRA_P], (1, 2, 3)), sep="\n")
-    truth = [one for one in _score.tries(simulated(given.simulated, 1), _priors.read(), models) if one.points == 4]
+    truth = [one for one in learning.tries(simulated(given.simulated, 1), _priors.read()) if one.points == 4]
     print(f"\n{given.simulated} simulated clusters, 64 nodes from 1, 2, 4 and 8:\n")
     print(*table(truth, models, (3,)), sep="\n")
     ours = [one for one in made if one.model == DEFAULT and one.group == "from beyond a node"]

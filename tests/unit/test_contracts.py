@@ -25,7 +25,6 @@ CONTRACTS = {
     "inference": "Way",
     "audit": "Rule",
     "figures": "FigureMember",
-    "prediction": "Model",
     "records": "RecordReader",
     "application": "FormatMember",
     "gpucheck": "Part",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ddlbench.plan.runs import Plan, make_plan
-from ddlbench.preflight import allreduce, judge, promise
+from ddlbench.preflight import judge, promise
 from ddlbench.settings.machine import Partition, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.slurm import queue as slurm
@@ -60,7 +60,6 @@ def test_two_whole_nodes_are_tried(paper: Plan, promised: dict[str, Any]) -> Non
 def test_a_queue_shorter_than_the_preflight_is_asked_for_what_it_gives(paper: Plan) -> None:
     short = replace(paper, machine=replace(JUWELS, partitions=(Partition("short", 384, 5),)))
     assert promise.resources(short, None)["runtime"] == 5
-    assert allreduce.resources(short, None)["runtime"] == 5
 
 
 def test_a_study_of_one_node_tries_one(paper: Plan) -> None:

@@ -3,7 +3,7 @@ rule predict:
     input:
         runs=layout.table(STUDY.name, "runs") + ".parquet",
         priors="config/references/prediction-priors.json",
-        code=[registry.source("prediction", name) for name in registry.members("prediction")],
+        code=registry.source("analysis/prediction", "regression"),
     output:
         table=layout.table(STUDY.name, "predictions") + ".csv",
     log:

@@ -13,8 +13,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
         <study>/index.html      the page of the study; report.html is Snakemake's own
         <study>/partial/        the same of the runs that were there when it was asked for
         <study>/logs/
-        machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv,
-                                allreduce-<study>.csv
+        machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
         compare/                <before>-<after>.csv
         logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
 """
@@ -102,11 +101,6 @@ def partial(study: str, results: Path = RESULTS) -> str:
 def report(study: str) -> str:
     """Snakemake's report of a study: which job made what, and how."""
     return f"{RESULTS}/{study}/report.html"
-
-
-def allreduce(machine: str, study: str) -> str:
-    """What all-reduces take on a machine, over as many workers as the study has."""
-    return f"{RESULTS}/machines/{machine}/allreduce-{study}.csv"
 
 
 def study_log(study: str, job: str) -> str:

@@ -25,7 +25,6 @@ WITHIN = {
     "frameworks": "train",
     "loaders": "train",
     "inference": "train",
-    "prediction": "analysis",
     "figures": "show",
     "application": "outlook",
     "gpucheck": "commands",

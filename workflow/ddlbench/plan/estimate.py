@@ -30,7 +30,7 @@ from statistics import fmean, geometric_mean
 from typing import Any
 
 from ddlbench.analysis import prediction
-from ddlbench.analysis.prediction import _priors
+from ddlbench.analysis.prediction import _priors, regression
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
@@ -199,9 +199,8 @@ class Estimator:
         counts, batch = tuple(like.rates), spec.global_batch / spec.workers
         rates = tuple(count * rate.mean for count, rate in like.rates.items())
         measured = prediction.Measured(counts, rates, (batch,) * len(counts), self.machine.workers_per_node)
-        model = registry.member("prediction", prediction.DEFAULT)
         try:
-            made = model.predict(measured, [spec.workers], [batch], _priors.read())
+            made = regression.predict(measured, [spec.workers], [batch], _priors.read())
         except (prediction.TooLittleError, ImportError):
             return None
         low, mean, high = (float(value[0]) / spec.workers for value in (made.low, made.images_per_s, made.high))

@@ -1,28 +1,23 @@
-"""How fast training will be at worker counts that nobody ran. One file per model; shared helpers have a `_`.
+"""How fast training will be at worker counts that nobody ran.
 
-`docs/prediction.md` says how good each model is; `bench/prediction.py` measures it. The default is `regression`. Look
-there for the method, and in `_priors.py` for what it learns from published series.
+`regression.py` has the model, `_priors.py` what it has learnt from published series, `_table.py` the predictions of a
+study. `bench/prediction.py` measures it beside nine published models (`bench/rivals.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ddlbench.analysis.prediction._priors import Priors
-
     Floats = NDArray[np.float64]
-
-DEFAULT = "regression"
 
 
 class TooLittleError(ValueError):
-    """The measured points do not suffice for this model; the message says what is missing."""
+    """The measured points do not suffice; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +50,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Images/s of all workers, one value per asked count; `low` and `high` hold the truth in 95 % of cases, or None."""
+    """Images/s of all workers, one value per asked count; `low` and `high` hold the truth in 95 % of cases."""
 
     images_per_s: Floats
-    low: Floats | None = None
-    high: Floats | None = None
-
-
-class Model(Protocol):
-    """One file of this room."""
-
-    LEAST_POINTS: int  # measured points that it needs
-    SOURCE: str  # where its form was published
-
-    def predict(
-        self, measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float], priors: Priors
-    ) -> Prediction:
-        """The rate at each of `workers`, which need not be larger than those measured.
-
-        Raises TooLittleError if there are fewer than LEAST_POINTS points.
-        """
+    low: Floats
+    high: Floats

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.analysis import scaling
 from ddlbench.analysis.comparisons import TELLING, settings, telling
-from ddlbench.analysis.prediction import DEFAULT, Measured, TooLittleError, _priors, regression
-from ddlbench.core import registry
+from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, regression
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +27,6 @@ def rows(
     runs: pd.DataFrame,
     workers_per_node: int,
     planned: Iterable[int] = (),
-    model: str = DEFAULT,
     price_per_hour: float | None = None,
     priors: Priors | None = None,
     workers: Sequence[int] | None = None,
@@ -59,9 +57,9 @@ def rows(
         power = None if power is None or power != power else float(power)
         for count in workers or asked(measured.workers, planned):
             row = {key: first[key] for key in SHOWN} | {"loader": first["named"]}
-            row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": model}
+            row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": "regression"}
             row |= {"runs": " ".join(sorted(alike["run"]))}
-            made.append({**row, **_row(measured, count, batch, images * epochs, model, price_per_hour, power, priors)})
+            made.append({**row, **_row(measured, count, batch, images * epochs, price_per_hour, power, priors)})
     return made
 
 
@@ -80,7 +78,6 @@ def _row(
     count: int,
     batch: float,
     images: float,
-    model: str,
     price: float | None,
     power_w: float | None,
     priors: Priors,
@@ -88,16 +85,15 @@ def _row(
     names = ("images_per_s", "low", "high", "efficiency", "train_h", "train_h_low", "train_h_high", "worker_hours")
     row: dict[str, Any] = dict.fromkeys((*names, "price", "energy_kwh"))
     try:
-        made = registry.member("prediction", model).predict(measured, [count], [batch], priors)
+        made = regression.predict(measured, [count], [batch], priors)
     except TooLittleError as error:
         return {**row, "why_not": str(error), "next_run": None}
     rate = float(made.images_per_s[0])
     hours = images / rate / 3600
     row |= {"images_per_s": rate, "train_h": hours, "worker_hours": hours * count, "why_not": None}
     row["efficiency"] = rate / measured.images_per_s[0] * measured.workers[0] / count
-    if made.low is not None and made.high is not None:
-        row |= {"low": float(made.low[0]), "high": float(made.high[0])}
-        row |= {"train_h_low": images / row["high"] / 3600, "train_h_high": images / row["low"] / 3600}
+    row |= {"low": float(made.low[0]), "high": float(made.high[0])}
+    row |= {"train_h_low": images / row["high"] / 3600, "train_h_high": images / row["low"] / 3600}
     row["price"] = None if price is None else hours * count * price
     # Power of a worker and its share of the node as measured; at lower efficiency it would be less.
     row["energy_kwh"] = None if power_w is None else power_w * count * hours / 1000
@@ -126,8 +122,8 @@ def lines(made: Sequence[dict[str, Any]]) -> list[str]:
         if row["why_not"]:
             refused.setdefault((what, row["why_not"]), []).append(str(row["workers"]))
             continue
-        interval = f" ({row['low']:.4g} to {row['high']:.4g})" if row["low"] is not None else ""
-        numbers = f"{row['images_per_s']:.4g}{interval}, {row['efficiency']:.2f}, {row['train_h']:.3g} h"
+        interval = f"{row['low']:.4g} to {row['high']:.4g}"
+        numbers = f"{row['images_per_s']:.4g} ({interval}), {row['efficiency']:.2f}, {row['train_h']:.3g} h"
         said.append(f"  {what}: {row['workers']} workers: {numbers}")
         if row["next_run"]:
             said.append(f"      a run with {row['next_run']} workers would narrow this most per hour")

@@ -1,4 +1,4 @@
-"""The default: a regression of the rate per worker that has learnt from published series (kriging).
+"""A regression of the rate per worker that has learnt from published series.
 
     ln x = a - s1 log2 min(G, P) - s2 [G > P] - s3 log2 max(G / P, 1) - s4 (ln(1 + h/b) - ln(1 + h/b0)) + W(log2 G) + e
 
@@ -11,6 +11,8 @@ variances of a series, so predictions have Student's t distribution.
 Intervals are wider than the formula's by a factor that grows with the doublings beyond the last measured count. The
 factor is what made intervals hold on published series that the priors had not seen; downwards it is larger, because
 rates collapse (a saturated parameter server, a full link) and never jump.
+
+Source: universal kriging with a drift, Cressie 1993, Statistics for Spatial Data, doi:10.1002/9781119115151, 3.4.
 """
 
 from __future__ import annotations
@@ -24,9 +26,6 @@ from ddlbench.core.plural import count_of
 if TYPE_CHECKING:
     from ddlbench.analysis.prediction import Floats
     from ddlbench.analysis.prediction._priors import Priors
-
-LEAST_POINTS = 1
-SOURCE = "universal kriging with a drift: Cressie 1993, Statistics for Spatial Data, doi:10.1002/9781119115151, 3.4"
 
 FIXED_S = 0.004  # c0: time of a step that does not depend on the batch [s]
 _FREE = 100.0  # variance of `a`, so large that its prior says nothing

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ddlbench.analysis import scaling
-from ddlbench.analysis.prediction import DEFAULT, Measured, TooLittleError, _priors, _table, regression
+from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _table, regression
 from ddlbench.core import registry
 from ddlbench.outlook.recommendation.convergence import CURVE, REFERENCE, Curve, Epochs
 from ddlbench.plan import launch
@@ -151,7 +151,7 @@ def _speeds(
         if count > machine.workers:
             continue
         try:
-            made = registry.member("prediction", DEFAULT).predict(measured, [count], [float(batch)], priors)
+            made = regression.predict(measured, [count], [float(batch)], priors)
         except TooLittleError:  # beyond a node from points within one: said once, by `predict`
             continue
         better = regression.next_run(
