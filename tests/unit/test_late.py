@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
+from ddlbench.mends import snakemake_outputs
 from ddlbench.run import late
 from ddlbench.run.facts import facts
+from snakemake.jobs import Job
 
 from tests.unit.records import SPEC, edit_log, write_record
 
@@ -65,7 +68,7 @@ def run(folder: Path, *launcher: str, **environment: str) -> subprocess.Popen[by
     """`ddlbench.run` as rule train starts it, with what Snakemake does to the log before."""
     log = folder / "train.log"
     if log.exists():
-        log.rename(late._earlier(log)) if not late._earlier(log).exists() else log.unlink()
+        log.rename(late.earlier(log)) if not late.earlier(log).exists() else log.unlink()
     command = [sys.executable, "-m", "ddlbench.run", f"--folder={folder}", "--spec", SPEC.to_json(), "--", *launcher]
     folder.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as said:
@@ -113,12 +116,8 @@ def test_a_job_of_inference_that_came_late(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_snakemake_still_removes_where_it_did() -> None:
-    """The two methods of Snakemake that `leave_records` replaces are there, and called with the same arguments."""
-    from inspect import signature
-
-    from snakemake.jobs import Job
-
-    late.leave_records()
-    late.leave_records()
+    """The two methods of Snakemake that are replaced are there, and called with the same arguments."""
+    for _ in range(2):
+        snakemake_outputs.mend(("train",), late.earlier, late.print_refusals)
     assert [*signature(Job.remove_existing_output).parameters] == ["self"]
     assert [*signature(Job.cleanup).parameters] == ["self", "skip_outputs"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ddlbench.commands import snakefile
 from ddlbench.core import registry
+from ddlbench.mends import snakemake_python
 from ddlbench.plan import installed
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
@@ -142,7 +143,7 @@ def test_scripts_are_called_by_a_path_that_is_quoted(monkeypatch: pytest.MonkeyP
     called: list[Any] = []
     monkeypatch.setattr(PythonScript, "_execute_cmd", lambda self, command, **named: called.append(named))
     for _ in range(2):
-        snakefile.quote_python()
+        snakemake_python.mend()
     PythonScript._execute_cmd(object(), "{py_exec} {fname:q}", py_exec="/p $x/python", fname="a b")
     assert called == [{"py_exec": "'/p $x/python'", "fname": "a b"}]
 

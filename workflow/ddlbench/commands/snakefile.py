@@ -25,6 +25,7 @@ from ddlbench.audit import _findings
 from ddlbench.core import layout, registry
 from ddlbench.core.record import STEPS, WEIGHTS
 from ddlbench.data import target
+from ddlbench.mends import ReleaseError, slurm_states, snakemake_outputs, snakemake_python
 from ddlbench.plan import asking, bill, installed, measured, reads, runs, stale
 from ddlbench.plan.row import INFER, TRAIN
 from ddlbench.preflight import promise
@@ -35,7 +36,6 @@ from ddlbench.settings.config import ConfigError, names_in, one_of
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.reading import read_yaml, typed
 from ddlbench.settings.study import Study, load_study
-from ddlbench.slurm import plugin
 
 # MLPerf's reference convergence points, which the audit reads beside a study's tables.
 CONVERGENCE = os.path.relpath(settings.CONFIG / "references" / "mlperf-rcp-resnet50.csv")
@@ -167,7 +167,7 @@ def complaints() -> Iterator[None]:
     """
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, ReleaseError) as error:
         sys.exit(str(error))
 
 
@@ -181,20 +181,6 @@ def shell_prefix(machine: Machine, folder: Path) -> str:
         f"PYTHONPATH={shlex.quote(str(folder))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "
         f"{environment_modules.export(machine.name, machine.modules)}; "
     )
-
-
-def quote_python() -> None:
-    """Scripts are called by Python's path, whatever its characters are: Snakemake 9.27 does not quote it."""
-    from snakemake.script import PythonScript
-
-    execute = PythonScript._execute_cmd
-    if not getattr(execute, "quotes", False):
-
-        def quoting(self: PythonScript, command: str, **named: Any) -> Any:
-            return execute(self, command, **{k: shlex.quote(v) if k == "py_exec" else v for k, v in named.items()})
-
-        quoting.quotes = True  # type: ignore[attr-defined]
-        PythonScript._execute_cmd = quoting
 
 
 class Training:
@@ -212,16 +198,17 @@ class Training:
         # Runs whose trained model is asked by inference, and which therefore leave their weights.
         self.kept = sorted({job.spec.run.id for job in self.plan.inferences.values() if job.spec.trained})
         jobs, queue = self.plan.runs, given.machine.partitions
-        quote_python()
-        reason.mend_errors()
-        late.leave_records()
-        if workflow.is_main_process:
-            os.environ[late.ASKED] = str(STARTED)
-        if queue and workflow.is_main_process:
-            plugin.mend_plugin()
-            plugin.keep_caches_here(workflow)
-        elif queue:
-            plugin.mend_jobstep()
+        with complaints():
+            snakemake_python.mend()
+            reason.mend_errors()
+            snakemake_outputs.mend((TRAIN, INFER), late.earlier, late.print_refusals)
+            if workflow.is_main_process:
+                os.environ[late.ASKED] = str(STARTED)
+            if queue and workflow.is_main_process:
+                slurm_states.mend_plugin()
+                slurm_states.keep_caches_here(workflow)
+            elif queue:
+                slurm_states.mend_jobstep()
         self.input = _signed(lambda wildcards: self._when_ready(wildcards.run))
         # A queue gives cores by its own resources, and Snakemake knows no number of them there.
         self.threads = _signed(lambda wildcards: jobs[wildcards.run].threads(None if queue else workflow.cores))
@@ -299,7 +286,7 @@ class Training:
                 installed.check(self.plan, layout.RESULTS)
                 if self._starts_jobs():
                     if self.given.machine.partitions:
-                        plugin.settle_accounting(self.workflow.executor_settings)
+                        slurm_states.settle_accounting(self.workflow.executor_settings)
                     locks = Path(self.workflow.persistence.path, "locks")
                     survivors.settle(locks, runs.outputs(self.plan) if self.given.machine.partitions else ())
         if self.is_done_without_data(run):

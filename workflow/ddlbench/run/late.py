@@ -2,8 +2,8 @@
 
 It was submitted twice, another clone of the project has the same `results/`, or SLURM queued it again after it had made
 the run. Snakemake removes a job's outputs and its log before it executes it, and outputs after it failed: they may be
-another job's by then. `leave_records` keeps them; the supervisor, which holds the run's folder, removes what is made
-again (`__main__.py`). A record is never half written, so nothing else must be removed.
+another job's by then. `mends/snakemake_outputs.py` keeps them; the supervisor, which holds the run's folder, removes
+what is made again (`__main__.py`). A record is never half written, so nothing else must be removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 from ddlbench.core.record import MLLOG, STEPS, read_log, sealed
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
-from ddlbench.plan.row import INFER, TRAIN
 
 ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s since 1970]; its jobs inherit the variable
 
@@ -62,48 +61,24 @@ def asked_s() -> float:
 def step_aside(log: Path) -> None:
     """Give the name of a job's log back to the job that it belongs to; what this process says is in another file."""
     with suppress(OSError):
-        if _earlier(log).exists() and os.path.samestat(os.fstat(1), log.stat()):
+        if earlier(log).exists() and os.path.samestat(os.fstat(1), log.stat()):
             log.rename(log.with_name(f"refused-{socket.gethostname()}-{os.getpid()}.log"))
-            _earlier(log).rename(log)
+            earlier(log).rename(log)
 
 
 def begin(log: Path) -> None:
     """This process makes the run: the log of an earlier one is not needed any more. Raises nothing."""
     with suppress(OSError):
-        _earlier(log).unlink()
+        earlier(log).unlink()
 
 
-def _earlier(log: Path) -> Path:
+def print_refusals(logs: Sequence[Path]) -> None:
+    """Print what jobs that were refused said, once the job with these logs has failed."""
+    for said in sorted(file for log in logs for file in log.parent.glob("refused-*.log")):
+        if said.stat().st_mtime > asked_s():
+            print(f"{said}: {said.read_text(errors='replace').strip()}", file=sys.stderr, flush=True)
+
+
+def earlier(log: Path) -> Path:
+    """Where the log of a job lies while a later job of the same run may have its name."""
     return log.with_name(f".{log.name}")
-
-
-def leave_records() -> None:
-    """Have Snakemake 9.27 remove no output of training and inference, and no log that another job may be writing."""
-    from snakemake.jobs import Job
-
-    remove, clean = Job.remove_existing_output, Job.cleanup
-    if getattr(remove, "leaves_records", False):
-        return
-
-    async def remove_existing_output(self: Any) -> None:
-        if self.rule.name not in (TRAIN, INFER):
-            await remove(self)
-            return
-        for log in map(Path, self.log):
-            if _earlier(log).exists():  # of the job that makes the run; this one is of a third
-                log.unlink(missing_ok=True)
-            elif log.exists():
-                log.rename(_earlier(log))
-
-    async def cleanup(self: Any, skip_outputs: Sequence[Any]) -> None:
-        if self.rule.name not in (TRAIN, INFER):
-            await clean(self, skip_outputs)
-            return
-        # Snakemake has just noted that the job that failed made what is there now.
-        self.dag.workflow.persistence.cleanup(self)
-        for said in sorted(file for log in self.log for file in Path(log).parent.glob("refused-*.log")):
-            if said.stat().st_mtime > asked_s():
-                print(f"{said}: {said.read_text(errors='replace').strip()}", file=sys.stderr, flush=True)
-
-    remove_existing_output.leaves_records = True  # type: ignore[attr-defined]
-    Job.remove_existing_output, Job.cleanup = remove_existing_output, cleanup

@@ -1,1 +1,1 @@
-"""All that knows SLURM: its queue, what it says of a step, and mends of how Snakemake submits to it."""
+"""All that knows SLURM: its queue, its nodes, what it says of a step. How Snakemake submits to it: `mends/`."""

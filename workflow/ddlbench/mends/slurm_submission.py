@@ -1,4 +1,4 @@
-"""Mends of how Snakemake's SLURM plugin 2.8.0 submits and cancels jobs. `plugin.py` applies them.
+"""Snakemake's SLURM plugin 2.8.0, how it submits and cancels jobs. `slurm_states.py` applies it.
 
     limits on jobs    SLURM refuses a job while its user has too many (MaxSubmitJobs). The plugin calls that a failure,
                       and all tries are burnt within seconds. Now it waits, and submits the job when there is room.
@@ -11,7 +11,7 @@
                       those that wait to be submitted still are. All jobs of a call have one name: they are cancelled by
                       it, and no other is submitted. So is a job that SLURM took though its submission failed.
 
-A plugin with the mends would do the same.
+Upstream (snakemake/snakemake-executor-plugin-slurm): it could do the same, each in a few lines.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from ddlbench.mends import only_for
 from ddlbench.slurm import queue as slurm
 
 WAIT_S, TRIES = 10.0, 6  # how often it is seen whether there is room; after so many times SLURM is asked in any case
@@ -35,6 +36,7 @@ def python(executor: Any) -> str:
 
 def mend(plugin: Any) -> None:
     """Mend the plugin's module."""
+    only_for("snakemake-executor-plugin-slurm", ("2.8",), "slurm_submission")
     executor = plugin.Executor
     run, report, read = executor.run_job, executor._report_job_error_threadsafe, plugin.validate_or_get_slurm_job_id
     execution = executor.format_job_exec

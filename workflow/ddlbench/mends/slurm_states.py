@@ -1,6 +1,6 @@
-"""Mends for Snakemake's SLURM plugin 2.8.0, so that a study never waits without a word.
+"""Snakemake's SLURM plugin 2.8.0, how it sees the states of jobs: with this a study never waits without a word.
 
-`commands/snakefile.py` applies them, and those of `submission.py`.
+`commands/snakefile.py` applies it, and with it `slurm_submission.py`.
 
     cancelled jobs    sacct says `CANCELLED by <uid>`; the plugin compares with `CANCELLED` and waits for ever. It takes
                       every PREEMPTED job for one that is queued again, which is not so with `PreemptMode=CANCEL`. Where
@@ -17,9 +17,9 @@
                       a second shell did. SLURM then cannot open a job's log, and the job fails as it starts. Empty
                       folders stay.
 
-A plugin with the mends would keep the first word of what sacct says, ask squeue whether a pre-empted job is still in
-the queue and why a job waits, ask squeue too when sacct says that accounting is disabled, show the end of the job's own
-log, take sacct's `FailedNode`, and remove only folders of jobs that it made.
+Upstream (snakemake/snakemake-executor-plugin-slurm): it could keep the first word of what sacct says, ask squeue
+whether a pre-empted job is still in the queue and why a job waits, ask squeue too when sacct says that accounting is
+disabled, show the end of the job's own log, take sacct's `FailedNode`, and remove only folders of jobs that it made.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ddlbench.mends import only_for, slurm_submission
 from ddlbench.slurm import queue as slurm
-from ddlbench.slurm import submission
 
 PLUGIN = "snakemake_executor_plugin_slurm"
 # sacct's and squeue's words for a job that SLURM ended, and for one that is not started yet.
@@ -52,6 +52,7 @@ def mend_plugin() -> None:
     query = plugin.query_job_status
     if getattr(query, "mended", False):
         return
+    only_for("snakemake-executor-plugin-slurm", ("2.8",), "slurm_states")
     _forget_settings()
     told: set[str] = set()
     submitted: set[str] = set()
@@ -89,7 +90,7 @@ def mend_plugin() -> None:
 
     executor._failed_nodes = FailedNodes.on_executors()
     executor.report_job_error, executor.report_job_submission = report_job_error, report_job_submission
-    submission.mend(plugin)
+    slurm_submission.mend(plugin)
 
 
 class FailedNodes(set[str]):
@@ -196,9 +197,9 @@ def keep_caches_here(workflow: Any) -> None:
 
 
 def mend_jobstep() -> None:
-    """Within a job: call Python by its path whatever its characters are, as `submission.py` does."""
+    """Within a job: call Python by its path whatever its characters are, as `slurm_submission.py` does."""
     with suppress(ModuleNotFoundError):
-        import_module(f"{PLUGIN}_jobstep").Executor.get_python_executable = submission.python
+        import_module(f"{PLUGIN}_jobstep").Executor.get_python_executable = slurm_submission.python
 
 
 def _forget_settings() -> None:
