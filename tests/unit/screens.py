@@ -6,25 +6,9 @@ import copy
 import random
 from typing import Any
 
-from ddlbench.preflight import gpu, nodes
+from ddlbench.preflight import nodes
 
 Screens = list[dict[str, Any]]
-NOTHING = {
-    "sm_clock_mhz": 1410,
-    "slowdowns": [],
-    "power_limit_w": 400.0,
-    "power_default_w": 400.0,
-    "temperature_c": 60,
-    "pcie_generation": 4,
-    "pcie_lanes": 16,
-    "pcie_most_lanes": 16,
-    "pcie_replays": 7,
-    "nvlinks": 12,
-    "nvlink_errors": dict.fromkeys(gpu.LINK_ERRORS, 3),
-    "ecc_uncorrected": 0,
-    "remapped_rows": [0, 0, 0, 0],
-    "pages_pending": 0,
-}
 PORTS = {f"mlx5_{n}/1": {"state": "ACTIVE", "gbit_per_s": 200.0} for n in range(4)}
 
 
@@ -36,7 +20,6 @@ def sound(hosts: int = 4, devices: int = 4) -> Screens:
             "node": f"node{host}",
             "kind": "NVIDIA A100-SXM4-40GB",
             "system": {"governors": {"performance": 48}, "infiniband": copy.deepcopy(PORTS)},
-            "gpu": {when: copy.deepcopy(NOTHING) for when in ("before", "busy", "after")},
             "rates": {
                 "matmul_flops_per_s": [chance.uniform(2.49e14, 2.51e14) for _ in range(8)],
                 "memory_bytes_per_s": [chance.uniform(1.29e12, 1.31e12) for _ in range(8)],

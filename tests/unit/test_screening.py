@@ -1,4 +1,4 @@
-"""Which nodes fail the screening, from pretended readings, and who is screened; `screens.py` pretends."""
+"""Which nodes fail the screening, what is read and written for it, and who is screened; `screens.py` pretends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import yaml
 from ddlbench.analysis.slow import is_slow
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan, make_plan
-from ddlbench.preflight import gpu, nodes, promise
+from ddlbench.preflight import __main__ as job
+from ddlbench.preflight import load, nodes, promise, screen
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Preflight, load_machine
 from ddlbench.settings.study import load_study
 
 from tests.specs import JUWELS, pick
-from tests.unit.screens import NOTHING, of_node, slow_down, sound, verdicts, why
+from tests.unit.screens import PORTS, of_node, slow_down, sound, verdicts, why
 
 
 def test_sound_nodes_pass() -> None:
@@ -28,7 +29,7 @@ def test_sound_nodes_pass() -> None:
     assert [row["verdict"] for row in rows] == [nodes.PASS] * 4
     assert {row["why"] + row["remarks"] for row in rows} == {""}
     assert nodes.problems(rows, "here") == []
-    read = list(csv.DictReader(io.StringIO(nodes.table(rows))))
+    read = list(csv.DictReader(io.StringIO(nodes.csv_of(rows))))
     assert [row["node"] for row in read] == ["node0", "node1", "node2", "node3"]
     assert read[3]["topology"] == "root.leaf1.node3"
     assert float(read[0]["matmul_flops_per_s"]) == pytest.approx(2.5e14, rel=0.01)
@@ -90,77 +91,43 @@ def test_a_slow_one_is_not_missed() -> None:
         assert missed <= 2, hosts
 
 
-# What one reading says, on one GPU of node2: (when, key, value, what is said).
-FAULTS = [
-    ("busy", "slowdowns", ["HwPowerBrakeSlowdown"], "its power supply slows it down (power brake)"),
-    ("busy", "slowdowns", ["HwThermalSlowdown"], "too hot"),
-    ("after", "ecc_uncorrected", 2, "2 uncorrectable memory errors"),
-    ("after", "remapped_rows", [0, 3, 1, 0], "row remapping pending"),
-    ("after", "remapped_rows", [0, 3, 1, 1], "row remapping failed"),
-    ("after", "pages_pending", 1, "waits to be retired"),
-    ("busy", "pcie_lanes", 8, "PCIe has 8 lanes of 16"),
-    ("busy", "pcie_generation", 3, "PCIe generation 3, 4 on most others"),
-    ("after", "pcie_replays", 16, "9 PCIe packets were sent again"),
-    ("busy", "nvlinks", 11, "active NVLinks 11, 12 on most others"),
-    ("after", "nvlink_errors", dict.fromkeys(gpu.LINK_ERRORS, 3) | {"crc_data": 5}, "2 NVLink errors (crc_data)"),
-    ("busy", "power_limit_w", 300.0, "power limit 300 W, 400 W on most others"),
-    ("busy", "sm_clock_mhz", 1100, "clock under load 1100 MHz, 22% below the others' median 1410"),
-]
-
-
-@pytest.mark.parametrize(("when", "key", "value", "said"), FAULTS, ids=[f[3] for f in FAULTS])
-def test_a_reading_fails_its_node(when: str, key: str, value: Any, said: str) -> None:
-    screens = sound()
-    of_node(screens, "node2")[1]["gpu"][when][key] = value
-    assert said in why(screens)
-
-
 def test_what_all_have_is_no_fault() -> None:
-    """A site's power limit, replaced rows, and what older drivers do not tell."""
     screens = sound()
     for one in screens:
         one["system"]["governors"] = {"powersave": 48}
-        for reading in one["gpu"].values():
-            reading |= {"power_limit_w": 300.0, "remapped_rows": [1, 2, 0, 0], "sm_clock_mhz": None, "slowdowns": None}
     rows = nodes.rows(screens)
     assert [row["verdict"] for row in rows] == [nodes.PASS] * 4
-    assert "power limit 300 W, 400 W by default" in rows[0]["remarks"]
-    assert "3 memory rows were replaced" in rows[0]["remarks"]
-    assert "CPU governor powersave" in rows[0]["remarks"]
+    assert rows[0]["remarks"] == "CPU governor powersave"
 
 
-def test_a_gpu_that_nvml_does_not_answer_for_is_compared_by_its_rates() -> None:
+@pytest.mark.parametrize(
+    ("port", "governors", "said"),
+    [
+        ({"state": "DOWN", "gbit_per_s": 200.0}, {}, "InfiniBand port mlx5_1/1 is DOWN, ACTIVE on most others"),
+        (None, {}, "InfiniBand port mlx5_1/1 is missing, ACTIVE on most others"),
+        (
+            {"state": "ACTIVE", "gbit_per_s": 100.0},
+            {},
+            "InfiniBand port mlx5_1/1 has 100 Gbit/s, 200 on most others",
+        ),
+        (PORTS["mlx5_1/1"], {"powersave": 1}, "CPU governor powersave, performance on most others"),
+    ],
+)
+def test_a_nodes_state_has_to_be_that_of_most_others(port: Any, governors: dict[str, int], said: str) -> None:
     screens = sound()
-    one = of_node(screens, "node2")[0]
-    one["gpu"] = {when: {"error": "NVML: Driver/library version mismatch"} for when in one["gpu"]}
-    assert verdicts(screens)["node2"] == nodes.PASS
-    (row,) = [row for row in nodes.rows(screens) if row["node"] == "node2"]
-    assert row["remarks"] == "device 0: NVML: Driver/library version mismatch"
-    slow_down(one, "matmul_flops_per_s", 0.5)
-    assert "50% below" in why(screens)
+    for one in of_node(screens, "node2"):
+        one["system"]["governors"] |= governors
+        one["system"]["infiniband"] |= {"mlx5_1/1": port}
+        if port is None:
+            del one["system"]["infiniband"]["mlx5_1/1"]
+    assert why(screens) == said
 
 
-def test_infiniband_ports_have_to_be_what_most_others_have() -> None:
+def test_a_port_that_nobody_uses_is_no_fault() -> None:
     screens = sound()
-    for one in of_node(screens, "node2"):
-        one["system"]["infiniband"]["mlx5_1/1"]["state"] = "DOWN"
-    assert why(screens) == "InfiniBand port mlx5_1/1 is DOWN, ACTIVE on most others"
-    for one in of_node(screens, "node2"):
-        del one["system"]["infiniband"]["mlx5_1/1"]
-    assert why(screens) == "InfiniBand port mlx5_1/1 is missing, ACTIVE on most others"
-    for one in of_node(screens, "node2"):
-        one["system"]["infiniband"]["mlx5_1/1"] = {"state": "ACTIVE", "gbit_per_s": 100.0}
-    assert why(screens) == "InfiniBand port mlx5_1/1 has 100 Gbit/s, 200 on most others"
-    for one in screens:  # a port that nobody uses
+    for one in screens:
         one["system"]["infiniband"]["mlx5_1/1"] = {"state": "DOWN", "gbit_per_s": None}
     assert set(verdicts(screens).values()) == {nodes.PASS}
-
-
-def test_a_governor_that_saves_power_among_others() -> None:
-    screens = sound()
-    for one in of_node(screens, "node2"):
-        one["system"]["governors"] = {"performance": 47, "powersave": 1}
-    assert why(screens) == "CPU governor powersave, performance on most others"
 
 
 def test_nodes_that_leave_nothing() -> None:
@@ -173,7 +140,6 @@ def test_nodes_that_leave_nothing() -> None:
     assert why(screens) == "device 3: did not get to the end of its load"
     for one in screens:  # the ranks did not meet: that is nobody's fault yet
         one["rates"] = None
-        one["gpu"] = {"before": NOTHING}
     assert set(verdicts(screens).values()) == {nodes.UNKNOWN}
     assert nodes.rows([], ["node0"]) == []
     for one in of_node(screens, "node1"):
@@ -193,7 +159,6 @@ def test_other_kinds_are_not_compared() -> None:
     one = of_node(screens, "node3")[0]
     one["kind"] = "Tesla V100-SXM2-16GB"
     slow_down(one, "matmul_flops_per_s", 0.4)
-    one["gpu"]["busy"]["nvlinks"] = 6
     rows = nodes.rows(screens)
     assert nodes.failed(rows) == []
     assert "no other device is of its kind" in rows[3]["remarks"]
@@ -203,6 +168,57 @@ def test_one_device_of_four_hundred() -> None:
     screens = sound(100)
     slow_down(of_node(screens, "node77")[0], "memory_bytes_per_s", 0.6)
     assert nodes.failed(nodes.rows(screens)) == ["node77"]
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+
+
+def test_governors_and_ports_are_read_from_sysfs(tmp_path: Path) -> None:
+    assert screen.state(tmp_path) == {"governors": {}, "infiniband": {}}
+    for number, governor in enumerate(["performance", "performance", "powersave"]):
+        write(tmp_path / f"devices/system/cpu/cpu{number}/cpufreq", scaling_governor=governor)
+    ports = tmp_path / "class/infiniband"
+    write(ports / "mlx5_0/ports/1", state="4: ACTIVE", rate="200 Gb/sec (4X HDR)", link_layer="InfiniBand")
+    write(ports / "mlx5_1/ports/1", state="1: DOWN", rate="odd", link_layer="InfiniBand")
+    write(ports / "mlx5_2/ports/1", state="1: DOWN", rate="25 Gb/sec (1X EDR)", link_layer="Ethernet")
+    assert screen.state(tmp_path) == {
+        "governors": {"performance": 2, "powersave": 1},
+        "infiniband": {
+            "mlx5_0/1": {"state": "ACTIVE", "gbit_per_s": 200.0},
+            "mlx5_1/1": {"state": "DOWN", "gbit_per_s": None},
+        },
+    }
+
+
+def test_a_cpu_is_put_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "WINDOW_S", 0.01)
+    monkeypatch.setattr(load, "SIZES", {"cpu": 64})
+    monkeypatch.setattr(load, "COPIED", {"cpu": 1 << 20})
+    monkeypatch.setenv("SLURMD_NODENAME", "jwb0001")
+    monkeypatch.setenv("SLURM_TOPOLOGY_ADDR", "root.leaf1.jwb0001")
+    seen = screen.look("cpu", {})
+    assert (seen["node"], seen["topology"]) == ("jwb0001", "root.leaf1.jwb0001")
+    screen.strain(seen, "cpu", {})
+    assert set(seen["rates"]) == {quantity.name for quantity in nodes.RATES}
+    assert all(len(windows) == load.WINDOWS and min(windows) > 0 for windows in seen["rates"].values())
+    assert verdicts([seen]) == {"jwb0001": nodes.PASS}
+
+
+def test_the_job_writes_table_and_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    screens = sound(4, 1)
+    slow_down(screens[1], "matmul_flops_per_s", 0.5)
+    output = tmp_path / "preflight-aach2023.json"
+    said = job._screened([{"screen": one} for one in screens], "juwels-booster", [], output)
+    assert [problem.error for problem in said] == [True, True]
+    assert str(said[1]).endswith("leave node1 out with config/machines/juwels-booster.yaml: exclude_nodes: [node1]")
+    assert promise.exclude_path(output).read_text() == "node1\n"
+    assert len(promise.nodes_path(output).read_text().splitlines()) == 5
+    assert "screened 4 nodes, 1 failed:" in capsys.readouterr().out
+    assert job._screened([{"host": "node1"}], "juwels-booster", [], output) == []
 
 
 # The machine file

@@ -64,7 +64,7 @@ def _screened(
     if not screens:
         return []
     rows = nodes.rows(screens, allocated)
-    write_text(nodes_path(output), nodes.table(rows))
+    write_text(nodes_path(output), nodes.csv_of(rows))
     write_text(exclude_path(output), ",".join(nodes.failed(rows)) + "\n")
     print(*nodes.lines(rows), f"  one row per node: {nodes_path(output)}", sep="\n", flush=True)
     return [Problem(True, text) for text in nodes.problems(rows, machine)]

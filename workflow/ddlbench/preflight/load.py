@@ -11,12 +11,11 @@ SIZES = {"cpu": 1024, "cuda": 8192}  # of square matrices: enough work to fill t
 COPIED = {"cpu": 128 << 20, "cuda": 1 << 30}  # bytes: more than caches hold
 
 
-def rates(device: str, busy: Callable[[], Any] = lambda: None) -> tuple[dict[str, list[float]], Any]:
-    """Rates of WINDOWS windows: `matmul_flops_per_s` and `memory_bytes_per_s`, and what `busy` said meanwhile.
+def rates(device: str) -> dict[str, list[float]]:
+    """Rates of WINDOWS windows: `matmul_flops_per_s` and `memory_bytes_per_s`.
 
-    `busy` is called while matrix products are at work on a GPU, after the first windows. On GPUs the products are in
-    bf16 (before Ampere in fp16), on CPUs in fp32, by as many threads as the rank has in training. A copy counts as
-    read and written.
+    On GPUs the products are in bf16 (before Ampere in fp16), on CPUs in fp32, by as many threads as the rank has in
+    training. A copy counts as read and written.
     """
     import torch
 
@@ -25,14 +24,13 @@ def rates(device: str, busy: Callable[[], Any] = lambda: None) -> tuple[dict[str
     a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
     out = torch.empty_like(a)
     product = _windows(device, lambda: torch.mm(a, b, out=out))
-    said = _while_busy(lambda: torch.mm(a, b, out=out), busy) if device == "cuda" else busy()
     source = torch.ones(copied, device=device, dtype=torch.uint8)
     target = torch.empty_like(source)
     copy = _windows(device, lambda: target.copy_(source))
     return {
         "matmul_flops_per_s": [2.0 * size**3 * rate for rate in product],
         "memory_bytes_per_s": [2.0 * copied * rate for rate in copy],
-    }, said
+    }
 
 
 def _half() -> Any:
@@ -65,18 +63,3 @@ def _windows(device: str, work: Callable[[], Any]) -> list[float]:
         done()
         per_s.append(count / (time.perf_counter() - began))
     return per_s
-
-
-def _while_busy(work: Callable[[], Any], ask: Callable[[], Any]) -> Any:
-    """What `ask` says while the GPU has work: its clocks fall as soon as it has none."""
-    import torch
-
-    began = time.perf_counter()
-    work()
-    torch.cuda.synchronize()
-    for _ in range(max(1, int(2 * WINDOW_S / (time.perf_counter() - began)))):
-        work()
-    time.sleep(WINDOW_S / 2)
-    said = ask()
-    torch.cuda.synchronize()
-    return said

@@ -35,9 +35,9 @@ class Preflight:
     nodes: str | None = field(
         default=None,
         metadata=key(
-            "Nodes that are screened: put under load for some seconds per device, compared with each other, and asked "
-            "for faults. `all` is as many as one run may use. A node that fails keeps training from starting. null "
-            "screens none; then at most two nodes meet.",
+            "Nodes that are screened: put under load for some seconds per device, and compared with each other. `all` "
+            "is as many as one run may use. A node that fails keeps training from starting. null screens none; then at "
+            "most two nodes meet.",
             type=["integer", "string", "null"],
             minimum=1,
             pattern="^all$",
