@@ -39,6 +39,14 @@ def test_what_the_page_names_exists() -> None:
         assert (ROOT / name).exists() or (registry.PACKAGE / name).exists(), name
 
 
+def test_where_lives_what() -> None:
+    table = re.search(r"## Where lives .*?\n\n(?=## )", PAGE, re.S)
+    rows = re.findall(r"^\| [^|]+ \| `(\S+)` \| `(\w+)` \|$", table[0] if table else "", re.M)
+    assert len(rows) >= 20
+    for file, word in rows:
+        assert re.search(rf"\b{word}\b", (registry.PACKAGE / file).read_text(encoding="utf-8")), f"{file}: no {word}"
+
+
 def test_every_key_of_a_record_is_explained() -> None:
     code = "".join(path.read_text() for path in registry.PACKAGE.rglob("*.py"))
     written = set(re.findall(r"event\(\s*\"(ddlbench_\w+)\"", code))
