@@ -1,13 +1,17 @@
 """Plans and files that many unit tests look at."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ddlbench.core import registry
+from ddlbench.data.prepare import write_form
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import promise
 from ddlbench.settings.study import load_study
 
+from tests.sources import some
 from tests.specs import JUWELS, LAPTOP
 from tests.unit.spoiled import Files
 
@@ -22,6 +26,21 @@ def paper() -> Plan:
 def demo() -> Plan:
     """Study demo on a laptop."""
     return make_plan(load_study("demo"), LAPTOP)
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all forms of one source of 60 and 20 pictures in 3 classes; for `forms`."""
+    folder = tmp_path_factory.mktemp("forms")
+    for form in registry.members("forms"):
+        write_form(lambda: some(60, 20), "mnist5k", form, folder / form)
+    return folder
+
+
+@pytest.fixture
+def forms(prepared: Path, tmp_path: Path) -> dict[str, Path]:
+    """The folders of all forms of one source, to spoil."""
+    return {form: shutil.copytree(prepared / form, tmp_path / form) for form in registry.members("forms")}
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ddlbench.core import registry
-from ddlbench.data.forms import _example, raw, tfrecord
+from ddlbench.data.forms import raw, tfrecord
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import PICTURE_BYTES
 from ddlbench.data.prepare import write_form
@@ -19,86 +18,12 @@ from ddlbench.run.__main__ import execute
 
 from tests.sources import some
 from tests.specs import run_spec
-from tests.unit.test_verify import offsets
-
-SHARD, OTHER = "train-00001-of-00004", "train-00002-of-00004"
+from tests.unit.damage import SHARD, zeroed
 
 
 @pytest.fixture
-def form(tmp_path: Path) -> Path:
-    write_form(lambda: some(60, 20), "mnist5k", "tfrecord", tmp_path / "tfrecord")
-    return tmp_path / "tfrecord"
-
-
-def relabelled(folder: Path, label: int | None = None) -> None:
-    """One record with another label, and with the right CRCs, as another tool would have written it."""
-    shard = folder / SHARD
-    offset, size = offsets(shard)[3]
-    data = shard.read_bytes()
-    example = data[offset + 12 : offset + size - 4]
-    key = b"image/class/label"
-    at = example.index(key) + len(key) + 6  # the byte of a small number, behind the heads of its lists
-    assert example[at] in (1, 2, 3)
-    changed = bytearray(example)
-    changed[at] = example[at] % 3 + 1 if label is None else label
-    crc = _example.masked_crc(bytes(changed)).to_bytes(4, "little")
-    shard.write_bytes(data[: offset + 12] + bytes(changed) + crc + data[offset + size :])
-
-
-def zeroed(folder: Path) -> None:
-    offset, size = offsets(folder / SHARD)[3]
-    data = bytearray((folder / SHARD).read_bytes())
-    data[offset + size // 2 : offset + size - 20] = bytes(size - 20 - size // 2)
-    (folder / SHARD).write_bytes(data)
-
-
-def index_of_the_first(folder: Path) -> None:
-    index = folder / f"{SHARD}.idx"
-    lines = index.read_text().splitlines()
-    index.write_text(f"{lines[0]}\n" * len(lines))
-
-
-def copied(folder: Path, *suffixes: str) -> None:
-    for suffix in suffixes:
-        shutil.copy(folder / f"{OTHER}{suffix}", folder / f"{SHARD}{suffix}")
-
-
-def cut(folder: Path) -> None:
-    (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:-10])
-
-
-def one_less(folder: Path) -> None:
-    """The shard and its index agree, and each record is sound."""
-    offset, _ = offsets(folder / SHARD)[-1]
-    (folder / SHARD).write_bytes((folder / SHARD).read_bytes()[:offset])
-    index = folder / f"{SHARD}.idx"
-    index.write_text("".join(index.read_text().splitlines(keepends=True)[:-1]))
-
-
-HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "label 98": (lambda f: relabelled(f, 98), f"{SHARD}: record 3: label 98 is not class"),
-    "label 0": (lambda f: relabelled(f, 0), f"{SHARD}: record 3: label 0 is not class"),
-    "another class": (relabelled, f"{SHARD}: record 3: label "),
-    "zeroed": (zeroed, f"{SHARD}: record 3: its data's CRC is wrong"),
-    "index": (index_of_the_first, f"{SHARD}.idx: its records do not follow each other"),
-    "index with a huge number": (
-        lambda f: (f / f"{SHARD}.idx").write_text(f"0 {10**30}\n"),
-        f"{SHARD}: has ",
-    ),
-    "index with an endless number": (
-        lambda f: (f / f"{SHARD}.idx").write_text(f"0 {'9' * 5000}\n"),
-        f"{SHARD}.idx: cannot be read",
-    ),
-    "index of text": (lambda f: (f / f"{SHARD}.idx").write_bytes(b"\xff\n"), f"{SHARD}.idx: cannot be read"),
-    "index with an odd number": (lambda f: (f / f"{SHARD}.idx").write_text("0\n"), f"{SHARD}.idx: cannot be read"),
-    "no index": (lambda f: (f / f"{SHARD}.idx").unlink(), f"{SHARD}.idx: cannot be read: No such file"),
-    "no shard": (lambda f: (f / SHARD).unlink(), f"{SHARD}: cannot be read: No such file"),
-    "a folder": (lambda f: [(f / SHARD).unlink(), (f / SHARD).mkdir()], f"{SHARD}: "),
-    "copied with its index": (lambda f: copied(f, "", ".idx"), f"{OTHER}: begins with the same record as {SHARD}"),
-    "cut": (cut, f"{SHARD}: has "),
-    "one less": (one_less, "train: its shards have 59 records, the manifest says 60"),
-    "empty": (lambda f: (f / SHARD).write_bytes(b""), f"{SHARD}: has 0 bytes"),
-}
+def form(forms: dict[str, Path]) -> Path:
+    return forms["tfrecord"]
 
 
 def test_a_whole_form(form: Path) -> None:
@@ -106,16 +31,6 @@ def test_a_whole_form(form: Path) -> None:
     (form / "manifest.json").unlink()  # by Snakemake, which is about to prepare it again
     assert glance(form) == []
     assert glance(None) == []
-
-
-@pytest.mark.parametrize("harm", HARMS)
-def test_damage_is_named(form: Path, harm: str) -> None:
-    spoil, said = HARMS[harm]
-    spoil(form)
-    problems = glance(form)
-    assert any(said in problem for problem in problems), problems
-    assert all(str(form) in problem and "\n" not in problem for problem in problems)
-    assert len(problems) <= 2
 
 
 def test_a_large_form_is_looked_at_in_part(form: Path, monkeypatch: pytest.MonkeyPatch) -> None:

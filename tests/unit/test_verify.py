@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,36 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from ddlbench.core import registry
-from ddlbench.data.forms import _example, raw
+from ddlbench.data.forms import raw
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance, index, verify
 
 from tests.sources import Memory, some
-
-SHARD = "train-00001-of-00004"
-
-
-@pytest.fixture
-def forms(tmp_path: Path) -> dict[str, Path]:
-    """All forms of one source."""
-    source = some(60, 20)
-    for form in registry.members("forms"):
-        write_form(lambda: source, "some", form, tmp_path / form)
-    return {form: tmp_path / form for form in registry.members("forms")}
-
-
-def offsets(shard: Path) -> list[tuple[int, int]]:
-    """(offset, size) of each record."""
-    lines = Path(f"{shard}.idx").read_text().splitlines()
-    return [(int(offset), int(size)) for offset, size in map(str.split, lines)]
-
-
-def flip(path: Path, at: int) -> None:
-    """Change a byte."""
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0x40
-    path.write_bytes(data)
+from tests.unit.damage import DAMAGE, SHARD, TAR
 
 
 def test_whole_forms(forms: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,99 +33,23 @@ def test_whole_forms(forms: dict[str, Path], capsys: pytest.CaptureFixture[str])
         assert int(line.split(" of them decoded")[0].split()[-1]) >= 20
 
 
-@pytest.mark.parametrize("record", [0, 3, 14])
-@pytest.mark.parametrize(
-    ("at", "said"),
-    [
-        (lambda _: 2, "its length's CRC is wrong"),
-        (lambda _: 9, "its length's CRC is wrong"),
-        (lambda _: 12, "its data's CRC is wrong"),
-        (lambda size: size // 2, "its data's CRC is wrong"),
-        (lambda size: size - 1, "its data's CRC is wrong"),
-    ],
-)
-def test_a_flipped_byte(forms: dict[str, Path], record: int, at: Callable[[int], int], said: str) -> None:
-    shard = forms["tfrecord"] / SHARD
-    offset, size = offsets(shard)[record]
-    flip(shard, offset + at(size))
-    problems = verify([forms["tfrecord"]])
-    assert f"{forms['tfrecord']}: {SHARD}: record {record}: {said}" in problems
-    assert f"{forms['tfrecord']}: {SHARD}: SHA-256 is not the manifest's" in problems
-    # No other record, and no other shard; the class that now has one less is named too.
-    assert len(problems) == 3
-    assert sum(": train: class class" in problem for problem in problems) == 1
-
-
-@pytest.mark.parametrize("cut", [1, 20, 100])
-def test_a_shard_that_ends_early(forms: dict[str, Path], cut: int) -> None:
-    shard = forms["tfrecord"] / SHARD
-    offset, _ = offsets(shard)[7]
-    shard.write_bytes(shard.read_bytes()[: offset + cut])
-    problems = verify([forms["tfrecord"]])
-    assert any(f"{SHARD}: record 7: ends early" in problem for problem in problems), problems
-
-
-def test_a_shard_that_ends_early_between_records(forms: dict[str, Path]) -> None:
-    shard = forms["tfrecord"] / SHARD
-    shard.write_bytes(shard.read_bytes()[: offsets(shard)[7][0]])
-    assert any(f"{SHARD}: ends after record 6; the .idx has 15 records" in p for p in verify([forms["tfrecord"]]))
-
-
-def test_an_index_that_says_otherwise(forms: dict[str, Path]) -> None:
-    index = forms["tfrecord"] / f"{SHARD}.idx"
-    lines = index.read_text().splitlines()
-    offset, size = lines[4].split()
-    lines[4] = f"{int(offset) + 1} {size}"
-    index.write_text("\n".join(lines))
-    assert any(f"{SHARD}: record 4: lies at {offset}" in problem for problem in verify([forms["tfrecord"]]))
-
-
-@pytest.mark.parametrize("name", [SHARD, f"{SHARD}.idx"])
-def test_a_missing_file(forms: dict[str, Path], name: str) -> None:
-    (forms["tfrecord"] / name).unlink()
-    assert any(f"{name}: cannot be read" in problem for problem in verify([forms["tfrecord"]]))
-
-
-def test_two_shards_that_changed_places(forms: dict[str, Path]) -> None:
-    """Every CRC is right; only the manifest knows."""
-    one, two = (forms["tfrecord"] / f"train-0000{i}-of-00004" for i in (0, 1))
-    for name in ("", ".idx"):
-        a, b = Path(f"{one}{name}"), Path(f"{two}{name}")
-        aside = a.rename(a.with_name("aside"))
-        b.rename(a)
-        aside.rename(b)
-    problems = verify([forms["tfrecord"]])
-    assert problems == [f"{forms['tfrecord']}: {shard.name}: SHA-256 is not the manifest's" for shard in (one, two)]
-
-
-def test_a_shard_that_nobody_wrote(forms: dict[str, Path]) -> None:
-    (forms["tfrecord"] / "train-00000-of-00003").write_bytes(b"")
-    assert verify([forms["tfrecord"]]) == [f"{forms['tfrecord']}: train-00000-of-00003: is not in the manifest"]
-
-
-def spoil_file(folder: Path) -> None:
-    flip(folder / "val/class1/00004.png", 50)
-
-
-def remove_file(folder: Path) -> None:
-    (folder / "val/class1/00004.png").unlink()
-
-
-def add_file(folder: Path) -> None:
-    (folder / "val/class1/99999.png").write_bytes((folder / "val/class1/00004.png").read_bytes())
-
-
-@pytest.mark.parametrize("harm", [spoil_file, remove_file, add_file])
-def test_a_class_folder_that_was_changed(forms: dict[str, Path], harm: Callable[[Path], None]) -> None:
-    harm(forms["raw"])
-    problems = verify([forms["raw"]])
-    assert any("val/class1/: its files are not those of the manifest" in problem for problem in problems)
-    assert all("class1" in problem for problem in problems)
-
-
-def test_a_class_folder_that_nobody_wrote(forms: dict[str, Path]) -> None:
-    (forms["raw"] / "val/class9").mkdir()
-    assert verify([forms["raw"]]) == [f"{forms['raw']}: val/class9/: is not in the manifest"]
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_named(forms: dict[str, Path], name: str) -> None:
+    """By `verify` and by the look before a run."""
+    damage = DAMAGE[name]
+    folder = forms[damage.form]
+    damage.spoil(folder)
+    looks = {"verify": (verify([folder]), damage.verify), "glance": (glance(folder), damage.glance)}
+    for problems, said in looks.values():
+        for words in said.split("\n") if said is not None else ():
+            assert any(words in problem for problem in problems), problems
+            assert damage.form != "webdataset" or any(words in p and TAR in p for p in problems), problems
+        for problem in problems:
+            assert str(folder) in problem and problem.isprintable() and len(problem) - len(str(folder)) < 400
+        if damage.form == "raw":  # no other folder
+            assert len({re.findall(r"class\d", problem)[0] for problem in problems}) <= 1
+    assert len(looks["verify"][0]) <= (damage.most or 99)
+    assert damage.form != "tfrecord" or len(looks["glance"][0]) <= 2
 
 
 def split_with(**values: Any) -> Callable[[dict[str, Any]], object]:
@@ -186,7 +88,7 @@ def test_a_manifest_whose_fields_do_not_fit(forms: dict[str, Path], field: str) 
         if field != "bytes":  # a run does not read as much
             assert any(what in problem for problem in glance(folder))
     if field.startswith("images"):
-        write_form(lambda: some(60, 20), "some", "raw", forms["raw"])
+        write_form(lambda: some(60, 20), "mnist5k", "raw", forms["raw"])
         assert verify([forms["raw"]]) == []
 
 
@@ -298,7 +200,7 @@ def test_pictures_that_cannot_be_decoded(tmp_path: Path, form: str) -> None:
 def test_forms_that_hold_different_pictures(forms: dict[str, Path]) -> None:
     source = some(60, 20)
     less = Memory({"train": source.samples["train"][:-1], "val": source.samples["val"]}, source.classes)
-    write_form(lambda: less, "some", "tfrecord", forms["tfrecord"])
+    write_form(lambda: less, "mnist5k", "tfrecord", forms["tfrecord"])
     assert verify(list(forms.values())) == [
         f"{forms['tfrecord']}: train: class class2: 19 images; {forms['raw']} has 20"
     ]
@@ -359,22 +261,6 @@ def test_a_manifest_that_is_none(forms: dict[str, Path], text: str) -> None:
     assert "has no manifest that can be read" in problem
 
 
-@pytest.mark.parametrize("number", ["9" * 5000, str(10**30), str(10**12), "-5"])
-def test_an_index_with_a_number_that_cannot_be(forms: dict[str, Path], number: str) -> None:
-    index = forms["tfrecord"] / f"{SHARD}.idx"
-    index.write_text(index.read_text().replace(" ", f" {number}", 1))
-    flip(forms["tfrecord"] / SHARD, 2)  # then the index is asked how long the record is
-    assert any(SHARD in line for line in command(forms["tfrecord"]))
-
-
-def test_a_record_that_claims_more_than_there_is(forms: dict[str, Path]) -> None:
-    """With a CRC that is right: 8 exabytes."""
-    shard = forms["tfrecord"] / SHARD
-    length = (1 << 63).to_bytes(8, "little")
-    shard.write_bytes(length + _example.masked_crc(length).to_bytes(4, "little") + shard.read_bytes()[12:])
-    assert any(f"{SHARD}: record 0: ends early" in line for line in command(forms["tfrecord"]))
-
-
 def test_names_are_printed_safely(tmp_path: Path) -> None:
     folder = tmp_path / "a\n\x1b[31mb"
     write_form(lambda: some(12, 6), "some", "raw", folder)
@@ -396,4 +282,4 @@ def test_the_command(forms: dict[str, Path], tmp_path: Path) -> None:
     done = run(forms["raw"], tmp_path / "nowhere")
     assert done.returncode == 1
     assert f"{tmp_path}/nowhere: has no manifest" in done.stdout
-    assert Manifest.read(forms["raw"]).dataset == "some"
+    assert Manifest.read(forms["raw"]).dataset == "mnist5k"

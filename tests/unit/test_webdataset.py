@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 import random
-import re
-import shutil
 import subprocess
 import tarfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ddlbench.data.forms import raw, webdataset
-from ddlbench.data.forms.webdataset import BLOCK
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance, index, verify
 
 from tests.sources import Memory, Sample, picture, some
-
-SHARD, OTHER = "train-00001-of-00004.tar", "train-00002-of-00004.tar"
+from tests.unit.damage import TAR
 
 
 def made(folder: Path, source: Memory | None = None, form: str = "webdataset") -> Path:
@@ -132,73 +127,10 @@ def test_the_plan_knows_what_it_needs(tmp_path: Path) -> None:
     assert 0.9 * shards < size < 1.1 * shards
 
 
-def spoil(change: Callable[[bytes], bytes], name: str = SHARD) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
-
-
-def at(offset: int, data: bytes) -> Callable[[bytes], bytes]:
-    return lambda whole: whole[:offset] + data + whole[offset + len(data) :]
-
-
-def copied(folder: Path) -> None:
-    for suffix in ("", ".idx"):
-        shutil.copy(folder / f"{OTHER}{suffix}", folder / f"{SHARD}{suffix}")
-
-
-# Header, label, header: the first picture begins at 3 blocks, and each sample has 7 (a picture here has 2).
-PICTURE = 3 * BLOCK
-HARMS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a picture's byte": (spoil(at(PICTURE + 70, b"\0\1\2")), "record 0: its picture's CRC is wrong"),
-    "zeros": (spoil(at(PICTURE, bytes(BLOCK))), "record 0: its picture's CRC is wrong"),
-    "a header's byte": (spoil(at(2 * BLOCK + 126, b"9")), "record 0: has a damaged header"),
-    "another label": (spoil(at(BLOCK, b"7")), "record 0: label 7 is not class"),
-    "no label": (spoil(at(BLOCK, b"x")), "record 0: is no picture's sample"),
-    "cut": (spoil(lambda data: data[: 8 * BLOCK]), ""),
-    "cut at its end": (spoil(lambda data: data[:-10]), ""),
-    "empty": (spoil(lambda data: b""), ""),
-    "longer": (spoil(lambda data: data + bytes(BLOCK)), ""),
-    "no shard": (lambda folder: (folder / SHARD).unlink(), f"{SHARD}: cannot be read"),
-    "copied": (copied, ""),
-    "no index": (lambda folder: (folder / f"{SHARD}.idx").unlink(), f"{SHARD}.idx: cannot be read"),
-    "another version": (spoil(lambda text: b"v1.1" + text[4:], f"{SHARD}.idx"), f"{SHARD}.idx: "),
-    "an empty index": (spoil(lambda text: b"", f"{SHARD}.idx"), f"{SHARD}.idx: "),
-    "an index that lacks a line": (spoil(lambda text: text[: text.rindex(b"cls")], f"{SHARD}.idx"), f"{SHARD}.idx: "),
-    "an index of bytes": (spoil(lambda text: b"\xff\xfe", f"{SHARD}.idx"), f"{SHARD}.idx: "),
-    "a huge number": (spoil(lambda text: text.replace(b" 512 ", b" " + b"9" * 30 + b" "), f"{SHARD}.idx"), f"{SHARD}"),
-    "an endless number": (spoil(lambda text: text.replace(b" 512 ", b" " + b"9" * 5000 + b" "), f"{SHARD}.idx"), SHARD),
-    "the label of the index": (
-        spoil(lambda text: re.sub(rb"\d(/\d+\.\w+)", rb"7\1", text), f"{SHARD}.idx"),
-        f"{SHARD}: record 0: label ",
-    ),
-    "a number of the index": (
-        spoil(lambda text: re.sub(rb"/\d+\.", b"/0000099.", text), f"{SHARD}.idx"),
-        "are not those of the .idx",
-    ),
-    "where the index says a picture lies": (
-        spoil(lambda text: text.replace(b" 1536 ", b" 1537 "), f"{SHARD}.idx"),
-        f"{SHARD}: record 0: its picture does not lie where the .idx says",
-    ),
-    "a label with a blank": (spoil(at(BLOCK, b" ")), "record 0: is no picture's sample"),
-    "a size below 0": (spoil(lambda text: text.replace(b" 512 1 ", b" 512 -1 "), f"{SHARD}.idx"), f"{SHARD}.idx: "),
-}
-
-
 def test_a_whole_form(tmp_path: Path) -> None:
     folder = made(tmp_path)
     assert glance(folder) == []
     assert verify([folder, made(tmp_path, form="raw")], processes=2) == []
-
-
-@pytest.mark.parametrize("harm", HARMS)
-def test_damage_is_named(tmp_path: Path, harm: str) -> None:
-    """By the look before a run and by `verify`."""
-    folder = made(tmp_path)
-    spoil_it, said = HARMS[harm]
-    spoil_it(folder)
-    for problems in (glance(folder), verify([folder])):
-        assert any(said in problem and SHARD in problem for problem in problems), problems
-        short = [problem.replace(str(folder), "") for problem in problems]
-        assert all("\n" not in problem and len(problem) < 400 for problem in short), problems
 
 
 def test_random_damage_is_seen_by_verify_and_breaks_nothing(tmp_path: Path) -> None:
@@ -207,7 +139,7 @@ def test_random_damage_is_seen_by_verify_and_breaks_nothing(tmp_path: Path) -> N
     seed = random.randrange(10**6)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    for path in (folder / SHARD, folder / f"{SHARD}.idx"):
+    for path in (folder / TAR, folder / f"{TAR}.idx"):
         whole = path.read_bytes()
         for _ in range(12):
             data = bytearray(whole)
