@@ -22,10 +22,10 @@
 #                     nodes     the slow host, from all records of a machine
 #                     compare   a new software stage beside the old one: --config before=... after=...
 #                     failures  what went wrong, at any time: snakemake --profile profiles/local failures
-#       predict.smk   predict   more workers than were measured: snakemake --profile profiles/local predict
-#       recommend.smk recommend   framework, loader, workers, batch for an accuracy: recommend --config target=0.759
-#       what_if.smk what_if     another bandwidth, node, batch, model, precision: what_if --config what_if='{bandwidth: 4}'
-#       application.smk application    the scaling section of an application for compute time
+#       outlook.smk   predict   more workers than were measured: snakemake --profile profiles/local predict
+#                     recommend   framework, loader, workers, batch for an accuracy: recommend --config target=0.759
+#                     what_if   another bandwidth, node, batch, model, precision: what_if --config what_if='{bandwidth: 4}'
+#                     application  the scaling section of an application for compute time
 #       audit.smk     audit     what makes comparisons unfair: tables/audit.csv; exit code 1 on errors
 #       page.smk      page      results/<study>/index.html    the page that people read
 #                     partial   results/<study>/partial/    the same of the runs that are there, at any time

@@ -11,9 +11,10 @@ import pytest
 from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.core import registry
 from ddlbench.core.files import printable
+from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.application import Block, Heading, Paragraph, Table, docx, latex, markdown
 from ddlbench.outlook.application._columns import shares
-from ddlbench.outlook.application._content import Given, NothingMeasuredError, blocks
+from ddlbench.outlook.application._content import Given, blocks
 from ddlbench.plan.reads import Form
 from ddlbench.plan.row import Row
 from ddlbench.plan.stale import MISSING
@@ -136,7 +137,7 @@ def test_nothing_is_claimed_without_repeats_or_where_the_interval_holds_no_gain(
 
 def test_without_a_finished_timed_run_it_refuses() -> None:
     whole = given()
-    with pytest.raises(NothingMeasuredError):
+    with pytest.raises(NoAnswerError):
         blocks(replace(whole, runs=whole.runs.assign(status="failed")))
 
 

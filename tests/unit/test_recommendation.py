@@ -12,7 +12,8 @@ import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.core.spec import RunSpec
-from ddlbench.outlook.recommendation import NothingToRecommendError, candidates, choice, convergence, front
+from ddlbench.outlook import NoAnswerError
+from ddlbench.outlook.recommendation import candidates, choice, convergence, front
 from ddlbench.outlook.recommendation.make import REFERENCE, fairness, make, rows, text
 from ddlbench.records import mlperf
 from ddlbench.settings.machine import Machine
@@ -106,7 +107,7 @@ class TestEpochs:
     def test_one_of_several_repeats_that_missed_it_counts(self) -> None:
         runs, epochs = study({4: 100.0}, {4: 60})
         epochs.loc[epochs["run"] == runs["run"].iloc[0], "top1"] = 0.5
-        with pytest.raises(NothingToRecommendError, match="2 of 3 trainings reached"):
+        with pytest.raises(NoAnswerError, match="2 of 3 trainings reached"):
             convergence.curves(runs, epochs, 0.759, None)
 
     def test_short_runs_count_where_others_needed_no_more_epochs(self) -> None:
@@ -115,7 +116,7 @@ class TestEpochs:
         epochs = pd.DataFrame(
             [{"run": r, "epoch": 60, "top1": 0.66 if n == 0 else 0.76} for n, r in enumerate(runs["run"])]
         )
-        with pytest.raises(NothingToRecommendError, match="2 of 3 trainings reached"):
+        with pytest.raises(NoAnswerError, match="2 of 3 trainings reached"):
             convergence.curves(runs, epochs, 0.759, None)
         (curve,) = convergence.curves(runs[1:], epochs, 0.759, None)
         assert curve.points[256].runs == 2
@@ -309,7 +310,7 @@ def test_the_figure_marks_what_is_predicted_and_names_worker_counts() -> None:
 
 class TestRefusals:
     def refused(self, parts: tuple[pd.DataFrame, pd.DataFrame], target: float = 0.759) -> str:
-        with pytest.raises(NothingToRecommendError) as error:
+        with pytest.raises(NoAnswerError) as error:
             made(parts, target=target)
         assert "\n" not in str(error.value)
         return str(error.value)
@@ -325,7 +326,7 @@ class TestRefusals:
         assert "nobody knows the epochs to top-1 0.7" in self.refused(study(RATES, {}, **SPEED_ONLY), 0.7)
 
     def test_without_a_target(self) -> None:
-        with pytest.raises(NothingToRecommendError, match=r"target: is missing.*0\.\.1"):
+        with pytest.raises(NoAnswerError, match=r"target: is missing.*0\.\.1"):
             make({"study": "demo", "machine": "local", "target": None}, [])
 
 
@@ -369,11 +370,11 @@ def test_submitters_are_recommended_by_their_own_records(tmp_path: Path) -> None
     said = "\n".join(text(some, 0.759, None))
     assert "resnet on resnet, A1, to top-1 0.759, 2 candidates:\n  take Org box_fw (F), 8 workers, batch 4096" in said
     assert "None" not in said and "predicted" not in said
-    front.save(some, Options("t", "accelerator", "A", (), target=0.759), tmp_path / "front")
+    front.draw(some, Options("t", "accelerator", "A", (), target=0.759))
     unnamed = rows(runs.assign(gpu=np.nan), epochs, 0.759, None)
     assert sorted(row["place"] for row in unnamed) == [1, 2, 3]  # nothing tells their accelerators apart
     assert "nan" not in "\n".join(text(unnamed, 0.759, None)).lower().split()
-    with pytest.raises(NothingToRecommendError, match=r"no run reached top-1 0.8; the best had 0.76"):
+    with pytest.raises(NoAnswerError, match=r"no run reached top-1 0.8; the best had 0.76"):
         rows(runs, epochs, 0.8, None)
     (last,) = runs.loc[runs["workers"] == 16, "run"]
     stopped = rows(runs, epochs[(epochs["run"] != last) | (epochs["epoch"] < 4)], 0.759, None)

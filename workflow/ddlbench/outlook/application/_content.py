@@ -15,6 +15,7 @@ import pandas as pd
 
 from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.scaling import SERIES, in_series, names, scaling
+from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.outlook.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
 from ddlbench.plan.bill import counted
@@ -27,10 +28,6 @@ VERSIONS = ("framework_version", "loader_version", "torch_version", "python_vers
 
 
 NAMED = ("framework", "loader")
-
-
-class NothingMeasuredError(Exception):
-    """No finished timed run: nothing can be said."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +49,13 @@ class Given:
 
 
 def blocks(given: Given) -> list[Block]:
-    """The whole section. Raises NothingMeasuredError."""
+    """The whole section. Raises NoAnswerError."""
     runs = given.runs
     timed = runs[
         (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & ~runs["control"].astype(bool)
     ]
     if timed.empty:
-        raise NothingMeasuredError
+        raise NoAnswerError("has no finished timed run, so that nothing can be said of its scaling")
     references = _References()
     others = "records" in timed and not timed["records"].fillna("ours").eq("ours").any()
     workers = "accelerators" if others else "GPUs" if given.machine.device == "cuda" else "workers"

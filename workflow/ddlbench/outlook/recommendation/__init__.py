@@ -3,7 +3,3 @@
 `convergence.py` knows the epochs to the target by batch, `candidates.py` multiplies them with the time of an epoch,
 `choice.py` compares candidates, `words.py` says it, `make.py` writes it. docs/prediction.md explains the columns.
 """
-
-
-class NothingToRecommendError(ValueError):
-    """Runs or their accuracy do not suffice; the message is one line."""

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.core.spec import CONTROLS
-from ddlbench.outlook.recommendation import NothingToRecommendError
+from ddlbench.outlook import NoAnswerError
 
 # Runs of one curve are alike in these.
 CURVE = ("dataset", "model", "recipe", "options", "of_epochs", "schedule")
@@ -96,7 +96,7 @@ def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: p
 
     A run counts if it reached `target` (top-1, a fraction), or did not in all of its epochs, or in as many as another
     of its batch needed at most. `reference` has the columns of `config/references/mlperf-rcp-resnet50.csv`. Raises
-    NothingToRecommendError if nothing reached it.
+    NoAnswerError if nothing reached it.
     """
     learnt = epochs[epochs["top1"].notna()]
     first = learnt[learnt["top1"] >= target].groupby("run")["epoch"].min()
@@ -120,7 +120,7 @@ def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: p
                 Curve(of | {"options": options}, _reference(reference), REFERENCE) for options in {*some["options"]}
             ]
     if not any(point.epochs for curve in made for point in curve.points.values()):
-        raise NothingToRecommendError(_nothing(counted, target))
+        raise NoAnswerError(_nothing(counted, target))
     return made
 
 

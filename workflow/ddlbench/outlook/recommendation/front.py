@@ -6,7 +6,6 @@ It is no member of `figures/`: it needs the machine's price and predictions, whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -56,7 +55,8 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
                 axes.plot(shown["hours"], shown["cost"], **look, markerfacecolor=face, label=name, zorder=3)
             ends = points[points["front"].astype(bool)]
             known = ends[ends["hours_low"].notna()]
-            reach = (known["hours"] - known["hours_low"], known["hours_high"] - known["hours"])
+            reach = [known["hours"] - known["hours_low"], known["hours_high"] - known["hours"]]
+            reach = [end.clip(lower=0.0) for end in reach]  # of equal rates they may be less by rounding
             axes.errorbar(
                 known["hours"], known["cost"], xerr=reach, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3
             )
@@ -104,9 +104,3 @@ def _log_x(figure: Figure) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=subs) if high > 10 * low else MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         axes.xaxis.set_minor_locator(NullLocator())
-
-
-def save(rows: Sequence[dict[str, Any]], options: Options, prefix: Path) -> None:
-    """`<prefix>.png`, `.svg` and `.pdf`."""
-    prefix.parent.mkdir(parents=True, exist_ok=True)
-    _style.save(draw(rows, options), prefix)

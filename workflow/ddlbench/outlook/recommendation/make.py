@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,54 +9,35 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import refusals
-from ddlbench.analysis.collect import collect
 from ddlbench.audit import _findings
-from ddlbench.core import files, layout, registry
+from ddlbench.core import layout
 from ddlbench.core.plural import count_of
-from ddlbench.outlook.recommendation import NothingToRecommendError, candidates, choice, convergence, front, words
-from ddlbench.plan import reads, runs
+from ddlbench.outlook import NoAnswerError
+from ddlbench.outlook.recommendation import candidates, choice, convergence, front, words
+from ddlbench.outlook.study import given
 from ddlbench.settings.config import CONFIG
-from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.study import load_study
-from ddlbench.show.figures import Options
+from ddlbench.settings.machine import Machine
+from ddlbench.show.figures import _style
 
 NAME = "recommendation"  # of table and figure
 REFERENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
 
 
-def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> tuple[str, list[Path]]:
-    """Writes the table of all candidates and the figure; (the text, their paths). Raises NothingToRecommendError.
-
-    Tables of runs are made anew from the records that are there, so that it also works while a study is not finished.
-    """
+def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
+    """Writes the table of all candidates and the figure; what people read. Raises NoAnswerError."""
     target = config["target"]
     if target is None:
-        raise NothingToRecommendError("config: target: is missing; a top-1 accuracy in 0..1: --config target=0.759")
-    study, machine = load_study(config["study"]), load_machine(config["machine"])
-    plan = runs.make_plan(study, machine, config["account"], reads.images(study, machine, config["data"]["sources"]))
-    with tempfile.TemporaryDirectory() as aside:
-        read = {} if study.records is None else {"read": registry.member("records", study.records.kind).read}
-        collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan), **read)
-        measured, epochs = (pd.read_parquet(Path(aside, f"{table}.parquet")) for table in ("runs", "epochs"))
-        refused = refusals.lines(refusals.read(Path(aside)))
-    planned = sorted({run.spec.workers for run in plan.runs.values()})
-    of = f"study {study.name}" + ("" if study.records else f" on machine {machine.name}")
+        raise NoAnswerError("config: target: is missing; a top-1 accuracy in 0..1: --config target=0.759")
+    of = given(config, folders, results)
+    machine = None if of.study.records else of.machine
     try:
-        made = rows(measured, epochs, target, None if study.records else machine, planned)
-    except NothingToRecommendError as error:
-        raise NothingToRecommendError(f"{of}: {error}") from None
-    table = results / study.name / "tables" / f"{NAME}.csv"
-    table.parent.mkdir(parents=True, exist_ok=True)
-    with files.aside(table) as hidden:
-        pd.DataFrame(made).to_csv(hidden, index=False)
-    names = tuple(sorted({run.spec.framework for run in plan.runs.values()}))
-    device = "accelerator" if study.records else machine.device
-    options = Options(study.title, device, machine.device_name, names, target=target)
-    picture = results / study.name / "figures" / f"{NAME}.png"
-    front.save(made, options, picture.with_suffix(""))
-    said = [*text(made, target, None if study.records else machine), fairness(table.with_name("audit.csv")), *refused]
-    return "\n".join(said), [table, picture]
+        found = rows(of.tables["runs"], of.tables["epochs"], target, machine, of.planned_workers())
+    except NoAnswerError as error:
+        raise NoAnswerError(f"{of.name}: {error}") from None
+    table, picture = of.table(NAME, found), of.figure(NAME)
+    _style.save(front.draw(found, of.options(target=target)), picture)
+    where = f"All candidates: {table}; price over time: {picture}.png; what they mean: docs/prediction.md"
+    return "\n".join([*text(found, target, machine), fairness(table.with_name("audit.csv")), *of.refused, where])
 
 
 def fairness(audit: Path) -> str:
@@ -77,13 +57,13 @@ def rows(
     """All candidates, the best of each model and data set first, then those that are none and why.
 
     `measured` and `epochs` are the tables `runs` and `epochs` of `collect`; `machine` is None for records of others.
-    Raises NothingToRecommendError.
+    Raises NoAnswerError.
     """
     if machine is None and len(measured):
         measured = candidates.of_others(measured)
     timed = measured[(measured["status"] == "success") & measured["throughput_images_per_s"].notna()]
     if timed.empty:
-        raise NothingToRecommendError("no finished timed run" + ("; train first" if machine else ""))
+        raise NoAnswerError("no finished timed run" + ("; train first" if machine else ""))
     curves = convergence.curves(measured, epochs, target, pd.read_csv(REFERENCE) if machine else None)
     if machine is None:
         curves = [replace(curve, source=convergence.THEIRS) for curve in curves]
@@ -93,7 +73,7 @@ def rows(
         reasons = sorted({row["why_not"] for row in made})
         why = reasons[0] if reasons else "no loader of a finished timed run has anything to learn from"
         more = f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else ""
-        raise NothingToRecommendError(f"no candidate: {why}{more}")
+        raise NoAnswerError(f"no candidate: {why}{more}")
     choice.mark_front(made)
     ordered: list[dict[str, Any]] = []
     for chosen in choices(usable):

@@ -3,7 +3,3 @@
 `changes.py` reads what is asked, `series.py` makes series of records, `computed.py` has the formulas and says when
 nothing can be said, `picture.py` draws, `make.py` writes table and figure. docs/prediction.md explains it to people.
 """
-
-
-class NothingToComputeError(ValueError):
-    """No series of records to compute from; the message is one line."""

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.collect import collect
 from ddlbench.analysis.prediction import _priors
 from ddlbench.analysis.prediction._priors import Priors
-from ddlbench.core import files, layout, registry
-from ddlbench.outlook.what_if import NothingToComputeError, computed, picture
+from ddlbench.core import layout
+from ddlbench.outlook import NoAnswerError
+from ddlbench.outlook.study import given
+from ddlbench.outlook.what_if import computed, picture
 from ddlbench.outlook.what_if import series as of_records
 from ddlbench.outlook.what_if.changes import AS_IT_IS, DOUBLINGS, Change, asked
 from ddlbench.outlook.what_if.computed import COMPUTED, MEASURED
 from ddlbench.outlook.what_if.series import Series
-from ddlbench.plan import reads, runs
-from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.study import load_study
-from ddlbench.show.figures import Options
+from ddlbench.settings.machine import Machine
+from ddlbench.show.figures import _style
 
 NAME = "what_if"  # of table and figure
 NUMBERS = (
@@ -30,34 +28,20 @@ NUMBERS = (
 )
 
 
-def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> tuple[str, list[Path]]:
-    """Writes the table and the figure; (the text, their paths). Raises NothingToComputeError, ConfigError.
-
-    Tables of runs are made anew from the records that are there, so that it also works while a study is not finished.
-    """
+def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
+    """Writes the table and the figure; what people read. Raises NoAnswerError, ConfigError."""
     changes, workers = asked(config["what_if"])
-    study, machine = load_study(config["study"]), load_machine(config["machine"])
-    plan = runs.make_plan(study, machine, config["account"], reads.images(study, machine, config["data"]["sources"]))
-    with tempfile.TemporaryDirectory() as aside:
-        read = {} if study.records is None else {"read": registry.member("records", study.records.kind).read}
-        collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan), **read)
-        measured = pd.read_parquet(Path(aside, "runs.parquet"))
-    measured_series = of_records.series(measured, machine.workers_per_node) if len(measured) else []
+    of = given(config, folders, results)
+    runs = of.tables["runs"]
+    measured_series = of_records.series(runs, of.machine.workers_per_node) if len(runs) else []
     if not measured_series:
-        raise NothingToComputeError(
-            f"study {study.name} on machine {machine.name} has no finished timed run of a weak-scaling series; train "
-            "first"
-        )
-    made = rows(measured_series, changes, workers, machine, _priors.read())
-    table = results / study.name / "tables" / f"{NAME}.csv"
-    table.parent.mkdir(parents=True, exist_ok=True)
-    with files.aside(table) as hidden:
-        pd.DataFrame(made).to_csv(hidden, index=False)
-    device = "accelerator" if study.records else machine.device
-    names = tuple(sorted({run.spec.framework for run in plan.runs.values()}))
-    drawn = results / study.name / "figures" / f"{NAME}.png"
-    picture.save(made, Options(study.title, device, machine.device_name, names), drawn.with_suffix(""))
-    return "\n".join(lines(made)), [table, drawn]
+        where = f"study {of.study.name} on machine {of.machine.name}"
+        raise NoAnswerError(f"{where} has no finished timed run of a weak-scaling series; train first")
+    made = rows(measured_series, changes, workers, of.machine, _priors.read())
+    table, drawn = of.table(NAME, made), of.figure(NAME)
+    _style.save(picture.draw(made, of.options()), drawn)
+    how = f"All numbers: {table}; the first series drawn: {drawn}.png; how they are computed: docs/prediction.md"
+    return "\n".join([*lines(made), how])
 
 
 def rows(

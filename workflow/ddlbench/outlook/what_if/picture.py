@@ -6,7 +6,6 @@ It is no member of `figures/`: it needs the machine and predictions, where a stu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -63,15 +62,10 @@ def _base(axes: Any, rows: pd.DataFrame) -> None:
     axes.plot(measured["workers"], measured["images_per_s"], **look, linestyle="none", label="measured: as it is")
     known = measured[measured["images_per_s_low"].notna()]
     ends = (known["images_per_s"] - known["images_per_s_low"], known["images_per_s_high"] - known["images_per_s"])
+    ends = (ends[0].clip(lower=0.0), ends[1].clip(lower=0.0))  # equal rates: an end may be beyond them by rounding
     axes.errorbar(known["workers"], known["images_per_s"], ends, fmt="none", ecolor="black", capsize=3)
     axes.fill_between(
         beyond["workers"], beyond["images_per_s_low"], beyond["images_per_s_high"], color="0.8", linewidth=0, zorder=1
     )
     hollow = {**look, "markerfacecolor": "white", "linestyle": ":"}
     axes.plot(beyond["workers"], beyond["images_per_s"], **hollow, label="computed: as it is")
-
-
-def save(made: Sequence[Mapping[str, Any]], options: Options, prefix: Path) -> None:
-    """`<prefix>.png`, `.svg` and `.pdf`."""
-    prefix.parent.mkdir(parents=True, exist_ok=True)
-    _style.save(draw(made, options), prefix)

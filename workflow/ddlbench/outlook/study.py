@@ -1,0 +1,78 @@
+"""What every outlook starts from: a study, its machine, its plan, and tables of the records that are there now.
+
+Tables are made anew, in a folder of their own, so that an outlook can be asked for while the study is not finished.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis import refusals
+from ddlbench.analysis.collect import collect
+from ddlbench.core import files, layout, registry
+from ddlbench.plan import reads, runs
+from ddlbench.plan.runs import Plan
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.study import Study, load_study
+from ddlbench.show.figures import Options
+
+
+@dataclass(frozen=True)
+class Given:
+    """`tables` are those of `collect`, by name; `refused` are lines about records that are in none of them."""
+
+    study: Study
+    machine: Machine
+    plan: Plan
+    images: Mapping[str, int]
+    tables: Mapping[str, pd.DataFrame]
+    refused: Sequence[str]
+    results: Path
+
+    @property
+    def name(self) -> str:
+        """What messages call it; records of others were made on no machine of ours."""
+        return f"study {self.study.name}" + ("" if self.study.records else f" on machine {self.machine.name}")
+
+    def planned_workers(self) -> list[int]:
+        """The worker counts of the plan."""
+        return sorted({run.spec.workers for run in self.plan.runs.values()})
+
+    def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
+        """Writes `<results>/<study>/tables/<name>.csv`; whole, or not there."""
+        path = self.results / self.study.name / "tables" / f"{name}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with files.aside(path) as hidden:
+            pd.DataFrame(rows).to_csv(hidden, index=False)
+        return path
+
+    def figure(self, name: str) -> Path:
+        """Where a figure of the study lies, without suffix; its folder is made."""
+        path = self.results / self.study.name / "figures" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def options(self, **more: Any) -> Options:
+        """How its figures are drawn."""
+        device = "accelerator" if self.study.records else self.machine.device
+        names = tuple(sorted({run.spec.framework for run in self.plan.runs.values()}))
+        return Options(self.study.title, device, self.machine.device_name, names, **more)
+
+
+def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> Given:
+    """Reads all of it, of a checked configuration; `folders` are those of the runs. Raises ConfigError."""
+    study, machine, sources = load_study(config["study"]), load_machine(config["machine"]), config["data"]["sources"]
+    images = reads.images(study, machine, sources)
+    plan = runs.make_plan(study, machine, config["account"], images)
+    with tempfile.TemporaryDirectory() as aside:
+        read = {} if study.records is None else {"read": registry.member("records", study.records.kind).read}
+        collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan), **read)
+        tables = {path.stem: pd.read_parquet(path) for path in Path(aside).glob("*.parquet")}
+        refused = refusals.lines(refusals.read(Path(aside)))
+    return Given(study, machine, plan, images, tables, refused, results)

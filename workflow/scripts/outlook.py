@@ -1,0 +1,21 @@
+"""Rules recommend, what_if and application: `make` of the part of `ddlbench.outlook` that is asked for."""
+
+import sys
+from pathlib import Path
+
+from ddlbench.core import files
+from ddlbench.outlook import NoAnswerError
+from ddlbench.outlook.application import _make as application
+from ddlbench.outlook.recommendation import make as recommend
+from ddlbench.outlook.what_if import make as what_if
+from ddlbench.settings.config import ConfigError
+
+log, rule = Path(snakemake.log[0]), snakemake.rule
+part = {"recommend": recommend, "what_if": what_if, "application": application}[rule]
+try:
+    text = part.make(snakemake.params.config, [Path(record) for record in snakemake.params.records])
+except (NoAnswerError, ConfigError) as error:
+    files.write_text(log, f"{rule}: {error}\n")
+    sys.exit(f"{rule}: {error}")
+files.write_text(log, f"{text}\n")
+print(f"\n{text}", flush=True)
