@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from ddlbench.train.frameworks._layer_dropping import decisions, keep_probability
+from ddlbench.mends.timm_layer_dropping import decisions, keep_probability
 
 from tests.contract import engine_probe as probe
 from tests.contract.engine_probe import CASES, FREEZE, LONG, ONE_BIT, RANKS, STEPS, Case

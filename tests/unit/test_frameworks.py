@@ -14,8 +14,9 @@ import pytest
 import torch
 from ddlbench.core import beats, registry
 from ddlbench.core.spec import RunSpec
+from ddlbench.mends import deepspeed_on_cpu, timm_layer_dropping
 from ddlbench.settings.machine import load_machine
-from ddlbench.train.frameworks import _deepspeed_options, _layer_dropping, _onebit
+from ddlbench.train.frameworks import _deepspeed_options
 
 from tests.contract.engine_probe import Case, spec_of
 
@@ -161,15 +162,15 @@ def test_horovods_ranks_are_started_by_what_they_meet_by(controller):
 
 def test_layers_are_kept_as_often_as_the_paper_says():
     """Algorithm 1 of arXiv:2010.13369: the first always, the others less the deeper they lie."""
-    chances = [_layer_dropping.keep_probability(i, 4, 0.5) for i in range(4)]
+    chances = [timm_layer_dropping.keep_probability(i, 4, 0.5) for i in range(4)]
     assert chances == [1, 0.875, 0.75, 0.625]
-    draws = np.array([_layer_dropping.decisions(4, 0.5, 7, step, 0) for step in range(4000)])
+    draws = np.array([timm_layer_dropping.decisions(4, 0.5, 7, step, 0) for step in range(4000)])
     assert draws.mean(axis=0) == pytest.approx(chances, abs=0.03)
 
 
 def test_layers_are_drawn_from_the_seed_the_step_and_the_part_alone():
     def draws(seed: int, part: int) -> list[list[bool]]:
-        return [_layer_dropping.decisions(12, 0.5, seed, step, part) for step in range(50)]
+        return [timm_layer_dropping.decisions(12, 0.5, seed, step, part) for step in range(50)]
 
     assert draws(1, 0) == draws(1, 0)
     assert draws(1, 0) != draws(2, 0)
@@ -191,7 +192,7 @@ class Block(torch.nn.Module):
 def test_a_kept_block_adds_more_and_a_dropped_one_nothing():
     model = torch.nn.Module()
     model.blocks = torch.nn.Sequential(Block(), Block())
-    dropping = _layer_dropping.LayerDropping(model, seed=0)
+    dropping = timm_layer_dropping.LayerDropping(model, seed=0)
     assert model.blocks(torch.zeros(1)) == 4
     seen = set()
     for step in range(20):
@@ -204,14 +205,14 @@ def test_a_kept_block_adds_more_and_a_dropped_one_nothing():
 
 def test_dropping_needs_blocks_of_two_branches():
     with pytest.raises(ValueError, match="two branches"):
-        _layer_dropping.LayerDropping(torch.nn.Linear(1, 1), seed=0)
+        timm_layer_dropping.LayerDropping(torch.nn.Linear(1, 1), seed=0)
 
 
 def test_bits_are_packed_as_signs():
     numbers = torch.tensor([1.0, -2.0, 0.0, -0.5, 3.0, -1.0, -1.0, 2.0] * 2)
-    packed = _onebit.Packer.packbits(numbers, 16, 0)
+    packed = deepspeed_on_cpu.Packer.packbits(numbers, 16, 0)
     assert packed.dtype == torch.uint8 and packed.tolist() == [0b10101001] * 2
-    signs = _onebit.Packer.unpackbits(packed, 2, 0)
+    signs = deepspeed_on_cpu.Packer.unpackbits(packed, 2, 0)
     assert signs.dtype == torch.float32 and signs.tolist() == [1, -1, 1, -1, 1, -1, -1, 1] * 2
 
 

@@ -39,5 +39,13 @@ def test_a_mend_says_for_which_releases_it_is(path) -> None:  # type: ignore[no-
     source = path.read_text()
     words = " ".join((ast.get_docstring(ast.parse(source)) or "").split())
     assert any(character.isdigit() for character in words.split(". ")[0]), "the first line names the release"
-    assert 'only_for("' in source or "Without a guard:" in words
-    assert f'"{path.stem}")' in source or "only_for" not in source, "the guard names its own file"
+    guarded = [name for name in ("only_for(", "private(") if f"mends.{name}" in source]
+    assert guarded or "Without a guard:" in words or "calls `guard` first" in words
+    assert not guarded or f'"{path.stem}")' in source, "the guard names its own file"
+
+
+def test_a_private_name_that_is_gone_is_one_sentence() -> None:
+    owner = type("Owner", (), {"_here": 3})
+    assert mends.private(owner, "_here", "torch", ("2.13",), "its_file") == 3
+    with pytest.raises(mends.ReleaseError, match=r"^torch \S+ has no _gone, which ddlbench/mends/its_file.py needs"):
+        mends.private(owner, "_gone", "torch", ("2.13",), "its_file")

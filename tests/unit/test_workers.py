@@ -20,7 +20,7 @@ def work() -> None:
 
 @pytest.fixture
 def worker():
-    with _workers.forked_deaf():
+    with _workers.signals_blocked():
         process = multiprocessing.get_context("fork").Process(target=work)
         process.start()
     yield process
@@ -68,6 +68,6 @@ def test_workers_end_with_a_rank_that_is_killed():
 
 def test_whoever_forks_hears_them_again():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    with _workers.forked_deaf():
+    with _workers.signals_blocked():
         assert set(notes.STOP_SIGNALS) <= signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

@@ -1,36 +1,49 @@
-"""Mends: every patch of a package that is not ours, one file each, and the guard that keeps it to its releases.
+"""Mends: every patch of a package that is not ours, and every use of its private names, one file each.
 
 A file's docstring says for which releases it is, what is wrong, and, if that is a fault upstream, in three lines what
-its maintainers could do. A patch that would do harm in a release that nobody tried calls `only_for` first. One that
-changes nothing where the fault is gone has no guard, and says so.
+its maintainers could do. What would do harm in a release that nobody tried calls `only_for` first; what needs a private
+name asks `private` for it. A mend that changes nothing where the fault is gone has no guard, and says so.
 """
 
 from __future__ import annotations
 
 import re
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 
 class ReleaseError(RuntimeError):
     """A package is of a release that a mend was not tried with; one line."""
 
 
-def release(distribution: str) -> str:
-    """The installed release in numbers: "2.13.0" of version "2.13.0+cu130". Raises PackageNotFoundError."""
-    installed = version(distribution)
-    numbers = re.match(r"\d+(\.\d+)*", installed)
-    return numbers[0] if numbers else installed
+def release(distribution: str) -> str | None:
+    """The installed release in numbers: "2.13.0" of version "2.13.0+cu130". None if pip knows no such package."""
+    try:
+        numbers = re.match(r"\d+(\.\d+)*", version(distribution))
+    except PackageNotFoundError:
+        return None
+    return numbers[0] if numbers else None
 
 
 def only_for(distribution: str, releases: tuple[str, ...], mend: str) -> None:
     """Let a mend go on only in a release that it was tried with: "2.4" stands for 2.4.0, 2.4.1 and so on.
 
-    Labels of builds (`+cpu`, `.post1`) do not count. `mend` is the mend's file without its ending. Raises ReleaseError,
-    PackageNotFoundError.
+    Labels of builds (`+cpu`, `.post1`) do not count, and a package that says no release goes on. `mend` is the mend's
+    file without its ending. Raises ReleaseError.
     """
     installed = release(distribution)
-    if not any(f"{installed}.".startswith(f"{tried}.") for tried in releases):
+    if installed and not any(f"{installed}.".startswith(f"{tried}.") for tried in releases):
         raise ReleaseError(
             f"{distribution} {installed} was not tried with ddlbench/mends/{mend}.py, which changes how it works; "
             f"allowed: {' or '.join(releases)}: install such a release (make install)"
         )
+
+
+def private(owner: Any, name: str, distribution: str, releases: tuple[str, ...], mend: str) -> Any:
+    """A private attribute of an object of another package. Raises ReleaseError if it has none."""
+    if not hasattr(owner, name):
+        raise ReleaseError(
+            f"{distribution} {release(distribution)} has no {name}, which ddlbench/mends/{mend}.py needs; "
+            f"allowed: {' or '.join(releases)}: install such a release (make install)"
+        )
+    return getattr(owner, name)

@@ -11,6 +11,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import beats
+from ddlbench.mends import group_patience
+from ddlbench.mends.loss_scale import SkippedSteps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -59,8 +61,8 @@ class Engine:
         self.clip_norm = spec.recipe.clip_norm
         # GradScaler passes everything through where it is not enabled.
         self.scaler = torch.amp.GradScaler(spec.device, enabled=spec.recipe.precision == "fp16")
-        self.skipped = Skipped(self.scaler)
-        self.most = Most()
+        self.skipped = SkippedSteps(self.scaler)
+        self.peak = PeakBytes()
 
     def __call__(self, images: Tensor) -> Tensor:
         scores: Tensor = self.model(images)
@@ -73,7 +75,7 @@ class Engine:
     def step(self) -> None:
         """Clip and update. Under fp16, all ranks leave out a step in which a gradient is infinite."""
         self.finish_reduction()
-        self.most.look(self.gradients(), self.buffer_bytes())
+        self.peak.look(self.gradients(), self.buffer_bytes())
         if self.clip_norm is not None:
             import torch
 
@@ -82,7 +84,7 @@ class Engine:
         self.update()
         self.scaler.update()
         self.optimizer.zero_grad()
-        self.most.over = True
+        self.peak.over = True
 
     @property
     def skipped_steps(self) -> int:
@@ -120,7 +122,7 @@ class Engine:
         """Bytes that this rank holds, by what they are for (`frameworks.Engine`)."""
         return {
             "parameters_bytes": bytes_of([*self.model.parameters(), *self.model.buffers()]),
-            "gradients_bytes": self.most.bytes,
+            "gradients_bytes": self.peak.bytes,
             "optimizer_bytes": bytes_of(tensors_in(dict(self.optimizer.state))),
         }
 
@@ -133,32 +135,6 @@ class Engine:
         return 0
 
 
-class Skipped:
-    """Counts the steps that a loss scaler leaves out: those after which it lowers its scale.
-
-    `before` are those of the processes that a run goes on from. It counts on the scaler's device, because `get_scale`
-    would make the host wait for the GPU in every step.
-    """
-
-    def __init__(self, scaler: Any) -> None:
-        self.scaler, self.before = scaler, 0
-        self._counted: Tensor | None = None
-        if scaler.is_enabled():
-            self._update = scaler.update
-            scaler.update = self._counting_update  # DeepSpeed's engine calls it, too
-
-    @property
-    def steps(self) -> int:
-        return self.before + (0 if self._counted is None else int(self._counted))
-
-    def _counting_update(self, new_scale: Any = None) -> None:
-        scale = self.scaler._get_scale_async()  # changed in place
-        old = scale.clone()
-        self._update(new_scale)
-        lower = (scale < old).long()
-        self._counted = lower if self._counted is None else self._counted + lower
-
-
 def bytes_of(tensors: Iterable[Tensor]) -> int:
     """Bytes of tensors' storages, each once; of a sharded tensor, this rank's."""
     local = (tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors)
@@ -166,7 +142,7 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-class Most:
+class PeakBytes:
     """The most bytes that gradients took in the first step; when that is `over`, nothing is looked at any more."""
 
     def __init__(self) -> None:
@@ -204,16 +180,8 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
 
 
 def be_patient() -> timedelta:
-    """Set how long ranks wait for each other in the groups of torch.distributed that are made from here on; return it.
-
-    As the default, because DeepSpeed makes groups without saying how long. PyTorch's own are 10 and 30 minutes.
-    """
-    import torch.distributed.distributed_c10d as c10d
-
-    if PATIENCE in os.environ:
-        c10d.default_pg_timeout = timedelta(seconds=float(os.environ[PATIENCE]))
-        c10d.default_pg_nccl_timeout = c10d.default_pg_timeout  # type: ignore[attr-defined]
-    return c10d.default_pg_timeout
+    """Set how long ranks wait for each other in torch.distributed's groups that are made from here on; return it."""
+    return group_patience.be_patient(float(os.environ[PATIENCE]) if PATIENCE in os.environ else None)
 
 
 def average(tensor: Tensor) -> Tensor:

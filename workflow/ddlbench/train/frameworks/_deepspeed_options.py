@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.core.recipe import needs_whole_layers
 from ddlbench.core.record import FLOPS
-from ddlbench.train.frameworks import _common, _onebit
+from ddlbench.train.frameworks import _common
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
     from ddlbench.train.frameworks import Options
 
+# By our name: the name in DeepSpeed's configuration, the recipe's optimizer that it replaces, and the setting that says
+# from which step on it compresses.
+ONE_BIT_OPTIMIZERS = {
+    "1-bit-adam": ("OneBitAdam", "adamw", "freeze_step"),
+    "1-bit-lamb": ("OneBitLamb", "lamb", "freeze_step"),
+    "0/1-adam": ("ZeroOneAdam", "adamw", "var_freeze_step"),
+}
 # Counted on mnist5k with recipe small-adam: the variance of 25 % of LeNet's weights is 0 after 5 steps, of 13 % after
 # 124; of no weight of timm's test_vit. deepspeed.ai/tutorials/onebit-adam speaks of gradients that are always zero.
 ONE_BIT_DIVERGES = (
@@ -41,7 +48,7 @@ OPTIONS: Options = _common.OPTIONS | {
         "description": "Train with an optimizer of DeepSpeed that sends one bit per number. 1-bit-adam and 0/1-adam "
         "replace a recipe's adamw, 1-bit-lamb its lamb; none of them corrects bias. On GPUs they need CuPy. "
         f"{ONE_BIT_DIVERGES}",
-        "enum": ["none", *_onebit.OPTIMIZERS],
+        "enum": ["none", *ONE_BIT_OPTIMIZERS],
         "default": "none",
         "diverges": ONE_BIT_DIVERGES,  # said where a loss is no number, of any option that has this key
     },
@@ -100,7 +107,7 @@ def refuses(spec: RunSpec) -> str | None:
     if recipe.precision == "fp16" and (stage == 3 or offload != "none"):
         return "option zero_stage: precision fp16 scales losses, which works with 0, 1 and 2 without offload"
     if compression != "none":
-        meant = _onebit.OPTIMIZERS[compression][1]
+        meant = ONE_BIT_OPTIMIZERS[compression][1]
         if recipe.optimizer != meant:
             return f"option compression: {compression} needs a recipe with optimizer {meant}, not {recipe.optimizer}"
         if stage:
@@ -144,7 +151,7 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
         "timers": {"throughput": {"enabled": False}},
     }
     if spec.option("compression") != "none":
-        kind, _, freeze = _onebit.OPTIMIZERS[spec.option("compression")]
+        kind, _, freeze = ONE_BIT_OPTIMIZERS[spec.option("compression")]
         backend = "nccl" if spec.device == "cuda" else "compressed"
         given = {"lr": recipe.base_lr, freeze: spec.option("freeze_step"), "comm_backend_name": backend}
         config["optimizer"] = {"type": kind, "params": given}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddlbench.mends import backward_end, ddp_buckets
 from ddlbench.train.frameworks import _common
 
 if TYPE_CHECKING:
@@ -84,9 +85,7 @@ class Engine(_common.Engine):
     def _begins(self, gradient: Tensor) -> None:
         """The backward pass begins. What is queued now runs when all gradients are there, before DDP, which queues its
         own with its last bucket, waits for its reductions."""
-        from torch.autograd import Variable
-
-        Variable._execution_engine.queue_callback(self._computes_no_more)
+        backward_end.call_when_computed(self._computes_no_more)
 
     def _computes_no_more(self) -> None:
         self._computed = self.clock.mark()
@@ -114,7 +113,5 @@ class Engine(_common.Engine):
         self.waits = [(self._computed, self.clock.mark())] if last else None
 
     def buffer_bytes(self) -> int:
-        """The buckets, unless gradients lie in them. Their sizes are from DDP's own log."""
-        log = self.ddp._get_ddp_logging_data()
-        sizes = log.get("rebuilt_bucket_sizes") or log["bucket_sizes"]
-        return sum(int(size) for size in str(sizes).split(",")) if self.copies else 0
+        """The buckets, unless gradients lie in them."""
+        return ddp_buckets.bucket_bytes(self.ddp) if self.copies else 0

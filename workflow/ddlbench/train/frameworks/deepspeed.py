@@ -1,22 +1,31 @@
 """DeepSpeed, whose engine owns the backward pass and the update.
 
-ZeRO shards what a rank holds. One-bit optimizers send less (`_onebit.py`), layers can be dropped
-(`_layer_dropping.py`), and DeepSpeed can write tables of operations and of messages. `_deepspeed_options.py` has the
-options, which of them go together, and the configuration that they make.
+ZeRO shards what a rank holds. One-bit optimizers send less, layers can be dropped, and DeepSpeed can write tables of
+operations and of messages. `_deepspeed_options.py` has the options, which of them go together, and the configuration
+that they make. What is changed within DeepSpeed is in files `deepspeed_*.py` of `mends/`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import registry
 from ddlbench.core.record import COMMS
-from ddlbench.train.frameworks import _common, _deepspeed_options, _onebit
-from ddlbench.train.frameworks._common import Most, Skipped, bytes_of, tensors_in
+from ddlbench.mends import (
+    deepspeed_loss_scale,
+    deepspeed_on_cpu,
+    deepspeed_one_bit,
+    deepspeed_watchers,
+    deepspeed_zero,
+)
+from ddlbench.mends.loss_scale import SkippedSteps
+from ddlbench.mends.timm_layer_dropping import LayerDropping
+from ddlbench.train.frameworks import _common, _deepspeed_options
+from ddlbench.train.frameworks._common import PeakBytes, bytes_of, tensors_in
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -35,6 +44,7 @@ COMMUNICATES = (
     "after it (1) or during it (2), and all-gather of parameters after the update; ZeRO 3: all-gather of parameters "
     "during both passes; one-bit optimizers: compressed momentum; NCCL on GPUs, Gloo on CPUs"
 )
+COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")  # of the engine
 OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
 local_launcher, average = _common.torchrun, _common.average
 
@@ -66,7 +76,6 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
 def start(device: str) -> None:
     """Join the process group: NCCL between GPUs, Gloo between CPU ranks."""
     import deepspeed
-    import deepspeed.ops
 
     if device == "cuda":
         import torch
@@ -74,9 +83,7 @@ def start(device: str) -> None:
         # DeepSpeed takes the GPU of this number, which is not the rank's where each rank sees one GPU only.
         os.environ["LOCAL_RANK"] = str(torch.cuda.current_device())
     if device == "cpu":
-        # DeepSpeed would compile a shared-memory collective for two minutes at its first start; Gloo reduces here.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        _onebit.enable_on_cpu()
+        deepspeed_on_cpu.enable()
     patience = _common.be_patient()
     deepspeed.init_distributed("nccl" if device == "cuda" else "gloo", timeout=patience, verbose=False)
 
@@ -91,7 +98,9 @@ class Engine:
 
     def __init__(self, model: nn.Module, make_optimizer: MakeOptimizer, spec: RunSpec, clock: Clock) -> None:
         import deepspeed
+        import torch
 
+        deepspeed_zero.guard()
         self.model, self.spec, self.clock = model, spec, clock
         self.stage = spec.option("zero_stage")
         self.compressed = spec.option("compression") != "none"
@@ -102,57 +111,24 @@ class Engine:
         self.engine, *_ = deepspeed.initialize(model=model, config=config, **given)
         self.optimizer = self.engine.basic_optimizer
         self.zero: Any = self.engine.optimizer if self.stage else None
-        if self.compressed:
-            _onebit.take_first_step(self.optimizer)
-            self.engine.enable_backward_allreduce = True
         self.waits: list[tuple[Moment, Moment]] | None = None
-        self.most = Most()
-        self._watch_reductions()
-        self._watch_messages()
-        self._scale_losses()
-        self.dropping: Any = None
-        if spec.option("progressive_layer_dropping"):
-            from ddlbench.train.frameworks._layer_dropping import LayerDropping
-
-            self.dropping = LayerDropping(model, spec.seed)
-            model.register_forward_pre_hook(self._drop_layers, with_kwargs=True)
+        self.peak = PeakBytes()
         self._part, self._last = 0, True
-
-    def _watch_reductions(self) -> None:
-        if self.stage == 2:
-            self.zero.reduce_ipg_grads = self._timed(self.zero.reduce_ipg_grads)
-        elif self.stage < 2:
-            reduce, timed = self.engine.allreduce_gradients, self._timed(self.engine.allreduce_gradients)
-            # Called after each micro-batch, and reduces after the last.
-            self.engine.allreduce_gradients = lambda *a, **k: (timed if self._last else reduce)(*a, **k)
+        deepspeed_watchers.watch_reductions(self.engine, self.zero, self.stage, self._timed, lambda: self._last)
+        deepspeed_watchers.watch_messages(self.engine, self.zero, self.stage, self._look)
         if self.compressed:
+            deepspeed_one_bit.take_first_step(self.optimizer)
+            self.engine.enable_backward_allreduce = True
             backend = self.optimizer.comm_backend_handle
             backend.compressed_allreduce = self._timed(backend.compressed_allreduce)
-
-    def _watch_messages(self) -> None:
-        """Look at what gradients take when DeepSpeed is about to send some; each stage does that elsewhere."""
-        if self.stage == 0:
-            flatten = self.engine.flatten
-
-            def flattened(tensors: list[Tensor]) -> Tensor:
-                message: Tensor = flatten(tensors)
-                self.most.look([*self._gradients(), message])
-                return message
-
-            self.engine.flatten = flattened
-        for name in SENDERS[self.stage]:
-            setattr(self.zero, name, self._watched(getattr(self.zero, name)))
-
-    def _watched(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            # ZeRO 3 joins a bucket's gradients into one more message; stages 1 and 2 send the bucket itself.
-            joined = bytes_in_buckets(self.zero) if self.stage == 3 else 0
-            self.most.look(self._gradients(), joined)
-            result = send(*args, **kwargs)
-            self.most.look(self._gradients())
-            return result
-
-        return watched
+        self.scaler = torch.amp.GradScaler(spec.device, enabled=spec.recipe.precision == "fp16")
+        self.skipped = SkippedSteps(self.scaler)  # with ZeRO, DeepSpeed counts itself
+        if self.scaler.is_enabled():
+            deepspeed_loss_scale.give(self.engine, self.scaler, self.zero)
+        self.dropping: Any = None
+        if spec.option("progressive_layer_dropping"):
+            self.dropping = LayerDropping(model, spec.seed)
+            model.register_forward_pre_hook(self._drop_layers, with_kwargs=True)
 
     def _timed(self, reduce: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -162,24 +138,6 @@ class Engine:
             return result
 
         return timed
-
-    def _scale_losses(self) -> None:
-        """Give DeepSpeed a loss scaler. It makes one only under its own autocast, and here the loop's is on."""
-        import torch
-
-        self.scaler = torch.amp.GradScaler(self.spec.device, enabled=self.spec.recipe.precision == "fp16")
-        self.skipped = Skipped(self.scaler)  # with ZeRO, DeepSpeed counts itself
-        if not self.scaler.is_enabled():
-            return
-        if self.stage == 0:
-            self.engine.torch_autocast_z0_gradscaler = self.scaler
-            return
-        from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler
-
-        # Like torch's scaler it begins with 2**16, which is halved after an overflow and doubled after 2000 steps
-        # without one. But torch's looks at this rank's shard only; this one hears of an overflow on any rank.
-        self.zero.loss_scaler = DynamicLossScaler(2.0**16, 2000, 2.0**-24, 1, False, raise_error_at_min_scale=False)
-        self.zero.dynamic_loss_scale = self.zero.check_grad_overflow = True
 
     @property
     def skipped_steps(self) -> int:
@@ -210,63 +168,36 @@ class Engine:
         self.engine.backward(loss, scale_wrt_gas=False)
 
     def step(self) -> None:
-        self.most.look(self._gradients())
-        with self._watched_update():
+        self._look()
+        with deepspeed_watchers.watched_update(self.stage, self._timed):
             self.engine.step()
         self._part = 0
-        self.most.over = True
+        self.peak.over = True
 
-    @contextmanager
-    def _watched_update(self) -> Iterator[None]:
-        """Within, messages of ZeRO 1 and 2 are waits: whether a gradient overflowed, the norm, the new parameters."""
-        from deepspeed import comm
-
-        messages = {name: getattr(comm, name) for name in MESSAGES if self.stage in (1, 2)}
-        for name, send in messages.items():
-            setattr(comm, name, self._timed(send))
-        try:
-            yield
-        finally:
-            for name, send in messages.items():
-                setattr(comm, name, send)
-
-    def _gradients(self) -> list[Tensor]:
-        """All gradients of this step that exist now: the model's, the optimizer's, and those in DeepSpeed's buckets."""
+    def _look(self, tensors: Iterable[Tensor] = (), further_bytes: int = 0) -> None:
+        """At all gradients of this step that exist now: the model's, the optimizer's, and those in buckets."""
         held = [p.grad for p in self.model.parameters() if p.grad is not None]
         if self.stage:
-            held += tensors_in(self.zero.averaged_gradients)
-            held += [p.grad for p in self._masters() if p.grad is not None]
-            held += tensors_in([bucket.buffer for bucket in self.zero.ipg_buckets.values()])
-            held += tensors_in([getattr(self.zero, "grad_partitions_flat_buffer", None)])
-        return held
-
-    def _masters(self) -> list[Any]:
-        """The flat tensors that the optimizer updates: this rank's part of all parameters."""
-        if self.stage in (1, 2):
-            return list(self.zero.single_partition_of_fp32_groups)
-        return list(self.zero.fp32_partitioned_groups_flat) if self.stage == 3 else []
+            held += tensors_in(deepspeed_zero.gradients(self.zero, self.stage))
+        self.peak.look([*held, *tensors], further_bytes)
 
     def state(self) -> dict[str, Any]:
-        """All that this rank changes by training. Tensors are not copied: save it before the next step."""
-        engine = self.engine
-        counters = {name: getattr(engine, name) for name in COUNTERS}
+        """All that training changes on this rank. Tensors are not copied: save it before the next step."""
+        model = self.model.named_buffers() if self.stage == 3 else self.model.state_dict()
         state: dict[str, Any] = {
-            "counters": counters,
+            "counters": {name: getattr(self.engine, name) for name in COUNTERS},
             "skipped": self.skipped.steps,
             "scaler": self.scaler.state_dict(),
+            "model": dict(model),
         }
-        if self.stage == 3:
-            state["model"] = dict(self.model.named_buffers())
-        else:
-            state["model"] = dict(self.model.state_dict())
         if self.compressed:
-            state["optimizer"] = _onebit.state(self.optimizer, engine.enable_backward_allreduce)
+            state["optimizer"] = deepspeed_one_bit.state(self.optimizer, self.engine.enable_backward_allreduce)
         else:
-            masters = self._masters()
+            masters = deepspeed_zero.masters(self.zero, self.stage)
             state["masters"] = [master.detach() for master in masters]
-            state["optimizer"] = _optimizer_state(self.optimizer, masters)
+            state["optimizer"] = deepspeed_zero.optimizer_state(self.optimizer, masters)
         if self.stage and self.scaler.is_enabled():
-            state["loss_scaler"] = {name: getattr(self.zero.loss_scaler, name) for name in LOSS_SCALER}
+            state["loss_scaler"] = deepspeed_loss_scale.state(self.zero)
         return state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -284,26 +215,15 @@ class Engine:
             else:
                 self.model.load_state_dict(state["model"])
             if self.compressed:
-                self.engine.enable_backward_allreduce = _onebit.load(self.optimizer, state["optimizer"])
+                self.engine.enable_backward_allreduce = deepspeed_one_bit.load(self.optimizer, state["optimizer"])
                 return
-            masters = self._masters()
+            masters = deepspeed_zero.masters(self.zero, self.stage)
             for mine, saved in zip(masters, state["masters"], strict=True):
                 mine.copy_(saved)
-            _load_optimizer_state(self.optimizer, masters, state["optimizer"])
+            deepspeed_zero.load_optimizer_state(self.optimizer, masters, state["optimizer"])
             if self.stage == 3:
-                self._spread_masters()
-            for name, value in state.get("loss_scaler", {}).items():
-                setattr(self.zero.loss_scaler, name, value)
-
-    def _spread_masters(self) -> None:
-        """Make ZeRO 3's shards of the parameters from the optimizer's; small parameters are whole on every rank."""
-        zero = self.zero
-        for group, master in enumerate(zero.fp32_partitioned_groups_flat):
-            zero.fp16_partitioned_groups_flat[group].copy_(master)
-            zero._unflatten_partitioned_parameters(group)
-        if zero.persistent_parameters:
-            zero.persistent_parameters[0].partition(zero.persistent_parameters)
-            zero.persistent_parameters[0].all_gather(zero.persistent_parameters)
+                deepspeed_zero.spread_masters(self.zero)
+            deepspeed_loss_scale.load(self.zero, state.get("loss_scaler", {}))
 
     def state_bytes(self) -> dict[str, int]:
         """Bytes that this rank holds, by what they are for (`frameworks.Engine`).
@@ -313,55 +233,13 @@ class Engine:
         parameters: list[Any] = [*self.model.parameters(), *self.model.buffers()]
         if self.stage == 3:
             parameters += [p.ds_tensor for p in parameters if hasattr(p, "ds_tensor")]
-        base = tensors_in(dict(self.optimizer.state))
-        errors = [getattr(self.optimizer, name, []) for name in ("worker_errors", "server_errors")]
+        errors = [getattr(self.optimizer, name, []) for name in deepspeed_one_bit.ERRORS]
+        kept = [dict(self.optimizer.state), deepspeed_zero.masters(self.zero, self.stage), errors]
         return {
             "parameters_bytes": bytes_of(parameters),
-            "gradients_bytes": self.most.bytes,
-            "optimizer_bytes": bytes_of([*base, *self._masters(), *tensors_in(errors)]),
+            "gradients_bytes": self.peak.bytes,
+            "optimizer_bytes": bytes_of(tensors_in(kept)),
         }
-
-
-def bytes_in_buckets(zero: Any) -> int:
-    """Bytes of the gradients that wait to be sent."""
-    waiting = (p.grad for bucket in zero.ipg_buckets.values() for p in bucket.params)
-    return sum(gradient.numel() * gradient.element_size() for gradient in waiting)
-
-
-# Methods of DeepSpeed's ZeRO optimizers that put gradients into buckets and send them.
-SENDERS = {
-    0: (),
-    1: ("reduce_ready_partitions_and_remove_grads", "reduce_ipg_grads"),
-    2: ("reduce_ready_partitions_and_remove_grads", "reduce_ipg_grads"),
-    3: ("_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads",),
-}
-# Of deepspeed.comm, those that ZeRO 1 and 2 call when they update.
-MESSAGES = ("all_reduce", "all_gather", "all_gather_into_tensor")
-COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")
-LOSS_SCALER = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
-
-
-def _optimizer_state(optimizer: Any, masters: list[Any]) -> dict[str, Any]:
-    """What it keeps for each tensor that it updates, and for each group (timm's LAMB counts its steps there)."""
-    return {
-        "tensors": [dict(optimizer.state.get(p, {})) for p in _updated(optimizer, masters)],
-        "groups": [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],
-    }
-
-
-def _load_optimizer_state(optimizer: Any, masters: list[Any], saved: dict[str, Any]) -> None:
-    for p, values in zip(_updated(optimizer, masters), saved["tensors"], strict=True):
-        optimizer.state[p] = {
-            # A step count stays where torch keeps it, on the host.
-            name: value.to(p.device) if hasattr(value, "to") and value.shape == p.shape else value
-            for name, value in values.items()
-        }
-    for group, values in zip(optimizer.param_groups, saved["groups"], strict=True):
-        group.update(values)
-
-
-def _updated(optimizer: Any, masters: list[Any]) -> list[Any]:
-    return masters or [p for group in optimizer.param_groups for p in group["params"]]
 
 
 def close() -> None:

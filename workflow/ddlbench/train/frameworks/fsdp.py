@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ddlbench.mends import fsdp_messages
 from ddlbench.train.frameworks import _common, ddp
 
 if TYPE_CHECKING:
@@ -65,24 +66,8 @@ class Engine(_common.Engine):
         assert isinstance(model, FSDPModule)  # its class is now this one too
         self.sharded = model
         super().__init__(model, make_optimizer(model), spec, clock)
-        self._watch_messages()
-
-    def _watch_messages(self) -> None:
-        """Look at what gradients take when those of a block are about to be sent."""
-        from torch.distributed.fsdp import FSDPModule
-        from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
-
-        engine = self
-
-        class Watched(DefaultReduceScatter):
-            def __call__(self, output_tensor: Tensor, input_tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-                # The message, and the block's gradients that were copied into it.
-                engine.most.look([*engine.gradients(), input_tensor], input_tensor.nbytes)
-                return super().__call__(output_tensor, input_tensor, *args, **kwargs)
-
-        for module in self.model.modules():
-            if isinstance(module, FSDPModule):
-                module.set_custom_reduce_scatter(Watched())
+        # The message, and the block's gradients that were copied into it.
+        fsdp_messages.watch(model, lambda message: self.peak.look([*self.gradients(), message], message.nbytes))
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         self.sharded.set_requires_gradient_sync(last)

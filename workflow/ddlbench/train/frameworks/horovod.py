@@ -12,6 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import notes
+from ddlbench.mends import horovod_optimizer
 from ddlbench.train.frameworks import _common
 
 if TYPE_CHECKING:
@@ -217,10 +218,7 @@ class Engine(_common.Engine):
             backward_passes_per_step=spec.recipe.accumulation,
             op=hvd.Adasum if self.adasum else hvd.Average,
         )
-        # Horovod makes the optimizer anew from its groups alone: what does not lie in them would be its class's default
-        # (LAMB of timm then clips gradients at norm 1). It gets back all that the recipe's optimizer had.
-        vars(optimizer).update(vars(recipes))
-        self.distributed: Any = optimizer
+        self.distributed: Any = horovod_optimizer.restore(optimizer, recipes)
         super().__init__(model, optimizer, spec, clock)
         with Waiting():
             hvd.broadcast_parameters(model.state_dict(), root_rank=0)
@@ -259,7 +257,7 @@ class Engine(_common.Engine):
         sent = [p.grad for p in self.model.parameters() if p.grad is not None]
         sent_bytes, copies = _common.bytes_of(sent), 0
         if self.adasum:  # keeps each parameter as it was before the step
-            copies = _common.bytes_of(self.distributed._starting_models.values())
+            copies = _common.bytes_of(horovod_optimizer.before_step(self.distributed))
         elif self.halved:
             copies = sent_bytes = 2 * sum(gradient.numel() for gradient in sent)
         return copies + (self.fusion_bytes if sent[0].is_cuda else min(self.fusion_bytes, sent_bytes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.core import registry
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.data.forms import raw, tfrecord, webdataset
+from ddlbench.mends.dali_epochs import EpochDecoder
 from ddlbench.train.loaders._share import MEAN, STD
-from ddlbench.train.loaders._stream import Held
+from ddlbench.train.loaders._stream import KeptBatches
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
@@ -48,9 +48,7 @@ class DaliLoader:
 
     DALI's stream runs through all epochs in order. So epochs are taken one after the other, each to its end. To begin
     anywhere else, a loader needs the `state` of a loader that came to that point.
-
-    Left to itself, DALI decodes the first batches of the next epoch ahead, for example during validation. A short epoch
-    would then look faster than its pictures can be decoded. So decoding begins when the epoch is asked for.
+    Decoding begins when an epoch is asked for, not before (`mends/dali_epochs.py`).
     """
 
     on_gpu: bool
@@ -70,17 +68,13 @@ class DaliLoader:
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
         assert folder is not None and spec.reads is not None
-        self.held = Held() if spec.device == "cuda" else None
+        self.kept = KeptBatches() if spec.device == "cuda" else None
         self.label_offset = LABEL_OFFSET[spec.reads]
         self.steps = steps_per_epoch(images, spec.global_batch)
         self.step = state["step"] if state else 0  # the step of this epoch that the next batch is for
         where = self.on_gpu, self.normalises_on_gpu
         built = pipeline(folder, split, spec, rank, *where, state["dali"] if state else None)
-        self._to_decode = self.steps - self.step  # batches of this epoch that DALI was not asked for yet
-        self._decode = built.schedule_run
-        loader = weakref.proxy(self)  # a circle of references would keep DALI's threads after the loader is gone
-        built.schedule_run = lambda: loader._decode_within_the_epoch()
-        self._began = False
+        self.decoder = EpochDecoder(built, DISTRIBUTION, AHEAD, self.steps - self.step)
         self.iterator = DALIGenericIterator(
             built,
             ["images", "labels"],
@@ -114,28 +108,14 @@ class DaliLoader:
             (batch,) = next(self.iterator)  # on the run's device
             self.step += 1
             yield batch["images"], _numbers(batch["labels"]) - self.label_offset
-            if self.held is not None:  # the step has been enqueued
-                self.held.keep(batch)
+            if self.kept is not None:  # the step has been enqueued
+                self.kept.keep(batch)
 
     def _turn(self) -> None:
         """At the end of an epoch, go on to the next one: DALI begins to decode it."""
         if self.step == self.steps:
-            # In an epoch shorter than AHEAD, DALI's first request reaches into the next epoch.
-            asked = max(0, -self._to_decode)
-            self.step, self._to_decode = 0, self._to_decode + self.steps
-            self.iterator.reset()  # asks for one batch, if none was asked for
-            for _ in range(AHEAD - max(asked, 1)):
-                self.iterator._schedule_runs(release_outputs=False)
-
-    def _decode_within_the_epoch(self) -> None:
-        """DALI's iterator calls this for every batch that it gives, in place of the pipeline's `schedule_run`."""
-        if not self._began:  # the first call asks for AHEAD batches at once
-            self._began = True
-            self._to_decode -= AHEAD
-            self._decode()
-        elif self._to_decode > 0:
-            self._to_decode -= 1
-            self._decode()
+            self.step = 0
+            self.decoder.begin(self.iterator, self.steps)
 
 
 def pipeline(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Steps that a host may be ahead of its GPU before `Held` waits: the driver's queue of kernels holds about as many.
-MOST_HELD = 4
+# Steps that a host may be ahead of its GPU before `KeptBatches` waits: the driver's queue of kernels holds as many.
+MOST_KEPT = 4
 
 
 def copied(tensors: Iterable[Tensor], device: Any, stream: Any) -> list[Tensor]:
@@ -30,7 +30,7 @@ def copied(tensors: Iterable[Tensor], device: Any, stream: Any) -> list[Tensor]:
     return there
 
 
-class Held:
+class KeptBatches:
     """Keeps batches whose memory is not PyTorch's until the GPU has used them.
 
     DALI (2.4, its dynamic executor) hands out its own memory without a copy, and takes it back when the last tensor on
@@ -50,5 +50,5 @@ class Held:
         self._batches.append((batch, used))
         while self._batches and self._batches[0][1].query():
             self._batches.popleft()
-        while len(self._batches) > MOST_HELD:
+        while len(self._batches) > MOST_KEPT:
             self._batches.popleft()[1].synchronize()

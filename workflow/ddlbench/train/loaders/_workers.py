@@ -16,7 +16,7 @@ from ddlbench.core import living, notes
 
 
 @contextmanager
-def forked_deaf() -> Iterator[None]:
+def signals_blocked() -> Iterator[None]:
     """Processes that are forked within do not hear the signals; this process hears them afterwards."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, notes.STOP_SIGNALS)
     try:
@@ -26,7 +26,7 @@ def forked_deaf() -> Iterator[None]:
 
 
 def listen_to_rank(worker: int = 0) -> None:
-    """In a worker that was forked deaf: end when the rank sends SIGTERM (as torch and multiprocessing do) or dies."""
+    """In a worker that was forked so: end when the rank sends SIGTERM (as torch and multiprocessing do) or dies."""
     rank = os.getppid()
     # torch's worker would look for it every 5 s only.
     living.die_with_parent()

@@ -71,7 +71,7 @@ class Loader:
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""
         self.batches.epoch, self.batches.first_step = epoch, first_step
-        with _workers.forked_deaf():
+        with _workers.signals_blocked():
             batches = iter(self.loader)  # not lazily: worker processes start when this is called
         return self._batches(batches)
 

@@ -1,7 +1,8 @@
-"""Progressive layer dropping (Zhang & He 2020, arXiv:2010.13369) for timm's vision transformers.
+"""Progressive layer dropping (Zhang & He 2020, arXiv:2010.13369) for vision transformers of timm 1.0.
 
 DeepSpeed only computes how much to drop (`theta`) and passes it to the model. timm's models drop nothing by it, so this
-file makes their blocks do so. `deepspeed.py` uses it.
+file makes their blocks do so; `train/frameworks/deepspeed.py` uses it. Without a guard: a model whose blocks have not
+the branches that are meant is refused.
 """
 
 from __future__ import annotations

@@ -1,0 +1,26 @@
+"""Horovod 0.28, whose DistributedOptimizer makes the optimizer anew from its groups alone.
+
+What does not lie in the groups becomes its class's default: timm's LAMB then clips gradients at norm 1. Without a
+guard: giving an optimizer what it had changes nothing where it still has it.
+
+Upstream (horovod/horovod, torch/optimizer.py): `cls(optimizer.param_groups, ...)` calls the user's `__init__` with
+defaults. Copying `optimizer.__dict__` onto the new object before its own attributes are set would keep every setting.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddlbench import mends
+
+
+def restore(distributed: Any, optimizer: Any) -> Any:
+    """Horovod's optimizer with all that the recipe's had."""
+    vars(distributed).update(vars(optimizer))
+    return distributed
+
+
+def before_step(distributed: Any) -> list[Any]:
+    """The tensors in which Adasum keeps each parameter as it was before the step. Raises ReleaseError."""
+    kept = mends.private(distributed, "_starting_models", "horovod", ("0.28",), "horovod_optimizer")
+    return list(kept.values())
