@@ -37,7 +37,7 @@ def clock(monkeypatch):
 
 
 def alone(first: int = 0) -> guard.Guard:
-    return guard.Guard(lambda tensor: tensor, torch.device("cpu"), None, first)
+    return guard.Guard(lambda tensor: tensor[None], None, first)
 
 
 def agreements(clock: Time, step_s: float, steps: int, first: int = 0) -> list[int]:
@@ -71,17 +71,32 @@ def test_a_loss_that_is_no_number_ends_the_run_and_names_its_step(clock):
         alone().agree(0, losses, 10)
 
 
+def test_what_one_rank_wants_all_of_them_do(clock):
+    """Rank 0 writes a checkpoint when it is due; any rank's signal stops all; another's bad loss ends all."""
+    others = {"signal": [True, False, False, 1.0], "due": [False, True, False, 1.0], "loss": [False, False, True, 1.0]}
+
+    def agreed(word: str) -> tuple[bool, bool]:
+        other = torch.tensor(others[word], dtype=torch.float64)
+        watching = guard.Guard(lambda mine: torch.stack([other, mine]), None)
+        return watching.agree(1, [torch.tensor(1.0)], 0), watching.stop
+
+    assert agreed("signal") == (True, True)
+    assert agreed("due") == (True, False)
+    with pytest.raises(RuntimeError, match="another rank"):
+        agreed("loss")
+
+
 def test_meeting_others_waits_for_them():
     read = []
 
-    class Mean:
+    class Gathered:
         """A collective's result. On a GPU it is there when the stream has come so far."""
 
-        def tolist(self) -> list[float]:
+        def cpu(self) -> None:
             read.append(True)
-            return [0.0]
 
-    ranks: Any = SimpleNamespace(framework=SimpleNamespace(average=lambda tensor: Mean()), device=torch.device("cpu"))
+    ranks: Any = SimpleNamespace(framework=SimpleNamespace(gather=lambda _: Gathered()), device=torch.device("cpu"))
+    ranks.gather = lambda tensor: Setup.gather(ranks, tensor)
     Setup.meet(ranks)
     assert read == [True]
 

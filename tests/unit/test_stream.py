@@ -84,7 +84,7 @@ def test_memory_of_others_is_kept_until_the_gpu_has_used_it(cuda: Pretended) -> 
 
 def test_a_host_far_ahead_waits_for_its_gpu(cuda: Pretended) -> None:
     held, gone = _stream.KeptBatches(), []  # type: ignore[var-annotated]
-    for number in range(1, _stream.MOST_HELD + 2):
+    for number in range(1, _stream.MOST_KEPT + 2):
         held.keep(Batch(number, gone))
     assert cuda.told[-1] == "wait 1"
     assert gone == [1]

@@ -96,16 +96,16 @@ def save(
     part: dict[str, Any],
     about: dict[str, Any],
     meet: Callable[[], Any],
-    of_first: Callable[[torch.Tensor], torch.Tensor],
+    gather: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     """Write this rank's part of the checkpoint at `step`. All ranks call it at once; `meet` waits for all of them.
 
-    `of_first` gives all ranks what rank 0 gives it: whole numbers below 65 536, as many on each rank. Raises OSError,
-    for instance if the disk is full. The checkpoint before then stays whole.
+    `gather` gives the tensors of all ranks, [ranks, *shape]. Raises OSError, for instance if the disk is full. The
+    checkpoint before then stays whole.
     """
     import torch
 
-    same = same_as_first(part, of_first)
+    same = same_as_first(part, gather)
     if rank:
         part = _changed(part, lambda place, tensor: AS_RANK_0 if place in same else tensor)
     final = folder / FOLDER / f"{step:09d}"
@@ -162,9 +162,8 @@ def load(checkpoint: Path, rank: int) -> dict[str, Any]:
     return part
 
 
-def same_as_first(part: dict[str, Any], of_first: Callable[[torch.Tensor], torch.Tensor]) -> set[Place]:
+def same_as_first(part: dict[str, Any], gather: Callable[[torch.Tensor], torch.Tensor]) -> set[Place]:
     """Where this rank's tensors are those of rank 0, by their SHA-256. All ranks call it at once."""
-    import numpy as np
     import torch
 
     places, digests = [], []
@@ -174,18 +173,17 @@ def same_as_first(part: dict[str, Any], of_first: Callable[[torch.Tensor], torch
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         digests.append(digest.digest()[:16])
 
-    def shared(mine: bytes) -> bytes:
-        numbers = torch.from_numpy(np.frombuffer(mine, np.uint16).astype(np.float32))
-        return of_first(numbers).numpy().astype(np.uint16).tobytes()
+    def of_first(mine: bytes) -> bytes:
+        return gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8))[0].numpy().tobytes()
 
     # Shards need not lie at the same places on all ranks: how many rank 0 has, and where, comes first.
     told = len(places).to_bytes(8, "little") + hashlib.sha256(repr(places).encode()).digest()
-    first = shared(told)
+    first = of_first(told)
     alike = first == told
     size = 16 * int.from_bytes(first[:8], "little")
     if not size:
         return set()
-    theirs = shared(b"".join(digests) if alike else bytes(size))
+    theirs = of_first(b"".join(digests) if alike else bytes(size))
     if not alike:
         return set()
     return {place for n, place in enumerate(places) if digests[n] == theirs[16 * n : 16 * n + 16]}

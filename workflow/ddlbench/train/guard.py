@@ -24,7 +24,7 @@ class Stopped(Exception):
 
 
 class Guard:
-    """Lets all ranks agree about what comes next. `average` is the framework's mean over ranks.
+    """Lets all ranks agree about what comes next. `gather` gives a tensor of each rank, [ranks, *shape].
 
     A checkpoint is due every `minutes` of training; never if that is None. `first` is the process's first step, counted
     over the whole run as everywhere here.
@@ -32,12 +32,11 @@ class Guard:
 
     def __init__(
         self,
-        average: Callable[[torch.Tensor], torch.Tensor],
-        device: torch.device,
+        gather: Callable[[torch.Tensor], torch.Tensor],
         minutes: float | None,
         first: int = 0,
     ) -> None:
-        self.average, self.device = average, device
+        self.gather = gather
         self.every_s = minutes * 60 if minutes else float("inf")
         self.last_s = time.monotonic()
         self.signal: int | None = None
@@ -59,14 +58,16 @@ class Guard:
 
         Raises LossError if one of them is not a finite number.
         """
-        values = torch.stack(losses) if losses else torch.zeros(1, device=self.device)
+        values = torch.stack(losses) if losses else torch.zeros(1)
         finite = bool(torch.isfinite(values).all())
         due = rank == 0 and time.monotonic() - self.last_s >= self.every_s
         now_s, done = time.monotonic(), first_step + len(losses)  # their values are there: also on a GPU they are done
         before_s, done_before = self.agreed or (now_s, done)
         self.agreed = now_s, done
-        mine = [float(self.signal is not None), float(due), float(not finite), now_s - before_s]
-        stop, due_anywhere, broken, took_s = self.average(torch.tensor(mine, device=self.device)).tolist()
+        mine = [self.signal is not None, due, not finite, now_s - before_s]
+        every = self.gather(torch.tensor(mine, dtype=torch.float64))
+        self.stop, due_anywhere, broken = (every[:, :3] > 0).any(0).tolist()
+        took_s = float(every[:, 3].mean())
         if broken:
             if finite:
                 raise RuntimeError("another rank has lost its way: its loss is not a finite number")
@@ -77,7 +78,6 @@ class Guard:
             # validation in between counts as steps: ranks agree once too early.
             paced = AGREE_S * (done - done_before) / took_s if took_s > 0 else float("inf")
             self.next = done - 1 + max(1, round(min(paced, done - self.first)))
-        self.stop = stop > 0
         if due_anywhere:
             self.last_s = time.monotonic()
-        return self.stop or due_anywhere > 0
+        return self.stop or due_anywhere

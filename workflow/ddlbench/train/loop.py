@@ -84,10 +84,12 @@ class Training:
                 interruption.die(s.assignment.folder, s.rank, now, self.checkpoint_s)
             if step + 2 >= s.steps:
                 continue  # after the last, what is due comes after the validation; before it, see `Parts`
-            if (s.guard.due(self.taken[-1].step) or now == self.saves) and (self.agree() or now == self.saves):
-                self.write_rows(began)
-                self.save(now)
-                began = s.clock.mark()
+            if now == self.saves or s.guard.due(self.taken[-1].step):  # the same on all ranks
+                save = self.agree()  # a collective
+                if save or now == self.saves:
+                    self.write_rows(began)
+                    self.save(now)
+                    began = s.clock.mark()
         save = self.agree()
         if self.taken:
             self.write_rows(began)
@@ -152,7 +154,7 @@ class Training:
         table = rows(self.taken, began, s.clock, s.rank)
         if table[0].step % s.steps == 0:
             s.log.event("ddlbench_epoch_start_s", table[0].data_wait_s, epoch_num=table[0].epoch + 1)
-        every = gathered(table, s.rank, s.spec.workers, s.framework.average, s.device)
+        every = gathered(table, s.gather)
         if s.rank == 0:
             s.log.write_steps(every)
         self.losses += [row.loss for row in table]
@@ -170,7 +172,7 @@ class Training:
         }
         s.log.event("ddlbench_checkpoint", step)
         about = {"elapsed_s": s.clock.now_s(), "written": s.log.bytes_written()}
-        checkpoint.save(s.assignment.folder, step, s.rank, part, about, s.meet, s.of_first)
+        checkpoint.save(s.assignment.folder, step, s.rank, part, about, s.meet, s.gather)
         self.checkpoint_s = time.monotonic() - began_s
         if s.guard.stop:
             (s.assignment.folder / notes.STOPPED_NOTE).touch()

@@ -1,6 +1,6 @@
 """Everything that a rank has before its first step: device, loaders, framework, model, engine, clock, log.
 
-`set_up` makes it, in an order that matters. `train.py` is the loop that uses it.
+`set_up` makes it in four stages, in an order that matters. `loop.py` is what uses it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -40,46 +40,51 @@ class Start:
     used: list[dict[str, Any]] = field(default_factory=list)  # `Meter.read` of each process that trained before
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a rank has."""
+@dataclass(frozen=True)
+class Arrived:
+    """A rank that knows who it is and what it trains, before its loaders and its framework run."""
 
     assignment: Assignment
     spec: RunSpec  # the assignment's
     place: place.Rank
     device: torch.device
     images: dict[str, int]  # by split
+    classes: int
     steps: int  # per epoch
     start: Start
     log: RankLog
-    framework: Framework
-    loaders: dict[str, Loader]
-    ahead: dict[str, Iterator[Batch]]  # by split, of the first epoch: the loaders were asked for them already
-    model: torch.nn.Module
-    engine: Engine
-    share: sync_norm.Share  # what this rank's batch weighs in synchronised batch norm
-    clock: Clock
-    guard: Guard
-    meter: Meter
-    profiled_step: Callable[[], None]  # to call after every step
 
     @property
     def rank(self) -> int:
         return self.place.rank
 
+
+@dataclass(frozen=True)
+class Setup(Arrived):
+    """What a rank has."""
+
+    loaders: dict[str, Loader]
+    ahead: dict[str, Iterator[Batch]]  # by split, of the first epoch: the loaders were asked for them already
+    framework: Framework
+    guard: Guard
+    model: torch.nn.Module
+    engine: Engine
+    share: sync_norm.Share  # what this rank's batch weighs in synchronised batch norm
+    clock: Clock
+    meter: Meter
+    profiled_step: Callable[[], None]  # to call after every step
+
     def sum_over_ranks(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum of a tensor over ranks, the same on all."""
         return self.framework.average(tensor) * self.spec.workers
 
+    def gather(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of each rank, [ranks, *shape], the same on all; from and to the CPU, so that it waits for all."""
+        return _gathering(self.framework, self.device)(tensor)
+
     def meet(self) -> None:
         """Wait for all ranks."""
-        # On a GPU a collective returns when it is enqueued: only who reads its value waits.
-        self.framework.average(torch.zeros(1, device=self.device)).tolist()
-
-    def of_first(self, numbers: torch.Tensor) -> torch.Tensor:
-        """Rank 0's whole numbers below 65 536, on all ranks: their sum with the others' zeros."""
-        given = numbers if self.rank == 0 else torch.zeros_like(numbers)
-        return (self.framework.average(given.to(self.device)).cpu().double() * self.spec.workers).round()
+        self.gather(torch.zeros(1))
 
     def batches(self, split: str, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch that are still to do."""
@@ -87,101 +92,140 @@ class Setup:
         return iter(self.loaders[split].epoch(epoch) if ahead is None else ahead)
 
 
+Saved: TypeAlias = "dict[str, Any] | None"  # this rank's part of the checkpoint; None at the run's first step
+
+
 def set_up(assignment: Assignment) -> Setup:
     """Make a rank ready for training, from the newest checkpoint in the run's folder if there is one.
+
+    The order of the stages matters: loaders fork, which must not happen once a framework runs threads; a framework is
+    joined before a model is made for it; and the clock starts when all ranks have all of it.
 
     Raises WorldError if the launcher started another number of ranks than promised, or shows this one no GPU;
     RuntimeError if the framework as it is installed cannot train this run.
     """
+    arrived, saved = arrive(assignment)
+    asked = time.monotonic()
+    loaders, ahead = open_loaders(arrived, saved)
+    framework, guard = join_others(arrived)
+    model, engine, share, clock = wrap_model(arrived, framework, saved)
+    setup = Setup(
+        **vars(arrived),
+        loaders=loaders,
+        ahead=ahead,
+        framework=framework,
+        guard=guard,
+        model=model,
+        engine=engine,
+        share=share,
+        clock=clock,
+        meter=Meter(arrived.spec.device, arrived.place.local_rank),
+        profiled_step=profiler.start(arrived.spec, arrived.rank, assignment.folder, arrived.steps, arrived.start.step),
+    )
+    begin(setup, asked)
+    return setup
+
+
+def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
+    """First stage: take a place among the ranks and a device, read the checkpoint, open the log."""
     spec, folder = assignment.spec, assignment.folder
     who = place.here(spec.workers)
     notes.introduce(folder, who.rank, who.local_rank)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if spec.device == "cuda":
         place.take_device(who.local_rank)
-    device = torch.device(spec.device)
-    start, state = _start(folder, who.rank)
+    start, saved = _start(folder, who.rank)
     log = RankLog(folder, who.rank, start.written)
     images, classes = assignment.sizes()
     steps = steps_per_epoch(images["train"], spec.global_batch)
-    if state is None:
+    if saved is None:
         log.event("cache_clear", True)  # a run is processes of its own; the file cache is as it was left
         log.start("init_start")
         log.settings(spec, assignment.facts, images["train"], images["val"])
-    asked = time.monotonic()
-    # Loaders first: they fork worker processes, which must not happen once a framework runs threads.
-    member, kept = registry.member("loaders", spec.loader), state["loaders"] if state else {}
+    return Arrived(assignment, spec, who, torch.device(spec.device), images, classes, steps, start, log), saved
+
+
+def open_loaders(arrived: Arrived, saved: Saved) -> tuple[dict[str, Loader], dict[str, Iterator[Batch]]]:
+    """Second stage: open the loaders and ask for their first epoch, while there are no threads; then begin to beat."""
+    assignment, spec, rank = arrived.assignment, arrived.spec, arrived.rank
+    member, kept = registry.member("loaders", spec.loader), saved["loaders"] if saved else {}
     loaders: dict[str, Loader] = {
-        split: member.Loader(assignment.data, split, spec, who.rank, images[split], classes, kept.get(split))
+        split: member.Loader(
+            assignment.data, split, spec, rank, arrived.images[split], arrived.classes, kept.get(split)
+        )
         for split in ("train", "val")
     }
-    epoch, done = divmod(start.step, steps)
+    epoch, done = divmod(arrived.start.step, arrived.steps)
     ahead = {"train": loaders["train"].epoch(epoch, done), "val": loaders["val"].epoch(epoch)}
-    beats.keep_beating(folder, who.rank, who.local_rank, spec.nodes, assignment.silent_s)
+    beats.keep_beating(assignment.folder, rank, arrived.place.local_rank, spec.nodes, assignment.silent_s)
+    return loaders, ahead
+
+
+def join_others(arrived: Arrived) -> tuple[Framework, Guard]:
+    """Third stage: join the other ranks. Raises RuntimeError if the framework lacks what the run needs."""
+    spec, assignment = arrived.spec, arrived.assignment
     framework: Framework = registry.member("frameworks", spec.adapter)
     if wrong := framework.lacks(spec.device, spec.all_options()):
         raise RuntimeError(wrong)
     framework.start(spec.device)
-    guard = Guard(framework.average, device, assignment.checkpoint_minutes, start.step)
+    gather = _gathering(framework, arrived.device)
+    return framework, Guard(gather, assignment.checkpoint_minutes, arrived.start.step)
+
+
+def wrap_model(
+    arrived: Arrived, framework: Framework, saved: Saved
+) -> tuple[torch.nn.Module, Engine, sync_norm.Share, Clock]:
+    """Fourth stage: make the model, the same on all ranks, and hand it to the framework."""
+    spec, recipe, log, folder = arrived.spec, arrived.spec.recipe, arrived.log, arrived.assignment.folder
     precision.set_precision(spec)
     torch.manual_seed(spec.seed)  # every rank makes the same model
-    model = models.build(spec.model, classes, spec.recipe.image_size, spec.recipe.zero_init_last)
-    if who.rank == 0 and state is None:
-        log.event("ddlbench_flops_per_image", models.flops_per_image(model, spec.recipe.image_size))
+    model = models.build(spec.model, arrived.classes, recipe.image_size, recipe.zero_init_last)
+    if arrived.rank == 0 and saved is None:
+        log.event("ddlbench_flops_per_image", models.flops_per_image(model, recipe.image_size))
         log.event("ddlbench_initial_weights_sha256", weights_sha256(model))
         if spec.all_options().get("flops_profiler"):
-            write_json(folder / FLOPS_COUNTED, models.forward_flops(model, spec.recipe.image_size))
-    model.to(device)
-    clock, share = Clock(spec.device, start.elapsed_s), sync_norm.Share()
-    if spec.recipe.sync_batch_norm:
+            write_json(folder / FLOPS_COUNTED, models.forward_flops(model, recipe.image_size))
+    model.to(arrived.device)
+    clock, share = Clock(spec.device, arrived.start.elapsed_s), sync_norm.Share()
+    if recipe.sync_batch_norm:
         share = sync_norm.convert(model, lambda t: framework.average(t) * spec.workers, clock)
     precision.prepare(model, spec)
-    torch.manual_seed(spec.seed * 100_003 + who.rank)  # from here on, ranks draw different numbers
-    engine = framework.Engine(model, partial(optimizers.build, spec.recipe), spec, clock)
-    if state is None:
+    torch.manual_seed(spec.seed * 100_003 + arrived.rank)  # from here on, ranks draw different numbers
+    engine = framework.Engine(model, partial(optimizers.build, recipe), spec, clock)
+    if saved is None:
         log.stop("init_stop")
     else:
-        engine.load(state["engine"])
-        checkpoint.set_random_state(state["random"])
-    setup = Setup(
-        assignment=assignment,
-        spec=spec,
-        place=who,
-        device=device,
-        images=images,
-        steps=steps,
-        start=start,
-        log=log,
-        framework=framework,
-        loaders=loaders,
-        ahead=ahead,
-        model=model,
-        engine=engine,
-        share=share,
-        clock=clock,
-        guard=guard,
-        meter=Meter(spec.device, who.local_rank),
-        profiled_step=profiler.start(spec, who.rank, folder, steps, start.step),
-    )
+        engine.load(saved["engine"])
+        checkpoint.set_random_state(saved["random"])
+    return model, engine, share, clock
+
+
+def begin(setup: Setup, asked: float) -> None:
+    """Last of all: start the clock when all ranks are ready. `asked`: when loaders were asked for batches [s]."""
     setup.meet()
-    if state is None:
-        log.event("ddlbench_clock_resolution_s", clock.resolution_s)
+    log, start = setup.log, setup.start
+    if start.step:
+        log.event("ddlbench_resumed", {"step": start.step, "elapsed_s": start.elapsed_s})
+    else:
+        log.event("ddlbench_clock_resolution_s", setup.clock.resolution_s)
         log.event("ddlbench_data_before_clock_s", time.monotonic() - asked)
         log.start("run_start")
-    else:
-        log.event("ddlbench_resumed", {"step": start.step, "elapsed_s": start.elapsed_s})
-    clock.start()
+    setup.clock.start()
     setup.meter.start()
-    return setup
 
 
-def _start(folder: Path, rank: int) -> tuple[Start, dict[str, Any] | None]:
-    """Where training begins, and this rank's part of the checkpoint; None at the run's first step."""
+def _gathering(framework: Framework, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
+    # On a GPU a collective returns when it is enqueued: only who reads its value waits.
+    return lambda tensor: framework.gather(tensor.to(device)).cpu()
+
+
+def _start(folder: Path, rank: int) -> tuple[Start, Saved]:
+    """Where training begins, and this rank's part of the checkpoint."""
     newest = checkpoint.latest(folder)
     if newest is None:
         return Start(), None
-    at, state = checkpoint.summary(newest), checkpoint.load(newest, rank)
-    return Start(at["step"], at["elapsed_s"], at["written"], state["losses"], state["used"]), state
+    at, saved = checkpoint.summary(newest), checkpoint.load(newest, rank)
+    return Start(at["step"], at["elapsed_s"], at["written"], saved["losses"], saved["used"]), saved
 
 
 def weights_sha256(model: torch.nn.Module) -> str:

@@ -82,23 +82,12 @@ def rows(taken: Sequence[Step], began: Moment, clock: Clock, rank: int) -> list[
     return table
 
 
-def gathered(
-    mine: Sequence[StepRow],
-    rank: int,
-    workers: int,
-    average: Callable[[torch.Tensor], torch.Tensor],
-    device: torch.device,
-) -> Rows:
+def gathered(mine: Sequence[StepRow], gather: Callable[[torch.Tensor], torch.Tensor]) -> Rows:
     """The rows of all ranks, one rank after the other, to the last bit. Each gives as many; all call it at once.
 
-    So a run of any number of ranks writes one file. `average` is all that a framework is asked for: each rank adds its
-    rows to the others' zeros, two bytes in a float32, which stay whole numbers below 65 536 through sum and division.
+    So a run of any number of ranks writes one file. `gather` gives the tensors of all ranks, [ranks, bytes].
     """
-    bytes_ = torch.from_numpy(packed(mine).view(np.uint16).astype(np.float32))
-    every = torch.zeros(workers, len(bytes_))
-    every[rank] = bytes_
-    summed = (average(every.to(device)).cpu().double() * workers).round()
-    return summed.numpy().astype(np.uint16).reshape(-1).view(step_type())
+    return gather(torch.from_numpy(packed(mine).view(np.uint8))).numpy().reshape(-1).view(step_type())
 
 
 def _without(spans: list[Span], waits: list[Span]) -> float:

@@ -133,5 +133,9 @@ class Framework(Protocol):
     def average(self, tensor: Tensor) -> Tensor:
         """The mean of a tensor over ranks, the same on all; the given tensor may be overwritten."""
 
+    def gather(self, tensor: Tensor) -> Tensor:
+        """The tensors of all ranks, of one shape and type, one after the other: [ranks, *shape]. The same on all, to
+        the bit. The tensor lies on the run's device."""
+
     def close(self) -> None:
         """Leave the other ranks, at the end of a run that went well."""

@@ -192,6 +192,16 @@ def average(tensor: Tensor) -> Tensor:
     return tensor / dist.get_world_size()
 
 
+def gather(tensor: Tensor) -> Tensor:
+    """The tensors of all ranks, [ranks, *shape]; for frameworks on torch.distributed."""
+    import torch
+    import torch.distributed as dist
+
+    parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor)
+    return torch.stack(parts)
+
+
 def saved_beside(spec: RunSpec) -> float:
     """No more copies of the parameters in a checkpoint than the weights and the optimizer's state."""
     return 0.0

@@ -38,7 +38,8 @@ OPTIONS: Options = _common.OPTIONS | {
     },
 }
 
-local_launcher, average, close, lacks = _common.torchrun, _common.average, _common.close, _common.lacks
+local_launcher, lacks, close = _common.torchrun, _common.lacks, _common.close
+average, gather = _common.average, _common.gather
 environment, saved_beside = _common.environment, _common.saved_beside
 
 

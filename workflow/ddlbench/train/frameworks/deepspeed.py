@@ -46,7 +46,7 @@ COMMUNICATES = (
 )
 COUNTERS = ("global_steps", "global_samples", "micro_steps", "skipped_steps", "gas_boundary_ctr")  # of the engine
 OPTIONS, refuses = _deepspeed_options.OPTIONS, _deepspeed_options.refuses
-local_launcher, average = _common.torchrun, _common.average
+local_launcher, average, gather = _common.torchrun, _common.average, _common.gather
 
 
 def saved_beside(spec: RunSpec) -> float:

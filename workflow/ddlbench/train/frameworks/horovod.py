@@ -272,6 +272,15 @@ def average(tensor: Tensor) -> Tensor:
     return mean
 
 
+def gather(tensor: Tensor) -> Tensor:
+    """The tensors of all ranks, [ranks, *shape], the same on all."""
+    import horovod.torch as hvd
+
+    with Waiting():
+        every: Tensor = hvd.allgather(tensor[None])
+    return every
+
+
 def close() -> None:
     """Stop the background thread."""
     import horovod.torch as hvd
