@@ -33,6 +33,7 @@ from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.mends import torchvision_operators
 from ddlbench.settings.recipe import load_recipe
+from ddlbench.train.loaders import Source
 from ddlbench.train.loaders._share import MEAN, STD
 from sides import spread
 
@@ -80,7 +81,7 @@ def ours(loader: str, form: str) -> Callable[[Path, int], Epochs]:
             repeat=1,
         )
         images = sum(1 for _ in (data / "raw/train").glob("*/*"))
-        opened = registry.member("loaders", loader).Loader(data / form, "train", spec, 0, images, 10)
+        opened = registry.member("loaders", loader).Loader(Source(data / form, "train", images, 10), spec, 0)
         epoch = 0
         while True:
             yield opened.epoch(epoch)

@@ -20,8 +20,7 @@ from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 
 from tests.conftest import Once
-from tests.contract import engine_probe as probe
-from tests.contract.engine_probe import CASES, RANKS
+from tests.contract.engine_cases import CASES, RANKS, spec_of
 
 Results = list[dict[str, Any]]  # one a rank
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +50,7 @@ def results(engines_folder: Path, once: Once) -> Callable[..., Results]:
     def start(alike: tuple[str, str | None], phase: str) -> None:
         cases = {name: case for name, case in CASES.items() if case.launch == alike}
         program = ("python", "-m", "tests.contract.engine_probe", str(engines_folder), phase, *cases)
-        argv = launch.command(probe.spec_of(next(iter(cases.values()))), load_machine("local"), program)
+        argv = launch.command(spec_of(next(iter(cases.values()))), load_machine("local"), program)
         paths = [str(ROOT / "workflow"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PATH": path, "OMP_NUM_THREADS": "1"}

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from ddlbench.mends.timm_layer_dropping import decisions, keep_probability
 
-from tests.contract import engine_probe as probe
-from tests.contract.engine_probe import CASES, FREEZE, LONG, ONE_BIT, RANKS, STEPS, Case
+from tests.contract.engine_cases import CASES, FREEZE, GAMMA, LONG, ONE_BIT, RANKS, STEPS, THETA, Case, spec_of
+from tests.contract.engine_models import batch_of, model_of, optimizer_of
 from tests.contract.engines import mean_losses, name_of
 
 pytestmark = pytest.mark.usefixtures("engine_packages")
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.usefixtures("engine_packages")
 def uncorrected(compression: str, steps: int) -> list[float]:
     """Losses of one process under Adam or LAMB without bias correction, which DeepSpeed's one-bit optimizers are until
     they compress (LAMB's coefficient within 0.01 and 10), on the pictures of all ranks."""
-    spec = probe.spec_of(next(c for c in CASES.values() if c.options.get("compression") == compression))
-    net, r = probe.model_of("linear"), spec.recipe
+    spec = spec_of(next(c for c in CASES.values() if c.options.get("compression") == compression))
+    net, r = model_of("linear"), spec.recipe
     moments = {p: (torch.zeros_like(p), torch.zeros_like(p)) for p in net.parameters()}
-    eps = probe.optimizer_of(spec, net).param_groups[0]["eps"]
+    eps = optimizer_of(spec, net).param_groups[0]["eps"]
     losses = []
     for step in range(steps):
-        x, y = (torch.cat(part) for part in zip(*(probe.batch_of(i, step) for i in range(RANKS)), strict=True))
+        x, y = (torch.cat(part) for part in zip(*(batch_of(i, step) for i in range(RANKS)), strict=True))
         net.zero_grad()
         loss = F.cross_entropy(net(x), y)
         loss.backward()
@@ -68,9 +68,9 @@ def schedule(parts: int, case: Case) -> list[list[bool]]:
     """Which blocks are kept, from the paper's formulas and the draws that a run's seed gives."""
     kept = []
     for step in range(case.steps):
-        theta = (1 - probe.THETA) * math.exp(-probe.GAMMA * step) + probe.THETA
+        theta = (1 - THETA) * math.exp(-GAMMA * step) + THETA
         for part in range(parts):
-            kept.append(decisions(6, theta, probe.spec_of(case).seed, step, part + 0))
+            kept.append(decisions(6, theta, spec_of(case).seed, step, part + 0))
     return kept
 
 
@@ -79,7 +79,7 @@ def test_blocks_are_dropped_on_the_published_schedule(results, variant):
     """On all ranks the same; every one of the two micro-batches of a step draws anew."""
     (name,) = [n for n, c in CASES.items() if c.variant == variant]
     case = CASES[name]
-    parts = probe.spec_of(case).recipe.accumulation
+    parts = spec_of(case).recipe.accumulation
     expected = schedule(parts, case)
     for result in results(name):
         assert result["kept"] == expected
@@ -96,6 +96,6 @@ def test_tables_of_operations_and_messages_are_written(results, engines_folder):
     assert "Flops Profiler" in flops and "fwd MACs per GPU" in flops
     lines = (engines_folder / "first" / "comms.txt").read_text().splitlines()
     at = lines.index("all_reduce")
-    gradients = sum(p.numel() for p in probe.model_of("lenet").parameters()) * 4
+    gradients = sum(p.numel() for p in model_of("lenet").parameters()) * 4
     count = int(lines[at + 1].split()[2])
     assert lines[at + 1].split()[:2] == [f"{gradients / 1024:.2f}", "KB"] and count == STEPS

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from ddlbench.core import registry
 
-from tests.contract import engine_probe as probe
-from tests.contract.engine_probe import CASES, HALF, LOUD, MAIN, MORE, RANKS, SCALED, STEPS
+from tests.contract.engine_cases import CASES, FULL, HALF, LOUD, MAIN, MORE, RANKS, SCALED, SLOW_S, STEPS, Case, spec_of
+from tests.contract.engine_models import batch_of, model_of, optimizer_of
 from tests.contract.engines import mean_losses, name_of
 
 pytestmark = pytest.mark.usefixtures("engine_packages")
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.usefixtures("engine_packages")
 @cache
 def bare(recipe: str, model: str, steps: int = STEPS) -> tuple[list[float], list[float]]:
     """Losses and norms of gradients of one process with plain PyTorch, on the pictures of all ranks together."""
-    spec = probe.spec_of(CASES[name_of("ddp", recipe, model)])
-    net = probe.model_of(model)
-    optimizer = probe.optimizer_of(spec, net)
+    spec = spec_of(CASES[name_of("ddp", recipe, model)])
+    net = model_of(model)
+    optimizer = optimizer_of(spec, net)
     losses, norms = [], []
     for step in range(steps):
-        x, y = (torch.cat(part) for part in zip(*(probe.batch_of(r, step) for r in range(RANKS)), strict=True))
+        x, y = (torch.cat(part) for part in zip(*(batch_of(r, step) for r in range(RANKS)), strict=True))
         for group in optimizer.param_groups:
             group["lr"] = spec.recipe.base_lr * (1 - step / 100)
         optimizer.zero_grad()
@@ -59,7 +59,7 @@ def test_loud_gradients_are_far_above_every_default_of_clipping(recipe):
 
 def test_the_recipes_differ(results):
     """Else the tests above and below could not tell clipping, precision and optimisers from their absence."""
-    last = {recipe: mean_losses(results(name_of("ddp", recipe)))[-1] for recipe in (*probe.FULL, *HALF)}
+    last = {recipe: mean_losses(results(name_of("ddp", recipe)))[-1] for recipe in (*FULL, *HALF)}
     assert last["accumulate"] == pytest.approx(last["sgd"], abs=2e-6)
     del last["accumulate"]
     assert len({round(loss, 5) for loss in last.values()}) == len(last)
@@ -129,13 +129,13 @@ def adasum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def test_adasum_is_the_papers(results):
     """Two ranks' own steps of plain SGD, combined layer by layer, against one process that does so by hand."""
     name = name_of("adasum", "plain-sgd")
-    spec, net = probe.spec_of(CASES[name]), probe.model_of("lenet")
+    spec, net = spec_of(CASES[name]), model_of("lenet")
     losses: list[list[float]] = [[] for _ in range(RANKS)]
     apart = 0.0
     for step in range(STEPS):
         rate, gradients = spec.recipe.base_lr * (1 - step / 100), []
         for rank in range(RANKS):
-            x, y = probe.batch_of(rank, step)
+            x, y = batch_of(rank, step)
             loss = F.cross_entropy(net(x), y)
             gradients.append(torch.autograd.grad(loss, list(net.parameters())))
             losses[rank].append(float(loss.detach()))
@@ -217,7 +217,7 @@ HELD = {
 @pytest.mark.parametrize("variant", [*HELD, *(v for _, v, _ in MAIN if v not in HELD)])
 def test_a_rank_holds_its_share(results, variant):
     """Of a framework that HELD does not name: at least its half of everything, no parameter or moment twice."""
-    numbers = sum(p.numel() for p in probe.model_of("wide").parameters())
+    numbers = sum(p.numel() for p in model_of("wide").parameters())
     for result in results(name_of(variant, "adamw", "wide")):
         held = [result["bytes"][k] / numbers for k in ("parameters_bytes", "gradients_bytes", "optimizer_bytes")]
         if variant in HELD:
@@ -230,14 +230,14 @@ def test_a_rank_holds_its_share(results, variant):
 
 def test_zero_2_holds_its_bucket_and_what_has_not_moved_into_it(results):
     """Gradients move into the bucket one by one; how many still lie beside it differs from run to run."""
-    numbers = sum(p.numel() for p in probe.model_of("wide").parameters())
+    numbers = sum(p.numel() for p in model_of("wide").parameters())
     for result in results(name_of("zero2", "adamw", "wide")):
         held = {key: value / numbers for key, value in result["bytes"].items()}
         assert (held["parameters_bytes"], held["optimizer_bytes"]) == pytest.approx((4, 6), rel=0.05)
         assert 0.99 * (4 + 4 * LARGEST) < held["gradients_bytes"] < 8.1
 
 
-def unmeasured(case: probe.Case) -> bool:
+def unmeasured(case: Case) -> bool:
     """Whether the framework says that it cannot tell how long a step of this case waits: DeepSpeed in one stage only,
     others always."""
     said = "communication_s" in registry.member("frameworks", case.adapter).NOT_MEASURED
@@ -265,7 +265,7 @@ def seconds(pairs: list[list[float]], within: list[float]) -> float:
 def test_computing_is_no_wait_whichever_gradient_comes_last(results, name):
     """The first parameter has its gradient SLOW_S before the last one has."""
     for result in results(name):
-        assert min(sum(end - start for start, end in pairs) for pairs in result["waits"]) < probe.SLOW_S / 2
+        assert min(sum(end - start for start, end in pairs) for pairs in result["waits"]) < SLOW_S / 2
 
 
 @pytest.mark.parametrize("stage", [1, 2])
@@ -280,8 +280,8 @@ def test_gathering_weights_is_a_wait_and_the_optimizer_is_none(results, stage, s
         took = [end - start for start, end in result["updates"]]
         computed = min(t - w for t, w in zip(took, waited, strict=True))
         # The least of all steps: on a busy machine one may take longer.
-        assert (min(waited) > 0.8 * probe.SLOW_S, computed > 0.8 * probe.SLOW_S) == (waits[rank], computes[rank])
-        assert sorted([min(waited), computed])[0] < 0.5 * probe.SLOW_S
+        assert (min(waited) > 0.8 * SLOW_S, computed > 0.8 * SLOW_S) == (waits[rank], computes[rank])
+        assert sorted([min(waited), computed])[0] < 0.5 * SLOW_S
 
 
 def test_one_wait_a_backward_pass_however_many_micro_batches(results):

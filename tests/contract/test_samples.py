@@ -20,6 +20,7 @@ import pytest
 import torch
 from ddlbench.core import registry
 from ddlbench.data.datasets import mnist5k
+from ddlbench.train.loaders import Source
 from ddlbench.train.loaders._share import MEAN, STD
 from PIL import Image
 
@@ -119,7 +120,8 @@ def open_all(reader, folder, split, images, batch, workers, recipe=launches.PLAI
     member = registry.member("loaders", loader)
     states = states or [None] * workers
     data = folder / form if form else None
-    return [member.Loader(data, split, spec, r, images, classes, state) for r, state in enumerate(states)]
+    source = Source(data, split, images, classes)
+    return [member.Loader(source, spec, r, state) for r, state in enumerate(states)]
 
 
 def pixels(x):

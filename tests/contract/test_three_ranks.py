@@ -19,8 +19,7 @@ from ddlbench.plan import launch
 from ddlbench.settings.machine import load_machine
 
 from tests.conftest import Once
-from tests.contract import engine_probe as probe
-from tests.contract.engine_probe import CASES
+from tests.contract.engine_cases import BATCH, CASES, MAIN, spec_of
 from tests.contract.engines import ROOT, name_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("engine_packages")]
@@ -33,7 +32,7 @@ RECIPES = [
     ("fp16", "lenet"),
     ("fp16", "spike"),
 ]
-VARIANTS = [variant for variant in probe.MAIN if variant[1] not in ("ddp", "fsdp")]
+VARIANTS = [variant for variant in MAIN if variant[1] not in ("ddp", "fsdp")]
 NAMES = [
     name_of(variant, recipe, model)
     for _, variant, _ in (("ddp", "ddp", {}), *VARIANTS)
@@ -51,7 +50,7 @@ def of_three(once: Once):
         case = CASES[names[0]]
         if adapter == "horovod":
             case = replace(case, options={"fusion_threshold_mb": 0})
-        spec = replace(probe.spec_of(case), workers=RANKS, workers_per_node=RANKS, global_batch=RANKS * probe.BATCH)
+        spec = replace(spec_of(case), workers=RANKS, workers_per_node=RANKS, global_batch=RANKS * BATCH)
         machine = replace(load_machine("local"), workers_per_node=RANKS)
         program = ("python", "-m", "tests.contract.engine_probe", str(folder), phase, *names)
         paths = os.pathsep.join([str(ROOT / "workflow"), str(ROOT), os.environ.get("PYTHONPATH", "")])

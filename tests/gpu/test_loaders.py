@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ddlbench.core import registry
+from ddlbench.train.loaders import Source
 from PIL import Image
 
 from tests.contract import launches
@@ -54,7 +55,7 @@ def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None)
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=SIZE)
     spec = replace(launches.spec_of("plain", "ddp", 1), loader=loader, form=form, device=DEVICE)
     spec = replace(spec, global_batch=BATCH, recipe=recipe, loader_threads=2, epochs=2)
-    return member.Loader(folder / form, split, spec, 0, IMAGES[split], 2, state)
+    return member.Loader(Source(folder / form, split, IMAGES[split], 2), spec, 0, state)
 
 
 def seen(batches: Any, ahead: bool) -> list[list[float]]:

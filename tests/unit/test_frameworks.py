@@ -18,7 +18,7 @@ from ddlbench.mends import deepspeed_on_cpu, timm_layer_dropping
 from ddlbench.settings.machine import load_machine
 from ddlbench.train.frameworks import _deepspeed_options
 
-from tests.contract.engine_probe import Case, spec_of
+from tests.contract.engine_cases import Case, spec_of
 
 FRAMEWORKS = registry.members("frameworks")
 

@@ -14,7 +14,7 @@ from ddlbench.train import guard
 from ddlbench.train.loop import Training
 from ddlbench.train.setup import Setup
 
-from tests.contract.engine_probe import Case, spec_of
+from tests.contract.engine_cases import Case, spec_of
 
 
 class Time:

@@ -15,7 +15,7 @@ from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
 from ddlbench.train.loaders import _share, native, torchvision
 
-from tests.contract.engine_probe import Case, spec_of
+from tests.contract.engine_cases import Case, spec_of
 
 
 def run(workers: int, batch: int, epochs: int = 3):

@@ -90,15 +90,17 @@ def importable(package: str) -> bool:
         return False
 
 
+def release(distribution: str) -> str | None:
+    """The version of an installed package; None if it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
 def installed(*distributions: str) -> str:
     """The first of these packages that is installed; the first of all if none is."""
-    for name in distributions:
-        try:
-            version(name)
-        except PackageNotFoundError:
-            continue
-        return name
-    return distributions[0]
+    return next((name for name in distributions if release(name)), distributions[0])
 
 
 def docstring(room: str, name: str) -> str:

@@ -5,9 +5,7 @@ The launcher starts it under `__main__.py`. It only measures; `judge.py` says wh
 
 from __future__ import annotations
 
-import ctypes
 import json
-import mmap
 import os
 import platform
 import random
@@ -20,11 +18,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ddlbench.core import notes, registry
+from ddlbench.core.pages import in_memory
 from ddlbench.data.manifest import Manifest
 from ddlbench.preflight import screen
 from ddlbench.settings import environment_modules
@@ -44,7 +42,7 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
     threads = os.sched_getaffinity(0)
     return {
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in promised["versions"]},
+        "versions": {name: registry.release(name) for name in promised["versions"]},
         "lacks": [package for package in promised["packages"] if not registry.importable(package)],
         "modules": {
             name: os.environ.get(name, "") for name in (environment_modules.LOADED, environment_modules.OTHER_NAMES)
@@ -199,16 +197,10 @@ def _cached(file: int, length: int) -> float | None:
     if not os.access(f"/proc/self/fd/{file}", os.W_OK) and os.fstat(file).st_uid != os.geteuid():
         return None
     try:
-        # Private and writable: ctypes wants the address of a buffer that may be written to. None is.
-        with mmap.mmap(file, length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as pages:
-            count = -(-length // mmap.PAGESIZE)
-            held = (ctypes.c_ubyte * count)()
-            start = ctypes.c_char.from_buffer(pages)
-            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(length), held)
-            del start  # or the mapping cannot be closed
+        known, pages = in_memory(file, length)
     except (OSError, ValueError):
         return None
-    return None if failed else sum(page & 1 for page in held) / count
+    return known / pages
 
 
 def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]) -> None:
@@ -285,13 +277,6 @@ def main() -> None:
         raise
     facts["doing"] = None
     notes.introduce(folder, rank, local_rank, facts)
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _free(data: Path) -> dict[str, int]:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +36,7 @@ def facts(
     versions: dict[str, str | None] = {"ddlbench": __version__}
     members = (registry.member("frameworks", spec.adapter), registry.member("loaders", spec.loader))
     for package in (*PACKAGES, *(member.DISTRIBUTION for member in members)):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
+        versions[package] = registry.release(package)
     return {
         "command": shlex.join(argv),
         "host": socket.gethostname(),

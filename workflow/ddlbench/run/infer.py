@@ -15,7 +15,6 @@ import shlex
 import shutil
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ddlbench.core import beats, layout, notes, registry
@@ -63,7 +62,7 @@ def execute(
     (folder / RECORD).unlink(missing_ok=True)
     told = facts(spec.run, shown, None, data)
     package = registry.member("inference", spec.member).DISTRIBUTION
-    told["package"], told["versions"][package] = package, _version(package)
+    told["package"], told["versions"][package] = package, registry.release(package)
     given = {"spec": json.loads(spec.to_json()), "data": str(data), "weights": str(weights) if weights else None}
     write_json(partial / ASSIGNMENT, given | {"facts": told, "silent_s": silent_s})
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
@@ -98,14 +97,6 @@ def _check_weights(weights: Path, log: Path) -> None:
         raise ConfigError(f"{log}: {error}: move {log.parent} away and make the run again") from None
     if files is not None and sha256(weights) != files.get(weights.name):
         raise ConfigError(f"{weights}: is not what the run left: move {log.parent} away and make the run again")
-
-
-def _version(package: str) -> str | None:
-    """Its version; None if it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from ddlbench.train.assignment import Assignment
 from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import Engine, Framework
 from ddlbench.train.guard import Guard
-from ddlbench.train.loaders import Batch, Loader
+from ddlbench.train.loaders import Batch, Loader, Source
 from ddlbench.train.measure import Meter
 
 
@@ -149,12 +149,10 @@ def open_loaders(arrived: Arrived, saved: Saved) -> tuple[dict[str, Loader], dic
     """Second stage: open the loaders and ask for their first epoch, while there are no threads; then begin to beat."""
     assignment, spec, rank = arrived.assignment, arrived.spec, arrived.rank
     member, kept = registry.member("loaders", spec.loader), saved["loaders"] if saved else {}
-    loaders: dict[str, Loader] = {
-        split: member.Loader(
-            assignment.data, split, spec, rank, arrived.images[split], arrived.classes, kept.get(split)
-        )
-        for split in ("train", "val")
-    }
+    loaders: dict[str, Loader] = {}
+    for split in ("train", "val"):
+        source = Source(assignment.data, split, arrived.images[split], arrived.classes)
+        loaders[split] = member.Loader(source, spec, rank, kept.get(split))
     epoch, done = divmod(arrived.start.step, arrived.steps)
     ahead = {"train": loaders["train"].epoch(epoch, done), "val": loaders["val"].epoch(epoch)}
     beats.keep_beating(assignment.folder, rank, arrived.place.local_rank, spec.nodes, assignment.silent_s)

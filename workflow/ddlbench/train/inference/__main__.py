@@ -19,6 +19,7 @@ from ddlbench.core.files import write_json
 from ddlbench.data.manifest import Manifest
 from ddlbench.train.inference import InferSpec, Way
 from ddlbench.train.inference._record import ASSIGNMENT, FORMAT, RECORD
+from ddlbench.train.loaders import Source
 
 if TYPE_CHECKING:
     from ddlbench.train.loaders import Loader
@@ -129,8 +130,8 @@ def _end(number: int, frame: object) -> None:
 def pictures(spec: InferSpec, data: Path, manifest: Manifest) -> Loader:
     """The validation pictures, all of them for each rank, from the loader that the run has."""
     run = replace(spec.run, workers=1, workers_per_node=1, global_batch=max(spec.batches))
-    images, classes = manifest.splits["val"].images, len(manifest.classes)
-    loader: Loader = registry.member("loaders", run.loader).Loader(data, "val", run, 0, images, classes)
+    source = Source(data, "val", manifest.splits["val"].images, len(manifest.classes))
+    loader: Loader = registry.member("loaders", run.loader).Loader(source, run, 0)
     return loader
 
 

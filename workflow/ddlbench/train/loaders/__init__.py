@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
 
 # Images, float32 [n, 3, size, size] normalised, and labels, int64 [n]; both on the run's device. n can be 0.
 Batch: TypeAlias = "tuple[Tensor, Tensor]"
+
+
+class Source(NamedTuple):
+    """The pictures that a loader gives: so many, in so many classes. They are a split of the form in `folder`, which is
+    None where nothing is read."""
+
+    folder: Path | None
+    split: str
+    images: int
+    classes: int
 
 
 class Loader(Protocol):
@@ -60,18 +70,9 @@ class LoaderMember(Protocol):
     INSTALL: str  # the command that installs it
     DISTRIBUTION: str | None  # the package whose version a record names
 
-    def Loader(
-        self,
-        folder: Path | None,
-        split: str,
-        spec: RunSpec,
-        rank: int,
-        images: int,
-        classes: int,
-        state: dict[str, Any] | None = None,
-    ) -> _Loader:
-        """Open a split of the form in `folder` (None: nothing is read), of `images` pictures in so many classes.
+    def Loader(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> _Loader:
+        """Open a rank's share of these pictures. `state` is what the same rank of an equal run returned.
 
-        `state` is what the same rank of an equal run returned. Loaders are opened before the framework starts: their
-        worker processes are forked, which must not happen beside threads.
+        Loaders are opened before the framework starts: their worker processes are forked, which must not happen beside
+        threads.
         """

@@ -15,7 +15,7 @@ from ddlbench.train.loaders._stream import KeptBatches
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch
+    from ddlbench.train.loaders import Batch, Source
 
 FORMS = ("tfrecord", "raw", "webdataset")
 FAMILY = "dali"
@@ -54,19 +54,11 @@ class DaliLoader:
     on_gpu: bool
     normalises_on_gpu = True
 
-    def __init__(
-        self,
-        folder: Path | None,
-        split: str,
-        spec: RunSpec,
-        rank: int,
-        images: int,
-        classes: int,
-        state: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
+        folder, split, images, _ = source
         assert folder is not None and spec.reads is not None
         self.kept = KeptBatches() if spec.device == "cuda" else None
         self.label_offset = LABEL_OFFSET[spec.reads]

@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.core import registry
@@ -21,15 +20,15 @@ from ddlbench.train.loaders._stream import copied
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
     from ddlbench.data.forms import Samples
-    from ddlbench.train.loaders import Batch
+    from ddlbench.train.loaders import Batch, Source
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom [pixels]
 
 
-def opened(folder: Path | None, split: str, spec: RunSpec) -> Samples:
-    """The pictures of a split of the form that the run reads. Raises OSError, ValueError, RuntimeError."""
-    assert folder is not None and spec.reads is not None
-    samples: Samples | None = registry.member("forms", spec.reads).samples(folder, split)
+def opened(source: Source, spec: RunSpec) -> Samples:
+    """The pictures of the form that the run reads. Raises OSError, ValueError, RuntimeError."""
+    assert source.folder is not None and spec.reads is not None
+    samples: Samples | None = registry.member("forms", spec.reads).samples(source.folder, source.split)
     assert samples is not None, f"form {spec.reads} cannot be read in any order"
     return samples
 

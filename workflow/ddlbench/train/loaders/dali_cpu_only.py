@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from ddlbench.train.loaders import _dali
 
-FORMS: tuple[str, ...] = _dali.FORMS
-FAMILY = _dali.FAMILY
-LEARNS = True
-DEVICE: str | None = "cuda"
-PACKAGE: str | None = _dali.PACKAGE
-INSTALL = _dali.INSTALL
-DISTRIBUTION: str | None = _dali.DISTRIBUTION
+FORMS, FAMILY, LEARNS = _dali.FORMS, _dali.FAMILY, True
+PACKAGE, INSTALL, DISTRIBUTION = _dali.PACKAGE, _dali.INSTALL, _dali.DISTRIBUTION
+DEVICE = "cuda"
 
 
 class Loader(_dali.DaliLoader):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.core.spec import steps_per_epoch
@@ -18,7 +17,7 @@ from ddlbench.train.loaders._share import Indices, Order, share, shuffled
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch
+    from ddlbench.train.loaders import Batch, Source
 
 FORMS: tuple[str, ...] = ("raw", "webdataset")
 FAMILY = "native"
@@ -33,22 +32,13 @@ class Loader:
     """One rank's share of a split. Worker processes start with the first epoch: ask for it before any framework has
     started threads."""
 
-    def __init__(
-        self,
-        folder: Path | None,
-        split: str,
-        spec: RunSpec,
-        rank: int,
-        images: int,
-        classes: int,
-        state: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         import torch
         from torch.utils.data import DataLoader
 
-        self.batches = Batches(images, split == "train", spec, rank)
+        self.batches = Batches(source.images, source.split == "train", spec, rank)
         self.loader: DataLoader[Any] = DataLoader(
-            self.pictures(folder, split, spec, images),
+            self.pictures(source, spec),
             batch_sampler=self.batches,
             collate_fn=_as_it_is,
             num_workers=spec.loader_threads,
@@ -60,9 +50,9 @@ class Loader:
         )
         self.on_device = self.copier(spec)
 
-    def pictures(self, folder: Path | None, split: str, spec: RunSpec, images: int) -> Any:
+    def pictures(self, source: Source, spec: RunSpec) -> Any:
         """What worker processes ask for batches, by keys of `Batches`."""
-        return Whole(opened(folder, split, spec), split == "train", spec)
+        return Whole(opened(source, spec), source.split == "train", spec)
 
     def copier(self, spec: RunSpec) -> Callable[[Any, Any], Batch]:
         """What makes a batch on the run's device of what a worker gave."""

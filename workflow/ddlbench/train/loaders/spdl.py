@@ -8,7 +8,6 @@ SPDL: https://github.com/facebookresearch/spdl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +16,7 @@ from ddlbench.train.loaders._share import Order, share, shuffled
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch
+    from ddlbench.train.loaders import Batch, Source
 
 FORMS: tuple[str, ...] = ("raw", "webdataset")
 FAMILY = "spdl"
@@ -43,19 +42,10 @@ class Piece(NamedTuple):
 class Loader:
     """One rank's share of a split."""
 
-    def __init__(
-        self,
-        folder: Path | None,
-        split: str,
-        spec: RunSpec,
-        rank: int,
-        images: int,
-        classes: int,
-        state: dict[str, Any] | None = None,
-    ) -> None:
-        self.pictures = Pictures(opened(folder, split, spec), split == "train", spec)
+    def __init__(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+        self.pictures = Pictures(opened(source, spec), source.split == "train", spec)
         self.normalised = Normalised(spec)
-        self.spec, self.rank, self.images = spec, rank, images
+        self.spec, self.rank, self.images = spec, rank, source.images
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step: float32 [n, 3, size, size] normalised, int64 [n]."""

@@ -6,14 +6,13 @@ There is nothing to learn from random pictures: its accuracy means nothing, and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.train.loaders._share import share
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch
+    from ddlbench.train.loaders import Batch, Source
 
 FORMS: tuple[str, ...] = ()
 FAMILY = "synthetic"
@@ -27,24 +26,15 @@ DISTRIBUTION: str | None = "torch"
 class Loader:
     """As many images an epoch as the data set has, all from one batch."""
 
-    def __init__(
-        self,
-        folder: Path | None,
-        split: str,
-        spec: RunSpec,
-        rank: int,
-        images: int,
-        classes: int,
-        state: dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         import torch
 
         generator = torch.Generator().manual_seed(spec.seed + rank)
         size = spec.recipe.image_size
         device = torch.device(spec.device)
         self.images = torch.randn(spec.batch_per_worker, 3, size, size, generator=generator).to(device)
-        self.labels = torch.randint(classes, (spec.batch_per_worker,), generator=generator).to(device)
-        self.sizes = [len(b) for b in share(range(images), spec.global_batch, rank, spec.workers)]
+        self.labels = torch.randint(source.classes, (spec.batch_per_worker,), generator=generator).to(device)
+        self.sizes = [len(b) for b in share(range(source.images), spec.global_batch, rank, spec.workers)]
 
     def epoch(self, epoch: int, first_step: int = 0) -> Iterator[Batch]:
         """(images, labels) a step."""

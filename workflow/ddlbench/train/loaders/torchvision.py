@@ -22,7 +22,7 @@ from ddlbench.train.loaders._share import MEAN, STD, Order
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch
+    from ddlbench.train.loaders import Batch, Source
 
 FORMS: tuple[str, ...] = ("raw",)
 FAMILY = "torchvision"
@@ -36,10 +36,10 @@ DISTRIBUTION: str | None = "torchvision"
 class Loader(native.Loader):
     """One rank's share of a split, by `native`'s DataLoader."""
 
-    def pictures(self, folder: Path | None, split: str, spec: RunSpec, images: int) -> Any:
-        """torchvision's ImageFolder. Raises RuntimeError if it finds another number of pictures than `images`."""
-        assert folder is not None
-        return Whole(folder, split, spec, images)
+    def pictures(self, source: Source, spec: RunSpec) -> Any:
+        """torchvision's ImageFolder. Raises RuntimeError if it finds another number of pictures."""
+        assert source.folder is not None
+        return Whole(source.folder, source.split, spec, source.images)
 
     def copier(self, spec: RunSpec) -> Callable[[Any, Any], Batch]:
         """Copies, and nothing else: workers have normalised."""
