@@ -201,7 +201,7 @@ class Standstill:
         self.last: dict[object, tuple[bytes, float]] = {}  # of whom: the number, and when it was new
 
     def seconds(self, whose: object, number: bytes, now: float) -> float:
-        """By a clock that says `now`; 0 of an empty number, for which there was no room."""
+        """How long a number stayed the same, by a clock that says `now`; 0 of an empty one, which had no room."""
         if not number:
             return 0.0
         before, since = self.last.get(whose, (number, now))

@@ -103,7 +103,7 @@ class RunSpec:
 
     @property
     def full_epochs(self) -> int:
-        """Those that schedules are made for."""
+        """Counts the epochs that schedules are made for."""
         return self.of_epochs or self.epochs
 
     def all_options(self) -> dict[str, Any]:

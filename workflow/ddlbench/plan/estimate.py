@@ -195,7 +195,7 @@ class Estimator:
         )
 
     def _predicted(self, spec: RunSpec, like: Kind) -> Rate | None:
-        """By the model that `snakemake predict` asks; None where it refuses, or where there is no numpy."""
+        """Predicts by the model that `snakemake predict` asks; None where it refuses, or where there is no numpy."""
         counts, batch = tuple(like.rates), spec.global_batch / spec.workers
         rates = tuple(count * rate.mean for count, rate in like.rates.items())
         measured = prediction.Measured(counts, rates, (batch,) * len(counts), self.machine.workers_per_node)

@@ -84,6 +84,6 @@ def _with_operations(rates: Mapping[Model, float]) -> list[tuple[float, float]]:
 
 
 def _model(name: str) -> Model:
-    """Of a key of `images_per_s`: `resnet50@32`, or a name alone."""
+    """Splits a key of `images_per_s`: `resnet50@32`, or a name alone."""
     model, _, size = name.partition("@")
     return model, int(size) if size else 32 if model in registry.SMALL_MODELS else 224

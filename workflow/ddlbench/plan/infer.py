@@ -47,7 +47,7 @@ class PlannedInference:
 
     @property
     def resources(self) -> Resources:
-        """Of its first attempt."""
+        """Gives what its first attempt asks for."""
         return self.asks(1)
 
 

@@ -43,7 +43,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """Images a second of one worker."""
+        """Images per second of one worker."""
         return self.images / self.epoch_s / int(self.spec["workers"])
 
 

@@ -202,7 +202,7 @@ def _row(
 
 
 def _times(*factors: float | None) -> float | None:
-    """The product; unknown if one is."""
+    """Multiplies; unknown if one factor is."""
     product = 1.0
     for factor in factors:
         if factor is None:
@@ -212,7 +212,7 @@ def _times(*factors: float | None) -> float | None:
 
 
 def _power_w(spec: RunSpec | InferSpec, machine: Machine) -> float | None:
-    """Of all workers and nodes of a run, by the machine's file [W]."""
+    """Adds up the power of all workers and nodes of a run, by the machine's file [W]."""
     if machine.power_per_worker_w is None or machine.power_per_node_w is None:
         return None
     return spec.workers * machine.power_per_worker_w + spec.nodes * machine.power_per_node_w

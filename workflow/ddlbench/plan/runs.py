@@ -199,7 +199,7 @@ def outputs(plan: Plan) -> list[tuple[str, str]]:
 
 
 def digests(plan: Plan) -> dict[str, str]:
-    """Of each run's settings, by run: for `collect`, which refuses records of others."""
+    """Digests each run's settings, by run: `collect` refuses records of others."""
     return {run: planned.digest(json.loads(job.spec.to_json())) for run, job in plan.runs.items()}
 
 

@@ -146,7 +146,7 @@ def _governor(screen: Screen) -> str | None:
 
 
 def failed(table: Sequence[Row]) -> list[str]:
-    """The nodes to exclude."""
+    """Lists the nodes to exclude."""
     return [row["node"] for row in table if row["verdict"] == FAIL]
 
 
@@ -158,7 +158,7 @@ def problems(table: Sequence[Row], machine: str) -> list[str]:
 
 
 def csv_of(table: Sequence[Row]) -> str:
-    """The rows as csv."""
+    """Writes the rows as csv."""
     text = io.StringIO()
     writer = csv.DictWriter(text, NAMES, lineterminator="\n")
     writer.writeheader()

@@ -31,7 +31,7 @@ class Trial:
 
     @property
     def nodes(self) -> int:
-        """Nodes that they fill."""
+        """Counts the nodes that they fill."""
         return -(-self.workers // self.workers_per_node)
 
 

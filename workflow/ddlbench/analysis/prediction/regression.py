@@ -56,7 +56,7 @@ def predict(
 def elsewhere(
     measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float], priors: Priors, at: int | None = None
 ) -> Prediction:
-    """As `predict`, for a machine with `at` workers per node, if that is given."""
+    """Predicts as `predict` does, for a machine with `at` workers per node, if that is given."""
     import numpy as np
 
     node = measured.workers_per_node

@@ -46,7 +46,7 @@ class Row:
     unit: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """For `gpu-check.json`."""
+        """Gives the row as `gpu-check.json` has it."""
         return asdict(self)
 
 

@@ -162,5 +162,5 @@ def skipped(bench: Bench, runs: dict[str, RunSpec]) -> Iterator[Row]:
 
 
 def losses(record: Record) -> list[float]:
-    """Of the steps in their order, of a run with one worker."""
+    """Reads the loss of each step of a run with one worker, in their order."""
     return [float(loss) for loss in record.steps["loss"]]

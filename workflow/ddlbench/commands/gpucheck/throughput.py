@@ -57,7 +57,7 @@ def check(bench: Bench) -> Iterator[Row]:
 
 
 def gpu_name(bench: Bench) -> str | None:
-    """As the driver says it; None on a CPU."""
+    """Gives the name as the driver says it; None on a CPU."""
     if bench.device != "cuda":
         return None
     import torch

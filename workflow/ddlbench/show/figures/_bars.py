@@ -142,5 +142,5 @@ def reference_points(axes: Axes, rows: pd.DataFrame, points: pd.DataFrame, x: st
 
 
 def y_label(options: Options) -> str:
-    """What a bar's name says."""
+    """Says what a bar's name means."""
     return f"framework, {_style.worker_label(options)}"

@@ -91,7 +91,7 @@ def _place(room: str, name: str, shown: Iterable[str] = ()) -> int:
 
 
 def schedule_style(schedule: str) -> dict[str, Any]:
-    """How a schedule's line is drawn."""
+    """Says how a schedule's line is drawn."""
     return nth_style([*SCHEDULES, schedule].index(schedule))
 
 
@@ -117,7 +117,7 @@ def title(column: str, value: Any) -> str:
 
 
 def grid(panels: int) -> tuple[int, int]:
-    """(rows, columns) of so many panels."""
+    """Lays out panels: (rows, columns)."""
     across = min(panels, 3)
     return math.ceil(panels / across), across
 
@@ -205,7 +205,7 @@ def log_y(figure: Figure) -> None:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Ticks at whole numbers only."""
+    """Puts ticks at whole numbers only."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 

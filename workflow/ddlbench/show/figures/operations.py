@@ -35,7 +35,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def shown_modules(table: pd.DataFrame) -> pd.Series[bool]:
-    """Of one run's modules: the whole model, and those at a depth, or less deep without parts, that cut it up."""
+    """Keeps of one run's modules the whole model, and those at a depth, or less deep without parts, that cut it up."""
     counted = (table[list(COUNTERS)].fillna(0) > 0).any(axis=1)
     inner = {name.rpartition(".")[0] for name in table["module"]}
     whole = table["depth"] == 0

@@ -47,7 +47,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model and batch."""
+    """Draws one panel per model and batch."""
     from ddlbench.show.figures import _scaling, _style
 
     data[["spread_low", "spread_high"]] = float("nan")

@@ -49,17 +49,17 @@ class Study:
 
     @property
     def up(self) -> str:
-        """From the page's folder to `results`."""
+        """Leads from the page's folder to `results`."""
         return "../../" if self.partial else "../"
 
     @property
     def unit(self) -> str:
-        """What workers are called."""
+        """Says what workers are called."""
         return {"cuda": "GPUs", "cpu": "workers"}.get(self.device, "accelerators")
 
     @property
     def where(self) -> str:
-        """Where its runs are from."""
+        """Says where its runs are from."""
         if self.device in ("cuda", "cpu"):
             return f"on machine {self.machine} ({self.device_name})"
         return f"of records that others made ({self.device})"

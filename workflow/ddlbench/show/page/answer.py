@@ -104,7 +104,7 @@ def _with_rules(one: Said, broken: Mapping[str, Iterable[str]]) -> Said:
 
 
 def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said | str]:
-    """Of each two sides, what is known on the most workers that both ran on; those told apart come first."""
+    """Says of each two sides what is known on the most workers that both ran on; those told apart come first."""
     rows = table[table["compared"] == compared]
     if rows.empty:
         return
@@ -145,7 +145,7 @@ def _compared(row: Mapping[str, Any], unit: str, differ: Sequence[str]) -> Said:
 
 
 def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Said | str]:
-    """Of each series, what efficiency is left on its most workers, and where most of the rest went."""
+    """Says of each series what efficiency is left on its most workers, and where most of the rest went."""
     table = scaling(runs, "run").assign(named=names)
     last = table[table["workers"] > table["ref_workers"]].groupby(list(SERIES), dropna=False).tail(1)
     lost = waterfall(runs, losses) if len(losses) else pd.DataFrame(columns=[*SERIES, "workers"])
@@ -184,7 +184,7 @@ def _null(value: Any) -> bool:
 
 
 def _why(lost: pd.DataFrame, row: Mapping[str, Any]) -> str:
-    """Where most of a sure loss went."""
+    """Names the part where most of a sure loss went."""
     ours = _alike(lost, row, [*SERIES, "workers"])
     if len(ours) != 1:
         return ""

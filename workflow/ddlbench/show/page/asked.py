@@ -137,7 +137,7 @@ def finished(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _learned(runs: pd.DataFrame) -> pd.DataFrame:
-    """Runs with a top-1, in percent."""
+    """Keeps runs that have a top-1, and gives it in percent."""
     return runs[runs["final_top1"].notna()].assign(top1=lambda table: 100 * table["final_top1"])
 
 

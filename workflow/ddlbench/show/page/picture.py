@@ -62,5 +62,5 @@ def _clean(element: ElementTree.Element, prefix: str) -> ElementTree.Element | N
 
 
 def data_url(path: Path) -> str:
-    """The file in a link."""
+    """Puts a file into a link."""
     return f"data:{MIME[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"

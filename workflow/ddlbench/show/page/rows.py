@@ -170,5 +170,5 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
 
 
 def day(seconds: float) -> str:
-    """A moment, in UTC."""
+    """Writes a moment as a day, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

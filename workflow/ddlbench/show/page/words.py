@@ -31,10 +31,10 @@ def between(low: float, high: float) -> str:
 
 
 def percents(low: float, high: float) -> str:
-    """`6 to 9 %` of shares."""
+    """Writes shares as `6 to 9 %`."""
     return f"{between(100 * low, 100 * high)} %"
 
 
 def count(n: int, unit: str) -> str:
-    """`1 worker`, `2 workers`."""
+    """Writes `1 worker`, `2 workers`."""
     return f"{n} {unit.removesuffix('s') if n == 1 else unit}"

@@ -141,7 +141,7 @@ def _versions(runs: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _measured(runs: pd.DataFrame) -> str:
-    """When, in UTC."""
+    """Says when runs were measured, in UTC."""
     began = runs["started_s"].dropna()
     if began.empty:
         return "no run says when it began"
