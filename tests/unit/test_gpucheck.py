@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from ddlbench.commands.gpucheck import (
     SKIPPED,
     VERDICTS,
     Row,
-    _published,
     energy,
     loaders,
     overflow,
@@ -99,7 +98,7 @@ def gpu_rate(
 ) -> Row:
     bench = bench or Bench("cuda", Path())
     spec = bench.spec(precision=precision, options={"channels_last": True} if last else {})
-    return _published.compare("a run", rate, gpu, spec)
+    return throughput.compare("a run", rate, gpu, spec)
 
 
 @pytest.mark.parametrize(("rate", "verdict"), [(0.75 * 2470, PASS), (0.74 * 2470, FAIL), (3400, PASS), (1e-9, FAIL)])
@@ -126,7 +125,7 @@ def test_a_rate_without_its_like_is_only_measured(gpu: str | None, precision: st
 
 
 def test_published_rates_have_their_sources() -> None:
-    rows = _published.published()
+    rows = throughput.published()
     assert len(rows) >= 5
     for row in rows:
         assert float(row["images_per_s"]) > 0
@@ -175,7 +174,7 @@ def test_after_an_overflow_losses_go_on(
 ) -> None:
     row = overflow.judge("ddp", usual, after)
     assert row.verdict == verdict
-    json.dumps(row.to_dict(), allow_nan=False)
+    json.dumps(asdict(row), allow_nan=False)
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(300, PASS), (439, PASS), (441, FAIL), (79, FAIL), (3e5, FAIL)])
@@ -268,7 +267,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(check.subprocess, "Popen", lambda argv, **more: popen([*command, argv[6]], **more))
 
 
-WHOLE = json.dumps(Row("a run", PASS, "expected: 0").to_dict())
+WHOLE = json.dumps(asdict(Row("a run", PASS, "expected: 0")))
 
 
 @pytest.mark.parametrize(

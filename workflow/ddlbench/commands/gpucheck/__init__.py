@@ -10,8 +10,8 @@ It is a room of its own, behind all others, because it uses them all and none of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ddlbench.commands.gpucheck._bench import Bench
@@ -22,16 +22,8 @@ MEASURED = "MEASURED"  # there is nothing to compare it to
 VERDICTS = (PASS, FAIL, SKIPPED, MEASURED)
 # In the order in which they run: what the others rest on first, the longest last. A test holds this to the files.
 PARTS = (
-    "machine",
-    "syncs",
-    "overflow",
-    "step-parts",
-    "energy",
-    "profile",
-    "resume",
-    "loaders",
-    "throughput",
-    "tests",
+    *("machine", "syncs", "overflow", "step-parts", "energy"),
+    *("profile", "resume", "loaders", "throughput", "tests"),
 )
 
 
@@ -44,10 +36,6 @@ class Row:
     compared: str
     value: float | None = None
     unit: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Gives the row as `gpu-check.json` has it."""
-        return asdict(self)
 
 
 class Part(Protocol):

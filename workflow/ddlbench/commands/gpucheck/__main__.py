@@ -16,13 +16,14 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ddlbench import __version__
 from ddlbench.commands.gpucheck import FAIL, PARTS, VERDICTS, Row
 from ddlbench.commands.gpucheck._bench import Bench, last_words
-from ddlbench.commands.gpucheck._published import ENOUGH
+from ddlbench.commands.gpucheck.throughput import ENOUGH
 from ddlbench.core import registry
 from ddlbench.core.files import write_json
 
@@ -124,7 +125,7 @@ def write_rows(bench: Bench, part: str) -> None:
     """What the process of one part does."""
     with rows_file(bench, part).open("w", encoding="utf-8") as rows:
         for row in registry.member("gpucheck", part).check(bench):
-            rows.write(json.dumps(row.to_dict()) + "\n")
+            rows.write(json.dumps(asdict(row)) + "\n")
             rows.flush()
 
 
@@ -150,7 +151,7 @@ def report(bench: Bench, rows: dict[str, list[Row]], took_s: float, parts: int) 
         "ddlbench": __version__,
         "took_s": took_s,
         "enough_of_published": ENOUGH,
-        "rows": [{"part": part, **row.to_dict()} for part, of_part in rows.items() for row in of_part],
+        "rows": [{"part": part, **asdict(row)} for part, of_part in rows.items() for row in of_part],
     }
 
 

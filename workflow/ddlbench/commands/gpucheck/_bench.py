@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from ddlbench.analysis.read import Record, read
 from ddlbench.analysis.times import measures
-from ddlbench.commands.gpucheck import SKIPPED, Row
+from ddlbench.commands.gpucheck import FAIL, SKIPPED, Row
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
 from ddlbench.core.spec import RunSpec
@@ -154,11 +154,16 @@ def images_per_s(record: Record) -> float:
     return float(rate)
 
 
-def skipped(bench: Bench, runs: dict[str, RunSpec]) -> Iterator[Row]:
-    """A row for each run that cannot be made here."""
+def each(bench: Bench, runs: Mapping[str, RunSpec], judge: Callable[[str, RunSpec], Row]) -> Iterator[Row]:
+    """A row per run: first of those that cannot be made here, then what `judge` says; it may raise RunFailedError."""
+    lacks = {what: bench.lacks(spec) for what, spec in runs.items()}
+    yield from (Row(what, SKIPPED, reason) for what, reason in lacks.items() if reason)
     for what, spec in runs.items():
-        if reason := bench.lacks(spec):
-            yield Row(what, SKIPPED, reason)
+        if not lacks[what]:
+            try:
+                yield judge(what, spec)
+            except RunFailedError as error:
+                yield Row(what, FAIL, str(error))
 
 
 def losses(record: Record) -> list[float]:

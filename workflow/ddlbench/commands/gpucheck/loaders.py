@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ddlbench.commands.gpucheck import Row, judged
-from ddlbench.commands.gpucheck._bench import RunFailedError, images_per_s, skipped
+from ddlbench.commands.gpucheck._bench import Bench, each, images_per_s
 from ddlbench.core import registry
-
-if TYPE_CHECKING:
-    from ddlbench.commands.gpucheck._bench import Bench
-    from ddlbench.core.spec import RunSpec
+from ddlbench.core.spec import RunSpec
 
 LIMIT_S = 240
 MOST = 1.05  # of the ceiling: what two runs of one kind may differ by
@@ -27,23 +23,19 @@ def runs(bench: Bench) -> dict[str, RunSpec]:
         for form in forms or (None,):
             spec = bench.spec(loader=name, form=form if form in forms[1:] else None, global_batch=batch)
             made[f"{name}, {form}" if form else name] = spec
-    return made
+    return dict(sorted(made.items(), key=lambda item: item[1].reads is not None))  # the ceiling first
 
 
 def check(bench: Bench) -> Iterator[Row]:
     """One row per loader and form; the ceiling first."""
-    wanted = runs(bench)
-    yield from skipped(bench, wanted)
     ceiling = None
-    for what, spec in sorted(wanted.items(), key=lambda item: item[1].reads is not None):
-        if bench.lacks(spec):
-            continue
-        try:
-            rate = images_per_s(bench.train(spec, "loaders", data=bench.pictures(spec.reads or "raw")))
-        except RunFailedError as error:
-            yield Row(what, judged(False), str(error))
-            continue
+
+    def judge(what: str, spec: RunSpec) -> Row:
+        nonlocal ceiling
+        rate = images_per_s(bench.train(spec, "loaders", data=bench.pictures(spec.reads or "raw")))
         ceiling = ceiling or rate
         share = rate / ceiling
         compared = f"{share:.0%} of the ceiling; expected: {LEAST:.0%} to {MOST:.0%}"
-        yield Row(what, judged(LEAST <= share <= MOST), compared, rate, "images/s")
+        return Row(what, judged(LEAST <= share <= MOST), compared, rate, "images/s")
+
+    yield from each(bench, runs(bench), judge)

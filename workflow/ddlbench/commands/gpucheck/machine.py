@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
 
 from ddlbench.commands.gpucheck import MEASURED, PASS, SKIPPED, Row, judged
+from ddlbench.commands.gpucheck._bench import Bench
 from ddlbench.core import registry
-
-if TYPE_CHECKING:
-    from ddlbench.commands.gpucheck._bench import Bench
 
 LIMIT_S = 60
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from ddlbench.analysis.read import Record
 from ddlbench.commands.gpucheck import Row, judged
-from ddlbench.commands.gpucheck._bench import losses, skipped
+from ddlbench.commands.gpucheck._bench import Bench, each, losses
 from ddlbench.core import registry
-
-if TYPE_CHECKING:
-    from ddlbench.analysis.read import Record
-    from ddlbench.commands.gpucheck._bench import Bench
 
 LIMIT_S = 240
 TOLERANCE = 0.02  # relative: on GPUs, sums are not always made in one order
@@ -27,13 +23,10 @@ def check(bench: Bench) -> Iterator[Row]:
         name: bench.spec(name, "fp16", schedule="step", epochs=1, recipe=recipe)
         for name in registry.members("frameworks")
     }
-    yield from skipped(bench, specs)
     usual = bench.train(specs["ddp"], "fp16")  # of every framework: they train the same
-    for name, spec in specs.items():
-        if bench.lacks(spec):
-            continue
-        record = bench.train(spec, "overflow", "overflow")
-        yield judge(name, _losses(usual), _losses(record))
+    yield from each(
+        bench, specs, lambda name, spec: judge(name, _losses(usual), _losses(bench.train(spec, "overflow", "overflow")))
+    )
 
 
 def judge(name: str, usual: tuple[Sequence[float], int], after: tuple[Sequence[float], int]) -> Row:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ddlbench.commands.gpucheck import Row, judged
-
-if TYPE_CHECKING:
-    from ddlbench.commands.gpucheck._bench import Bench
+from ddlbench.commands.gpucheck._bench import Bench
 
 LIMIT_S = 180
 

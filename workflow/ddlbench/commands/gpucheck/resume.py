@@ -6,16 +6,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ddlbench.commands.gpucheck import Row, judged
-from ddlbench.commands.gpucheck._bench import last_words, losses
+from ddlbench.commands.gpucheck._bench import Bench, last_words, losses
 from ddlbench.core import notes
-
-if TYPE_CHECKING:
-    from ddlbench.commands.gpucheck._bench import Bench
 
 LIMIT_S = 180
 TOLERANCE = {"cpu": 0.0, "cuda": 0.02}  # on GPUs, sums are not always made in one order

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from ddlbench.analysis.read import Record
 from ddlbench.analysis.times import STEP_TIMES
 from ddlbench.commands.gpucheck import Row, judged
-
-if TYPE_CHECKING:
-    from ddlbench.analysis.read import Record
-    from ddlbench.commands.gpucheck._bench import Bench
+from ddlbench.commands.gpucheck._bench import Bench
 
 LIMIT_S = 120
 TOLERANCE = 0.01

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from ddlbench.commands.gpucheck import Row, judged
-from ddlbench.commands.gpucheck._bench import skipped
+from ddlbench.commands.gpucheck._bench import Bench, each
 from ddlbench.core import registry
-
-if TYPE_CHECKING:
-    from ddlbench.commands.gpucheck._bench import Bench
-    from ddlbench.core.spec import RunSpec
+from ddlbench.core.spec import RunSpec
 
 LIMIT_S = 240
 
@@ -26,16 +22,14 @@ def check(bench: Bench) -> Iterator[Row]:
     """One row per run."""
     from ddlbench.commands.gpucheck._ranks import COUNTED, SYNCS
 
-    wanted = runs(bench)
-    yield from skipped(bench, wanted)
-    for what, spec in wanted.items():
-        if bench.lacks(spec):
-            continue
+    def count(what: str, spec: RunSpec) -> Row:
         counts = bench.train(spec, "count", "count").said(SYNCS, {})
         # What CUDA's watch notices has the other reads in it.
         total = max(counts.get("noticed by CUDA's watch", 0), counts.get("value of a tensor read", 0))
         total += counts.get("torch.cuda.synchronize", 0)
-        yield judge(what, spec, total, COUNTED, counts)
+        return judge(what, spec, total, COUNTED, counts)
+
+    yield from each(bench, runs(bench), count)
 
 
 def judge(what: str, spec: RunSpec, total: int, steps: int, counts: Mapping[str, int]) -> Row:

@@ -8,13 +8,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ddlbench.commands.gpucheck import FAIL, SKIPPED, Row, judged
+from ddlbench.commands.gpucheck._bench import Bench
 from ddlbench.core import registry
-
-if TYPE_CHECKING:
-    from ddlbench.commands.gpucheck._bench import Bench
 
 LIMIT_S = 600
 

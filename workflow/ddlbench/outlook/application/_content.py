@@ -55,7 +55,7 @@ def blocks(given: Given) -> list[Block]:
         (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & ~runs["control"].astype(bool)
     ]
     if timed.empty:
-        raise NoAnswerError("has no finished timed run, so that nothing can be said of its scaling")
+        raise NoAnswerError("no finished timed run says anything of its scaling")
     references = _References()
     others = "records" in timed and not timed["records"].fillna("ours").eq("ours").any()
     workers = "accelerators" if others else "GPUs" if given.machine.device == "cuda" else "workers"

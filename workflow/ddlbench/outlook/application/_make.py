@@ -39,7 +39,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
             )
         )
     except NoAnswerError as error:
-        raise NoAnswerError(f"study {study.name} {error} on machine {machine.name}; train first") from None
+        raise NoAnswerError(f"study {study.name} on machine {machine.name}: {error}; train first") from None
     out = results / study.name / "application"
     out.mkdir(parents=True, exist_ok=True)
     paths = []
