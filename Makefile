@@ -50,7 +50,7 @@ $(VENV)/.installed $(VENV)/.installed-gpu: $(wildcard envs/*) pyproject.toml
 DEVICE ?= cuda
 gpu-check:
 	@test -x $(BIN)/python || { echo "gpu-check installs nothing; first: make install GPU=1" >&2; exit 1; }
-	@PYTHONPATH="$(CURDIR)/workflow" $(BIN)/python -m ddlbench.commands.gpucheck --device $(DEVICE) $(CHECK)
+	@$(BIN)/python -m ddlbench.commands.gpucheck --device $(DEVICE) $(CHECK)
 
 # Readers of TFRecords that are not ours, in an environment of their own (1.6 GB): a tier of tests, and bench/data.py.
 READERS := $(or $(DDLBENCH_READERS),$(HOME)/.cache/ddlbench/tensorflow-venv)

@@ -218,7 +218,7 @@ def write_log(folder: Path, spec: RunSpec, images: int, took_s: float, began_s: 
 
 
 def of_machine(plan: Plan, folder: Path, rng: random.Random) -> None:
-    """What `snakemake nodes` and a preflight leave of a machine: all its hosts."""
+    """What `ddlbench nodes` and a preflight leave of a machine: all its hosts."""
     hosts = [f"{plan.machine.name}-{number:04d}" for number in range(plan.machine.nodes)]
     folder.mkdir(parents=True)
     nodes.write(

@@ -269,6 +269,14 @@ class Project:
         """`start`, and its exit code at its end."""
         return ended(self.start(*arguments, **settings), timeout_s)
 
+    def ask(self, question: str, machine: str) -> str:
+        """What `ddlbench <question>` answers about study `small`; it has to end well."""
+        command = [sys.executable, "-m", "ddlbench", question, "--study", "small", "--machine", machine]
+        environment = os.environ | self.cluster.environment | {"PYTHONPATH": str(self.folder / "workflow")}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def brake(self, seconds: float) -> Path:
         """Each step of this project's runs takes so much longer as long as the file is there that this returns.
 

@@ -40,7 +40,7 @@ NOBODY_KNOWS: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__)
 
 
 def of_machine(folder: Path) -> None:
-    """A preflight of two hosts, and what `snakemake nodes` says of them."""
+    """A preflight of two hosts, and what `ddlbench nodes` says of them."""
     folder.mkdir(parents=True)
     rank = {"read": [], "free_bytes": {"results": 5e9}, "all_reduce": {"gloo": {"bytes": 2**26, "seconds": 0.02}}}
     found = [rank | {"rank": number, "host": f"node{number}"} for number in (0, 1)]

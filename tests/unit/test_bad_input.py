@@ -93,7 +93,7 @@ MISSPELT_KEYS = [
         "study:",
         "studdy:",
         "studdy: unknown key",
-        "account, after, before, checkpoint, data, machine, max_gpu_hours, study",
+        "account, checkpoint, data, machine, max_gpu_hours, study",
         "did you mean study?",
     ),
     ("config", "study:", "1:", "1: unknown key", "study", ""),

@@ -1,4 +1,4 @@
-"""Real trainings under three stages of one machine, as `snakemake compare` read them: what it says of them stays.
+"""Real trainings under three stages of one machine, as `ddlbench compare` read them: what it says of them stays.
 
 LeNet, DDP, two workers on 2 cores of an AMD EPYC, 2026-11-22, alternated, while other programs kept the machine busy.
 `old` and `same` are the same software; `new` asks for four threads per rank (OMP_NUM_THREADS) where there is one core.

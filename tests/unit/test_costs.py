@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import costs, tables
 from ddlbench.analysis.costs import Terms, daly_s, expected_s, young_s
-from ddlbench.commands import snakefile
+from ddlbench.commands import configuration
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 
@@ -138,8 +138,8 @@ def test_failed_runs_and_controls_cost_nothing() -> None:
 
 def test_a_node_is_paid_for_as_a_whole() -> None:
     machine = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR")
-    assert Terms(*snakefile.terms(machine, 30)) == Terms(6334, 8.0, "EUR", 30)
-    assert Terms(*snakefile.terms(replace(JUWELS, node_hours_between_interruptions=None), None)) == Terms()
+    assert Terms(*configuration.terms(machine, 30)) == Terms(6334, 8.0, "EUR", 30)
+    assert Terms(*configuration.terms(replace(JUWELS, node_hours_between_interruptions=None), None)) == Terms()
 
 
 def test_a_mean_time_needs_its_source(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -93,4 +93,4 @@ def test_a_run_with_damaged_data_does_not_start(form: Path, tmp_path: Path, caps
     failure = json.loads((folder / "failed/failure.json").read_text())
     assert failure["cause"] == "data damaged"
     assert f"{SHARD}: record 3: its data's CRC is wrong" in failure["message"]
-    assert "snakemake verify" in capsys.readouterr().err
+    assert "ddlbench verify" in capsys.readouterr().err

@@ -84,10 +84,10 @@ def test_a_record_of_version_0_1_is_refused_until_it_is_sealed(tmp_path: Path) -
     folder = of_version_0_1(profiled(runs))
     (row,) = collect([folder], tmp_path / "tables")
     assert row["what"] == "has no seal yet: it is of version 0.1.0"
-    assert row["what_to_do"].startswith(f"python -m ddlbench seal {runs}: ")
+    assert row["what_to_do"].startswith(f"ddlbench seal {runs}: ")
     before, text = (folder / MLLOG).stat(), (folder / MLLOG).read_text()
     os.utime(folder / STEPS, ns=(1, 1))
-    command = [sys.executable, "-m", *row["what_to_do"].split(":")[0].split()[2:]]
+    command = [sys.executable, "-m", *row["what_to_do"].split(":")[0].split()]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "1 record sealed, 0 had a seal, 0 refused\n"), done.stderr
     assert collect([folder], tmp_path / "tables") == []

@@ -227,7 +227,7 @@ def test_later_jobs_avoid_one_node_and_never_words_that_are_none(mended: Any) ->
 
 
 def test_a_call_that_ends_leaves_the_folders_of_jobs_that_wait(mended: Any, tmp_path: Path) -> None:
-    """`snakemake status` beside a study; SLURM fails a job whose log it cannot open."""
+    """`ddlbench status` beside a study; SLURM fails a job whose log it cannot open."""
     slurm_states.mend_plugin()
     waiting, old = tmp_path / "rule_train/waiting", tmp_path / "rule_train/done/7.log"
     waiting.mkdir(parents=True)

@@ -88,6 +88,19 @@ def mini(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return snakemake(project, *arguments, "--config", "study=mini", "machine=mini")
 
 
+def ask(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`ddlbench` about study and machine `mini`, with the package of the project."""
+    return subprocess.run(
+        [sys.executable, "-m", "ddlbench", *arguments, "--study", "mini", "--machine", "mini"],
+        cwd=project,
+        env=os.environ | {"PYTHONPATH": str(project / "workflow")} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+
+
 def planned(project: Path, *arguments: str, study: str = "mini", machine: str = "mini") -> dict[str, int]:
     """Jobs a rule that a dry run plans, without the targets, and what follows anything, as the page."""
     done = snakemake(project, "-n", *arguments, "--config", f"study={study}", f"machine={machine}")

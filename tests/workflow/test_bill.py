@@ -1,4 +1,4 @@
-"""`snakemake plan` as a user sees it: it agrees with what Snakemake would do; a limit stops before the first job."""
+"""`ddlbench plan` as a user sees it: it agrees with what Snakemake would do; a limit stops before the first job."""
 
 import csv
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.workflow.conftest import assert_nothing_to_do, edit, mini, planned, snakemake
+from tests.workflow.conftest import ask, assert_nothing_to_do, edit, mini, planned, snakemake
 
 LIMIT = ("--config", "study=mini", "machine=mini")
 CEILING = "mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1"
@@ -20,7 +20,7 @@ DIGITS = "mini-mnist5k-lenet-mini-ddp-native-1workers-bs64-cosine-2epochs-r1"
 
 def plan(project: Path) -> dict[str, dict[str, str]]:
     """The rows of plan.csv by run; the number to be made is what a dry run says, too."""
-    done = mini(project, "plan")
+    done = ask(project, "plan")
     assert done.returncode == 0, done.stdout
     with (project / "results/mini/tables/plan.csv").open() as lines:
         rows = {row["run"]: row for row in csv.DictReader(lines)}
@@ -70,7 +70,7 @@ def test_data_that_are_gone_are_prepared_only_for_runs_that_are_to_be_made(finis
     (data,) = finished.glob("results/prepared*/mnist5k/raw")
     shutil.rmtree(data)
     assert {row["state"] for row in plan(finished).values()} == {"done"}
-    assert "mnist5k as raw is not there any more; no run that is to be made reads it" in mini(finished, "plan").stdout
+    assert "mnist5k as raw is not there any more; no run that is to be made reads it" in ask(finished, "plan").stdout
     assert planned(finished) == {}
     assert_nothing_to_do(mini(finished))
     assert planned(finished, "--force", f"results/runs/{DIGITS}/run.mllog")["train"] == 1
@@ -84,7 +84,7 @@ def test_data_that_are_gone_are_prepared_only_for_runs_that_are_to_be_made(finis
 
 
 def test_another_command_of_rule_train_is_stale(finished: Path) -> None:
-    rule = finished / "workflow/rules/train.smk"
+    rule = finished / "workflow/ddlbench/plan/stale.py"
     rule.write_text(rule.read_text().replace("python -m ddlbench.run", "python -u -m ddlbench.run"))
     assert {row["why"] for row in plan(finished).values()} == {"rule train has another command"}
 
@@ -103,10 +103,9 @@ def test_a_limit_stops_before_the_first_job(finished: Path) -> None:
     assert dry.returncode == 0, dry.stdout
     assert dry.stdout.count("warning: config/config.yaml: max_gpu_hours") == 1
     # What is not asked for does not count; nor does looking.
-    for target in (f"results/runs/{DIGITS}/run.mllog", "plan"):
-        done = snakemake(finished, target, *LIMIT, "max_gpu_hours=0.000001")
-        assert done.returncode == 0, done.stdout
-    assert "max_gpu_hours <0.001 WOULD BE PASSED" in done.stdout
+    done = snakemake(finished, f"results/runs/{DIGITS}/run.mllog", *LIMIT, "max_gpu_hours=0.000001")
+    assert done.returncode == 0, done.stdout
+    assert "max_gpu_hours <0.001 WOULD BE PASSED" in ask(finished, "plan", "--config", "max_gpu_hours=0.000001").stdout
 
 
 def test_on_a_login_node(project: Path, tmp_path: Path) -> None:
@@ -123,9 +122,9 @@ sys.meta_path.insert(0, Absent())
 """
     )
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "plan", "--profile", "profiles/juwels", "--executor", "local", "--cores=1"],
+        [sys.executable, "-m", "ddlbench", "plan", "--profile", "profiles/juwels"],
         cwd=project,
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "site")},
+        env=os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}:{project / 'workflow'}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

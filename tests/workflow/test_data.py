@@ -8,21 +8,20 @@ import threading
 import time
 from pathlib import Path
 
-from tests.workflow.conftest import mini, snakemake
+from tests.workflow.conftest import ask, snakemake
 
 FORM = "results/prepared sets' $(touch executed)/mnist5k/raw"
 
 
 def test_verify(finished: Path) -> None:
-    done = mini(finished, "verify")
+    done = ask(finished, "verify")
     assert done.returncode == 0, done.stdout
     assert f"{FORM}: whole: 5000 images" in done.stdout
-    assert f"{FORM}: whole: 5000 images" in (finished / "results/logs/verify.log").read_text()
     picture = sorted((finished / FORM / "train/7").iterdir())[0]
     shorter = picture.read_bytes()[:-1]
     picture.unlink()  # a link: others read it
     picture.write_bytes(shorter)
-    done = mini(finished, "verify")
+    done = ask(finished, "verify")
     assert done.returncode != 0
     assert f"{FORM}: train/7/: its files are not those of the manifest" in done.stdout
 

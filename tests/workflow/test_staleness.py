@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workflow.conftest import edit, mini, planned
+from tests.workflow.conftest import ask, edit, mini, planned
 
 BOTH = {"train": 2, "collect": 1, "figure_data": 2, "figure": 2}
 
@@ -50,7 +50,7 @@ def test_a_recipe_value_when_snakemake_remembers_nothing(finished: Path) -> None
     assert planned(finished) == {}
     edit(finished / "config/recipes/mini.yaml", base_lr=0.03)
     assert planned(finished)["train"] == 2
-    assert mini(finished, "failures").returncode == 0
+    assert ask(finished, "failures").returncode == 0
     assert planned(finished)["train"] == 2
 
 

@@ -12,7 +12,7 @@ from ddlbench.settings.study import load_study
 
 from tests.conftest import Once, copy_project
 from tests.unit.records import edit_log, write_record
-from tests.workflow.conftest import mini
+from tests.workflow.conftest import ask, mini
 
 STUDY = """
 title: "Mini: two figures, each of a block of its own"
@@ -103,7 +103,7 @@ def test_records_that_cannot_be_true_are_named_and_the_others_are_shown(drawn: P
     assert f"{bad.name}/run.mllog: eval_accuracy of epoch 1 is 99; allowed: 0 to 1" in done.stdout
     assert pd.read_csv(drawn / "results/mini/tables/refused.csv")["run"].tolist() == [bad.name]
     assert pd.read_csv(drawn / "results/mini/tables/runs.csv")["run"].tolist() == [good.name]
-    assert warning in mini(drawn, "failures").stdout
+    assert warning in ask(drawn, "failures").stdout
     shown = pd.read_csv(drawn / "results/mini/figures/throughput.runs.csv")
     assert shown.values.tolist() == [[bad.name, "refused"]]
 

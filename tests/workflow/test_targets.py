@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SLOW
-from tests.workflow.conftest import edit, mini, planned, snakemake
+from tests.workflow.conftest import ask, edit, mini, planned, snakemake
 
 CEILING = "results/runs/mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1"
 # One file of each rule that makes some; the slow tier deletes every file.
@@ -68,7 +68,7 @@ def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:
 def test_what_is_there_is_shown_at_any_time_and_apart(finished: Path) -> None:
     shutil.rmtree(finished / CEILING)
     whole = {path: path.stat().st_mtime_ns for path in (finished / "results/mini").rglob("*")}
-    done = mini(finished, "partial")
+    done = ask(finished, "partial")
     assert done.returncode == 0, done.stdout
     assert "mini on mini, 1 of 2 runs: results/mini/partial/index.html" in done.stdout
     assert "  throughput: 1 of 2 runs\n  accuracy: 1 of 1 run\n" in done.stdout
@@ -83,7 +83,7 @@ def test_what_is_there_is_shown_at_any_time_and_apart(finished: Path) -> None:
     assert links and all((partial / link).exists() for link in links)
     assert {path: path.stat().st_mtime_ns for path in whole if path.is_file()}.items() <= whole.items()
     assert not (finished / CEILING).exists()
-    assert mini(finished, "partial").returncode == 0  # again, in the place of the one before
+    assert ask(finished, "partial").returncode == 0  # again, in the place of the one before
 
 
 def of_study(project: Path) -> list[str]:

@@ -23,6 +23,10 @@ def test_every_command_of_the_tutorial_works(project: Path) -> None:
     assert all(install in commands for install in INSTALLS)
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = str(project / "workflow")
+    if not (Path(sys.executable).parent / "ddlbench").exists():  # an environment into which nobody installed a clone
+        (project / "ddlbench").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ddlbench "$@"\n')
+        (project / "ddlbench").chmod(0o755)
+        environment["PATH"] += f":{project}"
     said = {}
     for number, command in enumerate(command for command in commands if command not in INSTALLS):
         done = subprocess.run(

@@ -30,7 +30,7 @@ wildcard_constraints:
 SETTINGS_OF = runs.digests(PLAN)
 READING = {
     "peaks": dict(MACHINE.peak_tflops_per_worker),
-    "terms": snakefile.terms(MACHINE, config["checkpoint"]["minutes"]),
+    "terms": configuration.terms(MACHINE, config["checkpoint"]["minutes"]),
 }
 READERS = [
     *[registry.source("analysis", name) for name in registry.members("analysis")],
@@ -117,45 +117,6 @@ rule frameworks:
         "../scripts/frameworks.py"
 
 
-# Runs that failed keep collect from running: this asks what they, and jobs of inference, left, whatever else is done.
-rule failures:
-    log:
-        layout.study_log(STUDY.name, "failures"),
-    params:
-        runs=list(PLAN.runs),
-        inferences=list(PLAN.inferences),
-        tables=TABLES,
-    message:
-        f"failures: runs and jobs of inference of {STUDY.name} that left no record"
-    script:
-        "../scripts/failures.py"
-
-
-# Which host of the machine slows the others, by all records of it, of any study; and whether it is its hardware.
-rule nodes:
-    log:
-        layout.log(f"nodes-{MACHINE.name}"),
-    params:
-        machine=MACHINE.name,
-    message:
-        f"nodes: each host of {MACHINE.name} beside the others"
-    script:
-        "../scripts/nodes.py"
-
-
-# Whether a new software stage is faster, from runs that both sides have: --config before=... after=...
-rule compare:
-    log:
-        layout.log("compare"),
-    params:
-        before=config["before"],
-        after=config["after"],
-    message:
-        "compare: {params.after} beside {params.before}"
-    script:
-        "../scripts/compare.py"
-
-
 # Records that cannot be true do not stop the others' tables; but nobody should miss them.
 onsuccess:
     from ddlbench.analysis import refusals
@@ -173,10 +134,9 @@ onerror:
     print("", *promise.errors(Path(TRAINING.preflight)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
-        asking = "all of them: snakemake failures, with the same options"
-        print(f"{failures.counted(failed)}; {asking}", file=sys.stderr)
+        print(f"{failures.counted(failed)}; all of them: ddlbench failures, with the same options", file=sys.stderr)
         print(
-            "figures and page of the runs that are there: snakemake partial, with the same options", file=sys.stderr
+            "figures and page of the runs that are there: ddlbench partial, with the same options", file=sys.stderr
         )
 
 

@@ -1,4 +1,4 @@
-# What makes comparisons within a study unfair (docs/audit.md): a table, printed when the workflow ends. `snakemake audit`
+# What makes comparisons within a study unfair (docs/audit.md): a table, printed when the workflow ends. `ddlbench audit`
 # ends with exit code 1 on errors.
 from ddlbench.audit import AUDITED as audit_tables
 
@@ -20,14 +20,3 @@ rule audit_table:
         f"audit of {STUDY.name}: {{output}}"
     script:
         "../scripts/audit.py"
-
-
-rule audit:
-    input:
-        f"{TABLES}/audit.csv",
-    log:
-        layout.study_log(STUDY.name, "audit"),
-    message:
-        f"audit: what makes comparisons in {STUDY.name} unfair"
-    shell:
-        "python -m ddlbench.audit {input:q} | tee {log:q}"

@@ -1,4 +1,4 @@
-# Data sets on disk: one job a form, finished when its manifest is there. `snakemake verify` reads them all again.
+# Data sets on disk: one job a form, finished when its manifest is there. `ddlbench verify` reads them all again.
 DATA = MACHINE.data.replace("{", "{{").replace("}", "}}")
 MANIFESTS = sorted({job.manifest for job in PLAN.runs.values() if job.manifest})
 
@@ -24,24 +24,6 @@ rule prepare:
     shell:
         "python -m ddlbench.prepare {wildcards.dataset} {wildcards.form} {output:q} --source={params.source:q} "
         "--on-error {resources.on_error:q} --workers {threads} 2>&1 | tee {log:q}"
-
-
-rule verify:
-    input:
-        lambda wildcards: MANIFESTS,
-    log:
-        layout.log("verify"),
-    envmodules:
-        *MACHINE.modules,
-    threads: 8
-    resources:
-        **launch.node_resources(MACHINE, config["account"]),
-    params:
-        folders=[os.path.dirname(manifest) for manifest in MANIFESTS],
-    message:
-        f"verify all prepared forms of {STUDY.name}"
-    shell:
-        "python -m ddlbench.data.verify --processes {threads} -- {params.folders:q} 2>&1 | tee {log:q}"
 
 
 rule data_table:

@@ -37,17 +37,3 @@ rule page:
         f"page of {STUDY.name}: {{output}}"
     script:
         "../scripts/page.py"
-
-
-# The same from the runs that are there, at any time, beside a Snakemake that is at work: results/<study>/partial. Each
-# figure says of how many of its runs it is.
-rule partial:
-    log:
-        layout.study_log(STUDY.name, "partial"),
-    params:
-        config=lambda wildcards: config,
-        terms=READING["terms"],
-    message:
-        f"partial: what is there of {STUDY.name}"
-    script:
-        "../scripts/partial.py"

@@ -22,5 +22,13 @@ rule train:
     message:
         TRAINING.message
     shell:
-        "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
-        "{resources.supervision} -- {resources.launch} > {log} 2>&1"
+        stale.COMMAND
+
+
+# max_gpu_hours is kept when jobs start, which no dry run does.
+onstart:
+    TRAINING.keep_limit()
+
+
+if workflow.output_settings.dryrun:
+    TRAINING.warn()

@@ -1,6 +1,6 @@
 """A new software stage beside the old one: is it faster, which part of a step moved, and on which hosts.
 
-`snakemake compare` calls this. Both sides are records of the same runs: of two machine files that differ in their
+`ddlbench compare` calls this. Both sides are records of the same runs: of two machine files that differ in their
 modules, or in two folders. Runs that differ in nothing but their machine's name are a pair, and verdicts are those of
 `statistics.ratio`. What differs between the sides is listed, because a verdict is about all of it together.
 """

@@ -1,7 +1,7 @@
 """Two frameworks, loaders or forms under the same settings: the ratio of their throughputs, and the verdict on it.
 
 `statistics.ratio` decides. A side is called faster nowhere else. What more repeats would cost is said in hours of
-workers and in money, each run as long as those that are there: so `snakemake plan` counts runs that are done, too.
+workers and in money, each run as long as those that are there: so `ddlbench plan` counts runs that are done, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What failed, and why: runs, and jobs of inference. `snakemake failures` prints and writes this while others go on.
+"""What failed, and why: runs, and jobs of inference. `ddlbench failures` prints and writes this while others go on.
 
 It needs no record and no other table, so it works at any time. `ddlbench.run` writes what it reads.
 """

@@ -96,7 +96,7 @@ def _digests(log: Path, last: Mapping[str, Event], before: bool) -> dict[str, st
     if SEALED_BEFORE not in last:
         raise RefusedError(log, "has no seal as its last line: it is cut off or was changed")
     if not before:
-        todo = f"python -m ddlbench seal {log.parent.parent}: checks the records of version 0.1.0 there, and seals them"
+        todo = f"ddlbench seal {log.parent.parent}: checks the records of version 0.1.0 there, and seals them"
         raise RefusedError(log, "has no seal yet: it is of version 0.1.0", todo)
     said = {STEPS: last[SEALED_BEFORE].value}
     if "ddlbench_kernels_sha256" in last:

@@ -15,7 +15,7 @@ from ddlbench.audit._compare import ids
 
 SEVERITY = "warning"
 NEEDS = ("failures.run",)
-WHAT_TO_DO = "read why: snakemake failures; then start the workflow again"
+WHAT_TO_DO = "read why: ddlbench failures; then start the workflow again"
 SOURCE = "MLCommons training_rules, Benchmark Results (non-converging runs)"
 
 

@@ -1,6 +1,6 @@
 """Hosts are listed where runs of one worker count did not all run on the same ones.
 
-It breaks no comparison; it is where to look when one run is slow. `snakemake nodes` sets hosts beside each other.
+It breaks no comparison; it is where to look when one run is slow. `ddlbench nodes` sets hosts beside each other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ddlbench.audit._compare import groups, ids, in_
 
 SEVERITY = "note"
 NEEDS = ("runs.hosts", "runs.workers")
-WHAT_TO_DO = "look at `hosts` in table runs when repeats differ, and at snakemake nodes"
+WHAT_TO_DO = "look at `hosts` in table runs when repeats differ, and at ddlbench nodes"
 SOURCE = "Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644, rule 9"
 SHOWN = 8  # hosts that are named; table runs has all
 

@@ -7,7 +7,6 @@ not compare: another partition, launcher or checkpoint interval makes no trainin
 
 from __future__ import annotations
 
-import gc
 import inspect
 import os
 import shlex
@@ -17,14 +16,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import yaml
+from typing import Any, TypeVar
 
 from ddlbench.audit import _findings
-from ddlbench.core import layout, registry
+from ddlbench.commands import configuration
+from ddlbench.commands.configuration import Settings
+from ddlbench.core import layout
 from ddlbench.core.record import STEPS, WEIGHTS
-from ddlbench.data import target
 from ddlbench.mends import ReleaseError, slurm_states, snakemake_outputs, snakemake_python
 from ddlbench.plan import asking, bill, installed, measured, reads, runs, stale
 from ddlbench.plan.row import INFER, TRAIN
@@ -33,24 +31,21 @@ from ddlbench.run import late, reason, survivors
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, names_in, one_of
-from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.reading import read_yaml, typed
-from ddlbench.settings.study import Study, load_study
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Study
 
 # MLPerf's reference convergence points, which the audit reads beside a study's tables.
 CONVERGENCE = os.path.relpath(settings.CONFIG / "references" / "mlperf-rcp-resnet50.csv")
+# What answers a question and makes nothing that others need (`main.py`).
+COMMANDS = ("audit", "compare", "failures", "nodes", "partial", "plan", "status", "verify")
 STARTED = time.time()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Settings(NamedTuple):
-    """What `config/` says, read and checked: `images` are those of an epoch, by data set."""
-
-    config: dict[str, Any]
-    study: Study
-    machine: Machine
-    images: Mapping[str, int]
-    plan: runs.Plan
+def check_commands(targets: Collection[str]) -> None:
+    """Exits with one line about what is no target any more. `targets` is the whole command line."""
+    for name in sorted({*COMMANDS} & {*targets}):
+        sys.exit(f"{name}: is a command of its own now: ddlbench {name}, with the same --profile and --config")
 
 
 def check_folder(here: Path) -> None:
@@ -65,35 +60,16 @@ def check_folder(here: Path) -> None:
 
 
 def check_configfile(path: Path) -> None:
-    """Before Snakemake reads it: exits with one line about what would hang it or end in a traceback.
-
-    Snakemake reads YAML 1.1, in which for example 2024-13-45 is a date that does not exist.
-    """
-    if not path.exists():  # `--configfile` may name another
-        return
-    with complaints():
-        read_yaml(path)
-        try:
-            yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (ValueError, TypeError, yaml.YAMLError) as error:
-            raise ConfigError(f"{path}: Snakemake cannot read it: {error}") from None
+    """Exits with one line about what would hang Snakemake, which reads the file next, or end it in a traceback."""
+    if path.exists():  # `--configfile` may name another
+        with complaints():
+            configuration.load(path)
 
 
 def read(config: Mapping[str, Any]) -> Settings:
     """The study and the machine that the configuration names, and all runs. Exits with one line about a mistake."""
     with complaints():
-        # Mappings of numbers: on the command line Snakemake reads their values as text.
-        numbers = {key: typed(config[key]) for key in ("checkpoint", "what_if") if key in config}
-        checked = settings.check_config({**config, **numbers})
-        study, machine = load_study(checked["study"]), load_machine(checked["machine"])
-        sources = checked["data"]["sources"]
-        images = reads.images(study, machine, sources)
-        plan = runs.make_plan(study, machine, checked["account"], images)
-        target.check({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
-    # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 1000)
-    return Settings(checked, study, machine, images, plan)
+        return configuration.read(config)
 
 
 def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
@@ -134,20 +110,8 @@ def written(study: Study, machine: Machine) -> list[str]:
 
 def others_records(study: Study) -> list[str]:
     """The records of others that the study shows. Exits with one line if there are none."""
-    if study.records is None:
-        return []
-    places = registry.member("records", study.records.kind).find(Path(study.records.folder), study.records.benchmarks)
-    if not places:
-        of = f" of {', '.join(study.records.benchmarks)}" if study.records.benchmarks else ""
-        sys.exit(f"{study.path}: records.folder: {study.records.folder!r} has no {study.records.kind} records{of}")
-    return [str(path) for path in places]
-
-
-def terms(machine: Machine, minutes: float | None) -> tuple[float | None, float | None, str | None, float | None]:
-    """The fields of `analysis.costs.Terms`, with a checkpoint every so many minutes. A node is paid for as a whole."""
-    worker = machine.price_per_gpu_hour
-    price = None if worker is None else worker * machine.workers_per_node
-    return machine.node_hours_between_interruptions, price, machine.currency, minutes
+    with complaints():
+        return configuration.others_records(study)
 
 
 def audited(tables: Path) -> list[str]:
@@ -247,9 +211,10 @@ class Training:
         if wanted & {TRAIN, str(log), layout.run_steps(run)} or (run in self.kept and not _weights(log).exists()):
             return None
         record = measured.read_measured(log.parent)
-        known = stale.memories(self.workflow.persistence, [run]).get(run)
-        memory, command = stale.Memory(*known) if known else None, self.workflow.get_rule(TRAIN).shellcmd
-        return stale.state(log.parent, job.spec, record.spec if record else None, job.manifest, memory, command)[0]
+        memory = stale.memories([run]).get(run)
+        return stale.state(log.parent, job.spec, record.spec if record else None, job.manifest, memory, stale.COMMAND)[
+            0
+        ]
 
     def _priority(self, run: str) -> int:
         """Of the jobs that may start Snakemake takes the one with the highest number: the first of the order."""

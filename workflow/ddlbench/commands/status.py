@@ -1,4 +1,4 @@
-"""One screen about a study while it runs: `snakemake status`, with the same options, from any login node.
+"""One screen about a study while it runs: `ddlbench status`, with the same options, from any login node.
 
 It reads what runs leave in `results/`, and asks squeue once where the machine has a queue. It starts nothing and
 changes nothing, so it may be called at any time, beside the Snakemake that is at work.
@@ -123,7 +123,7 @@ def lines(
     for one in failed[:MOST]:
         said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
     if len(failed) > MOST:
-        said.append(f"  ... and {len(failed) - MOST} more: snakemake failures")
+        said.append(f"  ... and {len(failed) - MOST} more: ddlbench failures")
     left = kinds[RUNNING] + kinds[WAITING]
     said.append(_end(plan, left, kinds[RUNNING], states, clock()))
     used, to_come = _hours(kinds[DONE], ""), _hours(left, "")
@@ -162,7 +162,7 @@ def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mappin
         return "expected end: nothing runs"
     unknown = [row for row in left if row.wall_s is None]
     if unknown:
-        return f"expected end: nobody knows how long {len(unknown)} of the runs take; snakemake plan says why"
+        return f"expected end: nobody knows how long {len(unknown)} of the runs take; ddlbench plan says why"
     ends = []
     lanes = sum(row.nodes for row in running) if plan.machine.partitions else 1
     for name in ("wall_s_low", "wall_s", "wall_s_high"):

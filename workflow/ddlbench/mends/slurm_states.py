@@ -13,7 +13,7 @@
                       job again, sacct says `None assigned`: no job could be submitted any more. A job on many nodes
                       made it avoid all of them. Only the node of a one-node job is avoided; SLURM itself gives no work
                       to a node that is down.
-    folders of logs   a call that ends removes all empty ones, those of jobs that still wait too: `snakemake status` in
+    folders of logs   a call that ends removes all empty ones, those of jobs that still wait too: `ddlbench status` in
                       a second shell did. SLURM then cannot open a job's log, and the job fails as it starts. Empty
                       folders stay.
 

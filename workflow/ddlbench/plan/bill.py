@@ -1,6 +1,6 @@
 """The plan before the bill: what a study's runs will take and cost, what is done already, what is stale and why.
 
-`snakemake plan` prints it (`table.py`) and writes `plan.csv`, one row per run, and `plan.txt`; `check_limit` keeps a
+`ddlbench plan` prints it (`table.py`) and writes `plan.csv`, one row per run, and `plan.txt`; `check_limit` keeps a
 submission from passing `max_gpu_hours`. `row.py` says what a row holds. Durations are `estimate.py`'s, states
 `stale.py`'s; what runs read is in `reads.py`. No torch, no pandas, no SLURM.
 """
@@ -103,7 +103,7 @@ def check_limit(table: Sequence[Row], limit: float | None) -> None:
         low, high = (sum(getattr(row, f"gpu_hours_{end}") or 0.0 for row in table) for end in ("low", "high"))
         raise ConfigError(
             f"{where}: {number(limit)} would be passed: {counted(table)} are to be made, of about {number(hours)} "
-            f"GPU hours ({number(low)} to {number(high)}); look with snakemake plan, then raise it or make fewer runs"
+            f"GPU hours ({number(low)} to {number(high)}); look with ddlbench plan, then raise it or make fewer runs"
         )
     if unknown:
         nothing = [row for row in table if row.gpu_hours_high is None]

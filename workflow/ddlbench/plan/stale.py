@@ -7,6 +7,8 @@ has the last word: it sees changes of software environments too.
 from __future__ import annotations
 
 import json
+import os
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,11 @@ from ddlbench.core import files, layout
 from ddlbench.core.record import MLLOG, STEPS, events
 from ddlbench.core.spec import RunSpec, complete
 
+# The command of rule train. Snakemake compares it with the one that made a record: another text makes all stale.
+COMMAND = (
+    "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
+    "{resources.supervision} -- {resources.launch} > {log} 2>&1"
+)
 DONE, STALE, FAILED, STOPPED, MISSING = "done", "stale", "failed", "stopped", "missing"
 
 
@@ -28,17 +35,31 @@ class Memory:
     command: str | None
 
 
-def memories(persistence: Any, runs: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """The fields of a Memory, by run that has a record, from the memory of the Snakemake that runs this."""
-    from snakemake.io import IOFile
+def memories(runs: Iterable[str], notes: Path = Path(".snakemake")) -> dict[str, Memory]:
+    """What Snakemake remembers of each run that has a record, read from the files in which it keeps that.
 
-    made = {}
+    Where there are none, or Snakemake was told to keep its memory elsewhere, a run is judged by its record alone.
+    """
+    folder = notes / "metadata"
+    if not folder.is_dir():
+        return {}
+    longest = os.pathconf(folder, "PC_NAME_MAX") - 1
+    found = {}
     for run in runs:
         log = layout.run_log(run)
-        if Path(log).exists() and (job := persistence.metadata(IOFile(log))):
-            inputs = None if job.input is None else tuple(job.input)
-            made[run] = (inputs, dict(job.input_checksums or {}), job.code)
-    return made
+        name = urlsafe_b64encode(log.encode()).decode()  # in pieces that a file's name may have (Snakemake 9.27)
+        *folders, last = [name[start : start + longest] for start in range(0, len(name), longest)]
+        try:
+            text = folder.joinpath(*(f"@{part}" for part in folders), last).read_text(encoding="utf-8")
+            note = json.loads(text) if Path(log).exists() else None
+        except (OSError, ValueError):  # none, or one that is being written
+            continue
+        if isinstance(note, dict) and note:
+            inputs = note.get("input")
+            found[run] = Memory(
+                inputs if inputs is None else tuple(inputs), note.get("input_checksums") or {}, note.get("code")
+            )
+    return found
 
 
 def state(

@@ -1,6 +1,6 @@
 """Records of version 0.1.0, which wrote no seal: each is checked as tables check it, and sealed as it is.
 
-    python -m ddlbench seal results/runs
+    ddlbench seal results/runs
 
 A change that was made to a record before it is sealed is found only where its values cannot be true, its own digests or
 those of `summary.jsonl` differ. Nothing is trained, and no job of inference is made again: a log keeps its time. The

@@ -139,7 +139,7 @@ def end_survivors(folder: Path) -> None:
 def data_damaged(problems: list[str]) -> dict[str, Any]:
     """The cause, as `diagnose` gives it, where ranks were not started because their data are damaged."""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    message = f"data damaged: {problems[0]}{more}; look with snakemake verify, then prepare the form again"
+    message = f"data damaged: {problems[0]}{more}; look with ddlbench verify, then prepare the form again"
     return {"cause": "data damaged", "rank": None, "host": socket.gethostname(), "message": message}
 
 

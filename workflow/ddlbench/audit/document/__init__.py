@@ -12,7 +12,7 @@ INTRO = """\
 Made from the rules in `workflow/ddlbench/audit` by `python -m ddlbench.audit.document > docs/audit.md`; do not edit.
 
 ```sh
-snakemake --profile profiles/local audit                               # the study: findings, exit code 1 on errors
+ddlbench audit --profile profiles/local                                # the study: findings, exit code 1 on errors
 python -m ddlbench.audit results/demo/tables                           # the same, by hand
 python -m ddlbench.audit --published config/references/aach2023.csv    # numbers that others published
 ```

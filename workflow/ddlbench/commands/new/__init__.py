@@ -1,4 +1,4 @@
-"""A machine file or a study to begin with: `python -m ddlbench new machine NAME`, `... new study NAME`.
+"""A machine file or a study to begin with: `ddlbench new machine NAME`, `... new study NAME`.
 
 The machine file (`machine.py`) has what SLURM and the network say on a login node (`cluster.py` asks and reads), and
 `SET` where only a person knows. The study (`study.py`) is made from three answers. Nothing that exists is written over.

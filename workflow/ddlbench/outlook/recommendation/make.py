@@ -43,7 +43,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
 def fairness(audit: Path) -> str:
     """What the study's audit found, if it was made: runs that cannot be compared make no recommendation."""
     if not audit.exists():
-        return "the audit has not looked at these runs: snakemake audit, with the same options"
+        return "the audit has not looked at these runs: snakemake tables, with the same options"
     errors = _findings.worst(_findings.read(audit), "error")
     if not errors:
         return "the audit found no errors in these runs"

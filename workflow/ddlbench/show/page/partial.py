@@ -1,6 +1,6 @@
 """What is there of a study, at any time: page, figures and tables of the runs that are done, in a folder of their own.
 
-`snakemake partial` calls it. It starts no training and changes nothing of the whole study. Each figure says of how many
+`ddlbench partial` calls it. It starts no training and changes nothing of the whole study. Each figure says of how many
 of its runs it is; `<figure>.runs.csv` says of which.
 """
 

@@ -1,4 +1,4 @@
-"""The bill so far, and the plan beside what runs took, from the rows of `snakemake plan` (`plan/row.py`)."""
+"""The bill so far, and the plan beside what runs took, from the rows of `ddlbench plan` (`plan/row.py`)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _sum(rows: Sequence[Row], name: str) -> str:
 
 
 def planned(plan: Plan, images: Mapping[str, int], published: Sequence[Published]) -> dict[str, float | None]:
-    """What `snakemake plan` would have said before there was any record, by run [s]; None where it knew nothing."""
+    """What `ddlbench plan` would have said before there was any record, by run [s]; None where it knew nothing."""
     before = Estimator(plan.machine, (), published)
     return {run: before.estimate(job.spec, images[job.spec.dataset]).s for run, job in plan.runs.items()}
 

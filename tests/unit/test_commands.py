@@ -1,0 +1,243 @@
+"""The commands: what they read as Snakemake does, what they answer, their exit codes, and in one line what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddlbench.commands import configuration, main, snakefile
+from ddlbench.core import layout
+from ddlbench.plan import stale
+
+from tests.conftest import ROOT
+
+SETTINGS = """
+study: {study}
+machine: workstation
+checkpoint: {{minutes: 7}}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the project's configuration and profiles, in which nothing was made."""
+    for name in ("config", "profiles"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    return tmp_path
+
+
+def ended(*arguments: str) -> Any:
+    """The exit code of a command, or its last line."""
+    with pytest.raises(SystemExit) as end:
+        main.main(arguments)
+    return end.value.code
+
+
+def test_the_configuration_is_snakemakes(here: Path) -> None:
+    read = configuration.of_command_line
+    assert read(None, []) | {"data": 0} == {"study": "demo", "machine": "local", "data": 0}
+    assert read("profiles/juwels", [])["machine"] == "juwels-booster"  # which YTE makes of two files
+    (here / "mine").mkdir()
+    (here / "mine/config.yaml").write_text("configfile: mine/over.yaml\nconfig: {account: a}\n")
+    (here / "mine/over.yaml").write_text(SETTINGS.format(study="frameworks"))
+    assert read("mine", []) == {
+        "study": "frameworks",
+        "machine": "workstation",
+        "checkpoint": {"minutes": 7},
+        "account": "a",
+    }
+    config = read("mine", ["study=demo", "checkpoint={silent: x}", "max_gpu_hours=1e3", "account="])
+    assert config["study"] == "demo"
+    assert config["checkpoint"] == {"minutes": 7, "silent": "x"}
+    assert (config["max_gpu_hours"], config["account"]) == (1000.0, None)
+    assert read("mine", ["study=demo"])["machine"] == "workstation" and "account" not in read("mine", ["study=demo"])
+
+
+def test_values_are_what_snakemake_takes_them_for(here: Path) -> None:
+    from snakemake.cli import parse_config
+
+    entries = [
+        "aa=1",
+        "bb=1.5",
+        "cc=True",
+        "dd=no",
+        "ee='x y'",
+        "ff=",
+        "gg={a: [1, b]}",
+        "hh=[",
+        "ii=1e3",
+        "jj=2024-13-45",
+    ]
+    ours = configuration.of_command_line(None, entries)
+    assert {key: ours[key] for key in parse_config(entries)} == parse_config(entries)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--study", "demoo"), "demoo.yaml: no such file; .*did you mean demo"),
+        (("--machine", "locall"), "locall.yaml: no such file; .*did you mean local"),
+        (("--config", "study=demo", "plan"), "^--config: 'plan' is no setting; allowed: key=value"),
+        (("--config", "stdy=demo"), "stdy: unknown key; .*did you mean study"),
+        (
+            ("--profile", "profiles/jewels"),
+            "'profiles/jewels' is no folder with a config.yaml; allowed: profiles/juwels, ",
+        ),
+        (("--profile", "broken"), "^broken/config.yaml: cannot be read: "),
+        (("--profile", "odd"), "^odd/settings.yaml: no such file"),
+        (("--profile", "listed"), "^listed.yaml: .* is not allowed; allowed: a mapping"),
+    ],
+)
+def test_what_people_get_wrong_is_one_line(here: Path, arguments: tuple[str, ...], says: str) -> None:
+    for name, text in (
+        ("broken", "a: ["),
+        ("odd", "configfile: odd/settings.yaml"),
+        ("listed", "configfile: listed.yaml"),
+    ):
+        (here / name).mkdir()
+        (here / name / "config.yaml").write_text(text)
+    (here / "listed.yaml").write_text("[1]\n")
+    line = ended("plan", *arguments)
+    assert re.search(says, line) and "\n" not in line
+
+
+def test_elsewhere_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ended("status") == "config/config.yaml: is not here; call this in the project's folder"
+
+
+def test_a_folder_that_may_not_be_written_is_one_line(here: Path) -> None:
+    (here / "results").touch()
+    assert re.search("^results.*: (Not a directory|File exists)", ended("plan"))
+
+
+def test_a_plan_is_a_table_a_text_and_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("plan", "--profile", "profiles/slurm", "--study", "demo", "--machine", "local") == 0
+    text = capsys.readouterr().out
+    line = "To do the work: snakemake --profile profiles/slurm --config study=demo machine=local\n"
+    assert text.endswith(line)
+    assert (here / "results/demo/tables/plan.txt").read_text() == text.removesuffix(line)
+    assert len((here / "results/demo/tables/plan.csv").read_text().splitlines()) == 45
+    assert ended("plan", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 44 and {row["state"] for row in rows} == {"missing"}
+
+
+def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = configuration.read(configuration.of_command_line(None, [])).plan
+    failed, stopped, *_ = plan.runs
+    Path(layout.run(stopped), ".partial").mkdir(parents=True)
+    left = Path(layout.run(failed), "failed")
+    left.mkdir(parents=True)
+    (left / "failure.json").write_text('{"cause": "out of memory", "message": "rank 0: no room"}')
+    assert ended("status", "--json") == 0
+    rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)["runs"]}
+    assert (rows[failed]["state"], rows[stopped]["words"], len(rows)) == ("failed", "was stopped", 44)
+    assert ended("failures", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["run"], row["cause"]) == (failed, "out of memory")
+    assert ended("failures") == 0
+    assert f"{failed}: rank 0: no room" in capsys.readouterr().out
+    assert (here / "results/demo/tables/failures.csv").exists()
+
+
+def test_the_audit_reads_tables_and_says_how_to_make_them(here: Path) -> None:
+    line = ended("audit", "--study", "frameworks")
+    assert line.endswith("make them: snakemake --profile profiles/local tables --config study=frameworks")
+
+
+@pytest.mark.parametrize(
+    ("sides", "says"),
+    [
+        (("local", "local"), "after: 'local' is before's too; allowed: another machine"),
+        (("local", "cluster"), "before: 'local' has no timed record that ended well"),
+    ],
+)
+def test_sides_that_cannot_be_compared_are_one_line(here: Path, sides: tuple[str, str], says: str) -> None:
+    assert ended("compare", *sides).startswith(says)
+
+
+def test_verify_ends_with_an_error_about_what_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("verify", "--processes", "1") == 1
+    text = capsys.readouterr().out
+    assert "results/data/mnist5k/raw: has no manifest that can be read" in text
+    assert "--force results/data/mnist5k/raw/manifest.json" in text.splitlines()[-1]
+
+
+def test_nodes_of_no_records(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("nodes") == 0
+    assert "0 runs of local on two hosts or more" in capsys.readouterr().out
+
+
+def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for arguments in (["--help"], *([name, "--help"] for name in main.STUDY)):
+        assert ended(*arguments) == 0
+        text = capsys.readouterr().out
+        assert len(text.splitlines()) <= 30 and max(map(len, text.splitlines())) <= 80
+
+
+def test_bash_completes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("completion") == 0
+    script = capsys.readouterr().out
+    asked = {"pl": "plan", "plan --study liang2023-": "liang2023-small", "status --machine work": "workstation"}
+    asked |= {"plan --profile profiles/j": "profiles/juwels", "plan --js": "--json"}
+    for line, answer in asked.items():
+        words = (
+            f"COMP_WORDS=(ddlbench {line}) COMP_CWORD={len(line.split())}; _ddlbench; printf '%s ' ${{COMPREPLY[@]}}"
+        )
+        done = subprocess.run(["bash", "-c", f"{script}\n{words}"], capture_output=True, text=True)
+        assert done.stdout.split() == [answer], done.stderr
+
+
+@pytest.mark.parametrize("name", snakefile.COMMANDS)
+def test_a_target_of_before_names_its_command(name: str) -> None:
+    assert name in main.STUDY
+    with pytest.raises(SystemExit, match=f"^{name}: .*ddlbench {name}"):
+        snakefile.check_commands(["--profile", "profiles/local", name, "--config", "study=demo"])
+    snakefile.check_commands(["--profile", "profiles/local", "page", "--config", f"study={name}"])
+
+
+def test_the_clone_that_one_stands_in_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where two clones share an environment, the program of the other one would read these records by its own code."""
+    called: list[Any] = []
+    monkeypatch.setattr(os, "execve", lambda *arguments: called.append(arguments))
+    monkeypatch.setattr(sys, "argv", ["ddlbench", "plan"])
+    monkeypatch.chdir(ROOT)
+    main.of_this_clone()
+    assert called == []
+    (tmp_path / "workflow/ddlbench").mkdir(parents=True)
+    (tmp_path / "workflow/ddlbench/__init__.py").touch()
+    monkeypatch.chdir(tmp_path)
+    main.of_this_clone()
+    ((program, command, environment),) = called
+    assert (program, command[1:]) == (sys.executable, ["-m", "ddlbench", "plan"])
+    assert environment["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path / "workflow")
+
+
+def test_snakemakes_memory_of_a_run_is_read_from_its_files(here: Path) -> None:
+    """As Snakemake wrote it, also under a name that is longer than a file's may be."""
+    from snakemake.io import IOFile
+    from snakemake.persistence import MetadataRecord
+    from snakemake.persistence.file import FilePersistence
+
+    snakemakes = FilePersistence(path=here / ".snakemake")
+    for run in ("short", "long-" + 200 * "x", "forgotten"):
+        log = Path(layout.run_log(run))
+        log.parent.mkdir(parents=True)
+        log.touch()
+        if run != "forgotten":
+            note = MetadataRecord(input=["a/manifest.json"], code=stale.COMMAND, input_checksums={"a": "sha256:1"})
+            snakemakes._write_record(snakemakes._get_key(IOFile(str(log))), note)
+    found = stale.memories(["short", "long-" + 200 * "x", "forgotten", "never made"])
+    assert [*found] == ["short", "long-" + 200 * "x"]
+    assert set(map(str, found.values())) == {str(stale.Memory(("a/manifest.json",), {"a": "sha256:1"}, stale.COMMAND))}

@@ -1,0 +1,213 @@
+"""The answer of each command: printed, for programs as JSON, and where it is a table written beside the others.
+
+Nothing here starts a job. Each function gives the exit code. Rooms do the work; what they import comes late, so that a
+plan needs no pandas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ddlbench.core import files, layout
+from ddlbench.settings.config import CONFIG, ConfigError
+
+# MLPerf's reference convergence points, which the audit reads beside a study's tables.
+CONVERGENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
+
+
+class Call:
+    """What a command was called with. `settings`, the study with its plan, is read when it is asked for."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        named = [f"{key}={value}" for key in ("study", "machine") if (value := getattr(options, key, None))]
+        self.entries = [*named, *getattr(options, "config", [])]
+        self.json: bool = getattr(options, "json", False)
+
+    @cached_property
+    def settings(self) -> Any:
+        """A `configuration.Settings`. Raises ConfigError."""
+        from ddlbench.commands import configuration
+
+        return configuration.read(configuration.of_command_line(self.options.profile, self.entries))
+
+    def snakemake(self, *targets: str) -> str:
+        """The line that does the work this call is about."""
+        queue = self.settings.machine.partitions
+        profile = self.options.profile or f"profiles/{'slurm' if queue else 'local'}"
+        entries = ["--config", *self.entries] if self.entries else []
+        return shlex.join(["snakemake", "--profile", profile, *targets, *entries])
+
+    def show(self, lines: Iterable[str], data: object, *targets: str) -> None:
+        """Print the lines and what does the work; with --json `data` alone."""
+        if self.json:
+            print(json.dumps(data, indent=1, default=str))
+        else:
+            print(*lines, f"To do the work: {self.snakemake(*targets)}", sep="\n", flush=True)
+
+
+def plan(call: Call) -> int:
+    """What the study's runs will take and cost: `plan.csv`, one row per run, and `plan.txt`."""
+    from ddlbench.plan import bill, reads, stale, table
+
+    config, _, _, images, planned = call.settings
+    rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
+    folder, sources = Path(layout.tables(planned.study.name)), config["data"]["sources"]
+    lines = table.lines(planned, rows, reads.forms(planned, sources), config["max_gpu_hours"])
+    lines += reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
+    lines.append(f"One row per run: {folder}/plan.csv")
+    call.show(lines, [asdict(row) for row in rows])
+    bill.write(rows, "\n".join(lines) + "\n", folder)
+    return 0
+
+
+def status(call: Call) -> int:
+    """One screen about the study while it runs."""
+    from ddlbench.commands import status as screen
+    from ddlbench.plan import bill
+
+    config, _, _, images, planned = call.settings
+    rows = bill.rows(planned, images, layout.RESULTS)
+    states, trouble = screen.now(planned, rows, layout.RESULTS, Path.cwd())
+    lines = screen.lines(planned, rows, states, layout.RESULTS, config["max_gpu_hours"], trouble)
+    done = {"state": "done", "since": None, "words": "", "reason": ""}
+    each = [{"run": row.run} | (asdict(states[row.run]) if row.run in states else done) for row in rows]
+    call.show(lines, {"runs": each, "squeue": trouble})
+    return 0
+
+
+def failures(call: Call) -> int:
+    """What failed runs and jobs of inference left, whatever else is done: a table too."""
+    from ddlbench.analysis import failures, refusals, tables
+
+    planned = call.settings.plan
+    asked = [Path(layout.inference(job)).parent for job in planned.inferences]
+    rows = failures.failures([Path(layout.run(run)) for run in planned.runs], asked)
+    folder = Path(layout.tables(planned.study.name))
+    tables.write("failures", rows, folder)
+    lines = [*failures.lines(rows), f"{failures.counted(rows)}: {folder}/failures.csv"]
+    # Records are checked when tables are made: this is what was refused then.
+    call.show([*lines, *refusals.lines(refusals.read(folder))], rows)
+    return 0
+
+
+def audit(call: Call) -> int:
+    """What the rules of the audit find in the study's tables, as they are now."""
+    from ddlbench.audit import _findings, _material
+    from ddlbench.audit._audit import audit
+
+    folder = Path(layout.tables(call.settings.study.name))
+    if not (folder / "runs.parquet").exists():
+        raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
+    rows = audit(_material.of_study(folder, CONVERGENCE))
+    call.show([*_findings.lines(rows), f"all findings: {folder}/audit.csv"], rows, "tables")
+    return 1 if _findings.worst(rows, "error") else 0
+
+
+def partial(call: Call) -> int:
+    """Page, figures and tables of the runs that are there, beside those of the whole."""
+    from ddlbench.commands import configuration
+    from ddlbench.show.page.partial import make
+
+    config, study, machine, *_ = call.settings
+    terminal, log = sys.stdout, Path(layout.study_log(study.name, "partial"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with files.logged(log):
+            lines = make(config, configuration.terms(machine, config["checkpoint"]["minutes"]))
+    finally:
+        sys.stdout = terminal
+    call.show(lines, lines)
+    return 0
+
+
+def verify(call: Call) -> int:
+    """Whether prepared data are whole: those of the study, or in the folders that are named."""
+    from ddlbench.data.crew import CrewError
+    from ddlbench.data.verify import verify
+
+    runs = call.settings.plan.runs.values()
+    folders = call.options.folders or sorted({Path(job.manifest).parent for job in runs if job.manifest})
+    try:
+        problems = verify(folders, call.options.processes)
+    except CrewError as error:
+        problems = [files.printable(error)]
+    again = [str(folder / "manifest.json") for folder in folders] if problems else []
+    call.show(problems, problems, *(["--force", *again, "--"] if again else []))
+    return 1 if problems else 0
+
+
+def nodes(call: Call) -> int:
+    """Each host of the machine beside the others, from its records of any study: a table too."""
+    from ddlbench.analysis import nodes
+
+    machine = call.settings.machine.name
+    found, runs, refused = nodes.records(machine, Path(layout.runs()))
+    rows, table = nodes.rows(found), Path(layout.nodes(machine))
+    nodes.write(rows, table)
+    counted = f"{runs} runs of {machine} on two hosts or more, one row per host and part: {table}"
+    call.show([*nodes.lines(rows), counted, *refused], rows)
+    return 0
+
+
+def compare(call: Call) -> int:
+    """The new side's runs beside the old one's: a table too."""
+    from ddlbench.analysis import compare
+
+    before, after = names = call.options.before, call.options.after
+    if before == after:
+        raise ConfigError(f"after: {after!r} is before's too; allowed: another machine, or another folder of runs")
+    sides, refused = [], []
+    for key, name in zip(("before", "after"), names, strict=True):
+        runs, some = compare.side(name, layout.RESULTS)
+        if not runs:
+            raise ConfigError("; ".join([f"{key}: {name!r} has no timed record that ended well", *some]))
+        sides.append(runs)
+        refused += some
+    rows, table = compare.rows(*sides), Path(layout.comparison(before, after))
+    compare.write(rows, table)
+    lines = [*compare.lines(rows), *(f"differs: {line}" for line in compare.differences(*sides)), *refused]
+    if not rows:
+        lines.append("no run is on both sides: pairs are runs that differ in nothing but their machine's name")
+    call.show([*lines, f"one row per run, host and part: {table}"], rows)
+    return 0
+
+
+def new_machine(call: Call) -> int:
+    """A machine file with what SLURM and the network say."""
+    from ddlbench.commands.new import machine
+
+    name = call.options.name
+    path = machine.write(name, Path("config"))
+    print(f"{path}: read it through; lines with SET are yours. Then: ddlbench plan --machine {name}")
+    return 0
+
+
+def new_study(call: Call) -> int:
+    """A study from three answers: those of the command line, of a person, or what counts where nobody can be asked."""
+    from ddlbench.commands.new import study
+
+    options = call.options
+    answers = {
+        what: getattr(options, what) or (input(f"{asked}: ") if sys.stdin.isatty() else default)
+        for what, (asked, default) in study.QUESTIONS.items()
+    }
+    path = study.write(options.name, Path("config"), **answers)
+    print(f"{path}: it is yours. Then: ddlbench plan --study {options.name}")
+    return 0
+
+
+def seal(call: Call) -> int:
+    """Seals the records of version 0.1.0."""
+    from ddlbench.records import _sealing
+
+    _sealing.main(call.options.folders)
+    return 0

@@ -1,0 +1,154 @@
+"""What a call is about: the configuration, and the study, the machine and the plan that it names.
+
+The Snakefile and the commands read it alike, so that `ddlbench plan` with the options of a `snakemake` counts what that
+one would do: config/config.yaml, over it the files that a profile names, over these what the command line says.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from ddlbench.core import registry
+from ddlbench.data import target
+from ddlbench.plan import reads, runs
+from ddlbench.settings import config as settings
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.reading import read_yaml, typed
+from ddlbench.settings.study import Study, load_study
+
+DEFAULT = Path("config/config.yaml")
+KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
+
+
+class Settings(NamedTuple):
+    """What `config/` says, read and checked: `images` are those of an epoch, by data set."""
+
+    config: dict[str, Any]
+    study: Study
+    machine: Machine
+    images: Mapping[str, int]
+    plan: runs.Plan
+
+
+def read(config: Mapping[str, Any]) -> Settings:
+    """The study and the machine that the configuration names, and all runs. Raises ConfigError."""
+    # Mappings of numbers: on the command line Snakemake reads their values as text.
+    numbers = {key: typed(config[key]) for key in ("checkpoint", "what_if") if key in config}
+    checked = settings.check_config({**config, **numbers})
+    study, machine = load_study(checked["study"]), load_machine(checked["machine"])
+    sources = checked["data"]["sources"]
+    images = reads.images(study, machine, sources)
+    plan = runs.make_plan(study, machine, checked["account"], images)
+    target.check({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
+    # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 1000)
+    return Settings(checked, study, machine, images, plan)
+
+
+def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, Any]:
+    """The configuration as Snakemake makes it of `--profile` and `--config key=value ...`. Raises ConfigError."""
+    if not DEFAULT.exists():
+        raise ConfigError(f"{DEFAULT}: is not here; call this in the project's folder")
+    options = _profile(profile) if profile not in (None, "none") else {}
+    config = load(DEFAULT)
+    for path in _listed(options.get("configfile")):
+        _lay_over(config, load(Path(path)))
+    # As in Snakemake, --config on the command line takes the place of all of the profile's.
+    written = options.get("config")
+    others = [f"{key}={value}" for key, value in written.items()] if isinstance(written, dict) else _listed(written)
+    for entry in entries or others:
+        key, equals, value = entry.partition("=")
+        if not equals or not KEY.fullmatch(key):
+            raise ConfigError(f"--config: {entry!r} is no setting; allowed: key=value, with a key of config/README.md")
+        _lay_over(config, {key: _value(value.strip("'\""))})
+    return config
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A file of configuration as Snakemake reads it, in YAML 1.1. Raises ConfigError, of one line, also about what
+    would hang Snakemake or end it in a traceback: in YAML 1.1 for example 2024-13-45 is a date that does not exist."""
+    read_yaml(path)
+    try:
+        return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: Snakemake cannot read it: {error}") from None
+
+
+def terms(machine: Machine, minutes: float | None) -> tuple[float | None, float | None, str | None, float | None]:
+    """The fields of `analysis.costs.Terms`, with a checkpoint every so many minutes. A node is paid for as a whole."""
+    worker = machine.price_per_gpu_hour
+    price = None if worker is None else worker * machine.workers_per_node
+    return machine.node_hours_between_interruptions, price, machine.currency, minutes
+
+
+def others_records(study: Study) -> list[str]:
+    """The records of others that the study shows. Raises ConfigError if there are none."""
+    if study.records is None:
+        return []
+    places = registry.member("records", study.records.kind).find(Path(study.records.folder), study.records.benchmarks)
+    if not places:
+        of = f" of {', '.join(study.records.benchmarks)}" if study.records.benchmarks else ""
+        raise ConfigError(
+            f"{study.path}: records.folder: {study.records.folder!r} has no {study.records.kind} records{of}"
+        )
+    return [str(path) for path in places]
+
+
+def _profile(name: str) -> dict[str, Any]:
+    """The options of a Snakemake profile: a folder, or the name of one in the user's folder of profiles."""
+    user = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "snakemake"
+    # One for a release of Snakemake goes before one for all, as in Snakemake.
+    files = [file for folder in (Path(name), user / name) for file in sorted(folder.glob("config*.yaml"))]
+    if not files:
+        ours = ", ".join(str(file.parent) for file in sorted(Path("profiles").glob("*/config.yaml")))
+        raise ConfigError(f"--profile: {name!r} is no folder with a config.yaml; allowed: {ours}, or one of yours")
+    path = files[0]
+    try:
+        text = path.read_text(encoding="utf-8")
+        if "__use_yte__" in text:
+            import yte  # half a second
+
+            options = yte.process_yaml(text, require_use_yte=True)
+        else:
+            options = yaml.safe_load(text)
+    except Exception as error:  # YTE executes what stands in the profile
+        raise ConfigError(f"{path}: cannot be read: {type(error).__name__}: {error}") from None
+    return dict(options or {})
+
+
+def _listed(value: Any) -> list[str]:
+    return [] if value is None else [str(one) for one in (value if isinstance(value, list) else [value])]
+
+
+def _value(text: str) -> Any:
+    """What Snakemake takes a setting's text for."""
+    if text == "":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    if text in ("True", "False"):
+        return text == "True"
+    try:
+        return yaml.load(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError:
+        return text
+
+
+def _lay_over(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
+            _lay_over(config[key], value)
+        else:
+            config[key] = value

@@ -1,0 +1,119 @@
+"""`ddlbench plan`, `status`, `failures`, ...: questions about a study. What makes files is Snakemake's.
+
+A command is a row of COMMANDS and a function of `answers.py`. Exit codes: 0; 1 where the answer is bad (audit, verify)
+or something that people wrote is; 2 for a command line that argparse refuses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ddlbench.commands import answers
+from ddlbench.core import registry
+from ddlbench.settings.config import ConfigError
+
+ABOUT = """\
+Questions about a study. What makes files is Snakemake's: each answer ends with the line that does the work."""
+# Name -> (function, one line of help).
+STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
+    "plan": (answers.plan, "hours, energy, price and disk before anything starts; what is stale, and why"),
+    "status": (answers.status, "while it runs: done, running, waiting, failed, expected end"),
+    "failures": (answers.failures, "what went wrong so far: which run, which rank, why"),
+    "audit": (answers.audit, "what makes comparisons unfair, from the study's tables; exit code 1 on errors"),
+    "partial": (answers.partial, "page, figures and tables of the runs that are there, in results/<study>/partial"),
+    "verify": (answers.verify, "read all prepared data again; on a cluster in a job: srun -c 8 ddlbench verify ..."),
+    "nodes": (answers.nodes, "the slow host, from all records of the machine"),
+    "compare": (answers.compare, "a new software stage beside the old one: two machines, or two folders of runs"),
+}
+JSON = ("plan", "status", "failures")
+COMPLETION = """\
+# For bash: source <(ddlbench completion)
+_ddlbench() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}} words
+    case ${{COMP_WORDS[COMP_CWORD - 1]}} in
+        --study) words=$(cd config/studies 2>/dev/null && printf '%s\\n' *.yaml | sed 's/\\.yaml$//') ;;
+        --machine) words=$(cd config/machines 2>/dev/null && printf '%s\\n' *.yaml | sed 's/\\.yaml$//') ;;
+        --profile) words=$(printf '%s\\n' profiles/*) ;;
+        ddlbench) words="{commands}" ;;
+        new) words="machine study" ;;
+        *) words="--profile --study --machine --config --json --help" ;;
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+complete -o default -F _ddlbench ddlbench"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    about = argparse.ArgumentParser(add_help=False)
+    about.add_argument(
+        "--profile", help="of Snakemake, such as profiles/juwels", default=os.environ.get("SNAKEMAKE_PROFILE")
+    )
+    about.add_argument("--study", help="a name of config/studies; left out, as config/config.yaml or the profile says")
+    about.add_argument("--machine", help="a name of config/machines, likewise")
+    about.add_argument("--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake")
+    whole = argparse.ArgumentParser(prog="ddlbench", description=ABOUT)
+    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (answer, line) in STUDY.items():
+        command = commands.add_parser(name, help=line, description=line, parents=[about])
+        command.set_defaults(answer=answer)
+        if name in JSON:
+            command.add_argument("--json", action="store_true", help="the same for programs")
+        if name == "compare":
+            command.add_argument("before", help="the old side: a machine with records in results, or a folder of runs")
+            command.add_argument("after", help="the new side, likewise")
+        if name == "verify":
+            command.add_argument("folders", type=Path, nargs="*", help="of prepared forms; left out, all of the study")
+            command.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="that read")
+    new = commands.add_parser("new", help="a machine file or a study to begin with").add_subparsers(
+        dest="kind", required=True
+    )
+    machine = new.add_parser("machine", help="on a login node: what SLURM says, and what is left to set")
+    study = new.add_parser("study", help="a commented study; what is not given is asked")
+    for one, folder in ((machine, "machines"), (study, "studies")):
+        one.add_argument("name", help=f"config/{folder}/<name>.yaml")
+    study.add_argument("--model", help="such as resnet50")
+    study.add_argument("--frameworks", help="such as ddp,horovod")
+    study.add_argument("--workers", help="such as 1,2,4")
+    machine.set_defaults(answer=answers.new_machine)
+    study.set_defaults(answer=answers.new_study)
+    seal = commands.add_parser("seal", help="check the records of version 0.1.0, and seal them")
+    seal.add_argument("folders", nargs="+", type=Path, help="results/runs, or folders of runs")
+    seal.set_defaults(answer=answers.seal)
+    commands.add_parser("completion", help="for bash: source <(ddlbench completion)").set_defaults(answer=None)
+    return whole
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Answer, and end with the exit code. What people have to mend is one line."""
+    given = parser().parse_args(arguments)
+    if given.answer is None:
+        print(COMPLETION.format(commands=" ".join([*STUDY, "new", "seal", "completion"])))
+        sys.exit(0)
+    try:
+        sys.exit(given.answer(answers.Call(given)))
+    except ConfigError as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def of_this_clone() -> None:
+    """Go on with the package of the clone that one stands in, as Snakemake does, where that is another one.
+
+    Several clones may share an environment, whose `ddlbench` is installed from one of them.
+    """
+    here = Path("workflow").resolve()
+    if (here / "ddlbench" / "__init__.py").exists() and here != registry.PACKAGE.parent.resolve():
+        path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))
+        os.execve(sys.executable, [sys.executable, "-m", "ddlbench", *sys.argv[1:]], os.environ | {"PYTHONPATH": path})
+
+
+def script() -> None:
+    """The program `ddlbench`, as it is installed."""
+    of_this_clone()
+    main()
