@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from ddlbench.analysis import together
 from ddlbench.analysis.tables import frame
 from ddlbench.show.page import answer, asked
 from ddlbench.show.page.words import Said
@@ -18,7 +19,7 @@ NOISE = (-0.001, 0.0, 0.001)
 
 
 def runs(*rows: dict[str, object]) -> pd.DataFrame:
-    return asked.finished(frame("runs", [*rows]))
+    return together.usable(frame("runs", [*rows]))
 
 
 def trained(top1: float, repeats: int = 3, **changes: object) -> list[dict[str, object]]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from ddlbench.analysis.together import ended_well
 from ddlbench.audit import _findings
 from ddlbench.core.files import logged
 from ddlbench.show.figures import Options, _tables
@@ -15,7 +16,7 @@ with logged(snakemake.log[0]):
     if snakemake.input.get("reference"):
         options = replace(options, reference=pd.read_csv(snakemake.input.reference))
     shown = pd.read_csv(snakemake.input.shown)
-    if not (shown["status"] == "success").all():  # a record was refused
+    if not ended_well(shown).all():  # a record was refused
         options = replace(options, title=f"{options.title}\n{_tables.counted(shown)}")
     broken = sorted({row["rule"] for file in snakemake.input.audit for row in _findings.read(Path(file))})
     draw(snakemake.params.plot, Path(snakemake.input.data), Path(snakemake.output[0]).with_suffix(""), options, broken)

@@ -21,13 +21,12 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from ddlbench.analysis.comparisons import FREE
+from ddlbench.analysis import together
 from ddlbench.analysis.resources import STATE
-from ddlbench.analysis.scaling import SERIES, TIMES, in_series
+from ddlbench.analysis.scaling import TIMES, in_series
 from ddlbench.analysis.statistics import FASTER, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
 from ddlbench.core import spec
 from ddlbench.core.files import aside
-from ddlbench.core.recipe import OF_SCHEDULE
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_TESTABLE = "not testable here"
@@ -56,16 +55,8 @@ QUANTITIES = {
 OTHERS = ("gpu", "ref_workers")  # conditions that are no settings: (a part of) the GPU's name; the workers of the base
 INTERRUPTED = ("restart",)  # quantities of runs that were killed on purpose; all others are of runs that were not
 Key = tuple[tuple[bool, Any], ...]
-BATCHES = {"workers", "global_batch", "batch_per_worker"}
-# What differs because something else does: batch and workers grow together, forms are loaders', and a run has the keys
-# of its own schedule only. Shares of kernel time are those of the last steps, however many epochs came before.
-FOLLOWS = {
-    **dict.fromkeys(BATCHES, BATCHES),
-    "loader": {"form"},
-    "schedule": {*OF_SCHEDULE},
-    "communication-share": {"epochs"},
-    "computation-share": {"epochs"},
-}
+# Shares of kernel time are those of the last steps, however many epochs came before.
+OF_LAST_STEPS = ("communication-share", "computation-share")
 
 
 @dataclass(frozen=True)
@@ -176,7 +167,7 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
 
     Control runs are not among them.
     """
-    table = runs[(runs["status"] == "success") & (runs["repeat"] <= spec.CONTROLS)].merge(
+    table = together.finished(runs).merge(
         kernels[["run", "communication_percent", "computation_percent"]], on="run", how="left"
     )
     device, host = table["peak_device_memory_bytes"], table["peak_resident_bytes"]
@@ -185,8 +176,8 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(state_bytes=parts.sum(axis=1, skipna=False))
     table = table.assign(node_hours=table["nodes"] * table["full_train_s"] / 3600)
     table = table.assign(speed_up=math.nan, efficiency=math.nan, ref_workers=0)
-    timed = in_series(table[table[TIMES["run"]].notna() & table["interrupt_steps"].isna()])
-    for _, series in timed.groupby(list(SERIES), dropna=False):
+    timed = in_series(table[table[TIMES["run"]].notna() & ~together.was_killed(table)])
+    for _, series in timed.groupby(list(together.SERIES), dropna=False):
         ref = series["workers"].min()
         base = series[series["workers"] == ref]
         by_repeat = series["repeat"].map(dict(zip(base["repeat"], base[TIMES["run"]], strict=True)))
@@ -205,7 +196,7 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     if not claim.quantity:
         return row
     column = QUANTITIES[claim.quantity]
-    runs = runs[runs["interrupt_steps"].notna() == (claim.quantity in INTERRUPTED)]
+    runs = runs[together.was_killed(runs) == (claim.quantity in INTERRUPTED)]
     measured = runs[runs[column].notna()]
     left = _select(measured, claim.left)
     right = _select(measured, claim.left | claim.right) if claim.right else None
@@ -266,9 +257,9 @@ def _sides(
     claim: Claim, left: pd.DataFrame, right: pd.DataFrame | None
 ) -> Iterable[tuple[pd.DataFrame, pd.DataFrame | None]]:
     """Each group of runs that differ only in their repeat, or each two such groups that the claim compares."""
-    settings = [name for name in spec.COLUMNS if name not in FREE]
+    settings = together.SAME
     kept = ("run", "repeat", "machine", "device", QUANTITIES[claim.quantity])
-    compared = set(claim.right).union(*(FOLLOWS.get(name, set()) for name in (claim.quantity, *claim.right)))
+    compared = together.differing_with(*claim.right) | ({"epochs"} if claim.quantity in OF_LAST_STEPS else set())
     if right is None:
         yield from ((ours, None) for ours in _groups(left, settings, kept).values())
         return

@@ -12,17 +12,17 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.analysis.scaling import names
 from ddlbench.analysis.statistics import CANNOT_TELL, ratio
-from ddlbench.core import spec
 from ddlbench.core.columns import Column
+from ddlbench.core.roles import EXTENT, SETTING, SIZE
 
-# Settings that tell no two sides apart: what repeats share, and what follows from other settings.
-FREE = {"run", "repeat", "seed", "timed", "profiled", "nodes", "workers_per_node", "options", "loader_threads"}
-SHOWN = ("machine", "dataset", "model", "recipe", "schedule", "workers", "global_batch", "epochs", "bandwidth_mbit")
-# Settings that a sentence names where they differ, and how.
-TELLING = dict.fromkeys(("model", "recipe", "schedule", "dataset"), "{}")
-TELLING |= {"epochs": "{} epochs", "bandwidth_mbit": "{:g} Mbit/s"}
+SHOWN = together.settings(SETTING, SIZE, EXTENT, without=("of_epochs", "interrupt_steps"))
+# Settings that a sentence names where they differ.
+TELLING = together.settings(
+    *(SETTING, EXTENT), without=("machine", "of_epochs", "interrupt_steps"), first=("model", "recipe", "schedule")
+)
 NUMBERS = {"workers": "int64", "global_batch": "Int64", "epochs": "Int64", "bandwidth_mbit": "float64"}
 COLUMNS = (
     Column(
@@ -58,10 +58,7 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
 
     Control runs are on neither side. The price is that of an hour of one worker.
     """
-    usable = runs[
-        (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & (runs["repeat"] <= spec.CONTROLS)
-    ]
-    usable = usable[usable["interrupt_steps"].isna()]  # killed to see what that takes, not to be compared
+    usable = together.timed(runs)
     usable = usable.assign(named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str))
     made = [*_frameworks(usable), *_loaders(usable)]
     for row in made:
@@ -73,12 +70,12 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
 
 def telling(table: pd.DataFrame) -> list[str]:
     """The settings that sentences about these rows have to name, because rows differ in them."""
-    return [name for name in TELLING if name in table and table[name].nunique(dropna=False) > 1]
+    return together.varying(table, TELLING)
 
 
 def settings(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
     """These settings of a row as sentences name them, without those that it has not."""
-    return [TELLING[name].format(row[name]) for name in names if not pd.isna(row[name])]
+    return [together.title(name, row[name]) for name in names if not pd.isna(row[name])]
 
 
 def _frameworks(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -106,7 +103,7 @@ def _loaders(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _alike(runs: pd.DataFrame, apart: set[str]) -> Iterator[pd.DataFrame]:
     """Groups of runs that differ in nothing but what is `apart`, and their repeats."""
-    shared = [name for name in spec.COLUMNS if name not in FREE | apart]
+    shared = [name for name in together.SAME if name not in together.differing_with(*apart)]
     for _, alike in runs.groupby(shared, dropna=False):
         yield alike
 

@@ -18,15 +18,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.core.columns import Column
-from ddlbench.core.spec import CONTROLS
+from ddlbench.core.roles import AXIS, SETTING, SIZE
 
 # Of runs that are alike but for repeats: an interrupted one may train fewer epochs, under another schedule.
-ALIKE = (
-    *("machine", "dataset", "model", "recipe", "framework", "options", "loader", "form", "workers", "global_batch"),
-    "bandwidth_mbit",
-)
 LENGTH = ("schedule", "epochs", "of_epochs")
+ALIKE = together.settings(SETTING, AXIS, SIZE, without=LENGTH)
 # Others' records may leave out how many epochs there were, and their batch.
 TYPES = dict.fromkeys(("global_batch", "epochs", "of_epochs", "bandwidth_mbit"), "Int64") | {"workers": "int64"}
 CHOSEN, YOUNG, DALY = "chosen", "Young", "Daly"
@@ -101,16 +99,13 @@ def expected_s(
 
 def rows(runs: pd.DataFrame, terms: Terms) -> list[dict[str, Any]]:
     """Rows of table `costs`, from table `runs`: of each setting the chosen interval, the best ones, and a curve."""
-    done = runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS) & runs["full_train_s"].notna()]
-    undisturbed, killed = done[done["interrupt_steps"].isna()], done[done["interrupt_steps"].notna()]
+    done = runs[runs["full_train_s"].notna()]
+    undisturbed, killed = together.usable(done), together.finished(done[together.was_killed(done)])
     table: list[dict[str, Any]] = []
     for values, group in undisturbed.groupby([*ALIKE, *LENGTH], dropna=False):
         same: dict[str, Any] = dict(zip((*ALIKE, *LENGTH), values, strict=True))
-        fits = pd.Series(True, index=killed.index)
-        for name in ALIKE:
-            fits &= killed[name].isna() if pd.isna(same[name]) else killed[name] == same[name]
         row = same | {"run": group.sort_values("repeat")["run"].iloc[0], "nodes": int(group["nodes"].iloc[0])}
-        table += _of_setting(row, float(group["full_train_s"].median()), killed[fits], terms)
+        table += _of_setting(row, float(group["full_train_s"].median()), together.alike(killed, same, ALIKE), terms)
     return table
 
 

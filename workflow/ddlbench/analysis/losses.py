@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from ddlbench.analysis.read import Record
-from ddlbench.analysis.scaling import KEYS, SERIES, in_series
+from ddlbench.analysis.scaling import in_series
+from ddlbench.analysis.together import BATCH, KEYS, SERIES, finished
 from ddlbench.core.columns import Column
 from ddlbench.core.record import train_s
-from ddlbench.core.spec import CONTROLS
 
 PARTS = {
     "input_s": "Waiting for images, but not at the start of an epoch",
@@ -100,8 +100,7 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
 
     Where a run of a comparison cannot split its parts, both sides count as `together_s`.
     """
-    runs = runs[[*KEYS, "run", "repeat", "status", "workers", "global_batch"]]  # `compute_s` there is of a step
-    runs = runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS)]
+    runs = finished(runs)[[*KEYS, "run", "repeat", "workers", "global_batch"]]  # `compute_s` there is of a step
     table = in_series(runs).merge(losses.rename(columns={"images": "trained"}), on="run")
     rows = []
     for _, series in table.groupby(list(SERIES), dropna=False):
@@ -115,7 +114,7 @@ def waterfall(runs: pd.DataFrame, losses: pd.DataFrame) -> pd.DataFrame:
             row |= {name: (now[name] - before[name]) / now["total_s"] for name in PARTS}
             rows.append(row)
     names = [*SERIES, "workers", "ref_workers", "repeats", "efficiency", *PARTS]
-    return pd.DataFrame(rows, columns=names).astype({"batch_per_worker": "Int64", "global_batch": "Int64"})
+    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(BATCH, "Int64"))
 
 
 def _per_image(runs: pd.DataFrame, workers: int, split: bool) -> dict[str, float]:

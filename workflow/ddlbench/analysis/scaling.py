@@ -6,20 +6,14 @@ Source: Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w, sect
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats, ratio
-from ddlbench.core.spec import CONTROLS, RunSpec
+from ddlbench.analysis.together import BATCH, KEYS, SERIES, timed
 
 Number = TypeVar("Number", float, "pd.Series[float]")
-
-# Runs of one series differ in these only; the batch size is a key of its own kind, see `scaling`.
-_WITHIN = {"workers", "workers_per_node", "global_batch", "repeat", "timed", "profiled"}
-KEYS = tuple(field.name for field in fields(RunSpec) if field.name not in _WITHIN)
-SERIES = (*KEYS, "batch_per_worker", "global_batch")
 
 
 def throughput(images: Number, seconds: Number) -> Number:
@@ -64,13 +58,17 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     single run's steps are, as factors; null with several runs.
     """
     time = TIMES[basis]
-    usable = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]  # null: not timed
-    usable = usable[usable[time].notna() & usable["interrupt_steps"].isna()]
-    usable = in_series(usable[usable["repeat"] <= CONTROLS])
-    rows = [row for _, series in usable.groupby(list(SERIES), dropna=False) for row in _series(series, time)]
+    grouped = placed(runs, basis).groupby(list(SERIES), dropna=False)
+    rows = [row for _, series in grouped for row in _series(series, time)]
     names = [*SERIES, "workers", "repeats", "ref_workers", "spread_low", "spread_high"]
     names += [f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]
-    return pd.DataFrame(rows, columns=names).astype({"batch_per_worker": "Int64", "global_batch": "Int64"})
+    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(BATCH, "Int64"))
+
+
+def placed(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
+    """The runs that `scaling` counts, in series (`in_series`); `together.alike` finds those of one of its rows."""
+    runs = timed(runs)
+    return in_series(runs[runs[TIMES[basis]].notna()])
 
 
 def names(runs: pd.DataFrame) -> pd.Series[str]:

@@ -198,40 +198,12 @@ def page() -> str:
 
 def _settings() -> Iterable[str]:
     """The columns of a RunSpec. Recipe keys carry their meaning with them."""
-    described: Mapping[str, Any] = {f.name: f.metadata.get("description", "") for f in fields(Recipe)}
+    described = {f.name: str(f.metadata.get("description", "")) for f in fields(Recipe)}
+    described |= {name: role.means for name, role in spec.ROLES.items() if role.means}
     yield "| column | meaning |"
     yield "|---|---|"
-    for name in spec.COLUMNS:
-        yield f"| `{name}` | {described.get(name) or SETTINGS.get(name, 'See `core/spec.py`.')} |"
-
-
-# What the other columns of a RunSpec mean.
-SETTINGS = {
-    "run": "The run's id, which is also its folder in `results/runs`.",
-    "machine": "The machine file.",
-    "device": "`cpu` or `cuda`.",
-    "dataset": "The data set.",
-    "model": "The model.",
-    "framework": "The framework's name in the study: a member of `frameworks/`, or a variant.",
-    "loader": "The loader.",
-    "workers": "Ranks, one device each.",
-    "workers_per_node": "Ranks on each node.",
-    "loader_threads": "Threads or processes of each rank's loader.",
-    "global_batch": "Images per step over all workers.",
-    "schedule": "The schedule of the learning rate.",
-    "epochs": "Epochs that were trained.",
-    "repeat": "The repeat, counted from 1; it moves the seed.",
-    "options": "Options of a variant, as JSON.",
-    "of_epochs": "Epochs of the whole run that schedules are made for.",
-    "timed": "Whether the run had the machine to itself; others say nothing about speed.",
-    "profiled": "Whether the run carried a profiler.",
-    "bandwidth_mbit": "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null elsewhere.",
-    "form": "The form of the data set that was read; null where nothing is read.",
-    "interrupt_steps": "Steps after which all ranks were killed, once; null for runs that were left alone.",
-    "batch_per_worker": "Images per step on one worker.",
-    "nodes": "Nodes that the workers fill.",
-    "recipe": "The recipe file.",
-}
+    yield "| `run` | The run's id, which is also its folder in `results/runs`. |"
+    yield from (f"| `{name}` | {described[name]} |" for name in spec.COLUMNS if name != "run")
 
 
 def _meaning(column: Column) -> str:

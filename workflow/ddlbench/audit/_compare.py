@@ -8,18 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis.together import words
 from ddlbench.audit import Finding
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of
 
-# Runs that are alike in these are compared: framework, loader, number of workers and repeat are what one compares.
-COMPARED = ("machine", "dataset", "model", "recipe", "schedule", "of_epochs", "bandwidth_mbit")
-# What repeats of one run have in common besides.
-CELL = ("framework", "options", "loader", "form", "workers", "global_batch", "profiled", "epochs", "interrupt_steps")
-# How these are said.
-NOUNS = {"workers": "worker", "of_epochs": "epoch"}
-FORMATS = {"global_batch": "batch {}", "epochs": "{} trained", "bandwidth_mbit": "{} Mbit/s"}
-FORMATS |= {"batch_per_worker": "batch {} per worker", "interrupt_steps": "killed after {} steps"}
 # What a published number is of.
 PLACE = ("source", "model", "framework", "loader", "schedule", "global_batch", "workers")
 
@@ -38,17 +31,6 @@ def groups(table: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.D
         return
     for values, rows in table.groupby(keys, dropna=False, sort=True):
         yield words(keys, values if isinstance(values, tuple) else (values,)), rows
-
-
-def words(keys: Sequence[str], values: Sequence[Any]) -> str:
-    """`lenet, batch 64, 2 workers`: what rows have in common."""
-    said = []
-    for key, value in zip(keys, values, strict=True):
-        if pd.isna(value) or value == "":
-            continue
-        whole = int(value) if isinstance(value, float) and value.is_integer() else value
-        said.append(count_of(whole, NOUNS[key]) if key in NOUNS else FORMATS.get(key, "{}").format(whole))
-    return ", ".join(said)
 
 
 def ids(rows: pd.DataFrame) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ddlbench.analysis.scaling import KEYS, scaling
+from ddlbench.analysis.scaling import scaling
+from ddlbench.analysis.together import KEYS, ended_well, successful, words
 from ddlbench.audit import AUDITED, Material
-from ddlbench.audit._compare import positive, timed, words
+from ddlbench.audit._compare import positive, timed
 
 # What `scaling` computes, and what published numbers call it.
 QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
@@ -48,8 +49,7 @@ def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = Non
             raise ValueError(f"table runs: {name} of {run} is {value!r}; allowed: numbers from 1 on")
     if "status" in made["runs"]:
         runs = made["runs"]
-        failed = runs[runs["status"] != "success"]
-        made["runs"] = runs[runs["status"] == "success"]
+        failed, made["runs"] = runs[~ended_well(runs)], successful(runs)
         left = failed[["run"]].assign(cause="its record has no successful end")
         made["failures"] = pd.concat([made["failures"], left]) if "failures" in made else left
     made["numbers"] = numbers(made["runs"])

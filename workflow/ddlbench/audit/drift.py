@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ddlbench.analysis import statistics
+from ddlbench.analysis.together import CELL, COMPARED, is_control
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import CELL, COMPARED, groups, ids, in_, present, timed
-from ddlbench.core.spec import CONTROLS
+from ddlbench.audit._compare import groups, ids, in_, present, timed
 
 SEVERITY = "warning"
 NEEDS = ("runs.throughput_images_per_s", "runs.started_s", "runs.repeat")
@@ -34,7 +34,7 @@ def check(material: Material) -> Iterator[Finding]:
             continue
         percents = [f"{100 * (value - 1):+.1f}" for value in (trend.ratio, trend.low, trend.high)]
         hours = float(np.ptp(rows["started_s"])) / 3600
-        controls = int((rows["repeat"] > CONTROLS).sum())
+        controls = int(is_control(rows).sum())
         said = f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
         said += f" ({percents[1]} to {percents[2]} %)"
         yield Finding(ids(rows.sort_values("started_s")), f"{said}{in_(what)}; {controls} of them are control runs")

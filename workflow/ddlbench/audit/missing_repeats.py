@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlbench.analysis.together import CELL, COMPARED, is_control
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import CELL, COMPARED, groups, ids, present
-from ddlbench.core.spec import CONTROLS
+from ddlbench.audit._compare import groups, ids, present
 
 SEVERITY = "warning"
 NEEDS = ("runs.repeat",)
@@ -22,7 +22,7 @@ SOURCE = (
 
 def check(material: Material) -> Iterator[Finding]:
     """A finding for each cell with a gap."""
-    runs = material.runs[material.runs["repeat"] <= CONTROLS]
+    runs = material.runs[~is_control(material.runs)]
     if runs.empty:
         return  # no run left a record
     keys = present(runs, [*COMPARED, *CELL])

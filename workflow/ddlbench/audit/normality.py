@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from ddlbench.analysis.statistics import FEW
+from ddlbench.analysis.together import CELL, COMPARED, is_control
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import CELL, COMPARED, groups, ids, timed
-from ddlbench.core.spec import CONTROLS
+from ddlbench.audit._compare import groups, ids, timed
 
 SEVERITY = "warning"
 NEEDS = ("runs.throughput_images_per_s", "runs.repeat")
@@ -31,7 +31,7 @@ def check(material: Material) -> Iterator[Finding]:
     from scipy import stats
 
     runs = timed(material.runs)
-    for _, machine in groups(runs[runs["repeat"] <= CONTROLS], ["machine"]):
+    for _, machine in groups(runs[~is_control(runs)], ["machine"]):
         tested, chances = [], []
         for _, rows in groups(machine, [*COMPARED, *CELL]):
             logs = np.log(rows["throughput_images_per_s"].to_numpy(dtype=np.float64))

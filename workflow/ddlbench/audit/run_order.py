@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import COMPARED, groups, ids, in_, timed
+from ddlbench.audit._compare import groups, ids, in_, timed
 
 SEVERITY = "note"
 NEEDS = ("runs.started_s", "runs.throughput_images_per_s")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlbench.analysis.together import ended_well
 from ddlbench.audit import Finding, Material
 from ddlbench.audit._compare import each
 
@@ -25,6 +26,6 @@ def check(material: Material) -> Iterator[Finding]:
     logs = logs.assign(ratio=ratio)
     says = "the log says {said_images_per_s} images/s, its {clocks} {clock_images_per_s}: {ratio} times as many"
     yield from each(logs, (ratio - 1).abs() > DIFFERS, says)
-    ended = logs["status"] == "success"
+    ended = ended_well(logs)
     says = "the log says {said_images_per_s} images/s, and no times of epochs, blocks or evaluations to check them with"
     yield from each(logs, ended & logs["clock_images_per_s"].isna(), says)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import COMPARED, differing
+from ddlbench.audit._compare import differing
 
 SEVERITY = "error"
 NEEDS = ("runs.augmentation",)

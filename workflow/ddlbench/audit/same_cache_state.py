@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import COMPARED, differing, timed
+from ddlbench.audit._compare import differing, timed
 
 SEVERITY = "warning"
 NEEDS = ("runs.data_cached_share", "runs.workers")

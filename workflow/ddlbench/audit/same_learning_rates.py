@@ -6,12 +6,12 @@ Some adapters multiply the rate by the number of workers in silence; accuracies 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis.together import COMPARED, alike, words
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import COMPARED, ids, in_, present, short, words
+from ddlbench.audit._compare import ids, in_, present, short
 
 SEVERITY = "error"
 NEEDS = ("epochs.lr", "epochs.lr_end", "epochs.epoch", "runs.global_batch")
@@ -31,9 +31,7 @@ def check(material: Material) -> Iterator[Finding]:
     for values, epochs in bad.groupby(columns, dropna=False):
         first = epochs.iloc[0]
         own = rates[rates["epoch"] == first["epoch"]]
-        alike: dict[str, Any] = dict(zip(columns, values, strict=True))
-        for name, value in alike.items():
-            own = own[own[name].isna() if pd.isna(value) else own[name] == value]
+        own = alike(own, dict(zip(columns, values, strict=True)), columns)
         low, high = (short(f(own["lr"].tolist() + own["lr_end"].tolist())) for f in (min, max))
         usual = own["lr_end"].median()
         deviating = own.iloc[(own["lr_end"] - usual).abs().argsort(kind="stable")[::-1]]

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
+from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import COMPARED, differing, present
+from ddlbench.audit._compare import differing, present
 from ddlbench.core.recipe import Recipe
 
 SEVERITY = "error"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlbench.analysis.together import CELL, COMPARED
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import CELL, COMPARED, groups, ids, present
+from ddlbench.audit._compare import groups, ids, present
 
 SEVERITY = "error"
 NEEDS = ("runs.seed", "runs.repeat")

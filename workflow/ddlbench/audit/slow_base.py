@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import COMPARED, groups, ids
+from ddlbench.audit._compare import groups, ids
 
 SEVERITY = "warning"
 NEEDS = ("numbers.base_images_per_s", "numbers.quantity")

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddlbench.analysis.together import CELL, COMPARED
 from ddlbench.audit import Finding, Material
-from ddlbench.audit._compare import CELL, COMPARED, each, present, timed
+from ddlbench.audit._compare import each, present, timed
 
 SEVERITY = "warning"
 NEEDS = ("runs.throughput_images_per_s", "runs.repeat")

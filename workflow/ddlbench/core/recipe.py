@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
+from ddlbench.core.roles import REPEAT, SETTING, Role
+
 # The optimisers, and how many numbers each keeps per parameter. `train/optimizers.py` makes them.
 STATES = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}
 
@@ -191,6 +193,12 @@ _FIRST = frozenset(
 LATER = {f.name: f.default for f in fields(Recipe) if f.name not in _FIRST and f.default is not MISSING}
 # Later keys of the recipe that one schedule uses.
 OF_SCHEDULE = {"exponential_start": "exponential", "cosine_moves": "cosine"}
+# What keys are in a comparison of runs; all others are settings that both sides share, said by their value.
+ROLES = {
+    "seed": Role(REPEAT),
+    "image_size": Role(SETTING, title="{} pixels"),
+    **{name: Role(SETTING, follows=("schedule",)) for name in OF_SCHEDULE},
+}
 
 
 def for_schedule(recipe: Recipe, schedule: str) -> Recipe:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from hashlib import sha256
 from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.core.recipe import LATER, Recipe
+from ddlbench.core.recipe import ROLES as recipe_roles
+from ddlbench.core.roles import AXIS, EXTENT, FOLLOWS, REPEAT, SETTING, SIZE, WATCHED, Role, role
 
 # Repeats beyond so many are control runs: other repeats of one cell, spread over a study to see whether the machine
 # drifts. A study may have more repeats tomorrow; its control runs keep their ids.
@@ -31,27 +33,80 @@ class RunSpec:
     `interrupt_steps` is killed once, to measure what that costs (`train/interruption.py`).
     """
 
-    machine: str
-    device: str
-    dataset: str
-    model: str
-    recipe: Recipe
-    framework: str
-    loader: str
-    workers: int
-    workers_per_node: int
-    loader_threads: int
-    global_batch: int
-    schedule: str
-    epochs: int
-    repeat: int
-    options: tuple[tuple[str, Any], ...] = ()
-    of_epochs: int | None = None
-    timed: bool = True
-    profiled: bool = False
-    form: str | None = None  # that the loader reads; None: the one it prefers
-    bandwidth_mbit: int | None = None  # of the cable between nodes that are namespaces [Mbit/s]; None: all it can
-    interrupt_steps: int | None = None  # all ranks are killed after so many steps, and the run goes on; None: never
+    machine: str = field(metadata=role(SETTING, "The machine file."))
+    device: str = field(metadata=role(FOLLOWS, "`cpu` or `cuda`.", "machine"))
+    dataset: str = field(metadata=role(SETTING, "The data set."))
+    model: str = field(metadata=role(SETTING, "The model."))
+    recipe: Recipe = field(metadata=role(SETTING, "The recipe file."))
+    framework: str = field(
+        metadata=role(AXIS, "The framework's name in the study: a member of `frameworks/`, or a variant.")
+    )
+    loader: str = field(metadata=role(AXIS, "The loader."))
+    workers: int = field(
+        metadata=role(
+            SIZE, "Ranks, one device each.", "global_batch", "batch_per_worker", title="workers {}", noun="worker"
+        )
+    )
+    workers_per_node: int = field(metadata=role(FOLLOWS, "Ranks on each node.", "workers"))
+    loader_threads: int = field(
+        metadata=role(FOLLOWS, "Threads or processes of each rank's loader.", "machine", title="{} loader threads")
+    )
+    global_batch: int = field(
+        metadata=role(
+            SIZE,
+            "Images per step over all workers.",
+            "workers",
+            "batch_per_worker",
+            title="batch size {}",
+            words="batch {}",
+        )
+    )
+    schedule: str = field(metadata=role(SETTING, "The schedule of the learning rate."))
+    epochs: int = field(metadata=role(EXTENT, "Epochs that were trained.", title="{} epochs", words="{} trained"))
+    repeat: int = field(metadata=role(REPEAT, "The repeat, counted from 1; it moves the seed."))
+    options: tuple[tuple[str, Any], ...] = field(
+        default=(), metadata=role(AXIS, "Options of a variant, as JSON.", "framework")
+    )
+    of_epochs: int | None = field(
+        default=None,
+        metadata=role(
+            SETTING, "Epochs of the whole run that schedules are made for.", title="of {} epochs", noun="epoch"
+        ),
+    )
+    timed: bool = field(
+        default=True,
+        metadata=role(WATCHED, "Whether the run had the machine to itself; others say nothing about speed."),
+    )
+    profiled: bool = field(default=False, metadata=role(WATCHED, "Whether the run carried a profiler."))
+    form: str | None = field(  # None: the one that the loader prefers
+        default=None,
+        metadata=role(
+            AXIS,
+            "The form of the data set that was read; null where nothing is read.",
+            "loader",
+            null="no data read",
+        ),
+    )
+    bandwidth_mbit: int | None = field(  # None: all that the cable can
+        default=None,
+        metadata=role(
+            SETTING,
+            "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null elsewhere.",
+            title="{:.0f} Mbit/s",
+            words="{} Mbit/s",
+            null="own bandwidth",
+        ),
+    )
+    interrupt_steps: int | None = field(  # all ranks are killed after so many steps, and the run goes on
+        default=None,
+        metadata=role(
+            EXTENT,
+            "Steps after which all ranks were killed, once; null for runs that were left alone.",
+            title="killed after {} steps",
+            words="killed after {} steps",
+            null="not killed",
+        ),
+    )
 
     @property
     def id(self) -> str:
@@ -200,6 +255,22 @@ _LATER = {
 _OWN_COLUMNS = (*(f.name for f in fields(RunSpec) if f.name != "recipe"), "batch_per_worker", "nodes")
 _RECIPE_COLUMNS = tuple(f.name for f in fields(Recipe) if f.name != "name")
 COLUMNS = ("run", *_OWN_COLUMNS, "recipe", *_RECIPE_COLUMNS)
+# What each column is in a comparison; the run itself, which is none of these, is left out.
+_DERIVED = {
+    "batch_per_worker": Role(
+        FOLLOWS,
+        "Images per step on one worker.",
+        ("workers", "global_batch"),
+        title="batch {} per worker",
+        words="batch {} per worker",
+    ),
+    "nodes": Role(FOLLOWS, "Nodes that the workers fill.", ("workers",)),
+}
+ROLES: Mapping[str, Role] = {
+    **{f.name: f.metadata["role"] for f in fields(RunSpec)},
+    **_DERIVED,
+    **{name: recipe_roles.get(name, Role(SETTING)) for name in _RECIPE_COLUMNS},
+}
 
 
 def _written(value: RunSpec | Recipe) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.analysis import scaling
+from ddlbench.analysis import scaling, together
 from ddlbench.analysis.comparisons import TELLING, settings, telling
 from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, regression
 
@@ -41,9 +41,10 @@ def rows(
     table = scaling.scaling(runs)
     table = table[table["batch_per_worker"].notna()].assign(named=scaling.names)
     made: list[dict[str, Any]] = []
-    for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
+    placed = scaling.placed(runs)
+    for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
         first = points.iloc[0]
-        alike = _runs_of(runs, first)
+        alike = together.alike(placed, first, together.SERIES)
         batch = float(first["batch_per_worker"])
         measured = Measured(
             tuple(int(n) for n in points["workers"]),
@@ -61,16 +62,6 @@ def rows(
             row |= {"runs": " ".join(sorted(alike["run"]))}
             made.append({**row, **_row(measured, count, batch, images * epochs, price_per_hour, power, priors)})
     return made
-
-
-def _runs_of(runs: pd.DataFrame, first: pd.Series[Any]) -> pd.DataFrame:
-    """The runs of a series, by the row of its first point."""
-    chosen = runs[(runs["status"] == "success") & runs["throughput_images_per_s"].notna()]
-    for key in scaling.KEYS:
-        same = chosen[key].isna() if first[key] is None or first[key] != first[key] else chosen[key] == first[key]
-        chosen = chosen[same]
-    same_batch: pd.Series[bool] = chosen["global_batch"] // chosen["workers"] == first["batch_per_worker"]
-    return chosen[same_batch]
 
 
 def _row(

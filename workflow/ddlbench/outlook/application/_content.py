@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
-from ddlbench.analysis.scaling import SERIES, in_series, names, scaling
+from ddlbench.analysis.scaling import names, placed, scaling
 from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.outlook.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
@@ -51,9 +52,7 @@ class Given:
 def blocks(given: Given) -> list[Block]:
     """The whole section. Raises NoAnswerError."""
     runs = given.runs
-    timed = runs[
-        (runs["status"] == "success") & runs["throughput_images_per_s"].notna() & ~runs["control"].astype(bool)
-    ]
+    timed = together.timed(runs)
     if timed.empty:
         raise NoAnswerError("no finished timed run says anything of its scaling")
     references = _References()
@@ -94,18 +93,16 @@ class _References:
 
 def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tuple[Table, str]:
     """The table of measured points, and what they say in a paragraph: claims first."""
-    placed = in_series(timed)
+    counted = placed(timed)
     rows: list[tuple[str, ...]] = []
     said: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
     table = scaling(timed).assign(named=names)
     differ = telling(table)
-    for _, points in table.groupby(list(SERIES), dropna=False, sort=False):
+    for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
         name = _name(points.iloc[0], differ)
         rows.append((name,))
         for point in points.to_dict("records"):
-            alike = placed[placed["workers"] == point["workers"]]
-            for key in SERIES:
-                alike = alike[alike[key].isna() if pd.isna(point[key]) else alike[key] == point[key]]
+            alike = together.alike(counted, point, [*together.SERIES, "workers"])
             refers = references.to(alike["run"])
             rows.append(
                 (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ddlbench.analysis import scaling
+from ddlbench.analysis import scaling, together
 from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _table, regression
 from ddlbench.core import registry
 from ddlbench.outlook.recommendation.convergence import CURVE, REFERENCE, Curve, Epochs
@@ -65,13 +65,13 @@ def rows(
     """
     usable = runs[[name is None or registry.member("loaders", name).LEARNS for name in runs["loader"]]]
     usable = usable.assign(schedule="any", epochs=0, of_epochs=0)
-    placed = scaling.in_series(usable)
+    placed = scaling.placed(usable)
     table = scaling.scaling(usable).assign(named=scaling.names)
     priors = _priors.read() if machine else None
     made = []
-    for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
+    for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
         first = points.iloc[0]
-        alike = _alike(placed, first)
+        alike = together.alike(placed, first, together.SERIES)
         images = float((alike["epoch_s"] * alike["throughput_images_per_s"]).median())
         fitting = [curve for curve in curves if _fits(curve, first)]
         for speed in _speeds(points, alike, machine, planned, priors):
@@ -101,14 +101,6 @@ def of_others(runs: pd.DataFrame) -> pd.DataFrame:
     own = runs["machine"] + "'s own"
     full = runs.assign(epochs=0, of_epochs=0, batch=runs["global_batch"])
     return full.assign(recipe=own, options="{}", loader=None, schedule=None)
-
-
-def _alike(placed: pd.DataFrame, first: pd.Series[Any]) -> pd.DataFrame:
-    """The finished timed runs of a series, by the row of its first point."""
-    chosen = placed[(placed["status"] == "success") & placed["throughput_images_per_s"].notna()]
-    for key in scaling.SERIES:
-        chosen = chosen[chosen[key].isna() if pd.isna(first[key]) else chosen[key] == first[key]]
-    return chosen
 
 
 def _fits(curve: Curve, series: pd.Series[Any]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats
-from ddlbench.core.spec import CONTROLS
+from ddlbench.analysis.together import finished, successful
 from ddlbench.outlook import NoAnswerError
 
 # Runs of one curve are alike in these.
@@ -101,7 +101,7 @@ def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: p
     learnt = epochs[epochs["top1"].notna()]
     first = learnt[learnt["top1"] >= target].groupby("run")["epoch"].min()
     best = learnt.groupby("run")["top1"].max()
-    usable = runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS) & runs["run"].isin(best.index)]
+    usable = finished(runs[runs["run"].isin(best.index)])
     usable = usable.assign(reached=usable["run"].map(first).astype("float64"), best=usable["run"].map(best))
     needed = usable.groupby([*CURVE, "global_batch"], dropna=False)["reached"].transform("max")
     enough = (usable["epochs"] >= usable["of_epochs"]) | (usable["epochs"] >= needed)
@@ -110,7 +110,7 @@ def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: p
     for key, some in counted.groupby(list(CURVE), dropna=False, sort=True):
         points = {int(str(batch)): _point(alike) for batch, alike in some.groupby("global_batch")}
         made.append(Curve(dict(zip(CURVE, _plain(key), strict=True)), points, OWN))
-    trained = runs[runs["status"] == "success"]
+    trained = successful(runs)
     for (dataset, model), some in trained.groupby(["dataset", "model"], sort=True):
         own = counted[(counted["dataset"] == dataset) & (counted["model"] == model)]
         fits = {"dataset": dataset, "model": model} == REFERENCE_OF and math.isclose(target, REFERENCE_TARGET)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.audit import _findings
 from ddlbench.core import layout
 from ddlbench.core.plural import count_of
@@ -61,7 +62,7 @@ def rows(
     """
     if machine is None and len(measured):
         measured = candidates.of_others(measured)
-    timed = measured[(measured["status"] == "success") & measured["throughput_images_per_s"].notna()]
+    timed = together.timed(measured)
     if timed.empty:
         raise NoAnswerError("no finished timed run" + ("; train first" if machine else ""))
     curves = convergence.curves(measured, epochs, target, pd.read_csv(REFERENCE) if machine else None)

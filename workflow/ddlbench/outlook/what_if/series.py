@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import scaling
+from ddlbench.analysis import scaling, together
 from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.prediction import Measured
 
@@ -58,21 +58,18 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
     table = scaling.scaling(runs).assign(named=scaling.names)
     if table.empty:
         return []
-    placed = scaling.in_series(runs).assign(batch=runs["global_batch"] / runs["workers"])
-    placed = placed[(placed["status"] == "success") & placed["throughput_images_per_s"].notna()]
+    placed = scaling.placed(runs.assign(batch=runs["global_batch"] / runs["workers"]))
     made = list(_each(table, placed, workers_per_node))
     return sorted(made, key=lambda one: (-one.measured.workers[-1], -len(one.measured.workers), one.name))
 
 
 def _each(table: pd.DataFrame, placed: pd.DataFrame, workers_per_node: int | None) -> Iterator[Series]:
     differ = [name for name in telling(table) if name != "model"]
-    for _, points in table.groupby(list(scaling.SERIES), dropna=False, sort=False):
+    for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
         first = points.iloc[0]
         if pd.notna(first["global_batch"]):  # strong scaling: the batch of a worker shrinks
             continue
-        alike = placed
-        for key in scaling.SERIES:
-            alike = alike[alike[key].isna() if pd.isna(first[key]) else alike[key] == first[key]]
+        alike = together.alike(placed, first, together.SERIES)
         batches = alike.groupby("workers")["batch"].median()
         if batches.isna().any():
             continue  # a record of others without its batch

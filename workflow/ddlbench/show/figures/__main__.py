@@ -15,8 +15,8 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis.scaling import TIMES
+from ddlbench.analysis.together import is_control
 from ddlbench.core import registry
-from ddlbench.core.spec import CONTROLS
 from ddlbench.show.figures import FigureMember, Options, _style, _tables
 
 
@@ -29,7 +29,7 @@ def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options:
 def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> list[str]:
     """Ids of the runs in a folder of tables that have one of the selected values in each column; no control runs."""
     runs = pd.read_parquet(tables / "runs.parquet")
-    runs = runs[runs["repeat"] <= CONTROLS]
+    runs = runs[~is_control(runs)]
     for column, values in select:
         runs = runs[runs[column].isin(values)]
     return [str(run) for run in runs["run"]]

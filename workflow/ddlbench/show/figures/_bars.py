@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.statistics import over_repeats
+from ddlbench.analysis.together import settings
+from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
 from ddlbench.show.figures import Options, _style
 from ddlbench.show.figures._tables import distinguishing
 
@@ -27,9 +29,10 @@ FILLS += (("#117733", "\\\\\\\\"), ("#66ccee", ""), ("#222222", ""), ("#999933",
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
 MARK = " (extrapolated)"
 ALWAYS = ("model", "loader")  # where there are several, bars of one panel are of one
-OTHERS = (
-    *("model", "loader", "form", "global_batch", "dataset", "recipe", "schedule", "epochs", "of_epochs"),
-    "bandwidth_mbit",
+OTHERS = settings(
+    *(SETTING, AXIS, SIZE, EXTENT),
+    without=("machine", "framework", "options", "workers", "interrupt_steps"),
+    first=("model", "loader", "form", "global_batch"),
 )
 
 

@@ -16,14 +16,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter
 
+from ddlbench.analysis import together
 from ddlbench.analysis.statistics import CANNOT_TELL, Ratio
-from ddlbench.core.spec import CONTROLS
+from ddlbench.core.roles import AXIS, SETTING, SIZE
 from ddlbench.show.figures import Options, Tables, _style
 from ddlbench.show.figures._tables import distinguishing
 
 BASE = "ddp"  # what the others are compared with; where it is not shown, the first by name
 CELL = ("model", "image_size", "dataset", "recipes")
-OTHERS = ("workers", "loader", "form", "schedule", "of_epochs", "global_batch")  # panels, where they tell cells apart
+OTHERS = together.settings(  # panels, where they tell cells apart
+    *(SETTING, AXIS, SIZE),
+    without=("machine", "dataset", "model", "recipe", "framework", "options", "bandwidth_mbit"),
+    first=("workers", "loader", "form", "schedule", "of_epochs"),
+)
 COLUMNS = (*CELL, "framework", "base", *OTHERS, "flops_per_image", "repeats", "value", "low", "high", "told")
 COLOURS = "cividis"  # its lightness grows with the value, so that it reads in grey
 MISSING = "xxxx"
@@ -38,8 +43,8 @@ def data(tables: Tables, column: str, compare: Compare) -> pd.DataFrame:
     `compare` is given a column of runs by repeat, of the framework and of the base. `told` is whether the two can be
     told apart. A recipe whose name ends with the size of its pictures is the one without that ending (`recipes`).
     """
-    runs = tables["runs"]
-    runs = runs[(runs["status"] == "success") & runs[column].notna() & (runs["repeat"] <= CONTROLS)]
+    runs = together.finished(tables["runs"])
+    runs = runs[runs[column].notna()]
     names, sizes = runs["recipe"].astype(str), runs["image_size"].astype(str)
     runs = runs.assign(recipes=[n.removesuffix(f"-{s}") for n, s in zip(names, sizes, strict=True)])
     frameworks = sorted(set(runs["framework"]))

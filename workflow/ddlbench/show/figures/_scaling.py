@@ -6,7 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.scaling import SERIES, scaling
+from ddlbench.analysis.scaling import scaling
+from ddlbench.analysis.together import SERIES, title
 from ddlbench.show.figures import Options, Tables, _style
 from ddlbench.show.figures._tables import distinguishing, references
 
@@ -45,7 +46,7 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Ax
         values = sorted(table[line].dropna().unique(), key=lambda value: (len(str(value)), value))
         table["at"] = [len(values) if pd.isna(value) else values.index(value) for value in table[line]]
         table = table.sort_values("at", kind="stable")
-        table["line"] = [_style.title(line, value) for value in table[line]]
+        table["line"] = [title(line, value) for value in table[line]]
         styles = [_style.nth_style(place) for place in table.pop("at")]
     else:
         pairs = list(zip(table["framework"], table["loader"], strict=True))

@@ -20,6 +20,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform
 
+from ddlbench.analysis import together
 from ddlbench.core import registry
 from ddlbench.settings.study import SCHEDULES
 from ddlbench.show.figures import Options, _hover
@@ -53,19 +54,6 @@ REFERENCE: dict[str, Any] = {
     "zorder": 4,
 }
 DEVICES = {"cuda": "GPUs", "accelerator": "accelerators"}
-# Values that do not speak for themselves.
-TITLES = {
-    "global_batch": "batch size {}",
-    "batch_per_worker": "batch {} per worker",
-    "workers": "workers {}",
-    "loader_threads": "{} loader threads",
-    "epochs": "{} epochs",
-    "of_epochs": "of {} epochs",
-    "bandwidth_mbit": "{:.0f} Mbit/s",
-    "interrupt_steps": "killed after {} steps",
-    "image_size": "{} pixels",
-}
-NULLS = {"bandwidth_mbit": "own bandwidth", "form": "no data read", "interrupt_steps": "not killed"}
 
 
 def member_style(framework: str, loader: str, shown: Iterable[str] = ()) -> dict[str, Any]:
@@ -111,11 +99,6 @@ def _nested(n: int) -> dict[str, float]:
     return {"linewidth": width, "markersize": 4 + 1.8 * width, "zorder": 2 + n / 10}
 
 
-def title(column: str, value: Any) -> str:
-    """How panel titles and legends say a column's value."""
-    return NULLS.get(column, "none") if pd.isna(value) else TITLES.get(column, "{}").format(value)
-
-
 def grid(panels: int) -> tuple[int, int]:
     """Lays out panels: (rows, columns)."""
     across = min(panels, 3)
@@ -139,7 +122,7 @@ def panels(
     for empty in places[len(groups) :]:
         empty.remove()
     for place, (axes, (values, _)) in enumerate(zip(places, groups, strict=False)):
-        said = [title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
+        said = [together.title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
         axes.set_title(", ".join(said))
         axes.tick_params(labelbottom=place + across >= len(groups) or not share_x)
     if rows.empty:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ddlbench.analysis.tables import EVERY
+from ddlbench.analysis.together import ended_well, successful
 from ddlbench.core import registry
 from ddlbench.core.files import aside
 from ddlbench.core.plural import count_of
@@ -62,13 +63,12 @@ def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
 
 def counted(shown: pd.DataFrame) -> str:
     """`7 of 9 runs`, from what `shown` gave."""
-    return f"{(shown['status'] == 'success').sum()} of {count_of(len(shown), 'run')}"
+    return f"{ended_well(shown).sum()} of {count_of(len(shown), 'run')}"
 
 
 def finished(tables: Tables, name: str, columns: Sequence[str]) -> pd.DataFrame:
     """Rows of a table by its name, successful runs only, with these columns of `runs` beside them."""
-    runs = tables["runs"]
-    return tables[name].merge(runs.loc[runs["status"] == "success", ["run", *columns]], on="run")
+    return tables[name].merge(successful(tables["runs"])[["run", *columns]], on="run")
 
 
 def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequence[str]) -> list[str]:

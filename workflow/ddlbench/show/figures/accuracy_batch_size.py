@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ddlbench.analysis.together import finished
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -24,8 +26,8 @@ WITHIN = ("model", "dataset", "recipe", "epochs", "of_epochs", "framework", "loa
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run; `top1_percent` is its accuracy [%]."""
-    runs = tables["runs"]
-    runs = runs[(runs["status"] == "success") & runs["final_top1"].notna()]
+    runs = finished(tables["runs"])
+    runs = runs[runs["final_top1"].notna()]
     runs = runs.assign(top1_percent=100 * runs["final_top1"])
     return runs[["run", "schedule", "global_batch", *WITHIN, "top1_percent"]]
 

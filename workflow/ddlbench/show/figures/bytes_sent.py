@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddlbench.analysis.together import finished
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -25,8 +27,8 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     from ddlbench.core.spec import steps_per_epoch
     from ddlbench.show.figures import _bars
 
-    runs = tables["runs"]
-    runs = runs[(runs["status"] == "success") & runs["network_sent_bytes"].notna() & runs["images"].notna()]
+    runs = finished(tables["runs"])
+    runs = runs[runs["network_sent_bytes"].notna() & runs["images"].notna()]
     steps = [
         epochs * steps_per_epoch(int(images), batch)
         for epochs, images, batch in zip(runs["epochs"], runs["images"], runs["global_batch"], strict=True)

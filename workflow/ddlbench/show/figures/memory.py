@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddlbench.analysis.together import finished
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -25,8 +27,8 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: the parts and the peak [bytes]."""
     from ddlbench.show.figures import _bars
 
-    runs, peak = tables["runs"], PEAKS[options.device]
-    runs = runs[(runs["status"] == "success") & runs[[*PARTS, peak]].notna().any(axis=1)]
+    runs, peak = finished(tables["runs"]), PEAKS[options.device]
+    runs = runs[runs[[*PARTS, peak]].notna().any(axis=1)]
     return runs[["run", "framework", "workers", *_bars.OTHERS, *PARTS, peak]]
 
 

@@ -23,11 +23,12 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per series of runs and worker count: `reached_s`, and its interval."""
     import pandas as pd
 
-    from ddlbench.analysis.scaling import SERIES, in_series
+    from ddlbench.analysis.scaling import in_series
     from ddlbench.analysis.statistics import over_repeats
+    from ddlbench.analysis.together import BATCH, SERIES, finished
 
     runs = tables["runs"]
-    runs = in_series(runs[runs["status"] == "success"])
+    runs = in_series(finished(runs))
     reached = runs["full_train_s"]
     if options.target is not None:
         epochs = tables["epochs"]
@@ -43,7 +44,7 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
             | {"reached_s_low": interval.low, "reached_s_high": interval.high}
         )
     names = [*SERIES, "workers", "repeats", "reached_s", "reached_s_low", "reached_s_high"]
-    return pd.DataFrame(rows, columns=names).astype({"batch_per_worker": "Int64", "global_batch": "Int64"})
+    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(BATCH, "Int64"))
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:

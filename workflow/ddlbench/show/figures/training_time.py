@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddlbench.analysis.together import finished
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -24,8 +26,8 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: the time of its whole training [s]."""
     from ddlbench.show.figures import _bars
 
-    runs = tables["runs"]
-    runs = runs[(runs["status"] == "success") & runs["full_train_s"].notna()]
+    runs = finished(tables["runs"])
+    runs = runs[runs["full_train_s"].notna()]
     return runs[["run", "framework", "workers", *_bars.OTHERS, *PARTS]]
 
 

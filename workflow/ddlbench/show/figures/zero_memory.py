@@ -27,10 +27,11 @@ MIB = 2**20
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: what its worker holds [bytes], the stage of ZeRO, and K of its optimizer [bytes]."""
+    from ddlbench.analysis.together import finished
     from ddlbench.analysis.zero import optimizer_bytes
 
-    runs = tables["runs"]
-    runs = runs[(runs["status"] == "success") & runs[list(PARTS)].notna().all(axis=1)]
+    runs = finished(tables["runs"])
+    runs = runs[runs[list(PARTS)].notna().all(axis=1)]
     stages = [_stage(row["framework"], row["options"]) for row in runs.to_dict("records")]
     k = [optimizer_bytes(name, momentum) for name, momentum in zip(runs["optimizer"], runs["momentum"], strict=True)]
     columns = ["run", "model", "image_size", "framework", "workers", *PARTS]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ddlbench.core import layout, registry
 from ddlbench.plan import runs as plan_runs
 from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
+from ddlbench.settings.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,15 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], par
         )
         for figure in study.figures
     )
-    command = ["snakemake", "--profile", "profiles/local", "--config", f"study={study.name}", f"machine={machine.name}"]
+    command = ["snakemake", "--profile", profile(machine), "--config", f"study={study.name}", f"machine={machine.name}"]
     again = shlex.join([*command, *(["--", "partial"] if partial else ["--force", "--", layout.page(study.name)])])
     named = (study.name, study.title, machine.name, device, machine.device_name)
     return Study(*named, again, figures, tuple(bill), planned, partial)
+
+
+def profile(machine: Machine) -> str:
+    """Name the folder of the Snakemake profile that names this machine, else the one for its launcher."""
+    for file in sorted(Path("profiles").glob("*/ddlbench.yaml")):
+        if re.search(rf"^machine: {re.escape(machine.name)}$", file.read_text(encoding="utf-8"), re.MULTILINE):
+            return str(file.parent)
+    return "profiles/slurm" if machine.launcher == "slurm" else "profiles/local"

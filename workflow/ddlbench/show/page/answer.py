@@ -13,11 +13,13 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED
 from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.losses import PARTS, waterfall
-from ddlbench.analysis.scaling import SERIES, names, scaling
+from ddlbench.analysis.scaling import names, placed, scaling
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER
+from ddlbench.analysis.together import SERIES
 from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.show.page import asked
 from ddlbench.show.page.words import Said, count, number, percents
@@ -70,7 +72,7 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
             broken.setdefault(run, set()).add(row["rule"])
     said: list[Said] = []
     left: list[str] = []
-    runs = asked.finished(tables["runs"])
+    runs = together.usable(tables["runs"])
     for question, things, sentences in (
         ("Frameworks", "comparisons of frameworks", [*_comparisons(tables["comparisons"], "framework", unit)]),
         ("Loaders", "comparisons of loaders", [*_comparisons(tables["comparisons"], "loader", unit)]),
@@ -148,6 +150,7 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
     """Says of each series what efficiency is left on its most workers, and where most of the rest went."""
     table = scaling(runs, "run").assign(named=names)
     last = table[table["workers"] > table["ref_workers"]].groupby(list(SERIES), dropna=False).tail(1)
+    counted = placed(runs, "run")
     lost = waterfall(runs, losses) if len(losses) else pd.DataFrame(columns=[*SERIES, "workers"])
     known = last[last["efficiency_low"].notna()].sort_values("workers", ascending=False, kind="stable")
     vague = []
@@ -165,7 +168,7 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
         if high < 1:
             words += _why(lost, row)
         sure = f"95 % interval, {row['repeats']} runs each"
-        yield Said(words, sure, tuple(_runs_of(runs, row)))
+        yield Said(words, sure, tuple(_runs_of(counted, row)))
     if vague:
         yield (
             f"{len(vague)} of {len(last)} series over {unit} have intervals of efficiency too wide for an answer: "
@@ -185,7 +188,7 @@ def _null(value: Any) -> bool:
 
 def _why(lost: pd.DataFrame, row: Mapping[str, Any]) -> str:
     """Names the part where most of a sure loss went."""
-    ours = _alike(lost, row, [*SERIES, "workers"])
+    ours = together.alike(lost, row, [*SERIES, "workers"])
     if len(ours) != 1:
         return ""
     parts = {name: float(ours[name].iloc[0]) for name in PARTS}
@@ -200,19 +203,9 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
-def _alike(table: pd.DataFrame, row: Mapping[str, Any], names: Sequence[str]) -> pd.DataFrame:
-    for name in names:
-        table = table[table[name].isna()] if pd.isna(row[name]) else table[table[name] == row[name]]
-    return table
-
-
-def _runs_of(runs: pd.DataFrame, row: Mapping[str, Any]) -> list[str]:
+def _runs_of(counted: pd.DataFrame, row: Mapping[str, Any]) -> list[str]:
     """The runs that an efficiency is made of: those of its series on its own and on the fewest workers."""
-    keys = [name for name in SERIES if name not in ("batch_per_worker", "global_batch")]
-    ours = _alike(runs[runs["status"] == "success"], row, keys)
-    for name in ("batch_per_worker", "global_batch"):
-        if not pd.isna(row[name]):
-            ours = ours[ours[name] == row[name]]
+    ours = together.alike(counted, row, SERIES)
     ours = ours[ours["workers"].isin([row["workers"], row["ref_workers"]])]
     return [str(run) for run in ours["run"]]
 

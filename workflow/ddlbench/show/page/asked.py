@@ -11,13 +11,14 @@ from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.analysis.statistics import Ratio, difference, over_repeats, ratio
-from ddlbench.core.spec import CONTROLS
+from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.words import Said, between, count
 
 POINT = 1.0  # points of top-1 that count as a loss
-SAME = ("machine", "dataset", "recipe", "epochs", "of_epochs", "bandwidth_mbit")
-SETTING = ("framework", "loader", "form")
+SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
+SIDES = together.settings(AXIS)
 WITHOUT = "one run each: no interval, so no sentence about them here"
 
 
@@ -102,7 +103,7 @@ def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iter
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
     timed = timed.assign(hours=timed["nodes"] * timed["full_train_s"] / 3600)
     for (model, *_), same in timed.groupby(["model", *SAME], dropna=False):
-        settings = [one for _, one in same.groupby([*SETTING, "workers", "global_batch", "schedule"], dropna=False)]
+        settings = [one for _, one in same.groupby([*SIDES, "workers", "global_batch", "schedule"], dropna=False)]
         known = [one for one in settings if len(one) > 1]
         if len(known) < 2:
             if len(settings) > 1:
@@ -131,11 +132,6 @@ def price(costs: pd.DataFrame) -> tuple[float, str] | None:
     return float(sold["cost"].iloc[0] / sold["node_hours"].iloc[0]), str(sold["currency"].iloc[0])
 
 
-def finished(runs: pd.DataFrame) -> pd.DataFrame:
-    """Those that tell: successful, no control runs, and none that was killed on purpose."""
-    return runs[(runs["status"] == "success") & (runs["repeat"] <= CONTROLS) & runs["interrupt_steps"].isna()]
-
-
 def _learned(runs: pd.DataFrame) -> pd.DataFrame:
     """Keeps runs that have a top-1, and gives it in percent."""
     return runs[runs["final_top1"].notna()].assign(top1=lambda table: 100 * table["final_top1"])
@@ -148,7 +144,7 @@ def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[
     Numbers of workers follow batches. So a batch is asked of where several were trained on as many workers, or three.
     """
     found = []
-    setting = [name for name in (*SETTING, *also) if name != axis and not (axis == "loader" and name == "form")]
+    setting = [name for name in (*SIDES, *also) if name not in together.differing_with(axis)]
     for (model, *_), same in runs.groupby(["model", *SAME], dropna=False):
         groups = [one for _, one in same.groupby(setting, dropna=False)] if setting else [same]
         if axis in ("global_batch", "schedule"):  # where a batch was trained on several numbers of workers, each alone

@@ -16,11 +16,13 @@ from urllib.parse import quote
 import pandas as pd
 
 from ddlbench.analysis.failures import FAILED
+from ddlbench.analysis.together import settings
 from ddlbench.core import layout
 from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.roles import EXTENT, SETTING
 
 # Settings that often are the same in all rows.
-SHARED = ("machine", "dataset", "recipe", "schedule", "epochs", "bandwidth_mbit", "hardware")
+SHARED = (*settings(SETTING, EXTENT, without=("model", "of_epochs", "interrupt_steps")), "hardware")
 MOST_ROWS = 1000  # of a table; the file has all
 MOST_LETTERS = 2000  # of a cell; the file has all
 MANY, NAMED = 12, 100  # runs that a cell links to, and names on demand; the rest are counted

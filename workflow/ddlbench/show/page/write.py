@@ -18,6 +18,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from ddlbench.analysis.together import ended_well, successful
 from ddlbench.audit import _findings
 from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_text
@@ -68,7 +69,7 @@ def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
         first=figures[first] if figures else None,
         figures=figures,
         tables=tables.every(study, read, audit, known, about, results),
-        ended=bool((runs["status"] == "success").any()),
+        ended=bool(ended_well(runs).any()),
         measured=_measured(runs),
         hardware=_hardware(runs),
         preflight=_preflight(study, results),
@@ -95,7 +96,7 @@ def _figure(figure: Figure, number: int, runs: pd.DataFrame, known: set[str], ho
     file = home / "figures" / figure.name
     paths = {suffix: file.with_name(f"{file.name}.{suffix}") for suffix in ("pdf", "svg", "csv")}
     # Of records of others no plan says which a figure shows.
-    shown = runs[(runs["run"].isin(figure.runs) | (not figure.runs)) & (runs["status"] == "success")]
+    shown = successful(runs[runs["run"].isin(figure.runs) | (not figure.runs)])
     repeats = shown["repeat"].nunique()
     missing = max(0, len(figure.runs) - len(shown))
     if figure.asked:

@@ -1,0 +1,177 @@
+"""Which runs belong together is said in one file: what it says, that nobody else says it, and the faults that did."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import pandas as pd
+import pytest
+from ddlbench.analysis import together
+from ddlbench.analysis.prediction import _table
+from ddlbench.analysis.scaling import scaling
+from ddlbench.core import spec
+from ddlbench.core.registry import PACKAGE
+from ddlbench.core.spec import CONTROLS, ROLES, RunSpec
+from ddlbench.outlook.recommendation import candidates
+from ddlbench.outlook.what_if.series import series
+from ddlbench.settings.machine import load_machine
+from ddlbench.show.page import about, answer
+
+from tests.unit.test_scaling import runs_table, sized
+
+HOME = PACKAGE / "analysis/together.py"
+NAMES = {*spec.COLUMNS, "seed"}
+# Names that a file lists because people read them there, not because runs with these in common belong together.
+LISTS = {
+    "core/spec.py": "the fields of the first records",
+    "core/recipe.py": "the fields of the first records",
+    "settings/recipe.py": "keys that a batch may change",
+    "audit/_compare.py": "columns of published numbers",
+    "audit/_material.py": "columns of published numbers",
+    "outlook/recommendation/candidates.py": "columns of its table",
+    "outlook/recommendation/front.py": "columns of its table",
+    "show/figures/latency.py": "columns of its file",
+    "show/figures/zero_memory.py": "columns of its file",
+    "outlook/recommendation/convergence.py": "settings that epochs to a target depend on",
+    "outlook/what_if/series.py": "settings that a change may be of",
+    "plan/estimate.py": "settings that a rate depends on",
+    **dict.fromkeys(
+        (
+            f"show/figures/{name}.py"
+            for name in (
+                *("_bars", "_map", "accuracy_batch_size", "accuracy_epochs"),
+                *("kernel_shares", "loss_samples", "throughput_bandwidth"),
+            )
+        ),
+        "the order in which panels are told apart",
+    ),
+}
+
+
+def killed_and_control() -> pd.DataFrame:
+    """Two repeats of a series, whose rates double; eight control runs and one that was killed are far off."""
+    rows = [(sized(w, 64 * w, repeat=r), 100.0 * w) for w in (1, 2, 4) for r in (1, 2)]
+    rows += [(sized(1, 64, repeat=CONTROLS + n), 1.0) for n in range(1, 9)]
+    rows += [(sized(4, 256, interrupt_steps=3), 2.0)]
+    table = runs_table(*rows)
+    return table.assign(full_train_s=2 * table["epoch_s"], train_s=table["epoch_s"], run_s=1.0, energy_j=1.0)
+
+
+def test_every_column_of_a_run_has_a_role() -> None:
+    assert {"run", *ROLES} == {*spec.COLUMNS}
+    assert {f.name for f in fields(RunSpec)} <= ROLES.keys()
+    assert all(ROLES[f.name].means for f in fields(RunSpec))
+    assert all(other in ROLES for role in ROLES.values() for other in role.follows)
+
+
+def test_only_comparable_runs_are_usable() -> None:
+    runs = killed_and_control()
+    assert len(together.usable(runs)) == len(runs) - 9
+    assert len(together.finished(runs)) == len(runs) - 8
+    assert together.usable(runs.assign(status="failed")).empty
+    assert len(together.timed(runs.assign(throughput_images_per_s=None))) == 0
+
+
+@pytest.mark.parametrize(("value", "count"), [("raw", 1), (None, 2)])
+def test_null_is_like_null(value: str | None, count: int) -> None:
+    table = pd.DataFrame({"form": ["raw", None, None], "workers": 2})
+    assert len(together.alike(table, {"form": value, "workers": 2}, ["form", "workers"])) == count
+
+
+def test_what_differs_with_something_else() -> None:
+    assert together.differing_with("loader") == {"loader", "form"}
+    assert together.differing_with("framework") == {"framework", "options"}
+    assert {"workers", "global_batch", "batch_per_worker"} <= together.differing_with("workers")
+    assert {"exponential_start", "cosine_moves"} <= together.differing_with("schedule")
+    assert not {"repeat", "timed", "loader_threads"} & {*together.SAME}
+
+
+def test_words() -> None:
+    names = ["model", "workers", "of_epochs", "global_batch", "bandwidth_mbit", "interrupt_steps", "form"]
+    told = together.words(names, ["lenet", 1, 90.0, 64, 1000.0, 3, None])
+    assert told == "lenet, 1 worker, 90 epochs, batch 64, 1000 Mbit/s, killed after 3 steps"
+    assert [together.title(n, v) for n, v in (("global_batch", 64), ("form", None), ("x", 3))] == [
+        "batch size 64",
+        "no data read",
+        "3",
+    ]
+
+
+class TestFaultsOfBefore:
+    """Control runs and killed ones counted in what they are no part of."""
+
+    def test_a_sentence_names_the_runs_that_its_interval_rests_on(self) -> None:
+        runs = killed_and_control()
+        row = scaling(runs, "run").iloc[-1].to_dict()
+        tables = {"runs": runs, "losses": pd.DataFrame()}
+        told = [one for one in answer._scaling(tables["runs"], tables["losses"], "workers") if not isinstance(one, str)]
+        assert row["repeats"] == 2
+        assert len(told[0].runs) == 4 if told else pytest.fail("no sentence")
+
+    def test_predictions(self) -> None:
+        (row, *_) = _table.rows(killed_and_control(), 4)
+        assert len(row["runs"].split()) == 6
+        assert "interrupt" not in row["runs"]
+        assert f"r{CONTROLS + 1}" not in row["runs"]
+
+    def test_what_if(self) -> None:
+        runs = killed_and_control().assign(gradients_bytes=8.0)
+        runs.loc[runs["repeat"] > CONTROLS, "gradients_bytes"] = 1e6
+        runs.loc[6:, "epoch_s"] = 1e9
+        (found,) = series(runs, 4)
+        assert found.gradients_bytes == 8.0
+        assert found.images == pytest.approx(1200)
+
+    def test_candidates(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[pd.DataFrame] = []
+
+        def speeds(_: object, alike: pd.DataFrame, *__: object) -> Iterator[candidates.Speed]:
+            seen.append(alike)
+            yield from ()
+
+        monkeypatch.setattr(candidates, "_speeds", speeds)
+        candidates.rows(killed_and_control(), [], None)
+        assert [len(alike) for alike in seen] == [6]
+
+    @pytest.mark.parametrize(
+        ("machine", "profile"),
+        [("local", "local"), ("juwels-booster", "juwels"), ("slurm", "slurm"), ("jurecadc", "slurm")],
+    )
+    def test_a_page_says_the_profile_of_its_machine(self, machine: str, profile: str) -> None:
+        known = load_machine("juwels-booster" if machine == "jurecadc" else machine)
+        assert about.profile(replace(known, name=machine)) == f"profiles/{profile}"
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path != HOME:
+            yield path.relative_to(PACKAGE).as_posix(), path.read_text()
+
+
+def lists_of_settings(source: str) -> Iterator[list[str]]:
+    """Literals of five or more settings of runs."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            parts = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
+            inner = [e for part in parts for e in (part.elts if isinstance(part, ast.Tuple | ast.List) else [part])]
+            names = [e.value for e in inner if isinstance(e, ast.Constant) and isinstance(e.value, str)]
+            if len({*names} & NAMES) >= 5:
+                yield names
+
+
+def test_only_one_file_says_what_belongs_together() -> None:
+    """What to do: `together.settings` gives lists, `usable`, `finished` and `timed` runs, `alike` rows."""
+    found = []
+    for name, source in sources():
+        if name not in LISTS:
+            found += [f"{name}: a list of settings {names}" for names in lists_of_settings(source)]
+        if re.search(r'\["status"\] *[!=]= *"success"', source):
+            found.append(f"{name}: compares a status")
+        if "CONTROLS" in source and name not in ("core/spec.py", "plan/order.py"):
+            found.append(f"{name}: knows control runs by their number")
+        if re.search(r"\.isna\(\) if pd\.isna\(", source):
+            found.append(f"{name}: looks for rows that are equal, or both null")
+    assert not found, "\n".join(found)

@@ -1,0 +1,118 @@
+"""Which runs belong together, said once: for tables, figures, the audit, the plan and predictions.
+
+Everything follows from the role that stands beside each field of `core/spec.py`. A new field needs its role there, and
+nothing here: what compares runs looks at it from then on. Elsewhere no list of settings is kept, no status compared and
+no repeat taken for a control run; `tests/unit/test_together.py` forbids it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ddlbench.core.roles import AXIS, EXTENT, REPEAT, SETTING, SIZE, WATCHED, Role
+from ddlbench.core.spec import COLUMNS, CONTROLS, ROLES, RunSpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The order in which people read settings; those of a recipe's keys come after them.
+_FIRST = (
+    *("machine", "dataset", "model", "recipe", "schedule", "framework", "options", "loader", "form", "workers"),
+    *("global_batch", "profiled", "timed", "epochs", "of_epochs", "bandwidth_mbit", "interrupt_steps"),
+)
+_FIELDS = tuple(RunSpec.__dataclass_fields__)
+_ORDER = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
+
+
+def settings(*kinds: str, without: Iterable[str] = (), first: Sequence[str] = ()) -> tuple[str, ...]:
+    """A run's own settings with these roles, as people read them: `first` ones, then the others."""
+    names = [name for name in _ORDER if ROLES[name].kind in kinds and name not in {*without}]
+    return (*first, *(name for name in names if name not in first))
+
+
+# What both sides of a comparison share, and what repeats of one run have in common besides.
+COMPARED = settings(SETTING)
+CELL = settings(AXIS, SIZE, EXTENT, WATCHED)
+# What runs of one series over workers share; their batch is a key of its own kind (`scaling.in_series`).
+_ALONG = {"workers", "global_batch", "workers_per_node"}
+KEYS = tuple(f for f in _FIELDS if f not in _ALONG and ROLES[f].kind not in (REPEAT, WATCHED))
+BATCH = ("batch_per_worker", "global_batch")
+SERIES = (*KEYS, *BATCH)
+# What runs of the same settings share, the keys of their recipe among it.
+SAME = tuple(name for name in COLUMNS if name in ROLES and ROLES[name].kind in (AXIS, SIZE, SETTING, EXTENT))
+
+
+def differing_with(*names: str) -> set[str]:
+    """These settings, and those that differ because they do: the form with the loader, the batch with the workers."""
+    return {*names, *(name for name, role in ROLES.items() if not {*names}.isdisjoint(role.follows))}
+
+
+def successful(runs: pd.DataFrame) -> pd.DataFrame:
+    """Rows of runs, jobs or logs that ended well."""
+    return runs[ended_well(runs)]
+
+
+def ended_well(runs: pd.DataFrame) -> pd.Series[bool]:
+    """Which of these rows ended well."""
+    return runs["status"] == "success"
+
+
+def is_control(runs: pd.DataFrame) -> pd.Series[bool]:
+    """Which runs are control runs: they say something of drift, and are in no comparison."""
+    return runs["repeat"] > CONTROLS
+
+
+def finished(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs that ended well and are no control runs; those that were killed on purpose are among them."""
+    return successful(runs[~is_control(runs)])
+
+
+def was_killed(runs: pd.DataFrame) -> pd.Series[bool]:
+    """Which runs were killed on purpose, to see what that takes."""
+    return runs["interrupt_steps"].notna()
+
+
+def usable(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs that can be compared: they ended well, are no control runs, and none was killed on purpose."""
+    runs = finished(runs)
+    return runs[~was_killed(runs)]
+
+
+def timed(runs: pd.DataFrame) -> pd.DataFrame:
+    """Usable runs with a rate: those that had the machine to themselves."""
+    runs = usable(runs)
+    return runs[runs["throughput_images_per_s"].notna()]
+
+
+def alike(table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: Iterable[str]) -> pd.DataFrame:
+    """Rows that have in these columns what `row` has there; null is like null."""
+    import pandas as pd
+
+    for name in names:
+        table = table[table[name].isna() if pd.isna(row[name]) else table[name] == row[name]]
+    return table
+
+
+def varying(table: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """Those of the columns in which rows differ."""
+    return [name for name in names if name in table and table[name].nunique(dropna=False) > 1]
+
+
+def title(name: str, value: Any) -> str:
+    """How headings, legends and names of series say a setting's value."""
+    import pandas as pd
+
+    role = ROLES.get(name, _PLAIN)
+    return role.null if pd.isna(value) else role.title.format(value)
+
+
+def words(names: Iterable[str], values: Iterable[Any]) -> str:
+    """`lenet, batch 64, 2 workers`: what runs have in common, in a sentence. What is null or empty is left out."""
+    import pandas as pd
+
+    pairs = zip(names, values, strict=True)
+    return ", ".join(ROLES.get(name, _PLAIN).said(v) for name, v in pairs if not (pd.isna(v) or v == ""))
+
+
+_PLAIN = Role(SETTING)

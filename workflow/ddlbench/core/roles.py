@@ -1,0 +1,47 @@
+"""What a setting of a run is in a comparison, and how people read it: stated beside each field of `core/spec.py`.
+
+`analysis/together.py` makes of these which runs belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ddlbench.core.plural import count_of
+
+AXIS = "axis"  # what people compare: one framework with another
+SIZE = "size"  # along which a series of runs grows
+SETTING = "setting"  # that both sides of a comparison share
+EXTENT = "extent"  # how much of the training was made
+WATCHED = "watched"  # how the run was measured
+REPEAT = "repeat"  # that moves the seed
+FOLLOWS = "follows"  # from another setting: it says nothing new
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a setting is in a comparison, and its words.
+
+    `follows` are settings that it differs with, of any role. `title` is how headings and legends of figures say a
+    value, `words` how sentences do; with `noun` these count. `null` is said where there is none.
+    """
+
+    kind: str
+    means: str = ""
+    follows: tuple[str, ...] = ()
+    title: str = "{}"
+    words: str = "{}"
+    noun: str = ""
+    null: str = "none"
+
+    def said(self, value: Any) -> str:
+        """Say the value in a sentence."""
+        whole = int(value) if isinstance(value, float) and value.is_integer() else value
+        return count_of(whole, self.noun) if self.noun else self.words.format(whole)
+
+
+def role(kind: str, means: str, *follows: str, **words: str) -> Mapping[str, Role]:
+    """Make the metadata of a dataclass field: its Role."""
+    return {"role": Role(kind, means, follows, **words)}
