@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ddlbench.core.spec import steps_per_epoch
+from ddlbench.plan import bill, reads
 from ddlbench.plan.runs import Plan, figure_runs, make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
@@ -239,3 +240,13 @@ def test_docs_name_every_study_and_its_runs() -> None:
     machines |= dict.fromkeys(("deepspeed-features-bandwidth", "deepspeed-features-bytes"), load_machine("local-netem"))
     assert rows.pop("mlperf") == "none"  # records of others
     assert rows == {name: str(len(make_plan(load_study(name), machines[name]).runs)) for name in rows}
+
+
+def test_docs_have_the_gpu_hours_that_the_plan_has(tmp_path: Path) -> None:
+    text = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)` \| [^|]+ \| \d+ \| ([\d. ]+) GPU hours", text, re.M)
+    assert len(rows) >= 7
+    for name, hours in rows:
+        plan = make_plan(load_study(name), JUWELS)
+        likely = bill.gpu_hours(bill.rows(plan, reads.images(plan.study, JUWELS, {}), tmp_path))[0]
+        assert float(hours.replace(" ", "")) == pytest.approx(likely, rel=0.02), f"docs/studies.md: {name}"
