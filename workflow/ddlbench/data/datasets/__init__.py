@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from ddlbench.data.source import Place, Source
@@ -34,3 +35,19 @@ class Dataset(Protocol):
 
     def in_place(self, given: str | None) -> bool:
         """Whether `given` is a tree of class folders, which a form that is IN_PLACE uses where it lies."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """`expected` and `in_place` of a data set that always holds what was published, in no files of its own."""
+
+    images: dict[str, int]
+    classes: int
+
+    def expected(self, given: str | None) -> tuple[dict[str, int], int]:
+        """(images per split, classes): as published."""
+        return self.images, self.classes
+
+    def in_place(self, given: str | None) -> bool:
+        """Never: the pictures are no files of their own."""
+        return False

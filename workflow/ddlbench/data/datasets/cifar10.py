@@ -5,7 +5,7 @@ Fetched, or data.sources.cifar10 names the archive or the folder unpacked from i
 
 from __future__ import annotations
 
-from ddlbench.data.datasets import _cifar
+from ddlbench.data.datasets import Fixed, _cifar
 from ddlbench.data.datasets._rows import Rows
 from ddlbench.data.source import Place
 
@@ -13,6 +13,8 @@ IMAGES = {"train": 50000, "val": 10000}
 NUM_CLASSES = 10
 PICTURE_BYTES = _cifar.PIXELS  # as PNG no more than the pixels, near enough
 NEEDS = None
+_FIXED = Fixed(IMAGES, NUM_CLASSES)
+expected, in_place = _FIXED.expected, _FIXED.in_place
 PUBLISHED = _cifar.Published(
     dataset="cifar10",
     archive="cifar-10-binary.tar.gz",
@@ -27,13 +29,3 @@ PUBLISHED = _cifar.Published(
 def open_source(place: Place) -> Rows:
     """The pictures in the files' order. Raises SourceError."""
     return _cifar.open_source(PUBLISHED, place, IMAGES, NUM_CLASSES)
-
-
-def expected(given: str | None) -> tuple[dict[str, int], int]:
-    """(images per split, classes): as published."""
-    return IMAGES, NUM_CLASSES
-
-
-def in_place(given: str | None) -> bool:
-    """Never: the pictures are no files of their own."""
-    return False

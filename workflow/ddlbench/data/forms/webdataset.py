@@ -104,19 +104,6 @@ def samples(folder: Path, split: str) -> Samples:
     return Samples(folder, split)
 
 
-def index(folder: Path, manifest: Manifest) -> None:
-    """Write the lists of samples that loaders map, if they are not there. Raises OSError, ValueError."""
-    _kept.leave(folder, manifest, KEPT_AS, lambda split: _table(folder, manifest, split).tobytes())
-
-
-def check_index(folder: Path, manifest: Manifest) -> list[str]:
-    """Lists of samples that do not say what the shards' indices say. Raises OSError."""
-    try:
-        return _kept.differing(folder, manifest, KEPT_AS, lambda split: _table(folder, manifest, split).tobytes())
-    except ValueError:  # `check` says it of the shard
-        return []
-
-
 def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Position of the shard in the manifest, offset and size of the picture [bytes], label: of each sample, by number.
 
@@ -132,6 +119,10 @@ def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int
             numbers.append(sample.number)
     table = np.array(rows, "<i8").reshape(-1, FIELDS)
     return table[np.argsort(numbers, kind="stable")]
+
+
+_LISTS = _kept.KeptList(KEPT_AS, lambda folder, manifest, split: _table(folder, manifest, split).tobytes())
+index, check_index = _LISTS.index, _LISTS.check_index
 
 
 def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every: int, skipped: set[str]) -> Checked:
