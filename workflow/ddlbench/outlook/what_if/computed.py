@@ -22,11 +22,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
-from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -56,11 +55,6 @@ class Rate:
     basis: str
     batch: float
 
-    @classmethod
-    def of(cls, made: Any, basis: str, batch: float) -> Rate:
-        """Of the regression's prediction of one count."""
-        return cls(float(made.images_per_s[0]), float(made.low[0]), float(made.high[0]), basis, batch)
-
     def times(self, low: float, high: float, basis: str) -> Rate:
         """After a change that multiplies it by something between both ends."""
         middle = self.middle * math.sqrt(low * high)
@@ -85,41 +79,132 @@ def rate(
     series: Series, change: Change, workers: int, others: Sequence[Series], machine: Machine, priors: Priors
 ) -> Rate:
     """The rate after a change. Raises NothingToSayError."""
-    batch = float(change.value) if change.kind == BATCH else _batch(series, workers)
-    measured, node = series.measured, series.measured.workers_per_node
-    if change.kind == BANDWIDTH and measured.workers[-1] <= node:
-        raise NothingToSayError(_one_node(series))
+    asked = Question(series, change, workers, others, machine, priors)
     try:
-        at = int(change.value) if change.kind == NODE else None
-        made = _checked(series, Rate.of(regression.elsewhere(measured, [workers], [batch], priors, at), "", batch))
+        predicted = asked.predicted()
         if change.kind == AS_IT_IS:
-            return Rate(made.middle, made.low, made.high, "regression", batch)
+            return replace(predicted, basis="regression")
         if change.kind == NODE:
-            why = "regression; what another node changes as in published series"
-            return Rate(made.middle, made.low, made.high, why, batch)
-        # Of the network between nodes, beyond one node; of all communication, beyond one worker.
-        few = node if change.kind == BANDWIDTH else 1
-        lost = regression.lost(measured, few, workers, _batch(series, workers), priors)
+            return replace(predicted, basis="regression; what another node changes as in published series")
+        low, high, basis = asked.factors()
     except TooLittleError as error:
         raise NothingToSayError(str(error)) from None
-    hidden = 0.0 if workers <= few else series.backward_share or BACKWARD_SHARE
-    if change.kind == BANDWIDTH:
-        if workers <= node:
-            return made.times(1.0, 1.0, "the workers share a node")
-        bounds = ends(lost, (1.0, 1.0), 1 / float(change.value), hidden)
-        return _checked(series, made.times(*bounds, f"up to {lost[2]:.0%} of a step is lost beyond a node"))
-    if change.kind == BATCH:
-        # The prediction has the loss grow with the computing, which is one end; r is the ratio of a step of one worker.
-        both = regression.predict(measured, [1, 1], [_batch(series, workers), batch], priors)
-        was, now = (float(value) for value in both.images_per_s)
-        larger = batch / _batch(series, workers)
-        r, wider = was / now * larger, batch_error() ** abs(math.log2(larger))
+    return _checked(series, predicted.times(low, high, basis))
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: a change of a series at a worker count, beside other series of the study."""
+
+    series: Series
+    change: Change
+    workers: int
+    others: Sequence[Series]
+    machine: Machine
+    priors: Priors
+
+    @property
+    def batch(self) -> float:
+        """Images of a worker's step before the change: what was measured with so many workers, else with the most."""
+        measured = self.series.measured
+        return dict(zip(measured.workers, measured.batch_per_worker, strict=True)).get(self.workers, self.series.batch)
+
+    def predicted(self) -> Rate:
+        """By the regression, which knows the batch and the workers of a node. Raises NothingToSayError and
+        TooLittleError."""
+        kind, value, measured = self.change.kind, self.change.value, self.series.measured
+        node = measured.workers_per_node
+        if kind == BANDWIDTH and measured.workers[-1] <= node:
+            within = f"all measured counts lie within one node of {node} workers"
+            raise NothingToSayError(f"{within}, where no network is seen; measure {2 * node}")
+        batch, at = (float(value) if kind == BATCH else self.batch), (int(value) if kind == NODE else None)
+        numbers = regression.elsewhere(measured, [self.workers], [batch], self.priors, at)
+        middle, low, high = (float(each[0]) for each in (numbers.images_per_s, numbers.low, numbers.high))
+        return _checked(self.series, Rate(middle, low, high, "", batch))
+
+    def factors(self) -> tuple[float, float, str]:
+        """By what the change multiplies the rate, at least and at most, and why. Raises NothingToSayError and
+        TooLittleError."""
+        kind = self.change.kind
+        # Of the network between nodes, beyond one node; of all communication, beyond one worker.
+        few = self.series.measured.workers_per_node if kind == BANDWIDTH else 1
+        lost = regression.lost(self.series.measured, few, self.workers, self.batch, self.priors)
+        hidden = 0.0 if self.workers <= few else self.series.backward_share or BACKWARD_SHARE
+        if kind == BANDWIDTH:
+            if self.workers <= few:
+                return 1.0, 1.0, "the workers share a node"
+            slower = 1 / float(self.change.value)
+            return *ends(lost, (1.0, 1.0), slower, hidden), f"up to {lost[2]:.0%} of a step is lost beyond a node"
+        if kind == BATCH:
+            return *self._of_batch(lost, hidden), "regression; communication stays as it is"
+        computing, basis = self._computing()
+        return *ends(lost, computing, self._gradients(), hidden), basis
+
+    def _of_batch(self, lost: tuple[float, float, float], hidden: float) -> tuple[float, float]:
+        """The prediction has the loss grow with the computing, which is one end; r is of a step of one worker."""
+        batches = [self.batch, float(self.change.value)]
+        was, then = (
+            float(value)
+            for value in regression.predict(self.series.measured, [1, 1], batches, self.priors).images_per_s
+        )
+        larger = batches[1] / batches[0]
+        r, wider = was / then * larger, batch_error() ** abs(math.log2(larger))
         low, high = (factor * r for factor in ends(lost, (r, r), 1.0, hidden))
-        low, high = min(low, 1.0) / wider, max(high, 1.0) * wider
-        return _checked(series, made.times(low, high, "regression; communication stays as it is"))
-    computing, basis = _computing(series, change, others, machine)
-    gradients = _gradients(series, change, others) if change.kind == MODEL else 1.0
-    return _checked(series, made.times(*ends(lost, computing, gradients, hidden), basis))
+        return min(low, 1.0) / wider, max(high, 1.0) * wider
+
+    def _sibling(self) -> Series | None:
+        """The series that differs in this only, and shares a worker count with this one."""
+        kind, value, mine = self.change.kind, self.change.value, self.series
+        # A recipe holds the precision, so that of another precision has another name.
+        free = (kind, "recipe") if kind == PRECISION else (kind,)
+        for other in self.others:
+            same = all(other.of[key] == mine.of[key] for key in NAMED if key not in free)
+            shared = {*other.measured.workers} & {*mine.measured.workers}
+            if same and other.of[kind] == value and other.batch == mine.batch and shared:
+                return other
+        return None
+
+    def _computing(self) -> tuple[tuple[float, float], str]:
+        """(r at least and at most, where from) of another precision or model. Raises NothingToSayError."""
+        kind, value, mine = self.change.kind, self.change.value, self.series
+        if mine.of[kind] == value:
+            return (1.0, 1.0), "as it is"
+        like = self._sibling()
+        if like is not None:
+            both, node = {*like.measured.workers} & {*mine.measured.workers}, mine.measured.workers_per_node
+            count = max((n for n in both if n <= node), default=min(both))
+            (was, was_low, was_high, n), (then, then_low, then_high, m) = _at(mine, count), _at(like, count)
+            basis = f"measured with {count} workers (n = {n} and {m})"
+            if was_low is None or was_high is None or then_low is None or then_high is None:
+                return (was / then, was / then), f"{basis}: without repeats, its error is not in the interval"
+            return (was_low / then_high, was_high / then_low), basis
+        peaks = dict(self.machine.peak_tflops_per_worker) if kind == PRECISION else {}
+        before, after = peaks.get(str(mine.of[kind])), peaks.get(str(value))
+        if before and after and mine.of["machine"] == self.machine.name:
+            r = before / after
+            return (min(r, 1.0), max(r, 1.0)), "between no change and the ratio of the peaks of the machine's file"
+        peak = "" if kind == MODEL else ", or write the peaks of both into peak_tflops_per_worker of the machine"
+        raise NothingToSayError(
+            f"no record of {kind} {value} that is like these in all else; measure it with {mine.measured.workers[0]} "
+            f"workers: one count is enough{peak}"
+        )
+
+    def _gradients(self) -> float:
+        """s: of another model the ratio of gradients. Raises NothingToSayError."""
+        like = self._sibling() if self.change.kind == MODEL else None
+        if like is None:  # the same model
+            return 1.0
+        if not self.series.gradients_bytes or not like.gradients_bytes:
+            raise NothingToSayError("no record says how large the gradients are; records of this version do")
+        return like.gradients_bytes / self.series.gradients_bytes
+
+
+def _at(series: Series, workers: int) -> tuple[float, float | None, float | None, int]:
+    """(rate [images/s], its interval if there is one, repeats) of what was measured with so many workers."""
+    point = next(point for point in series.points if int(point["workers"]) == workers)
+    low, high = (point[f"throughput_images_per_s{end}"] for end in ("_low", "_high"))
+    low, high = (None if pd.isna(end) else float(end) for end in (low, high))
+    return float(point["throughput_images_per_s"]), low, high, int(point["repeats"])
 
 
 @cache
@@ -142,16 +227,6 @@ def batch_error() -> float:
     return math.exp(errors[min(len(errors) - 1, math.ceil(0.95 * len(errors)) - 1)])
 
 
-def _batch(series: Series, workers: int) -> float:
-    """What was measured with so many workers, else what the largest count had."""
-    return dict(zip(series.measured.workers, series.measured.batch_per_worker, strict=True)).get(workers, series.batch)
-
-
-def _one_node(series: Series) -> str:
-    node = series.measured.workers_per_node
-    return f"all measured counts lie within one node of {node} workers, where no network is seen; measure {2 * node}"
-
-
 def _checked(series: Series, made: Rate) -> Rate:
     """Raises NothingToSayError if the interval says nothing."""
     if made.high > WIDEST * made.low:
@@ -160,75 +235,6 @@ def _checked(series: Series, made: Rate) -> Rate:
             "workers or more, with repeats"
         )
     return made
-
-
-def _computing(
-    series: Series, change: Change, others: Sequence[Series], machine: Machine
-) -> tuple[tuple[float, float], str]:
-    """(r at least and at most, where from) of another precision or model."""
-    kind, value = change.kind, change.value
-    if series.of[kind] == value:
-        return (1.0, 1.0), "as it is"
-    like = _sibling(series, kind, value, others)
-    if like is not None:
-        both, node = {*like.measured.workers} & {*series.measured.workers}, series.measured.workers_per_node
-        count = max((n for n in both if n <= node), default=min(both))
-        old, new = _at(series, count), _at(like, count)
-        basis = f"measured with {count} workers (n = {old.repeats} and {new.repeats})"
-        if old.low is None or old.high is None or new.low is None or new.high is None:
-            r = old.rate / new.rate
-            return (r, r), f"{basis}: without repeats, its error is not in the interval"
-        return (old.low / new.high, old.high / new.low), basis
-    if kind == PRECISION:
-        peaks = dict(machine.peak_tflops_per_worker)
-        now, then = peaks.get(str(series.of[kind])), peaks.get(str(value))
-        if now and then and series.of["machine"] == machine.name:
-            r = now / then
-            return (min(r, 1.0), max(r, 1.0)), "between no change and the ratio of the peaks of the machine's file"
-    counts = ", ".join(map(str, series.measured.workers[:1]))
-    raise NothingToSayError(
-        f"no record of {kind} {value} that is like these in all else; measure it with {counts} workers: one count is "
-        f"enough{'' if kind == MODEL else ', or write the peaks of both into peak_tflops_per_worker of the machine'}"
-    )
-
-
-def _sibling(series: Series, kind: str, value: Any, others: Iterable[Series]) -> Series | None:
-    """The series that differs in this only, and shares a worker count with this one."""
-    for other in others:
-        same = all(other.of[key] == series.of[key] for key in NAMED if key not in (kind, "recipe"))
-        # A recipe holds the precision, so that of another precision has another name.
-        same = same and (kind == PRECISION or other.of["recipe"] == series.of["recipe"])
-        shared = {*other.measured.workers} & {*series.measured.workers}
-        if same and other.of[kind] == value and other.batch == series.batch and shared:
-            return other
-    return None
-
-
-class _Point(NamedTuple):
-    """What was measured with one worker count [images/s]; without an interval, of one run."""
-
-    rate: float
-    low: float | None
-    high: float | None
-    repeats: int
-
-
-def _at(series: Series, workers: int) -> _Point:
-    point = next(point for point in series.points if int(point["workers"]) == workers)
-    ends = [point[f"throughput_images_per_s{end}"] for end in ("", "_low", "_high")]
-    rate, low, high = (None if pd.isna(value) else float(value) for value in ends)
-    assert rate is not None  # a point of `scaling` has a rate
-    return _Point(rate, low, high, int(point["repeats"]))
-
-
-def _gradients(series: Series, change: Change, others: Sequence[Series]) -> float:
-    """s of another model."""
-    like = _sibling(series, change.kind, change.value, others)
-    if like is None:  # the same model
-        return 1.0
-    if not series.gradients_bytes or not like.gradients_bytes:
-        raise NothingToSayError("no record says how large the gradients are; records of this version do")
-    return like.gradients_bytes / series.gradients_bytes
 
 
 def counts(series: Series, asked: Sequence[int], doublings: int) -> list[int]:
