@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from ddlbench.analysis import nodes, read
-from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, Spell, beside
+from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, beside
 
 from tests.specs import run_spec
 from tests.unit.records import RANKS, replace_steps, with_clocks, write_record
@@ -23,7 +23,7 @@ def study(
     compute: dict[str, float] | None = None,
     stalls: float = 0.0,
     noise: float = 0.02,
-) -> list[Spell]:
+) -> list[HostEpoch]:
     """Runs on all hosts: 0.2 s compute and 0.05 s data wait a step, with noise of each host in each run and epoch.
 
     `compute` makes hosts slower by these factors. With chance `stalls` one host, another each time, waits 0.2 s more.
@@ -41,11 +41,11 @@ def study(
             took = {name: float(own[n]) * (compute or {}).get(name, 1.0) for n, name in enumerate(names)}
             waits = dict(zip(names, wait.tolist(), strict=True))
             some = beside({"compute": took, "data_wait": waits})
-            found += [Spell(f"r{run}", "kind", float(run), epoch, of) for of in some]
+            found += [HostEpoch(f"r{run}", "kind", float(run), epoch, of) for of in some]
     return found
 
 
-def verdicts(spells: list[Spell]) -> dict[tuple[str, str], str]:
+def verdicts(spells: list[HostEpoch]) -> dict[tuple[str, str], str]:
     """Those that are not as the others."""
     rows = nodes.rows(spells)
     return {(str(r["host"]), str(r["part"])): str(r["verdict"]) for r in rows if r["verdict"] != LIKE}

@@ -10,7 +10,7 @@ import pytest
 from ddlbench.analysis import together
 from ddlbench.analysis.tables import frame
 from ddlbench.show.page import answer, asked
-from ddlbench.show.page.words import Said
+from ddlbench.show.page.words import Sentence
 
 from tests.unit.drawings import row
 from tests.unit.test_page import NOTHING
@@ -28,9 +28,9 @@ def trained(top1: float, repeats: int = 3, **changes: object) -> list[dict[str, 
     return [row(100.0 * (1 + by), top1=top1 + by, repeat=n, **given) for n, by in enumerate(NOISE[:repeats], start=1)]
 
 
-def only(found: list[Said | str]) -> Said:
+def only(found: list[Sentence | str]) -> Sentence:
     (one,) = found
-    assert isinstance(one, Said)
+    assert isinstance(one, Sentence)
     return one
 
 

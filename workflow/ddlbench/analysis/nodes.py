@@ -52,7 +52,7 @@ COLUMNS = (
 )
 
 
-class Beside(NamedTuple):
+class HostComparison(NamedTuple):
     """One part of the steps of an epoch on one host, beside the other hosts: means over steps, of its slowest rank."""
 
     host: str
@@ -63,18 +63,18 @@ class Beside(NamedTuple):
     slow: bool  # by analysis/slow.py
 
 
-class Spell(NamedTuple):
+class HostEpoch(NamedTuple):
     """One epoch of one run on one host, one part of its steps."""
 
     run: str
     kind: str  # the run without its repeat
     began_s: float
     epoch: int
-    of: Beside
+    of: HostComparison
     local_rank: int | None = None  # the host's rank that took longest
 
 
-def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS) -> list[Beside]:
+def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS) -> list[HostComparison]:
     """Hosts beside each other. `seconds` has, by part of PARTS and by host, what a step took [s]; two hosts or more."""
     hosts = list(seconds["compute"])
     whole = median(sum(of[host] for of in seconds.values()) for host in hosts)
@@ -88,11 +88,11 @@ def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PA
             excess_s = own[host] - median(own[other] for other in others)
             slow = is_slow(1 / took[host], [1 / took[other] for other in others])
             ratio = took[host] / median(took[other] for other in others)
-            compared.append(Beside(host, part, excess_s, took[host], ratio, slow))
+            compared.append(HostComparison(host, part, excess_s, took[host], ratio, slow))
     return compared
 
 
-def spells(record: Record) -> Iterator[Spell]:
+def spells(record: Record) -> Iterator[HostEpoch]:
     """What a record says of its hosts; nothing if all ranks ran on one, or if it was not timed."""
     ranks, spec = record.said("ddlbench_ranks", []), record.spec
     hosts = [rank.get("host") for rank in ranks]
@@ -117,17 +117,17 @@ def spells(record: Record) -> Iterator[Spell]:
         for of in beside({part: of_part[part] for part in PARTS}, parts):
             _, rank = slowest[of.part][epoch, of.host]
             local = ranks[int(rank)].get("local_rank")
-            yield Spell(spec.id, kind, began_s, int(str(epoch)), of, local)
+            yield HostEpoch(spec.id, kind, began_s, int(str(epoch)), of, local)
 
 
-def rows(all_spells: Iterable[Spell]) -> list[dict[str, object]]:
+def rows(all_spells: Iterable[HostEpoch]) -> list[dict[str, object]]:
     """One row (COLUMNS) per host and part; those that something is wrong with first."""
-    of_part: dict[str, list[Spell]] = defaultdict(list)
+    of_part: dict[str, list[HostEpoch]] = defaultdict(list)
     for spell in all_spells:
         of_part[spell.of.part].append(spell)
     table: list[dict[str, object]] = []
     for part, some in of_part.items():
-        of_host: dict[str, list[Spell]] = defaultdict(list)
+        of_host: dict[str, list[HostEpoch]] = defaultdict(list)
         for spell in some:
             of_host[spell.of.host].append(spell)
         made = {host: _row(host, part, mine) for host, mine in of_host.items()}
@@ -146,7 +146,7 @@ def rows(all_spells: Iterable[Spell]) -> list[dict[str, object]]:
     return sorted(table, key=lambda row: (order.index(str(row["verdict"])), str(row["host"]), str(row["part"])))
 
 
-def _row(host: str, part: str, mine: Sequence[Spell]) -> dict[str, object]:
+def _row(host: str, part: str, mine: Sequence[HostEpoch]) -> dict[str, object]:
     of_run: dict[str, list[float]] = defaultdict(list)
     for spell in mine:
         of_run[spell.run].append(spell.of.ratio)
@@ -178,7 +178,7 @@ def _verdict(interval: Interval, slow: float) -> str:
     return UNKNOWN if interval.middle > 1 + SHARE else LIKE
 
 
-def _over_own_best(mine: Sequence[Spell]) -> float | None:
+def _over_own_best(mine: Sequence[HostEpoch]) -> float | None:
     """The latest run's time over the shortest of the same kind, the median over kinds; None where no kind has two."""
     of_kind: dict[str, dict[tuple[float, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for spell in mine:
@@ -191,7 +191,7 @@ def _over_own_best(mine: Sequence[Spell]) -> float | None:
     return median(ratios) if ratios else None
 
 
-def records(machine: str, folder: Path) -> tuple[list[Spell], int, list[str]]:
+def records(machine: str, folder: Path) -> tuple[list[HostEpoch], int, list[str]]:
     """What the records in a folder of runs say of this machine's hosts; how many they were; lines about refused ones.
 
     Only those whose log names two hosts are read whole.

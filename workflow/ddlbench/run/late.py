@@ -25,8 +25,8 @@ ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s sinc
 
 
 def made(folder: Path, spec: RunSpec) -> bool:
-    """Whether a run's record is whole and of these settings, and was made after this job was asked for, or by this
-    very SLURM job before it was queued again."""
+    """Whether a run's record is whole and of these settings, and was made after this job was asked for, or was already
+    finished before SLURM requeued this very job."""
     log = folder / MLLOG
     try:
         if sealed(log) is None or not (folder / STEPS).exists() or stale.is_of_other_settings(log, spec):

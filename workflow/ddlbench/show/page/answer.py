@@ -22,7 +22,7 @@ from ddlbench.analysis.statistics import CANNOT_TELL, FASTER
 from ddlbench.analysis.together import SERIES
 from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.show.page import asked
-from ddlbench.show.page.words import Said, count, number, percents
+from ddlbench.show.page.words import Sentence, count, number, percents
 
 MOST = 6  # sentences of a kind on the first screen; the tables have all
 CLAIMS = "Sources' claims"
@@ -46,15 +46,15 @@ assert WORDS.keys() == PARTS.keys()
 class Answer:
     """What the first screen says: sentences, what is left to tell, and findings of the audit that matter."""
 
-    said: tuple[Said, ...]  # those that answer the same question stand together
+    said: tuple[Sentence, ...]  # those that answer the same question stand together
     open: tuple[str, ...]
     findings: tuple[tuple[str, tuple[Mapping[str, str], ...]], ...]  # by rule, errors first
     audit: str
 
     @property
-    def questions(self) -> dict[str, list[Said]]:
+    def questions(self) -> dict[str, list[Sentence]]:
         """The sentences by the question that they answer."""
-        by: dict[str, list[Said]] = {}
+        by: dict[str, list[Sentence]] = {}
         for one in self.said:
             by.setdefault(one.question, []).append(one)
         return by
@@ -70,7 +70,7 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
     for row in _findings.worst(audit, "error"):
         for run in filter(None, row["runs"].split("; ")):
             broken.setdefault(run, set()).add(row["rule"])
-    said: list[Said] = []
+    said: list[Sentence] = []
     left: list[str] = []
     runs = together.usable(tables["runs"])
     for question, things, sentences in (
@@ -84,7 +84,7 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
         ("Memory", "models' memory", [*asked.memory(runs, unit)]),
         ("Cost", "models' costs", [*asked.cost(runs, unit, asked.price(tables["costs"]))]),
     ):  # fmt: skip
-        told = [replace(one, question=question) for one in sentences if isinstance(one, Said)]
+        told = [replace(one, question=question) for one in sentences if isinstance(one, Sentence)]
         said += told[:MOST]
         left += [one for one in sentences if isinstance(one, str)]
         if len(told) > MOST:
@@ -100,12 +100,12 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
     return Answer(marked, tuple(left), findings, _findings.summary(audit))
 
 
-def _with_rules(one: Said, broken: Mapping[str, Iterable[str]]) -> Said:
+def _with_rules(one: Sentence, broken: Mapping[str, Iterable[str]]) -> Sentence:
     rules = sorted({rule for run in one.runs for rule in broken.get(run, ())})
     return replace(one, unfair=tuple(rules))
 
 
-def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said | str]:
+def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Sentence | str]:
     """Says of each two sides what is known on the most workers that both ran on; those told apart come first."""
     rows = table[table["compared"] == compared]
     if rows.empty:
@@ -124,7 +124,7 @@ def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Said
         )
 
 
-def _compared(row: Mapping[str, Any], unit: str, differ: Sequence[str]) -> Said:
+def _compared(row: Mapping[str, Any], unit: str, differ: Sequence[str]) -> Sentence:
     """`differ` are the settings in which comparisons differ, and which are named for that."""
     where = f"{row['with']} on {count(row['workers'], unit)}"
     named = settings(row, differ)
@@ -143,10 +143,10 @@ def _compared(row: Mapping[str, Any], unit: str, differ: Sequence[str]) -> Said:
         words = f"{begins}, {left} is {how} {right}."
     else:
         words = f"{begins}, {left} is {percents(1 - high, 1 - low)} slower than {right}."
-    return Said(words, f"95 % interval, {row['n']} pairs of runs", tuple(str(row["runs"]).split()))
+    return Sentence(words, f"95 % interval, {row['n']} pairs of runs", tuple(str(row["runs"]).split()))
 
 
-def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Said | str]:
+def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sentence | str]:
     """Says of each series what efficiency is left on its most workers, and where most of the rest went."""
     table = scaling(runs, "run").assign(named=names)
     last = table[table["workers"] > table["ref_workers"]].groupby(list(SERIES), dropna=False).tail(1)
@@ -168,7 +168,7 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Sa
         if high < 1:
             words += _why(lost, row)
         sure = f"95 % interval, {row['repeats']} runs each"
-        yield Said(words, sure, tuple(_runs_of(counted, row)))
+        yield Sentence(words, sure, tuple(_runs_of(counted, row)))
     if vague:
         yield (
             f"{len(vague)} of {len(last)} series over {unit} have intervals of efficiency too wide for an answer: "
@@ -210,7 +210,7 @@ def _runs_of(counted: pd.DataFrame, row: Mapping[str, Any]) -> list[str]:
     return [str(run) for run in ours["run"]]
 
 
-def _claims(verdicts: pd.DataFrame) -> Iterator[Said]:
+def _claims(verdicts: pd.DataFrame) -> Iterator[Sentence]:
     """How many claims of sources these runs can judge, what they say to them, and the first of these."""
     judged = verdicts[verdicts["verdict"].isin([SUPPORTED, CONTRADICTED, UNDECIDED])]
     if judged.empty:
@@ -222,8 +222,8 @@ def _claims(verdicts: pd.DataFrame) -> Iterator[Said]:
         f"{counts.get(UNDECIDED, 0)} undecided."
     )
     made = tuple(sorted({run for runs in judged["runs"].dropna() for run in str(runs).split()}))
-    yield Said(words, "verdicts at 96 %", made, question=CLAIMS)
+    yield Sentence(words, "verdicts at 96 %", made, question=CLAIMS)
     told = judged[judged["verdict"] != UNDECIDED]
     for row in _records(told.sort_values("verdict", kind="stable").head(MOST)):
         sure = f"{row['source']}, {row['place']}; here: {row['hardware']}"
-        yield Said(f"{str(row['verdict']).capitalize()}: {row['claim']}", sure, question=CLAIMS)
+        yield Sentence(f"{str(row['verdict']).capitalize()}: {row['claim']}", sure, question=CLAIMS)

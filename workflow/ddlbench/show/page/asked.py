@@ -14,7 +14,7 @@ import pandas as pd
 from ddlbench.analysis import together
 from ddlbench.analysis.statistics import Ratio, difference, over_repeats, ratio
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
-from ddlbench.show.page.words import Said, between, count
+from ddlbench.show.page.words import Sentence, between, count
 
 POINT = 1.0  # points of top-1 that count as a loss
 SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
@@ -22,7 +22,7 @@ SIDES = together.settings(AXIS)
 WITHOUT = "one run each: no interval, so no sentence about them here"
 
 
-def batches(runs: pd.DataFrame) -> Iterator[Said | str]:
+def batches(runs: pd.DataFrame) -> Iterator[Sentence | str]:
     """How much top-1 the largest batch costs beside the smallest, under each schedule, and from which batch on more
     than a point is surely lost."""
     for model, same in _with_most(_learned(runs), "global_batch"):
@@ -47,12 +47,12 @@ def batches(runs: pd.DataFrame) -> Iterator[Said | str]:
                 said = next(iter(lost_from.values()))
             words = f"{model}: from batch {least} to {most}, top-1 changes {', '.join(parts)}."
             words += f" More than a point is surely lost {said}."
-            yield Said(words, f"95 % intervals, {_repeats(same)} runs each", tuple(same["run"]))
+            yield Sentence(words, f"95 % intervals, {_repeats(same)} runs each", tuple(same["run"]))
         if alone:
             yield f"{alone} series of {model} over batches have {WITHOUT}."
 
 
-def schedules(runs: pd.DataFrame) -> Iterator[Said | str]:
+def schedules(runs: pd.DataFrame) -> Iterator[Sentence | str]:
     """Which schedule ends with the best top-1 at the smallest and at the largest batch that several were trained at."""
     for model, same in _with_most(_learned(runs), "schedule"):
         parts, alone = [], 0
@@ -70,12 +70,12 @@ def schedules(runs: pd.DataFrame) -> Iterator[Said | str]:
             parts.append(f"at batch {size}, {best} {', and '.join(told)}")
         if parts:
             sure = f"95 % intervals of top-1, {_repeats(same)} runs each"
-            yield Said(f"{model}: {'; '.join(parts)}.", sure, tuple(same["run"]))
+            yield Sentence(f"{model}: {'; '.join(parts)}.", sure, tuple(same["run"]))
         if alone:
             yield f"Schedules of {model} have {WITHOUT}."
 
 
-def memory(runs: pd.DataFrame, unit: str) -> Iterator[Said | str]:
+def memory(runs: pd.DataFrame, unit: str) -> Iterator[Sentence | str]:
     """Which framework, or else loader, takes the least memory of a worker on the most workers that all ran on."""
     taken = runs.assign(peak=runs["peak_device_memory_bytes"].fillna(runs["peak_resident_bytes"]).astype("float64"))
     taken = taken[taken["peak"].notna()]
@@ -95,10 +95,10 @@ def memory(runs: pd.DataFrame, unit: str) -> Iterator[Said | str]:
             f"{model} with {same[other].iloc[0]} on {count(int(same['workers'].iloc[0]), unit)}: a worker takes the "
             f"least {where} with {least}, {between(own.low / 1e9, own.high / 1e9)} GB; {', '.join(told)}."
         )
-        yield Said(words, f"95 % intervals, {own.n} runs each", tuple(same["run"]))
+        yield Sentence(words, f"95 % intervals, {own.n} runs each", tuple(same["run"]))
 
 
-def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iterator[Said | str]:
+def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iterator[Sentence | str]:
     """The cheapest and the fastest whole training. `price` is that of a node hour, with its currency."""
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
     timed = timed.assign(hours=timed["nodes"] * timed["full_train_s"] / 3600)
@@ -121,7 +121,7 @@ def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iter
         if cheap is not fast:
             words += f"; fastest is {_setting(fast, unit)}, {_hours(fast, price)}"
         made = tuple(dict.fromkeys([*cheap["run"], *fast["run"]]))
-        yield Said(f"{words}.", f"95 % intervals, {min(len(cheap), len(fast))} runs each", made)
+        yield Sentence(f"{words}.", f"95 % intervals, {min(len(cheap), len(fast))} runs each", made)
 
 
 def price(costs: pd.DataFrame) -> tuple[float, str] | None:

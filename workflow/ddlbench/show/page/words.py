@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Said:
+class Sentence:
     """One sentence, the question that it answers, how sure it is in words, the runs (ids) that it is made of, and
     audit rules that these break."""
 
