@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from ddlbench.plan.runs import make_plan
-from ddlbench.settings.config import CONFIG, ConfigError, check_config
+from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.study import load_study
+from ddlbench.settings.workflow import check_config
 
 STUDY = """\
 title: A study

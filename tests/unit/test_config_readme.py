@@ -1,41 +1,38 @@
-"""config/README.md says what the schemas say, keys come from one place, and its example is a study that works."""
+"""config/README.md says what the keys say, keys come from one place, and its example is a study that works."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import pytest
 from ddlbench.core import recipe, registry
-from ddlbench.core.recipe import Recipe, key
+from ddlbench.core.recipe import Recipe
 from ddlbench.plan.runs import make_plan
-from ddlbench.settings.config import CONFIG, ConfigError, check, schema
+from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.document import page
-from ddlbench.settings.keys import schema_of, value_of
-from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
+from ddlbench.settings.keys import Keys, Positive, class_of, key, mapping, schema_of, value_of
 from ddlbench.settings.machine import Machine, Partition, load_machine
-from ddlbench.settings.recipe import RECIPE_SCHEMA
+from ddlbench.settings.recipe import RecipeFile
 from ddlbench.settings.study import load_study
+from ddlbench.settings.study_keys import FileKeys
+from ddlbench.settings.workflow import Config
 
 README = CONFIG / "README.md"
 
 
-def test_readme_is_what_the_schemas_make() -> None:
+def test_readme_is_what_the_keys_make() -> None:
     assert README.read_text(encoding="utf-8") == page() + "\n", (
         "run: python -m ddlbench.settings.document > config/README.md"
     )
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [schema("config"), schema("study"), MACHINE_KEYS, RECIPE_SCHEMA],
-    ids=["config", "study", "machine", "recipe"],
-)
-def test_every_key_has_its_row(rules: dict[str, Any]) -> None:
-    for name in rules["properties"]:
+@pytest.mark.parametrize("cls", [Config, FileKeys, Machine, RecipeFile])
+def test_every_key_has_its_row(cls: type) -> None:
+    for name in schema_of(cls)["properties"]:
         assert f"\n| `{name}` |" in page()
 
 
@@ -55,59 +52,67 @@ def test_what_is_said_to_be_below_is_below() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queue:
+class Queue(Keys):
     name: str
-    width: int = field(default=2, metadata=key("How many fit side by side.", minimum=1))
-    speeds: tuple[tuple[str, float], ...] = field(default=(), metadata=key("By model."))
-    until: float | None = field(default=None, metadata=key("When it ends [h]."))
-    words: tuple[str, ...] = field(metadata=key("What it says.", items={"minLength": 1}))
-    parts: tuple[Partition, ...] = field(default=(), metadata=key("What it is made of."))
+    width: int = key("How many fit side by side.", 2, minimum=1)
+    speeds: Annotated[tuple[tuple[str, float], ...], mapping(Positive)] = key("By model.", ())
+    until: float | None = key("When it ends [h].", None)
+    words: tuple[str, ...] = key("What it says.")
+    parts: tuple[Partition, ...] = key("What it is made of.", ())
 
 
 def test_a_field_is_a_key() -> None:
-    """The one place that a key of a machine or recipe is declared in gives its rules, its default and its value."""
-    rules = schema_of(Queue)
-    assert rules["required"] == ["words"]
-    assert list(rules["properties"]) == ["width", "speeds", "until", "words", "parts"]
-    assert rules["properties"]["width"] == {
+    """The one place that a key is declared in gives its rules, its default and its value."""
+    rules = schema_of(Queue)["properties"]
+    assert list(rules) == ["width", "speeds", "until", "words", "parts"]
+    assert rules["width"] == {
         "description": "How many fit side by side.",
         "type": "integer",
         "minimum": 1,
         "default": 2,
     }
-    assert rules["properties"]["until"]["type"] == ["number", "null"]
+    assert rules["until"]["anyOf"] == [{"type": "number"}, {"type": "null"}]
     data = {"words": ["a"], "speeds": {"b": 2, "a": 1.5}, "parts": [{"name": "p", "max_nodes": 1, "max_minutes": 2}]}
-    assert value_of(Queue, check(data, rules, "queue.yaml"), name="q") == Queue(
+    assert value_of(Queue, data, "queue.yaml", name="q") == Queue(
         name="q",
         words=("a",),
         speeds=(("a", 1.5), ("b", 2)),
         parts=(Partition(name="p", max_nodes=1, max_minutes=2),),
     )
     for wrong, says in (
-        ({"words": [""]}, r"words\.0"),
+        ({"words": [7]}, r"words\.0: 7 .* text"),
         ({"words": [], "width": 0}, "width: 0 .* at least 1"),
-        ({"words": [], "parts": [{"name": "-"}]}, r"parts\.0\.max_nodes: is missing"),
+        ({"words": [], "name": "q"}, "name: unknown key"),  # a field that is no key
+        ({"words": [], "speeds": {"a": 0}}, r"speeds\.a: 0 .* more than 0"),
+        ({"words": [], "parts": [{"name": "p"}]}, r"parts\.0\.max_nodes: is missing; the most nodes"),
     ):
         with pytest.raises(ConfigError, match=rf"^queue.yaml: {says}"):
-            check(wrong, rules, "queue.yaml")
+            value_of(Queue, wrong, "queue.yaml", name="q")
+
+
+def test_a_number_stays_as_it_is_written() -> None:
+    """The text of a run decides whether it is stale: a recipe's 5 must not become 5.0."""
+    value = value_of(Queue, {"words": [], "until": 5, "speeds": {"a": 2}}, "queue.yaml", name="q")
+    assert repr((value.until, value.speeds)) == "(5, (('a', 2),))"
+
+
+def test_options_are_keys() -> None:
+    """A framework says its options as JSON schemas; values may be names and numbers."""
+    more: Any = class_of({"colour": {"description": "Its colour.", "enum": ["red", 7]}})
+    assert value_of(more, {"colour": 7}, "mine.yaml", "runs.one").colour == 7
+    with pytest.raises(ConfigError, match=r'^mine.yaml: runs\.one\.colour: "rad" .*: 7, red \(did you mean red\?\)$'):
+        value_of(more, {"colour": "rad"}, "mine.yaml", "runs.one")
 
 
 @pytest.mark.parametrize("cls", [Machine, Recipe])
 def test_no_field_is_left_without_its_meaning(cls: type) -> None:
     """It would be no key, and files that set it would be refused."""
-    assert set(get_type_hints(cls)) - set(schema_of(cls)["properties"]) == {"name"}
+    assert set(get_type_hints(cls)) - set(schema_of(cls)["properties"]) - {"__pydantic_config__"} == {"name"}
 
 
 def test_a_recipe_key_that_came_later_has_a_default() -> None:
     """Records of before it are read without it, and their runs stay as they are."""
     assert {f.name for f in fields(Recipe) if f.default is MISSING} <= recipe._FIRST
-
-
-@pytest.mark.parametrize("type_", [dict[str, int], list[str], int | str])
-def test_a_type_that_no_key_has_is_named_with_those_that_are_allowed(type_: Any) -> None:
-    part = make_dataclass("Part", [("widths", type_, field(default=None, metadata=key("How wide.")))])
-    with pytest.raises(TypeError, match=r"^Part\.widths: .*: no type of a key; allowed: str, int, .* for a mapping"):
-        schema_of(part)
 
 
 def test_the_example_is_a_study_of_18_runs(tmp_path: Path) -> None:

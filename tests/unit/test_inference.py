@@ -114,10 +114,10 @@ TRAIN = {"runs": "scaling", "members": ["plain"]}
             {},
             'inference.members: "int4" is not allowed; allowed: compiled, deepspeed, int8',
         ),
-        (TRAIN | {"members": []}, {}, "inference.members: [] is not allowed; allowed: at least 1 item"),
-        (TRAIN | {"batches": [0]}, {}, "inference.batches.0: 0 is not allowed; allowed: at least 1"),
+        (TRAIN | {"members": []}, {}, "inference.members: [] is not allowed; allowed: a list, at least 1 item"),
+        (TRAIN | {"batches": [0]}, {}, "inference.batches.0: 0 is not allowed; allowed: a whole number, at least 1"),
         (TRAIN | {"weights": "best"}, {}, 'inference.weights: "best" is not allowed; allowed: initial, trained'),
-        (TRAIN | {"workers": [1]}, {}, "inference.workers.0: 1 is not allowed; allowed: at least 2"),
+        (TRAIN | {"workers": [1]}, {}, "inference.workers.0: 1 is not allowed; allowed: a whole number, at least 2"),
         (
             TRAIN | {"members": ["tensor-slicing"], "workers": [4]},
             {},

@@ -13,9 +13,9 @@ from ddlbench.outlook.application import _make as application
 from ddlbench.outlook.recommendation import make as recommendation
 from ddlbench.outlook.what_if import make as what_if
 from ddlbench.plan.runs import make_plan
-from ddlbench.settings.config import check_config
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.settings.workflow import check_config
 
 from tests.unit.records import write_record
 

@@ -196,12 +196,12 @@ def test_a_form_that_is_not_preferred_makes_another_run() -> None:
 def two_blocks(**blocks_of: tuple[str, Framework, float]) -> Plan:
     """Blocks of one run each, by name: the name of the recipe, the framework, the recipe's gamma."""
     study = load_study("demo")
-    block = replace(study.blocks[0], frameworks=study.blocks[0].frameworks[:1], loaders=("native",), workers=(1,))
+    block = replace(study.blocks[0], adapters=study.blocks[0].adapters[:1], loaders=("native",), workers=(1,))
     block = replace(block, repeats=1)
     blocks = []
     for name, (recipe, framework, gamma) in blocks_of.items():
-        file = replace(block.recipe, recipe=replace(block.recipe.recipe, name=recipe, gamma=gamma))
-        blocks.append(replace(block, name=name, recipe=file, frameworks=(framework,)))
+        file = replace(block.recipe_file, name=recipe, gamma=gamma)
+        blocks.append(replace(block, name=name, recipe_file=file, adapters=(framework,)))
     return make_plan(replace(study, blocks=tuple(blocks), figures=()), LAPTOP)
 
 

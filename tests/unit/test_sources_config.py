@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from ddlbench.core import registry
-from ddlbench.settings.config import ConfigError, check_config
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.workflow import check_config
 
 FILE = "config/config.yaml"
 
@@ -71,7 +72,7 @@ def test_helpers_are_no_data_sets() -> None:
         ({"max_gpu_hours": 10**400}, r"max_gpu_hours: 10{199}\.\.\. is not allowed; allowed: .*, below 2\^63"),
         ({"max_gpu_hours": 10**5000}, "has a number of more than 4300 digits"),
         ({"max_gpu_hours": float("nan")}, "max_gpu_hours: NaN is not allowed"),
-        ({"account": date(2024, 1, 1)}, 'account: "2024-01-01" is not allowed; allowed: text or null'),
+        ({"account": date(2024, 1, 1)}, 'account: "2024-01-01" is not allowed; allowed: text'),
         ({"data": {"sources": {1: "x", None: "y"}}}, "data.sources.(1|None): unknown data set"),
     ],
 )

@@ -16,7 +16,8 @@ from ddlbench.outlook.what_if import computed, make, picture
 from ddlbench.outlook.what_if.changes import AS_IT_IS, Change, asked
 from ddlbench.outlook.what_if.computed import NothingToSayError
 from ddlbench.outlook.what_if.series import NAMED, Series, series
-from ddlbench.settings.config import ConfigError, check_config
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.workflow import check_config
 from ddlbench.show.figures import Options
 
 from tests.specs import JUWELS, run_spec

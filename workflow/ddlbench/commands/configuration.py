@@ -18,11 +18,11 @@ import yaml
 from ddlbench.core import registry
 from ddlbench.data import target
 from ddlbench.plan import reads, runs
-from ddlbench.settings import config as settings
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.reading import read_yaml, typed
 from ddlbench.settings.study import Study, load_study
+from ddlbench.settings.workflow import check_config
 
 DEFAULT = Path("config/config.yaml")
 KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
@@ -42,7 +42,7 @@ def read(config: Mapping[str, Any]) -> Settings:
     """The study and the machine that the configuration names, and all runs. Raises ConfigError."""
     # Mappings of numbers: on the command line Snakemake reads their values as text.
     numbers = {key: typed(config[key]) for key in ("checkpoint", "what_if") if key in config}
-    checked = settings.check_config({**config, **numbers})
+    checked = check_config({**config, **numbers})
     study, machine = load_study(checked["study"]), load_machine(checked["machine"])
     sources = checked["data"]["sources"]
     images = reads.images(study, machine, sources)

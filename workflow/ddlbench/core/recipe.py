@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from ddlbench.core.roles import REPEAT, SETTING, Role
 
@@ -11,13 +15,27 @@ from ddlbench.core.roles import REPEAT, SETTING, Role
 STATES = {"sgd": 1, "lars": 1, "adamw": 2, "lamb": 2}
 
 
-def key(description: str, **rules: Any) -> dict[str, Any]:
-    """Metadata of a field that people set in a YAML file: what it means, and what JSON schema says of its values.
+# JSON schema's words for rules, and pydantic's, which `settings/keys.py` hands them to.
+RULES = {
+    "minimum": "ge",
+    "exclusiveMinimum": "gt",
+    "maximum": "le",
+    "exclusiveMaximum": "lt",
+    "minLength": "min_length",
+}
+
+
+def key(description: str, enum: Iterable[str] = (), **rules: Any) -> dict[str, Any]:
+    """Metadata of a field that people set in a YAML file: what it means, which texts it may be, its other rules.
 
     The rest comes from the field: its type from the annotation, its default from the field's own. `settings/keys.py`
-    makes the schema and the values of both.
+    checks files by them.
     """
-    return {"description": description, **rules}
+    made = {"description": description, **{RULES.get(rule, rule): value for rule, value in rules.items()}}
+    names = [*enum]
+    if names:
+        made |= {"pattern": f"^({'|'.join(map(re.escape, names))})$", "json_schema_extra": {"enum": names}}
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +99,8 @@ class Recipe:
         default=None, metadata=key("Rate at which warm-up begins; null is base_lr.", minimum=0)
     )
     lr_min: float = field(default=0.0, metadata=key("Where the cosine and the polynomial schedule end.", minimum=0))
-    step_epochs: tuple[float, ...] = field(
-        default=(30, 60, 80),
-        metadata=key("Epochs (from 0) at which the step schedule lowers the rate.", items={"minimum": 0}),
+    step_epochs: tuple[Annotated[float, Ge(0)], ...] = field(
+        default=(30, 60, 80), metadata=key("Epochs (from 0) at which the step schedule lowers the rate.")
     )
     step_factor: float = field(
         default=0.1, metadata=key("Factor by which the step schedule changes the rate.", exclusiveMinimum=0)

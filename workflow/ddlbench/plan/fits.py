@@ -60,11 +60,11 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
         raise complain(study.path, f"{where}.bandwidths_mbit", spec.bandwidth_mbit, allowed)
     if recipe.precision == "tf32" and machine.device != "cuda":
         allowed = f"machine {machine.name} has device {machine.device}; allowed there: fp32, bf16, fp16"
-        raise complain(block.recipe.path, "precision", recipe.precision, allowed)
+        raise complain(block.recipe_file.path, "precision", recipe.precision, allowed)
     able = registry.models_with_zero_init_last()
     if recipe.zero_init_last is not None and able and spec.model not in able:
         allowed = f"model {spec.model} has no residual blocks that can choose; allowed for it: null"
-        raise complain(block.recipe.path, "zero_init_last", recipe.zero_init_last, allowed)
+        raise complain(block.recipe_file.path, "zero_init_last", recipe.zero_init_last, allowed)
     if len(spec.id) > LONGEST_ID:
         allowed = f"allowed: ids of at most {LONGEST_ID} characters; shorten names of machine, recipe or variant"
         raise complain(study.path, where, spec.id, allowed)

@@ -11,9 +11,9 @@ from ddlbench.core import layout, registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess, launch
 from ddlbench.settings.config import complain
-from ddlbench.settings.inference import Inference
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
+from ddlbench.settings.study_keys import Inference
 from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._measure import questions
 
@@ -73,7 +73,7 @@ def jobs(
                 member=member,
                 workers=workers,
                 workers_per_node=min(workers, machine.workers_per_node),
-                batches=wanted.batches,
+                batches=tuple(sorted(wanted.batches)),
                 repeat=repeat,
             )
             made[spec.id] = _planned(spec, run.manifest or "", machine, account)

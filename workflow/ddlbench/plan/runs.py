@@ -112,7 +112,7 @@ def make_plan(
 def _check_size(study: Study) -> None:
     """Raises ConfigError if a block names more runs than anybody wants: each takes memory and Snakemake's time."""
     for block in study.blocks:
-        axes = (block.models, block.frameworks, block.loaders, block.workers, block.schedules)
+        axes = (block.models, block.adapters, block.loaders, block.workers, block.schedules)
         further = (block.batch_per_worker or block.global_batch, block.bandwidths_mbit or (None,))
         named = block.repeats * prod(map(len, (*axes, *further)))
         if named > MOST_RUNS:
@@ -152,7 +152,7 @@ def _planned(spec: RunSpec, machine: Machine, account: str | None, images: int |
 def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
     axes = product(
         block.models,
-        block.frameworks,
+        block.adapters,
         block.loaders,
         [workers for workers in block.workers if workers <= machine.workers or not block.fit],
         block.batch_per_worker or block.global_batch,
@@ -169,7 +169,7 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             device=machine.device,
             dataset=block.dataset,
             model=model,
-            recipe=for_schedule(block.recipe.at(global_batch), schedule),
+            recipe=for_schedule(block.recipe_file.at(global_batch), schedule),
             framework=framework.name,
             options=framework.options,
             loader=loader,
@@ -178,14 +178,14 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             loader_threads=machine.loader_threads,
             global_batch=global_batch,
             schedule=schedule,
-            epochs=block.epochs,
-            of_epochs=block.of_epochs,
+            epochs=block.trained_epochs,
+            of_epochs=block.measure.of if block.measure else None,
             repeat=repeat,
             timed=block.timed and not block.profiled,
             profiled=block.profiled,
             form=block.form if block.form in forms[1:] else None,
             bandwidth_mbit=bandwidth_mbit,
-            interrupt_steps=block.interrupt_steps,
+            interrupt_steps=block.interrupt.steps if block.interrupt else None,
         )
         fits.check_run(study, block, machine, spec)
         yield spec

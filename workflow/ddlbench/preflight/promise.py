@@ -43,7 +43,7 @@ def trial(plan: Plan) -> Trial:
     """
     screened, full = plan.machine.preflight.nodes, plan.machine.workers_per_node
     if screened is not None:
-        return Trial((plan.machine.nodes if screened == "all" else int(screened)) * full, full)
+        return Trial((plan.machine.nodes if screened == "all" else screened) * full, full)
     if plan.machine.launcher == "local":
         workers = min(2, plan.machine.workers)
         return Trial(workers, workers)

@@ -1,7 +1,7 @@
-"""config/README.md from the schemas: `python -m ddlbench.settings.document > config/README.md`.
+"""config/README.md from the keys: `python -m ddlbench.settings.document > config/README.md`.
 
-What a key means, allows and defaults to is said once: in `workflow/schemas/` for config and studies, in the dataclasses
-`recipe.Recipe` and `machine.Machine`, and in each framework's OPTIONS. A test holds the page to them.
+What a key means, allows and defaults to is said once: in the dataclasses of `study_keys.py`, `machine.py`,
+`workflow.py` and `core/recipe.py`, and in each framework's OPTIONS. A test holds the page to them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import json
 from typing import Any
 
 from ddlbench.core import registry
-from ddlbench.settings.config import NAMED, TYPES, schema
-from ddlbench.settings.machine import SCHEMA as MACHINE_KEYS
-from ddlbench.settings.recipe import RECIPE_SCHEMA
+from ddlbench.settings.keys import class_of, in_words, schema_of
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.recipe import RecipeFile
 from ddlbench.settings.study import BATCH, REQUIRED
+from ddlbench.settings.study_keys import BlockKeys, TopLevelKeys
+from ddlbench.settings.workflow import Config
 
 INTRO = """\
 # Every key of every file in this folder
@@ -147,57 +149,51 @@ without a source does not belong here. `aach2023-kernels.csv` keeps the columns 
 
 def page() -> str:
     """The text of config/README.md."""
-    study = schema("study")
-    block = study["$defs"]["block"]["properties"]
-    own = {key: value for key, value in study["properties"].items() if key not in block}
-    figure = study["properties"]["figures"]["additionalProperties"]
+    config, machine, recipe = schema_of(Config), schema_of(Machine), schema_of(RecipeFile)
+    block, study = schema_of(BlockKeys), schema_of(TopLevelKeys)
+    either = {key: f"required: this or `{other}`" for key, other in zip(BATCH, BATCH[::-1], strict=True)}
     return "\n".join(
         [
             INTRO,
-            _table(schema("config")),
+            _table(config),
             DATA,
-            _table(schema("config")["properties"]["data"]),
+            _table(_inside(config, "data")),
             CHECKPOINT,
-            _table(schema("config")["properties"]["checkpoint"]),
-            "Keys of `what_if`:\n",
-            _table(schema("config")["properties"]["what_if"]),
+            _table(_inside(config, "checkpoint")),
+            _inner(config, "what_if"),
             STUDY,
             "Keys of the top level only:\n",
-            _table({**study, "properties": own}),
-            "Keys of `audit`:\n",
-            _table(own["audit"]),
-            "Keys of `control`:\n",
-            _table({**own["control"], "$defs": study["$defs"]}),
-            "Keys of `inference`:\n",
-            _table({**own["inference"], "$defs": study["$defs"]}),
-            "Keys of `records`:\n",
-            _table({**own["records"], "$defs": study["$defs"]}),
+            _table(study),
+            *(_inner(study, name) for name in ("audit", "control", "inference", "records")),
             "Keys of a block, or of the top level for all blocks; required in one of the two places:\n",
-            _table(
-                {**study, "properties": block, "required": REQUIRED},
-                {key: f"required: this or `{other}`" for key, other in zip(BATCH, BATCH[::-1], strict=True)},
-            ),
-            "Keys of `measure`:\n",
-            _table({**block["measure"], "$defs": study["$defs"]}),
-            "Keys of `interrupt`:\n",
-            _table(block["interrupt"]),
+            _table({**block, "required": REQUIRED}, either),
+            *(_inner(block, name) for name in ("measure", "interrupt")),
             "Keys of a figure:\n",
-            _table({**figure, "$defs": study["$defs"]}),
+            _table(_inside(study, "figures")),
             OPTIONS,
             *(text for name in registry.members("frameworks") for text in _options(name)),
             MACHINE,
-            _table(MACHINE_KEYS),
-            "Keys of `preflight`:\n",
-            _table(MACHINE_KEYS["properties"]["preflight"]),
-            "Keys of each of `partitions`:\n",
-            _table(MACHINE_KEYS["properties"]["partitions"]["items"]),
+            _table(machine),
+            _inner(machine, "preflight"),
+            _inner(machine, "partitions", "each of "),
             RECIPE,
-            _table(RECIPE_SCHEMA),
-            "Keys of each row of `by_batch`:\n",
-            _table(RECIPE_SCHEMA["properties"]["by_batch"]["items"]),
+            _table(recipe),
+            _inner(recipe, "by_batch", "each row of "),
             REFERENCES.rstrip("\n"),
         ]
     )
+
+
+def _inside(of: dict[str, Any], name: str) -> dict[str, Any]:
+    """The rules of a key whose values, or the values of whose list or mapping, have keys themselves."""
+    rules: dict[str, Any] = of["properties"][name]
+    places = [rules, rules.get("items"), rules.get("additionalProperties"), *rules.get("anyOf", ())]
+    return next(place for place in places if isinstance(place, dict) and "properties" in place)
+
+
+def _inner(of: dict[str, Any], name: str, each: str = "") -> str:
+    """The table of such a key."""
+    return f"Keys of {each}`{name}`:\n\n{_table(_inside(of, name))}"
 
 
 def _options(framework: str) -> tuple[str, str]:
@@ -205,7 +201,7 @@ def _options(framework: str) -> tuple[str, str]:
     options = registry.options(framework)
     if not options:
         return f"`{framework}` has no options.\n", ""
-    return f"Options of `{framework}`:\n", _table({"properties": options})
+    return f"Options of `{framework}`:\n", _table(schema_of(class_of(options)))
 
 
 def _table(of: dict[str, Any], defaults: dict[str, str] | None = None) -> str:
@@ -214,47 +210,14 @@ def _table(of: dict[str, Any], defaults: dict[str, str] | None = None) -> str:
     for key, rules in of["properties"].items():
         if key in of.get("required", ()):
             default = "required"
-        elif "default" in rules:
-            default = f"`{json.dumps(rules['default'])}`"
-        else:
+        elif rules.get("type") == "object" and rules.get("default", {}) is not None:
+            default = "`{}`"  # of keys inside, their own defaults hold
+        elif rules["default"] is None and "null" not in str(rules.get("anyOf")):
             default = (defaults or {}).get(key, "left out")
-        lines.append(f"| `{key}` | {rules['description']} | {_allowed(rules, of)} | {default} |")
+        else:
+            default = f"`{json.dumps(rules['default'])}`"
+        lines.append(f"| `{key}` | {rules['description']} | {in_words(rules)} | {default} |")
     return "\n".join(lines) + "\n"
-
-
-def _allowed(rules: dict[str, Any], of: dict[str, Any]) -> str:
-    """What a value may be, in words."""
-    rules = _resolved(rules, of)
-    if "enum" in rules:
-        return ", ".join(f"`{'null' if value is None else value}`" for value in rules["enum"])
-    first, *others = [rules["type"]] if isinstance(rules["type"], str) else rules["type"]
-    text = TYPES[first]
-    if first == "string" and "pattern" in rules:
-        text = "a name" if rules["pattern"] == NAMED else f"text matching `{rules['pattern']}`"
-    bounds = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}
-    bounds["exclusiveMaximum"] = "less than"
-    text += "".join(f", {words} {rules[rule]}" for rule, words in bounds.items() if rule in rules)
-    if first == "array":
-        text += _of(rules["items"], of)
-    if first == "object":
-        keys = rules.get("propertyNames", {}).get("enum", ())
-        text += "".join(f"{' and' if key == keys[-1] else ','} `{key}`" for key in keys).replace(",", " of", 1)
-        if rules.get("additionalProperties"):  # not if it is absent or false
-            text += _of(rules["additionalProperties"], of)
-    return ", or ".join([text, *(TYPES[name] for name in others)])
-
-
-def _of(values: dict[str, Any], of: dict[str, Any]) -> str:
-    """What the values of a list or mapping may be; nothing if they have a table of their own."""
-    return "" if "properties" in _resolved(values, of) else f", each {_allowed(values, of)}"
-
-
-def _resolved(rules: dict[str, Any], of: dict[str, Any]) -> dict[str, Any]:
-    """The rules with those that `$ref` points to."""
-    if "$ref" not in rules:
-        return rules
-    shared: dict[str, Any] = of["$defs"][rules["$ref"].rsplit("/", 1)[-1]]
-    return rules | shared
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 PyYAML reads YAML 1.1, where 010 is 8, 1:30 is 90, `no` is false and 2024-01-01 is a date. Here PyYAML only finds the
 nodes; their values are made below, so that a word means what it looks like. Keys are always text, as written. What
-values are allowed is checked later, in `config.py`.
+values are allowed is checked later, by `keys.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ddlbench.settings.config import TYPES, ConfigError, complain, names_in, one_of
+from ddlbench.settings.config import ConfigError, complain, names_in, one_of
 
 MOST_BYTES = 256 * 1024  # our longest file has 7 KiB; PyYAML reads some 100 KiB a second
 MOST_VALUES = 100_000  # an alias counts as often as it is used
@@ -73,9 +73,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not YAML: {error}") from None
     data = _Values(path).of(root) if root else None
     if data is None:
-        raise ConfigError(f"{path}: is empty; allowed: {TYPES['object']}")
+        raise ConfigError(f"{path}: is empty; allowed: a mapping of keys to values")
     if not isinstance(data, dict):
-        raise complain(path, "", data, f"allowed: {TYPES['object']}")
+        raise complain(path, "", data, "allowed: a mapping of keys to values")
     return data
 
 

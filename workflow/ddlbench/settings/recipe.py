@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from ddlbench.core.recipe import Recipe
-from ddlbench.settings.config import CONFIG, check, complain
-from ddlbench.settings.keys import schema_of, value_of
+from ddlbench.settings.config import CONFIG, complain
+from ddlbench.settings.keys import Count, Keys, key, value_of
 from ddlbench.settings.reading import read_yaml
 
-
-def _schema() -> dict[str, Any]:
-    """A recipe's keys, and `by_batch`, whose rows may give some of them."""
-    schema = schema_of(Recipe)
-    rules = schema["properties"]
-    row = {"global_batch": {"description": "The batch size of this row [images].", "type": "integer", "minimum": 1}}
-    for name in ("base_lr", "momentum", "weight_decay", "warmup_epochs", "decay_epochs"):
-        row[name] = {k: v for k, v in rules[name].items() if k != "default"} | {"type": "number"}
-    rules["by_batch"] = {
-        "description": "Rows of values by global batch size, ascending, interpolated linearly between them; base_lr "
-        "then is the peak rate at that batch. Batch sizes outside the rows are refused. The keys of a row are below.",
-        "type": "array",
-        "default": [],
-        "items": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["global_batch", "base_lr"],
-            "properties": row,
-        },
-    }
-    return schema
+# A row of `by_batch`: keys of a recipe that may differ by batch size, a number each.
+_MAY_DIFFER = ("base_lr", "momentum", "weight_decay", "warmup_epochs", "decay_epochs")
+Row = make_dataclass(
+    "Row",
+    [
+        ("global_batch", Count, key("The batch size of this row [images].")),
+        *(
+            (f.name, float, field(metadata=f.metadata) if f.name == "base_lr" else key(default=None, **f.metadata))
+            for f in fields(Recipe)
+            if f.name in _MAY_DIFFER
+        ),
+    ],
+    bases=(Keys,),
+    frozen=True,
+    kw_only=True,
+)
 
 
-RECIPE_SCHEMA = _schema()
-
-
-@dataclass(frozen=True)
-class RecipeFile:
+@dataclass(frozen=True, kw_only=True)
+class RecipeFile(Recipe, Keys):
     """A recipe as its file says, with the values that it gives for some batch sizes, ascending."""
 
-    path: Path
-    recipe: Recipe
-    by_batch: tuple[dict[str, float], ...]
+    by_batch: tuple[Row, ...] = key(  # type: ignore[valid-type]
+        "Rows of values by global batch size, ascending, interpolated linearly between them; base_lr then is the peak "
+        "rate at that batch. Batch sizes outside the rows are refused. The keys of a row are below.",
+        (),
+    )
+    path: Path = Path()
+    rows: tuple[dict[str, float], ...] = ()  # those of `by_batch` as they are written
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """What its keys say, whatever the batch size."""
+        return Recipe(**{f.name: getattr(self, f.name) for f in fields(Recipe)})
 
     def at(self, global_batch: int) -> Recipe:
         """The recipe at a batch size: values of `by_batch` are interpolated linearly, and its rate is the peak's.
 
         Raises ConfigError for a batch size outside the table.
         """
-        rows = self.by_batch
+        rows = self.rows
         if not rows:
             return self.recipe
         smallest, largest = rows[0]["global_batch"], rows[-1]["global_batch"]
@@ -68,12 +69,13 @@ class RecipeFile:
 def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
     """The recipe of that name. Raises ConfigError."""
     path = folder / f"{name}.yaml"
-    data = check(read_yaml(path), RECIPE_SCHEMA, path)
-    rows = data.pop("by_batch")
+    data = read_yaml(path)
+    recipe = value_of(RecipeFile, data, path, name=name)
+    rows = data.get("by_batch", [])
     for number, row in enumerate(rows):
         if row.keys() != rows[0].keys():
             keys = f"allowed: the keys of the first row: {', '.join(rows[0])}"
             raise complain(path, f"by_batch.{number}", list(row), keys)
     if [row["global_batch"] for row in rows] != sorted({row["global_batch"] for row in rows}):
         raise complain(path, "by_batch", [row["global_batch"] for row in rows], "allowed: ascending batch sizes")
-    return RecipeFile(path, value_of(Recipe, data, name=name), tuple(rows))
+    return replace(recipe, path=path, rows=tuple(rows))

@@ -1,28 +1,28 @@
-"""A study: one YAML file that names axes and figures; read and checked here, made into runs in `plan/runs.py`."""
+"""A study: one YAML file that names axes and figures; read and checked here, made into runs in `plan/runs.py`.
+
+Its keys are in `study_keys.py`. What they cannot say of themselves is checked here: names of members, blocks and files,
+and what does not go together.
+"""
 
 from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.core.spec import COLUMNS
-from ddlbench.settings.config import CONFIG, ConfigError, check, check_against, complain, names_in, one_of, schema
-from ddlbench.settings.inference import Inference, inference
+from ddlbench.settings.config import CONFIG, ConfigError, complain, names_in, one_of
+from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.recipe import RecipeFile, load_recipe
+from ddlbench.settings.study_keys import BlockKeys, FigureKeys, FileKeys, Inference, Published, StudyKeys
 
 SCHEDULES = ("step", "cosine", "exponential", "polynomial")
-# Axes whose values are names of members; the rest are numbers. Frameworks are members too, or variants of a study.
-NAMED_AXES: dict[str, Callable[[], tuple[str, ...]]] = {
-    "models": registry.models,
-    "loaders": lambda: registry.members("loaders"),
-    "schedules": lambda: SCHEDULES,
-}
 # What each block needs, from itself or from the top level of its study; and one of BATCH, and one of LENGTH.
 REQUIRED = ("dataset", "recipe", "models", "frameworks", "loaders", "workers", "schedules")
 BATCH = ("batch_per_worker", "global_batch")
@@ -37,52 +37,28 @@ class Framework:
     options: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
-class Block:
+@dataclass(frozen=True, kw_only=True)
+class Block(BlockKeys):
     """One product of axes in a study; the study's top-level keys with this block's own laid over them.
 
-    Batch sizes are either per worker (weak scaling) or global; the other tuple is empty. `epochs` are trained; the
-    whole training has `of_epochs`, which are more where a block only measures throughput. Recipes are as their files
-    say: no batch size is chosen yet. `fit` leaves out numbers of workers that the machine does not have. Runs with
-    `interrupt_steps` are killed after so many steps, and go on.
+    The recipe is as its file says: no batch size is chosen yet. `adapters` are what `frameworks` names.
     """
 
     name: str
-    dataset: str
-    recipe: RecipeFile
-    epochs: int
-    of_epochs: int | None
-    repeats: int
-    profiled: bool
-    timed: bool
-    fit: bool
-    form: str | None
-    interrupt_steps: int | None
-    models: tuple[str, ...]
-    frameworks: tuple[Framework, ...]
-    loaders: tuple[str, ...]
-    workers: tuple[int, ...]
-    batch_per_worker: tuple[int, ...]
-    global_batch: tuple[int, ...]
-    schedules: tuple[str, ...]
-    bandwidths_mbit: tuple[int, ...] = ()
+    recipe_file: RecipeFile
+    adapters: tuple[Framework, ...]
+
+    @property
+    def trained_epochs(self) -> int:
+        """Epochs that its runs train, which may be fewer than those of the whole training (`measure.of`)."""
+        return self.measure.epochs if self.measure else self.epochs
 
 
-@dataclass(frozen=True)
-class Figure:
-    """One picture: the member of `figures/` that draws it, the blocks whose runs it shows, its settings.
-
-    `basis` is the time that speed-up and efficiency compare: `steps` or `run`.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Figure(FigureKeys):
+    """One picture. `basis` is the time that speed-up and efficiency compare; of `select`, all values are tuples."""
 
     name: str
-    plot: str
-    runs: tuple[str, ...]
-    title: str
-    reference: str | None
-    select: tuple[tuple[str, tuple[Any, ...]], ...]
-    basis: str = "steps"
-    target: float | None = None
 
     @property
     def reference_file(self) -> str | None:
@@ -90,69 +66,64 @@ class Figure:
         return os.path.relpath(CONFIG / "references" / f"{self.reference}.csv") if self.reference else None
 
 
-@dataclass(frozen=True)
-class Control:
-    """The run of block `runs` is repeated after every `every` timed runs of the study."""
-
-    every: int
-    runs: str
-
-
-@dataclass(frozen=True)
-class Published:
-    """Records of others that a study shows: their kind (a member of `records/`), their folder, and which benchmarks."""
-
-    kind: str
-    folder: str
-    benchmarks: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Study:
+@dataclass(frozen=True, kw_only=True)
+class Study(StudyKeys):
     """A checked study file. It does not say on which machine it runs.
 
     Its own blocks come first; those that figures borrow from other studies follow, by the name `study/block`.
-    A figure is marked if its runs break a rule of the audit whose severity is `fail_on` or worse; None marks none.
     A study of `records` of others plans no runs and has no blocks.
     """
 
     name: str
     path: Path
-    title: str
     blocks: tuple[Block, ...]
     figures: tuple[Figure, ...]
-    fail_on: str | None = None
-    control: Control | None = None
-    records: Published | None = None
-    inference: Inference | None = None
+
+    @property
+    def fail_on(self) -> str | None:
+        """Figures whose runs break a rule of the audit of this severity or a worse one are marked; None marks none."""
+        return self.audit.fail_on
 
 
 def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     """The study of that name, with recipes found beside its folder. Raises ConfigError."""
     path = folder / f"{name}.yaml"
-    data = check(read_yaml(path), schema("study"), path)
-    published = _published(path, data)
-    blocks = _blocks(path, data)
-    figures = tuple(_figure(path, n, own, data["runs"], folder.parent) for n, own in data["figures"].items())
+    data, keys = _read(path)
+    if keys.records:
+        _check_records(keys.records, path)
+    if (keys.records is None) == (not keys.runs):
+        raise complain(path, "runs", sorted({"runs", "records"} & {*data}), "allowed: either runs or records")
+    blocks = _blocks(path, data, keys)
+    figures = tuple(_figure(path, *named, keys, folder.parent) for named in keys.figures.items())
     borrowed = _borrowed(path, figures)
-    if published and borrowed:
+    if keys.records and borrowed:
         raise complain(path, "figures", [one.name for one in borrowed], "allowed: no runs beside records of others")
-    control = Control(**data["control"]) if "control" in data else None
-    if control:
-        _is_one_of(data["runs"], control.runs, path, "control.runs")
-    blocks += borrowed
-    asked = inference(path, data, data["runs"])
-    return Study(name, path, data["title"], blocks, figures, data["audit"].get("fail_on"), control, published, asked)
+    if keys.control:
+        _is_one_of(keys.runs, keys.control.runs, path, "control.runs")
+    if keys.inference:
+        _check_inference(keys.inference, keys.runs, path)
+    taken = {field.name: getattr(keys, field.name) for field in fields(StudyKeys)}
+    return Study(name=name, path=path, blocks=blocks + borrowed, figures=figures, **taken)
 
 
-def _blocks(path: Path, data: dict[str, Any]) -> tuple[Block, ...]:
-    """A study's own blocks, of its checked file. Raises ConfigError."""
-    own_keys = ("title", "variants", "runs", "figures", "audit", "control", "records", "inference")
-    common = {k: v for k, v in data.items() if k not in own_keys}
+def _read(path: Path) -> tuple[dict[str, Any], FileKeys]:
+    data = read_yaml(path)
+    return data, value_of(FileKeys, data, path)
+
+
+def _blocks(path: Path, data: Mapping[str, Any], keys: FileKeys) -> tuple[Block, ...]:
+    """A study's own blocks; `data` tell which keys are given. Raises ConfigError."""
+    common = _given(keys, data)
     frameworks = {name: Framework(name) for name in registry.members("frameworks")}
-    frameworks |= {name: _variant(path, name, own) for name, own in data["variants"].items()}
-    recipes = path.parent.parent / "recipes"
-    return tuple(_block(path, n, common, own, recipes, frameworks) for n, own in data["runs"].items())
+    frameworks |= {name: _variant(path, name, own) for name, own in keys.variants.items()}
+    return tuple(
+        _block(path, name, common, _given(own, data["runs"][name]), frameworks) for name, own in keys.runs.items()
+    )
+
+
+def _given(keys: BlockKeys, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Those keys of blocks that the file gives, with their values."""
+    return {field.name: getattr(keys, field.name) for field in fields(BlockKeys) if field.name in data}
 
 
 def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
@@ -169,7 +140,7 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
             _is_one_of(others, study, path, key)
             if study not in lent:
                 other = path.with_name(f"{study}.yaml")
-                lent[study] = _blocks(other, check(read_yaml(other), schema("study"), other))
+                lent[study] = _blocks(other, *_read(other))
             blocks = {f"{study}/{one.name}": one for one in lent[study]}
             if not blocks:
                 raise complain(path, key, named, f"study {study} shows records of others; allowed: a study with runs")
@@ -178,18 +149,22 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
     return tuple(taken.values())
 
 
-def _published(path: Path, data: dict[str, Any]) -> Published | None:
-    """What `records` names; a study has either that or `runs`. Raises ConfigError."""
-    given = data.get("records")
-    if (given is None) == (not data["runs"]):
-        raise complain(path, "runs", sorted({"runs", "records"} & {*data}), "allowed: either runs or records")
-    if given is None:
-        return None
+def _check_records(given: Published, path: Path) -> None:
+    """Raises ConfigError unless the kind of records is known and their folder there."""
     kinds = [kind for kind in registry.members("records") if kind != "ours"]
-    _is_one_of(kinds, given["kind"], path, "records.kind")
-    if not Path(given["folder"]).is_dir():
-        raise complain(path, "records.folder", given["folder"], "allowed: a folder that is there, from where you start")
-    return Published(given["kind"], given["folder"], tuple(given["benchmarks"]))
+    _is_one_of(kinds, given.kind, path, "records.kind")
+    if not Path(given.folder).is_dir():
+        raise complain(path, "records.folder", given.folder, "allowed: a folder that is there, from where you start")
+
+
+def _check_inference(given: Inference, blocks: Iterable[str], path: Path) -> None:
+    """Raises ConfigError unless its block is one of the study's own, and its members are known."""
+    blocks = list(blocks)
+    if not blocks:
+        raise complain(path, "inference.runs", given.runs, "allowed: no inference in a study without runs")
+    _is_one_of(blocks, given.runs, path, "inference.runs")
+    for member in given.members:
+        _is_one_of(registry.members("inference"), member, path, "inference.members")
 
 
 def _variant(path: Path, name: str, own: dict[str, Any]) -> Framework:
@@ -197,22 +172,27 @@ def _variant(path: Path, name: str, own: dict[str, Any]) -> Framework:
     members = registry.members("frameworks")
     if name in members:
         raise ConfigError(f"{path}: variants.{name}: is a framework's own name; allowed: any other name")
-    adapter = own["framework"]
-    _is_one_of(members, adapter, path, f"variants.{name}.framework")
-    known = {"framework": {"type": "string"}, **registry.options(adapter)}
-    check_against(own, {"type": "object", "additionalProperties": False, "properties": known}, path, f"variants.{name}")
+    where, adapter = f"variants.{name}", str(own.get("framework"))
+    if adapter not in members:
+        value_of(_options(None), {key: value for key, value in own.items() if key == "framework"}, path, where)
+    value_of(_options(adapter), own, path, where)
     defaults = registry.option_defaults(adapter)
     options = {k: v for k, v in own.items() if k == "framework" or v != defaults[k]}
     return Framework(name, tuple(sorted(options.items())))
 
 
+@cache
+def _options(adapter: str | None) -> type:
+    """What a variant of a framework may say; of None, which framework it is of."""
+    framework = {
+        "description": "A member of workflow/ddlbench/train/frameworks.",
+        "enum": registry.members("frameworks"),
+    }
+    return class_of({"framework": framework, **(registry.options(adapter) if adapter else {})})
+
+
 def _block(
-    path: Path,
-    name: str,
-    common: dict[str, Any],
-    own: dict[str, Any],
-    recipes: Path,
-    frameworks: dict[str, Framework],
+    path: Path, name: str, common: dict[str, Any], own: dict[str, Any], frameworks: dict[str, Framework]
 ) -> Block:
     for either in (BATCH, LENGTH):
         if own.keys() & set(either):  # a block's own way of saying it replaces the study's
@@ -232,62 +212,66 @@ def _block(
     def where(key: str) -> str:
         return f"runs.{name}.{key}" if key in own else key
 
-    for key, members in NAMED_AXES.items():
-        if key == "models" and members() == registry.OWN_MODELS:
-            continue  # timm is not installed here (a login node): the job checks the name
-        for value in merged[key]:
-            _is_one_of(members(), value, path, where(key))
-    for value in merged["frameworks"]:
-        _is_one_of(frameworks, value, path, where("frameworks"))
-    _is_one_of(registry.members("datasets"), merged["dataset"], path, where("dataset"))
-    _is_one_of(names_in(recipes, ".yaml"), merged["recipe"], path, where("recipe"))
-    if merged["form"] is not None:
-        _is_one_of(registry.members("forms"), merged["form"], path, where("form"))
-    measure = merged.pop("measure", None) or {"epochs": merged["epochs"], "of": None}
-    if measure["of"] is not None and measure["epochs"] > measure["of"]:
-        raise complain(path, where("measure") + ".epochs", measure["epochs"], f"allowed: at most {measure['of']} (of)")
-    interrupt = merged.pop("interrupt", None)
-    if interrupt and merged["profiled"]:
-        raise complain(path, where("interrupt"), interrupt, "allowed: none with profiled: true, which measures no time")
-    axes = {k: tuple(v) for k, v in merged.items() if isinstance(v, list)}
-    scalars = {k: v for k, v in merged.items() if not isinstance(v, list)}
-    own_types = {
-        "recipe": load_recipe(merged["recipe"], recipes),
-        "frameworks": tuple(frameworks[name] for name in merged["frameworks"]),
-        "epochs": measure["epochs"],
-        "of_epochs": measure["of"],
-        "interrupt_steps": interrupt and interrupt["steps"],
+    recipes = path.parent.parent / "recipes"
+    named: dict[str, Iterable[str]] = {
+        "models": registry.models(),
+        "loaders": registry.members("loaders"),
+        "schedules": SCHEDULES,
+        "frameworks": frameworks,
+        "dataset": registry.members("datasets"),
+        "recipe": names_in(recipes, ".yaml"),
+        "form": registry.members("forms"),
     }
-    empty: dict[str, tuple[int, ...]] = dict.fromkeys(BATCH, ())
-    return Block(name=name, **empty | axes | scalars | own_types)
+    if registry.models() == registry.OWN_MODELS:
+        del named["models"]  # timm is not installed here (a login node): the job checks the name
+    for key, names in named.items():
+        values = merged.get(key) or ()
+        for value in (values,) if isinstance(values, str) else values:
+            _is_one_of(names, value, path, where(key))
+    block = Block(
+        name=name,
+        recipe_file=load_recipe(merged["recipe"], recipes),
+        adapters=tuple(frameworks[framework] for framework in merged["frameworks"]),
+        **merged,
+    )
+    if block.measure and block.measure.epochs > block.measure.of:
+        allowed = f"allowed: at most {block.measure.of} (of)"
+        raise complain(path, where("measure") + ".epochs", block.measure.epochs, allowed)
+    if block.interrupt and block.profiled:
+        allowed = "allowed: none with profiled: true, which measures no time"
+        raise complain(path, where("interrupt"), {"steps": block.interrupt.steps}, allowed)
+    return block
 
 
-def _figure(path: Path, name: str, own: dict[str, Any], blocks: dict[str, Any], config: Path) -> Figure:
+def _figure(path: Path, name: str, own: FigureKeys, study: FileKeys, config: Path) -> Figure:
     key = f"figures.{name}"
-    _is_one_of(registry.members("figures"), own["plot"], path, f"{key}.plot")
-    runs = own.get("runs", list(blocks))
-    for block in runs:
+    _is_one_of(registry.members("figures"), own.plot, path, f"{key}.plot")
+    for block in own.runs or ():
         if "/" not in block:  # those of other studies: `_borrowed`
-            _is_one_of(blocks, block, path, f"{key}.runs")
-    plot = registry.member("figures", own["plot"])
-    for setting in own.keys() - {"plot", "runs", "title", "reference", "select", *plot.SETTINGS}:
-        raise ConfigError(f"{path}: {key}.{setting}: plot {own['plot']} has no such setting; leave it out")
-    reference = own.get("reference")
-    if reference is not None:
+            _is_one_of(study.runs, block, path, f"{key}.runs")
+    plot = registry.member("figures", own.plot)
+    for setting in ("basis", "target"):  # those that only some figures have
+        if getattr(own, setting) is not None and setting not in plot.SETTINGS:
+            raise ConfigError(f"{path}: {key}.{setting}: plot {own.plot} has no such setting; leave it out")
+    if own.reference is not None:
         names = [name for name in names_in(config / "references", ".csv") if name != "claims"]  # of no figure
-        _is_one_of(names, reference, path, f"{key}.reference")
-        offered = published(config / "references" / f"{reference}.csv")
+        _is_one_of(names, own.reference, path, f"{key}.reference")
+        offered = published(config / "references" / f"{own.reference}.csv")
         if offered.isdisjoint(plot.PUBLISHED):
             wanted = f"it can draw {', '.join(plot.PUBLISHED)}" if plot.PUBLISHED else "it draws no published numbers"
-            offers = f"plot {own['plot']} can draw nothing of it: {wanted}, the file has {', '.join(sorted(offered))}"
-            raise complain(path, f"{key}.reference", reference, offers)
-    select = own.get("select", {})
-    for column in select:
+            offers = f"plot {own.plot} can draw nothing of it: {wanted}, the file has {', '.join(sorted(offered))}"
+            raise complain(path, f"{key}.reference", own.reference, offers)
+    for column, _ in own.select:
         if column not in COLUMNS:
             raise ConfigError(f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}")
-    chosen = tuple((c, tuple(v) if isinstance(v, list) else (v,)) for c, v in select.items())
-    basis, title = own.get("basis", "steps"), own.get("title", name)
-    return Figure(name, own["plot"], tuple(runs), title, reference, chosen, basis, own.get("target"))
+    given = {field.name: getattr(own, field.name) for field in fields(own)}
+    given |= {
+        "runs": own.runs or tuple(study.runs),
+        "title": own.title if own.title is not None else name,
+        "basis": own.basis or "steps",
+        "select": tuple((column, tuple(v) if isinstance(v, list) else (v,)) for column, v in own.select),
+    }
+    return Figure(name=name, **given)
 
 
 def published(path: Path) -> set[str]:

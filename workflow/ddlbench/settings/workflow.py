@@ -1,0 +1,117 @@
+"""The keys of `config/config.yaml` and of the command line (`--config`): what to run where."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ddlbench.core import registry
+from ddlbench.settings.config import ConfigError, expand, one_of
+from ddlbench.settings.keys import Count, Keys, Name, Positive, key, value_of
+
+Text = Annotated[str, Field(min_length=1)]
+ManyWorkers = Annotated[int, Field(ge=1, le=100_000)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIf(Keys):
+    """Key `what_if`."""
+
+    workers: ManyWorkers | tuple[ManyWorkers, ...] = key(
+        "Worker counts. Without them, three doublings beyond the largest measured one.", None
+    )
+    bandwidth: Positive | tuple[Positive, ...] = key("Bandwidth between nodes, as a multiple of the machine's.", None)
+    workers_per_node: Count | tuple[Count, ...] = key("Workers that fill a node.", None)
+    batch_per_worker: Count | tuple[Count, ...] = key("Images per step on one worker.", None)
+    model: str | tuple[str, ...] = key("Models; of each the study needs a record with one worker count at least.", None)
+    precision: str | tuple[str, ...] = key(
+        "Precisions (fp32, tf32, bf16, fp16); of each a record is needed, or `peak_tflops_per_worker` of the machine.",
+        None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Keys):
+    """Key `data`."""
+
+    on_error: str = key(
+        "A picture that cannot be used (truncated, empty, no picture) ends the preparation with `stop`; with `skip` it "
+        "is left out and listed in the manifest.",
+        "stop",
+        enum=["stop", "skip"],
+    )
+    sources: dict[str, Text] = key(
+        "By data set, where it lies: `{imagenet: /data/ILSVRC2012}`. Needed for imagenet only; others are fetched or "
+        "made if nothing is said. What each takes is the first text of its file in workflow/ddlbench/data/datasets.",
+        {},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Keys):
+    """Key `checkpoint`."""
+
+    epochs: int | None = key("Every so many epochs. With null, epochs do not matter.", None, minimum=1)
+    minutes: float | None = key(
+        "Every so many minutes of training. With null, time does not matter.", 30, exclusiveMinimum=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Keys):
+    """All of the file."""
+
+    study: Name = key("Name of a file in config/studies, without .yaml.")
+    machine: Name = key("Name of a file in config/machines, without .yaml.")
+    account: Name | None = key("The project that SLURM bills; used on machines with launcher slurm.", None)
+    max_gpu_hours: float | None = key(
+        "Nothing is started if the runs that are to be made would take more hours of GPUs than this, by the likely "
+        "estimate of `ddlbench plan`; runs that are done do not count. On CPU machines an hour of a worker counts as "
+        "one. null is no limit.",
+        None,
+        exclusiveMinimum=0,
+    )
+    target: float | None = key(
+        "For `snakemake recommend`: the top-1 accuracy that the training is to reach, a fraction: "
+        "`--config target=0.759`.",
+        None,
+        exclusiveMinimum=0,
+        maximum=1,
+    )
+    what_if: WhatIf | None = key(
+        "For `snakemake what_if`: what is to be different, each alone; a value or a list of them: "
+        "`--config what_if='{bandwidth: [0.5, 4], workers: [1024, 100000]}'`. null asks for half and twice the "
+        "bandwidth.",
+        None,
+    )
+    data: Data = key(
+        "Where data sets come from and what is done about pictures that cannot be used; its keys are below.",
+        Data(),
+    )
+    checkpoint: Checkpoint = key(
+        "When a run writes a checkpoint, from which it goes on after it was stopped; its keys are below.", Checkpoint()
+    )
+
+
+def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict[str, Any]:
+    """What config.yaml and the command line say, with defaults filled in. Raises ConfigError at the first fault."""
+    # What was given stays as it was written: 30, not 30.0.
+    config = _laid_over(asdict(value_of(Config, data, file)), data)
+    if config["what_if"]:
+        config["what_if"] = data["what_if"]  # what is not asked is left out
+    known, sources = registry.members("datasets"), config["data"]["sources"]
+    for name in sources:
+        if name not in known:
+            raise ConfigError(f"{file}: data.sources.{name}: unknown data set; {one_of(known, name)}")
+        sources[name] = expand(sources[name], file, f"data.sources.{name}")
+    return config
+
+
+def _laid_over(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    made = dict(defaults)
+    for name, value in given.items():
+        inside = isinstance(value, dict) and isinstance(made.get(name), dict)
+        made[name] = _laid_over(made[name], value) if inside else value
+    return made
