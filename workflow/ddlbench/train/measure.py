@@ -19,10 +19,11 @@ from typing import Any
 
 from ddlbench.core.columns import PROFILER, SHARING, Column, Why
 from ddlbench.train import counters
-from ddlbench.train.counters import NotMeasuredError, Rapl
+from ddlbench.train.counters import NotMeasuredError, Rapl, cpu_s
 
 # RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much in so long.
 RAPL_S = 60.0
+OF_CPU = "its memory is in peak_resident_bytes"
 UNREAD = "the process that wrote the checkpoint did not measure it"
 
 
@@ -64,7 +65,7 @@ class Meter:
                 threading.Thread(target=self._watch, args=(self._rapl,), daemon=True).start()
         self._waited_s = counters.waited_s()
         self._began = time.monotonic()
-        self._first = {column: _attempt(read) for column, read in self._counters().items()}
+        self._first = {column: _attempt(read) for column, read in self._readers(counters=True).items()}
 
     def stop(self) -> dict[str, Any]:
         """What `read` gives, for the last time."""
@@ -75,13 +76,13 @@ class Meter:
         """`{"values": {column: number or None}, "not_measured": {column: reason of each None}}`."""
         wall_s = time.monotonic() - self._began
         used: dict[str, float | Why] = {}
-        for column, read in self._counters().items():
+        for column, read in self._readers(counters=True).items():
             first, last = self._first[column], _attempt(read)
             if isinstance(first, Why) or isinstance(last, Why):
                 used[column] = first if isinstance(first, Why) else last
             else:
                 used[column] = last - first if last >= first else Why("the counter was reset meanwhile")
-        used |= {column: _attempt(read) for column, read in self._peaks().items()}
+        used |= {column: _attempt(read) for column, read in self._readers(counters=False).items()}
         cpu_s = used["cpu_s"]
         used["cpu_share"] = cpu_s if isinstance(cpu_s, Why) else cpu_s / wall_s
         used["wall_s"] = wall_s
@@ -90,41 +91,30 @@ class Meter:
             "not_measured": {column: str(value) for column, value in used.items() if isinstance(value, Why)},
         }
 
-    def _counters(self) -> dict[str, Callable[[], float]]:
-        return {"cpu_s": counters.cpu_s} | self._readers(counters=True)
-
-    def _peaks(self) -> dict[str, Callable[[], float]]:
-        return self._readers(counters=False)
-
     def _readers(self, counters: bool) -> dict[str, Callable[[], float]]:
+        """What reads each column of this rank: of counters, or of peaks and levels."""
         mine = [m for m in MEASURES if m.counter == counters and (self._local_rank == 0 or not m.column.once_a_node)]
-        return {measure.column.in_record: partial(measure.read, self) for measure in mine}
+        readers: dict[str, Callable[[], float]] = {"cpu_s": cpu_s} if counters else {}
+        return readers | {measure.column.in_record: partial(measure.read, self) for measure in mine}
 
-    def device_bytes(self, name: str) -> float:
-        """What a function of `torch.cuda` says of this rank's GPU [bytes]. Raises NotMeasuredError on CPUs."""
+    def gpu(self, otherwise: str) -> Any:
+        """`torch.cuda`. Raises NotMeasuredError on CPUs, where the same is in column `otherwise`."""
         if not self._cuda:
-            raise NotMeasuredError("the device is the CPU: its memory is in peak_resident_bytes")
+            raise NotMeasuredError(f"the device is the CPU: {otherwise}")
         import torch
 
-        return int(getattr(torch.cuda, name)())
+        return torch.cuda
 
     def device_used_bytes(self) -> float:
         """Memory in use on this rank's GPU, by whomever [bytes]. Raises NotMeasuredError on CPUs."""
-        if not self._cuda:
-            raise NotMeasuredError("the device is the CPU: its memory is in peak_resident_bytes")
-        import torch
-
-        free, total = torch.cuda.mem_get_info()
-        return total - free
+        free, total = self.gpu(OF_CPU).mem_get_info()
+        return int(total - free)
 
     def device_energy_j(self) -> float:
         """The counter of this rank's GPU [J]. Raises NotMeasuredError."""
-        if not self._cuda:
-            raise NotMeasuredError("the device is the CPU: its energy is in host_energy_j")
-        import torch
-
+        cuda = self.gpu("its energy is in host_energy_j")
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
-        return counters.device_energy_j(f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}")
+        return counters.device_energy_j(f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}")
 
     def host_energy_j(self) -> float:
         """RAPL's counters of this node [J]. Raises NotMeasuredError."""
@@ -152,110 +142,79 @@ CPU_CORES = Column(
     spoiled_by=(SHARING, PROFILER),
     recorded_as="cpu_share",
 )
+
+
+def _peak(name: str, description: str, read: Callable[[Meter], float], **more: Any) -> Measure:
+    """A peak or a level of each rank [bytes]; the largest rank's counts."""
+    return Measure(Column(name, "Int64", description, "bytes", over_ranks="max", **more), read)
+
+
+def _counter(
+    name: str, kind: str, description: str, unit: str, read: Callable[[Meter], float], once_a_node: bool = True
+) -> Measure:
+    """A counter, added up over ranks or nodes."""
+    spoiled = (SHARING, PROFILER)
+    column = Column(name, kind, description, unit, over_ranks="sum", once_a_node=once_a_node, spoiled_by=spoiled)
+    return Measure(column, read, counter=True)
+
+
 MEASURES = (
-    Measure(
-        Column(
-            "peak_device_memory_bytes",
-            "Int64",
-            "Most memory that tensors took on the GPU. Memory of other libraries (NCCL's buffers, DALI) is not in it.",
-            "bytes",
-            over_ranks="max",
-        ),
-        lambda meter: meter.device_bytes("max_memory_allocated"),
+    _peak(
+        "peak_device_memory_bytes",
+        "Most memory that tensors took on the GPU. Memory of other libraries (NCCL's buffers, DALI) is not in it.",
+        lambda meter: int(meter.gpu(OF_CPU).max_memory_allocated()),
     ),
-    Measure(
-        Column(
-            "peak_device_reserved_bytes",
-            "Int64",
-            "Most memory that PyTorch held on the GPU for tensors. Memory of other libraries is not in it.",
-            "bytes",
-            over_ranks="max",
-        ),
-        lambda meter: meter.device_bytes("max_memory_reserved"),
+    _peak(
+        "peak_device_reserved_bytes",
+        "Most memory that PyTorch held on the GPU for tensors. Memory of other libraries is not in it.",
+        lambda meter: int(meter.gpu(OF_CPU).max_memory_reserved()),
     ),
-    Measure(
-        Column(
-            "device_used_bytes",
-            "Int64",
-            "Memory in use on the GPU when training ended, whoever used it: PyTorch, NCCL, the driver, and DALI, whose "
-            "decoder takes room for the largest picture for each of its threads, in training and in validation.",
-            "bytes",
-            over_ranks="max",
-        ),
-        lambda meter: meter.device_used_bytes(),
+    _peak(
+        "device_used_bytes",
+        "Memory in use on the GPU when training ended, whoever used it: PyTorch, NCCL, the driver, and DALI, whose "
+        "decoder takes room for the largest picture for each of its threads, in training and in validation.",
+        Meter.device_used_bytes,
     ),
-    Measure(
-        Column(
-            "peak_resident_bytes",
-            "Int64",
-            "Most main memory that the rank's process had since it began.",
-            "bytes",
-            over_ranks="max",
-            spoiled_by=(PROFILER,),  # it keeps its events in main memory
-        ),
+    _peak(
+        "peak_resident_bytes",
+        "Most main memory that the rank's process had since it began.",
         lambda meter: counters.peak_resident_bytes("self"),
+        spoiled_by=(PROFILER,),  # it keeps its events in main memory
     ),
-    Measure(
-        Column(
-            "loader_resident_bytes",
-            "Int64",
-            "Most main memory of the loader's processes, added up; pages that they share count more than once.",
-            "bytes",
-            over_ranks="max",
-        ),
-        lambda meter: meter.loader_resident_bytes(),
+    _peak(
+        "loader_resident_bytes",
+        "Most main memory of the loader's processes, added up; pages that they share count more than once.",
+        Meter.loader_resident_bytes,
     ),
-    Measure(
-        Column(
-            "device_energy_j",
-            "float64",
-            "Energy of the GPUs by their own counters (Volta or newer), whoever used them.",
-            "J",
-            over_ranks="sum",
-            spoiled_by=(SHARING, PROFILER),
-        ),
-        lambda meter: meter.device_energy_j(),
-        counter=True,
+    _counter(
+        "device_energy_j",
+        "float64",
+        "Energy of the GPUs by their own counters (Volta or newer), whoever used them.",
+        "J",
+        Meter.device_energy_j,
+        once_a_node=False,
     ),
-    Measure(
-        Column(
-            "host_energy_j",
-            "float64",
-            "Energy of all CPU packages and their memory, by RAPL's counters, once per node.",
-            "J",
-            over_ranks="sum",
-            once_a_node=True,
-            spoiled_by=(SHARING, PROFILER),
-        ),
-        lambda meter: meter.host_energy_j(),
-        counter=True,
+    _counter(
+        "host_energy_j",
+        "float64",
+        "Energy of all CPU packages and their memory, by RAPL's counters, once per node.",
+        "J",
+        Meter.host_energy_j,
     ),
-    Measure(
-        Column(
-            "network_sent_bytes",
-            "Int64",
-            "Bytes sent over all network interfaces except loopback, and InfiniBand, once per node. Null where all "
-            "ranks ran on one node: their traffic does not pass there.",
-            "bytes",
-            over_ranks="sum",
-            once_a_node=True,
-            spoiled_by=(SHARING, PROFILER),
-        ),
+    _counter(
+        "network_sent_bytes",
+        "Int64",
+        "Bytes sent over all network interfaces except loopback, and InfiniBand, once per node. Null where all "
+        "ranks ran on one node: their traffic does not pass there.",
+        "bytes",
         lambda meter: counters.network_bytes(meter.sys)[0],
-        counter=True,
     ),
-    Measure(
-        Column(
-            "network_received_bytes",
-            "Int64",
-            "Bytes received, counted and null like `network_sent_bytes`.",
-            "bytes",
-            over_ranks="sum",
-            once_a_node=True,
-            spoiled_by=(SHARING, PROFILER),
-        ),
+    _counter(
+        "network_received_bytes",
+        "Int64",
+        "Bytes received, counted and null like `network_sent_bytes`.",
+        "bytes",
         lambda meter: counters.network_bytes(meter.sys)[1],
-        counter=True,
     ),
 )
 COLUMNS = (*(measure.column for measure in MEASURES), CPU_CORES)

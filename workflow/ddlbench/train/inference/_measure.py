@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ddlbench.train.frameworks._common import bytes_of
+
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
@@ -87,12 +89,7 @@ def take_precision(model: nn.Module, precision: str) -> torch.dtype:
 
 def weights_bytes(model: nn.Module) -> int:
     """Bytes of parameters and buffers that this rank holds, each storage once; of quantised tensors, of their parts."""
-    held: dict[int, int] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
-        for part in _parts(tensor):
-            storage = part.untyped_storage()
-            held[storage.data_ptr()] = storage.nbytes()
-    return sum(held.values())
+    return bytes_of(part for tensor in (*model.parameters(), *model.buffers()) for part in _parts(tensor))
 
 
 def _parts(tensor: Any) -> list[torch.Tensor]:
