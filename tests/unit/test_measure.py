@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from ddlbench.train import measure
@@ -96,30 +98,26 @@ def test_network_of_a_container(tmp_path: Path) -> None:
     assert network_bytes(tmp_path) == (7, 8)
 
 
-def test_values_are_differences_from_start_to_stop(tmp_path: Path) -> None:
-    interface(tmp_path, "eth0", 100, 200)
-    meter = Meter("cpu", 0, tmp_path)
+def measured(sys: Path, local_rank: int = 0, meanwhile: Callable[[], object] = lambda: None) -> dict[str, Any]:
+    """What a meter reads when this happens between its start and its stop."""
+    meter = Meter("cpu", local_rank, sys)
     meter.start()
-    interface(tmp_path, "eth0", 130, 250)
-    values = meter.stop()["values"]
-    assert (values["network_sent_bytes"], values["network_received_bytes"]) == (30, 50)
+    meanwhile()
+    return meter.stop()
 
 
-def test_a_counter_that_went_back_measures_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "value"), [(130, 30), (10, None)])
+def test_values_are_differences_and_a_counter_that_went_back_measures_nothing(
+    tmp_path: Path, sent: int, value: int | None
+) -> None:
     interface(tmp_path, "eth0", 100, 200)
-    meter = Meter("cpu", 0, tmp_path)
-    meter.start()
-    interface(tmp_path, "eth0", 10, 250)
-    found = meter.stop()
-    assert found["values"]["network_sent_bytes"] is None
-    assert found["values"]["network_received_bytes"] == 50
-    assert "was reset" in found["not_measured"]["network_sent_bytes"]
+    found = measured(tmp_path, meanwhile=lambda: interface(tmp_path, "eth0", sent, 250))
+    assert (found["values"]["network_sent_bytes"], found["values"]["network_received_bytes"]) == (value, 50)
+    assert ("was reset" in found["not_measured"].get("network_sent_bytes", "")) is (value is None)
 
 
 def test_every_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
-    meter = Meter("cpu", 0, tmp_path)
-    meter.start()
-    found = meter.stop()
+    found = measured(tmp_path)
     nulls = {column for column, value in found["values"].items() if value is None}
     assert nulls == set(found["not_measured"])
     assert nulls == {
@@ -132,9 +130,7 @@ def test_every_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
 def test_what_is_the_nodes_is_measured_once_a_node(tmp_path: Path) -> None:
     interface(tmp_path, "eth0", 100, 200)
     zone(tmp_path, "0", "package-0", 1)
-    meter = Meter("cpu", 1, tmp_path)
-    meter.start()
-    found = meter.stop()
+    found = measured(tmp_path, 1)
     ours = {"cpu_s", "cpu_share", "peak_resident_bytes", "loader_resident_bytes"}
     assert {column for column in found["values"] if column.startswith(("host", "network"))} == set()
     assert ours <= {column for column, value in found["values"].items() if value is not None}
@@ -196,19 +192,16 @@ assert "torch" not in sys.modules
 
 
 def test_the_most_memory_is_remembered_after_it_was_given_back(tmp_path: Path) -> None:
-    meter = Meter("cpu", 1, tmp_path)
-    meter.start()
     before = peak_resident_bytes("self")
-    taken = bytearray(b"x" * (256 << 20))
-    del taken
-    after = meter.stop()["values"]["peak_resident_bytes"]
+    after = measured(tmp_path, 1, lambda: bytearray(b"x" * (256 << 20)))["values"]["peak_resident_bytes"]
     assert after >= max(before, 256 << 20)
 
 
-def fake_nvml(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
-    class NVMLError(Exception):
-        pass
+class NVMLError(Exception):
+    """As pynvml has it."""
 
+
+def fake_nvml(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     module = ModuleType("pynvml")
     functions = {
         "NVMLError": NVMLError,
@@ -231,12 +224,9 @@ def test_device_energy_without_nvml_has_a_reason(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(NotMeasuredError, match="nvidia-ml-py is not installed"):
         device_energy_j("GPU-1")
 
-    class NVMLError(Exception):
-        pass
-
     def refuse(handle: object) -> int:
         raise NVMLError("Not Supported")
 
-    fake_nvml(monkeypatch, NVMLError=NVMLError, nvmlDeviceGetTotalEnergyConsumption=refuse)
+    fake_nvml(monkeypatch, nvmlDeviceGetTotalEnergyConsumption=refuse)
     with pytest.raises(NotMeasuredError, match="NVML: Not Supported"):
         device_energy_j("GPU-1")

@@ -27,6 +27,16 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
 
 
+def train(steps: int, *pairs: tuple[nn.Module, torch.optim.Optimizer]) -> None:
+    """Let models learn from the same random pictures."""
+    for _ in range(steps):
+        x = torch.randn(8, 5)
+        for model, optimizer in pairs:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+
 def one(value: list[float], gradients: list[list[float]], rates: list[float], **recipe: Any) -> list[float]:
     """A weight matrix of one row after some steps."""
     model = nn.Linear(len(value), 1, bias=False).double()
@@ -114,12 +124,7 @@ def test_lars_is_timms_where_the_rate_is_constant(nesterov: bool, everywhere: bo
         (theirs, Lars(groups, lr=0.1, momentum=0.9, nesterov=nesterov, trust_coeff=0.001, eps=0.0)),
     )
     start = [p.clone() for p in ours.parameters()]
-    for _ in range(5):
-        x = torch.randn(8, 5)
-        for model, optimizer in pairs:
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
+    train(5, *pairs)
     for a, b, was in zip(ours.parameters(), theirs.parameters(), start, strict=True):
         assert not torch.equal(a, was)
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
@@ -165,21 +170,14 @@ def test_state_goes_into_a_checkpoint_and_back(name: str, tmp_path: Path) -> Non
     recipe = replace(RECIPE, optimizer=name, decay_norm_and_bias=False)
     model = net()
     optimizer = optimizers.build(recipe, model)
-
-    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        optimizer.zero_grad()
-        model(torch.ones(2, 5)).square().mean().backward()
-        optimizer.step()
-
-    step(model, optimizer)
+    train(1, (model, optimizer))
     torch.save([model.state_dict(), optimizer.state_dict()], tmp_path / "state.pt")
     again = net()
     other = optimizers.build(recipe, again)
     weights, state = torch.load(tmp_path / "state.pt", weights_only=True)
     again.load_state_dict(weights)
     other.load_state_dict(state)
-    step(model, optimizer)
-    step(again, other)
+    train(1, (model, optimizer), (again, other))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 
@@ -205,12 +203,7 @@ def _sharded(rank: int, folder: str) -> None:
         sharded = copy.deepcopy(whole)
         fully_shard(sharded)
         pairs = [(model, optimizers.build(recipe, model)) for model in (whole, sharded)]
-        for _ in range(3):
-            x = torch.randn(8, 5)
-            for model, optimizer in pairs:
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
+        train(3, *pairs)
         parameters = zip(sharded.parameters(), whole.parameters(), strict=True)
         differences[name] = max((a.full_tensor() - b).abs().max().item() for a, b in parameters)
     torch.save(differences, f"{folder}/{rank}.pt")
@@ -260,9 +253,5 @@ def test_sgd_is_pytorchs(how: str) -> None:
         (theirs, torch.optim.SGD(theirs.parameters(), **settings)),
     )
     for _ in range(4):
-        x = torch.randn(8, 5)
-        for model, optimizer in pairs:
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
+        train(1, *pairs)
         assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))

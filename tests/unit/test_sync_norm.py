@@ -118,8 +118,9 @@ def test_two_ranks_are_one_batch(tmp_path: Path) -> None:
         torch.testing.assert_close(first, control.eval()(x).detach(), **near)
 
 
-def alone(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
+def alone(model: nn.Module) -> sync_norm.Share:
+    """Synchronise a model's batch norm, on one rank."""
+    return sync_norm.convert(model, lambda tensor: tensor, Clock("cpu"))
 
 
 def test_alone_it_is_pytorchs_in_a_whole_resnet() -> None:
@@ -127,14 +128,14 @@ def test_alone_it_is_pytorchs_in_a_whole_resnet() -> None:
     torch.manual_seed(0)
     own = models.build("resnet18", 10, 32).double()
     synchronised = copy.deepcopy(own)
-    sync_norm.convert(synchronised, alone, Clock("cpu"))
+    alone(synchronised)
     torch.testing.assert_close(gradients(synchronised, x, y, 1.0), gradients(own, x, y, 1.0), rtol=1e-7, atol=1e-10)
     torch.testing.assert_close(synchronised.state_dict(), own.state_dict(), rtol=1e-9, atol=1e-12)
 
 
 def test_gradients_are_those_of_differences() -> None:
     layer = nn.BatchNorm2d(3).double()
-    sync_norm.convert(layer, alone, Clock("cpu"))
+    alone(layer)
     x = torch.randn(4, 3, 2, 2, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(layer, (x,))
 
@@ -142,7 +143,7 @@ def test_gradients_are_those_of_differences() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
     layer = nn.BatchNorm2d(3)
-    sync_norm.convert(layer, alone, Clock("cpu"))
+    alone(layer)
     x = (torch.randn(64, 3, 8, 8) + 100).to(dtype)
     y = layer(x)
     assert y.dtype == dtype
@@ -151,7 +152,7 @@ def test_half_precision_is_computed_in_single(dtype: torch.dtype) -> None:
 
 def test_a_mean_far_from_0_costs_no_digits() -> None:
     layer = nn.BatchNorm2d(3)
-    sync_norm.convert(layer, alone, Clock("cpu"))
+    alone(layer)
     x = torch.randn(64, 3, 8, 8) + 1000
     torch.testing.assert_close(layer(x).double(), nn.BatchNorm2d(3).double()(x.double()), rtol=0, atol=2e-4)
     assert layer.running_var.allclose(0.9 + 0.1 * x.double().var((0, 2, 3)).float(), rtol=1e-5)
@@ -159,7 +160,7 @@ def test_a_mean_far_from_0_costs_no_digits() -> None:
 
 def test_nothing_to_count_is_finite_and_leaves_no_trace() -> None:
     layer = nn.BatchNorm2d(3)
-    share = sync_norm.convert(layer, alone, Clock("cpu"))
+    share = alone(layer)
     share.weight = 0.0
     y = layer(torch.randn(2, 3, 4, 4, requires_grad=True))
     (y.sum() * 0.0).backward()
@@ -188,7 +189,7 @@ def test_the_last_batch_may_be_one_image(synchronised: bool, name: str) -> None:
     torch.manual_seed(0)
     model = models.build(name, 10, 32)
     if synchronised:
-        sync_norm.convert(model, alone, Clock("cpu"))
+        alone(model)
     before = copy.deepcopy(model.state_dict())
     found = gradients(model, torch.randn(1, 3, 32, 32), torch.tensor([3]), 1.0)
     assert all(gradient.isfinite().all() for gradient in found.values())
@@ -231,7 +232,7 @@ def test_gradients_of_one_value_share_no_memory(synchronised: bool) -> None:
     model = Downsampled()
     sync_norm.accept_one_value(model)
     if synchronised:
-        sync_norm.convert(model, alone, Clock("cpu"))
+        alone(model)
     biases = [model.main.bias, model.shortcut.bias]
     for times in (1, 2, 3):
         (model(torch.randn(1, 3, 1, 1)) * torch.ones(1, 3, 1, 1)).sum().backward()
@@ -244,7 +245,7 @@ def test_no_two_gradients_of_a_resnet_share_memory(synchronised: bool) -> None:
     """One image of 32 pixels is one value a channel in the last stage, whose shortcut has a norm of its own."""
     model = models.build("resnet18", 10, 32)
     if synchronised:
-        sync_norm.convert(model, alone, Clock("cpu"))
+        alone(model)
     model(torch.randn(1, 3, 32, 32)).sum().backward()
     held = [p.grad.untyped_storage().data_ptr() for p in model.parameters()]
     assert len(set(held)) == len(held)
