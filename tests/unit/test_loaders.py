@@ -98,7 +98,7 @@ def test_worker_processes_share_names_and_labels(tmp_path, monkeypatch):
     Manifest("mnist5k", "raw", 1, "/data/imagenet", tuple(f"class{n}" for n in range(10)), 0, 1, {}, {}, splits).write(
         tmp_path / "raw"
     )
-    pictures = native.Whole(Files(tmp_path / "raw", "train"), True, run(2, 16)).samples
+    pictures = native.Batched(Files(tmp_path / "raw", "train"), True, run(2, 16)).samples
     assert pictures.name(1) == f"/data/imagenet/train/class0/{names[10]}"
     assert pictures.name(count - 1) == f"/data/imagenet/train/class9/{names[-1]}"
     assert np.array_equal(pictures.labels, np.repeat(range(10), count // 10))
@@ -128,13 +128,13 @@ def test_torchvision_takes_the_manifests_pictures_and_labels(tmp_path):
     told = replace(manifest.splits["train"], images=6, skipped={"class000/3.png": "is empty"})
     classes = ("class002", "class003", "class001", "class000")
     replace(manifest, classes=classes, splits=manifest.splits | {"train": told}).write(folder)
-    found = torchvision.Whole(folder, "train", run(2, 16), 6).folder
+    found = torchvision.Batched(folder, "train", run(2, 16), 6).folder
     assert {Path(path).parent.name: found.target_transform(number) for path, number in found.samples} == {
         "class000": 3, "class001": 2, "class002": 0,
     }  # fmt: skip
     assert sorted(Path(path).name for path, _ in found.samples) == [f"{n}.png" for n in (0, 1, 2, 4, 5, 6)]
     with pytest.raises(RuntimeError, match="raw/train: torchvision finds 6 pictures, the manifest says 7"):
-        torchvision.Whole(folder, "train", run(2, 16), 7)
+        torchvision.Batched(folder, "train", run(2, 16), 7)
 
 
 def test_the_list_of_files_is_made_once_and_for_one_manifest(tmp_path, monkeypatch):

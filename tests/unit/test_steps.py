@@ -145,7 +145,7 @@ def test_every_rank_computes_as_many_parts(images: int, expected: list[int]) -> 
     run = run_spec()
     parts = Parts(replace(run, recipe=replace(run.recipe, accumulation=3, image_size=4)), torch.device("cpu"))
     x, y = torch.randn(images, 3, 4, 4), torch.arange(images)
-    cut = list(parts.of(x, y, keep=True))
+    cut = list(parts.cut(x, y, keep=True))
     assert [len(labels) for _, labels, _, _ in cut] == expected
     assert [last for *_, last in cut] == [False, False, True]
     weighed = [labels for _, labels, weight, _ in cut if weight]

@@ -32,22 +32,22 @@ class Assignment:
     @classmethod
     def read(cls, folder: Path) -> Assignment:
         """What `write` left there. Raises OSError if there is nothing, ValueError or KeyError if it is not whole."""
-        told = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        values = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return cls(
             folder=folder,
-            spec=RunSpec.from_json(json.dumps(told["spec"])),
-            data=Path(told["data"]) if told["data"] else None,
-            facts=told["facts"],
-            checkpoint_epochs=told["checkpoint_epochs"],
-            checkpoint_minutes=told["checkpoint_minutes"],
-            silent_s=told["silent_s"],
-            interrupt_steps=told.get("interrupt_steps"),  # earlier versions said nothing of it
-            keep_weights=told.get("keep_weights", False),
+            spec=RunSpec.from_json(json.dumps(values["spec"])),
+            data=Path(values["data"]) if values["data"] else None,
+            facts=values["facts"],
+            checkpoint_epochs=values["checkpoint_epochs"],
+            checkpoint_minutes=values["checkpoint_minutes"],
+            silent_s=values["silent_s"],
+            interrupt_steps=values.get("interrupt_steps"),  # earlier versions said nothing of it
+            keep_weights=values.get("keep_weights", False),
         )
 
     def write(self) -> None:
         """Leave it in its folder, for the ranks."""
-        told = {
+        values = {
             "spec": json.loads(self.spec.to_json()),
             "data": str(self.data) if self.data else None,
             "facts": self.facts,
@@ -57,7 +57,7 @@ class Assignment:
             "interrupt_steps": self.interrupt_steps,
             "keep_weights": self.keep_weights,
         }
-        write_json(self.folder / FILE, told)
+        write_json(self.folder / FILE, values)
 
     def sizes(self) -> tuple[dict[str, int], int]:
         """Images by split, and the number of classes: the manifest's, or the data set's own where nothing is read."""

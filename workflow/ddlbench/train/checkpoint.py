@@ -76,8 +76,8 @@ def summary(checkpoint: Path) -> dict[str, Any]:
     """
     try:
         data: dict[str, Any] = json.loads((checkpoint / SUMMARY).read_text(encoding="utf-8"))
-        said = data.pop("sha256", None)  # checkpoints of version 0.1.0 do not say it
-        whole = said in (None, _digest(data)) and data["step"] == int(checkpoint.name)
+        digest = data.pop("sha256", None)  # checkpoints of version 0.1.0 do not say it
+        whole = digest in (None, _digest(data)) and data["step"] == int(checkpoint.name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{SUMMARY} cannot be read ({type(error).__name__})") from error
     if not whole:
@@ -177,9 +177,9 @@ def same_as_first(part: dict[str, Any], gather: Callable[[torch.Tensor], torch.T
         return gather(torch.frombuffer(bytearray(mine), dtype=torch.uint8))[0].numpy().tobytes()
 
     # Shards need not lie at the same places on all ranks: how many rank 0 has, and where, comes first.
-    told = len(places).to_bytes(8, "little") + hashlib.sha256(repr(places).encode()).digest()
-    first = of_first(told)
-    alike = first == told
+    header = len(places).to_bytes(8, "little") + hashlib.sha256(repr(places).encode()).digest()
+    first = of_first(header)
+    alike = first == header
     size = 16 * int.from_bytes(first[:8], "little")
     if not size:
         return set()

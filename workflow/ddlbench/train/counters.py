@@ -89,9 +89,9 @@ def cpu_s() -> float:
     package = psutil()
     process = package.Process()
     total = 0.0
-    for one in (process, *process.children(recursive=True)):
+    for member in (process, *process.children(recursive=True)):
         with suppress(package.NoSuchProcess):
-            times = one.cpu_times()
+            times = member.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
 

@@ -110,7 +110,7 @@ class Training:
         # The mean over the whole step's images, also when the last batch is small or uneven over ranks.
         whole = min(s.spec.global_batch, s.images["train"] - step * s.spec.global_batch)
         this = Step(epoch, epoch * s.steps + step, len(batch[1]), lr, s.clock.mark())
-        for x, y, weight, last in self.parts.of(*batch, keep=step + 2 == s.steps):
+        for x, y, weight, last in self.parts.cut(*batch, keep=step + 2 == s.steps):
             s.share.weight = weight
             loss = F.cross_entropy(s.engine(x), y, reduction="sum", label_smoothing=recipe.label_smoothing)
             loss = loss * (weight * s.spec.workers / whole)

@@ -150,9 +150,9 @@ def complaint(name: str, image_size: int) -> str | None:
             model = build(name, 10, image_size)
         model.train()(torch.empty(2, 3, image_size, image_size, device="meta"))
     except Exception as error:  # each model says it in its own way, some without a word
-        said = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
+        why = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
         return (
-            f"model {name} takes no pictures of {image_size} pixels (recipe: image_size){_made_for(name)}: {said[:200]}"
+            f"model {name} takes no pictures of {image_size} pixels (recipe: image_size){_made_for(name)}: {why[:200]}"
         )
     return None
 

@@ -87,8 +87,8 @@ class Lars(torch.optim.Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         # Horovod makes this object again with its groups alone, so every setting lives in them.
-        own = {"momentum": momentum, "nesterov": nesterov, "trust_coefficient": trust_coefficient, "adapt": True}
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **own})
+        defaults = {"momentum": momentum, "nesterov": nesterov, "trust_coefficient": trust_coefficient, "adapt": True}
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, **defaults})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

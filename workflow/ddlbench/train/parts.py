@@ -24,7 +24,7 @@ class Parts:
             torch.zeros(1, dtype=torch.int64).to(device),
         )
 
-    def of(
+    def cut(
         self, x: torch.Tensor, y: torch.Tensor, keep: bool
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, float, bool]]:
         """(images, labels, weight, whether it is the last) of each part.
@@ -33,11 +33,11 @@ class Parts:
         step, each batch would take other memory than the one before. No checkpoint is written between these two steps,
         so that the spare part is not in it.
         """
-        had, n = self.spare, len(y)
+        latest, n = self.spare, len(y)
         for part in range(self.count):
             here = slice(n * part // self.count, n * (part + 1) // self.count)
             if here.start < here.stop:
-                had = x[here], y[here]
-            yield (*had, float(here.start < here.stop), part == self.count - 1)
+                latest = x[here], y[here]
+            yield (*latest, float(here.start < here.stop), part == self.count - 1)
         if keep:
-            self.spare = had
+            self.spare = latest

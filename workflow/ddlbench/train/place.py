@@ -74,11 +74,11 @@ def here(workers: int) -> Rank:
     e = os.environ
     if under_srun():
         e.update(slurm_variables(e, _first_host()), **{TRANSLATED: "1"})
-    said = next((names for names in LAUNCHERS if names[0] in e), None)
-    if said is None:
+    names = next((names for names in LAUNCHERS if names[0] in e), None)
+    if names is None:
         firsts = ", ".join(names[0] for names in LAUNCHERS)
         raise WorldError(f"no launcher set {firsts} or SLURM_PROCID: start runs with ddlbench.run")
-    rank = Rank(*(int(e[name]) for name in said))
+    rank = Rank(*(int(e[name]) for name in names))
     if rank.world != workers:
         raise WorldError(f"expected {workers} ranks, the launcher started {rank.world}")
     return rank

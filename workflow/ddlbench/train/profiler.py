@@ -33,9 +33,9 @@ def start(spec: RunSpec, rank: int, folder: Path, steps: int, done: int = 0) -> 
         return lambda: None
     from torch.profiler import profile, schedule
 
-    left = spec.epochs * steps - done
-    active = max(1, min(MOST_STEPS, steps - WARMUP_STEPS - 1, left - WARMUP_STEPS - 1))
-    skipped = max(0, left - active - WARMUP_STEPS - 1)
+    remaining = spec.epochs * steps - done
+    active = max(1, min(MOST_STEPS, steps - WARMUP_STEPS - 1, remaining - WARMUP_STEPS - 1))
+    skipped = max(0, remaining - active - WARMUP_STEPS - 1)
     when = schedule(skip_first=skipped, wait=0, warmup=WARMUP_STEPS, active=active, repeat=1)
     profiler = profile(schedule=when, on_trace_ready=lambda p: _write(p, folder))
     profiler.start()
@@ -68,12 +68,12 @@ def _write(profiler: Any, folder: Path) -> None:
 def _row(event: Any) -> dict[str, Any]:
     # An operator's own row repeats the device time of the kernels that it launched: each counts where it ran.
     on_cpu = event.device_type.name == "CPU"
-    own = event.self_cpu_time_total if on_cpu else event.self_device_time_total
+    self_us = event.self_cpu_time_total if on_cpu else event.self_device_time_total
     return {
         "name": event.key,
         "on": "cpu" if on_cpu else "device",
         "calls": event.count,
         # PyTorch gives what runs beside the others (Gloo's collectives) no time of its own.
-        "self_s": (event.cpu_time_total if on_cpu and event.is_async else own) / 1e6,
+        "self_s": (event.cpu_time_total if on_cpu and event.is_async else self_us) / 1e6,
         "annotation": bool(event.is_user_annotation and not event.is_async),
     }

@@ -39,14 +39,14 @@ def main() -> None:
 
 def answer(folder: Path) -> None:
     """What this rank does for the job in a folder."""
-    told = json.loads((folder / ASSIGNMENT).read_text(encoding="utf-8"))
-    spec = InferSpec.from_json(json.dumps(told["spec"]))
-    weights = Path(told["weights"]) if told["weights"] else None
+    assignment = json.loads((folder / ASSIGNMENT).read_text(encoding="utf-8"))
+    spec = InferSpec.from_json(json.dumps(assignment["spec"]))
+    weights = Path(assignment["weights"]) if assignment["weights"] else None
     if spec.workers > 1:
         signal.signal(signal.SIGTERM, _end)
-    rank, measured = serve(spec, Path(told["data"]), weights, Watched(folder, float(told["silent_s"])))
+    rank, measured = serve(spec, Path(assignment["data"]), weights, Watched(folder, float(assignment["silent_s"])))
     if rank == 0:
-        record = {"format": FORMAT, "spec": told["spec"], "facts": told["facts"], **measured}
+        record = {"format": FORMAT, "spec": assignment["spec"], "facts": assignment["facts"], **measured}
         write_json(folder / RECORD, record)
 
 
@@ -103,8 +103,8 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
         first_s, taken_s = _measure.latencies(served, asked, _agreed if way.SPLITS else int)
         rows.append({"batch": batch, "first_s": first_s, "latencies_s": taken_s})
         print(f"batches of {batch}: {len(taken_s)} questions", flush=True)
-    said = _measure.answers(served, loader.epoch(1), kind)
-    if not torch.equal(said.labels, plain.labels):
+    answers = _measure.answers(served, loader.epoch(1), kind)
+    if not torch.equal(answers.labels, plain.labels):
         raise RuntimeError(f"loader {spec.run.loader} gave other pictures, or another order, the second time")
     if way.SPLITS:
         registry.member("frameworks", way.FRAMEWORK).close()
@@ -113,11 +113,11 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
         "weights_sha256": digest,
         "weights_bytes": _measure.weights_bytes(served),
         "plain_weights_bytes": plain_bytes,
-        "images": len(said.labels),
-        "correct": int((said.classes == said.labels).sum()),
+        "images": len(answers.labels),
+        "correct": int((answers.classes == answers.labels).sum()),
         "plain_correct": int((plain.classes == plain.labels).sum()),
-        "other_answers": int((said.classes != plain.classes).sum()),
-        "largest_difference": float((said.scores - plain.scores).abs().max()),
+        "other_answers": int((answers.classes != plain.classes).sum()),
+        "largest_difference": float((answers.scores - plain.scores).abs().max()),
         "batches": rows,
     }
 

@@ -61,17 +61,17 @@ def answers(model: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, T
     """Ask it for all pictures, given to it as this type. There is at least one."""
     import torch
 
-    said, right = [], []
+    answered, right = [], []
     first: list[Tensor] = []
     with torch.inference_mode():
         for images, labels in batches:
             if not len(labels):
                 continue
             scores = model(images.to(kind)).float()
-            said.append(scores.argmax(1))
+            answered.append(scores.argmax(1))
             right.append(labels.clone())  # a loader may use its memory again
             first = first or [images.clone(), scores.clone()]
-    return Answers(torch.cat(said), torch.cat(right), *first)
+    return Answers(torch.cat(answered), torch.cat(right), *first)
 
 
 def take_precision(model: nn.Module, precision: str) -> torch.dtype:

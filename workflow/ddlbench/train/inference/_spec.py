@@ -70,8 +70,8 @@ class InferSpec:
 
     def to_json(self) -> str:
         """One line; the same text for the same job. Rule `infer` compares it."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "run"}
-        return json.dumps({**own, "run": json.loads(self.run.to_json())}, sort_keys=True)
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "run"}
+        return json.dumps({**settings, "run": json.loads(self.run.to_json())}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> InferSpec:

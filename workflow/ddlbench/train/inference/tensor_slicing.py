@@ -40,8 +40,8 @@ def slice_layers(model: nn.Module, rank: int, ranks: int) -> None:
 
     for name, layer in model.named_children():
         # Not subclasses, whose forward pass may be another (a convolution that standardises its weights).
-        known = isinstance(layer, nn.Linear | nn.Conv2d) and type(layer) in (nn.Linear, nn.Conv2d)
-        if known and getattr(layer, "groups", 1) == 1 and len(cast("nn.Linear", layer).weight) % ranks == 0:
+        sliceable = isinstance(layer, nn.Linear | nn.Conv2d) and type(layer) in (nn.Linear, nn.Conv2d)
+        if sliceable and getattr(layer, "groups", 1) == 1 and len(cast("nn.Linear", layer).weight) % ranks == 0:
             setattr(model, name, _sliced(cast("nn.Linear | nn.Conv2d", layer), rank, ranks))
         else:
             slice_layers(layer, rank, ranks)

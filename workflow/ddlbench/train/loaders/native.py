@@ -52,7 +52,7 @@ class Loader:
 
     def pictures(self, source: Source, spec: RunSpec) -> Any:
         """What worker processes ask for batches, by keys of `Batches`."""
-        return Whole(opened(source, spec), source.split == "train", spec)
+        return Batched(opened(source, spec), source.split == "train", spec)
 
     def copier(self, spec: RunSpec) -> Callable[[Any, Any], Batch]:
         """What makes a batch on the run's device of what a worker gave."""
@@ -111,7 +111,7 @@ class Batches:
         return steps_per_epoch(self.images, self.spec.global_batch) - self.first_step
 
 
-class Whole(Pictures):
+class Batched(Pictures):
     """A batch at a time, as the DataLoader's worker processes are asked for it. All of them share the list of files."""
 
     def __getitems__(self, keys: list[tuple[int, Order]]) -> tuple[Any, Any]:
@@ -131,5 +131,5 @@ class Whole(Pictures):
 
 
 def _as_it_is(batch: Any) -> Any:
-    """`Whole` makes whole batches: there is nothing to collate."""
+    """`Batched` makes whole batches: there is nothing to collate."""
     return batch

@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     indices: Any  # int64 [n], of the whole batch
     begin: int
     end: int
-    left: int
+    remaining: int
 
 
 class Loader:
@@ -101,7 +101,7 @@ class Loader:
             for piece, error in pipeline:
                 if error is not None:
                     raise error
-                if not piece.left:
+                if not piece.remaining:
                     yield self.normalised.batch(piece.pixels, self.pictures.samples.labels[piece.indices])
         finally:
             over.set()

@@ -39,7 +39,7 @@ class Loader(native.Loader):
     def pictures(self, source: Source, spec: RunSpec) -> Any:
         """torchvision's ImageFolder. Raises RuntimeError if it finds another number of pictures."""
         assert source.folder is not None
-        return Whole(source.folder, source.split, spec, source.images)
+        return Batched(source.folder, source.split, spec, source.images)
 
     def copier(self, spec: RunSpec) -> Callable[[Any, Any], Batch]:
         """Copies, and nothing else: workers have normalised."""
@@ -49,7 +49,7 @@ class Loader(native.Loader):
         )
 
 
-class Whole:
+class Batched:
     """A batch at a time, as the DataLoader's worker processes are asked for it."""
 
     def __init__(self, folder: Path, split: str, spec: RunSpec, images: int) -> None:
