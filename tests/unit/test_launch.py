@@ -19,6 +19,7 @@ from ddlbench.plan.installed import missing_packages
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, Partition, load_machine
+from ddlbench.slurm.jobs import node_resources
 
 from tests.specs import JUWELS, LAPTOP, pick
 
@@ -145,7 +146,7 @@ def test_what_a_machine_says_reaches_sbatch_and_srun_as_it_is_written(
     machine = other(tmp_path, slurm_flags=flags, exclude_nodes=["n-J1", "n2"], **keys)
     run = pick(paper)
     about = dict.fromkeys(("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir"), "x")
-    for asked in (launch.resources(run, machine, 60, None), launch.node_resources(machine, None)):
+    for asked in (launch.resources(run, machine, 60, None), node_resources(machine, None)):
         given = {name: text for name, text in asked.items() if text is not None}
         job = SimpleNamespace(resources=Asked(given), threads=1)
         validate(job)  # refuses what looks like a flag of its own
@@ -162,7 +163,7 @@ def test_what_a_machine_says_reaches_sbatch_and_srun_as_it_is_written(
 
 def test_a_partition_for_data_has_neither_qos_nor_constraint(tmp_path: Path) -> None:
     """They are those of the partitions that train."""
-    asked = launch.node_resources(other(tmp_path, qos="long", constraint="a100", data_partition="cpu"), None)
+    asked = node_resources(other(tmp_path, qos="long", constraint="a100", data_partition="cpu"), None)
     assert not {"qos", "constraint"} & set(asked)
 
 
@@ -174,7 +175,7 @@ def test_keys_of_a_queue_need_one(tmp_path: Path) -> None:
 
 
 def test_jobs_that_train_nothing_ask_for_what_the_machine_says() -> None:
-    assert launch.node_resources(JUWELS, "project") == {
+    assert node_resources(JUWELS, "project") == {
         "slurm_partition": "booster",
         "slurm_account": "project",
         "runtime": 360,
@@ -182,7 +183,7 @@ def test_jobs_that_train_nothing_ask_for_what_the_machine_says() -> None:
         "tasks_per_gpu": 0,
     }
     bare = replace(JUWELS, data_minutes=None, data_gres=None, data_partition="batch")
-    assert launch.node_resources(bare, None) == {"slurm_partition": "batch", "slurm_account": None, "runtime": 1440}
+    assert node_resources(bare, None) == {"slurm_partition": "batch", "slurm_account": None, "runtime": 1440}
 
 
 def test_a_run_smaller_than_a_node_asks_for_its_own_gpus_only(paper: Plan) -> None:

@@ -21,6 +21,7 @@ from ddlbench.run import namespaces
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.slurm.jobs import node_resources
 
 from tests.specs import LAPTOP, pick
 
@@ -70,7 +71,7 @@ def test_ranks_of_the_machine_are_started_in_namespaces() -> None:
     assert {"GLOO_SOCKET_IFNAME=veth0", "HOROVOD_GLOO_IFACE=veth0"} <= set(argv)
     assert "-2workers-10mbit-" in spec.id
     assert launch.resources(spec, NETEM, 30, "account").keys() == {"launch"}
-    assert launch.node_resources(NETEM, "account") == {}
+    assert node_resources(NETEM, "account") == {}
 
 
 def test_runs_without_a_bandwidth_are_written_as_before() -> None:

@@ -19,6 +19,7 @@ from ddlbench.preflight import load, nodes, promise, screen
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Preflight, load_machine
 from ddlbench.settings.study import load_study
+from ddlbench.slurm.jobs import node_resources
 
 from tests.specs import JUWELS, pick
 from tests.unit.screens import PORTS, of_node, slow_down, sound, verdicts, why
@@ -244,10 +245,10 @@ def test_excluded_nodes_are_asked_for_by_no_job(paper: Plan) -> None:
     spec = pick(paper, workers=8)
     asked = launch.resources(spec, machine, 30, "project")
     assert " --exclude=jwb0001,jwb0107" in str(asked["slurm_extra"])
-    assert launch.node_resources(machine, "project")["slurm_extra"] == "--exclude=jwb0001,jwb0107"
+    assert node_resources(machine, "project")["slurm_extra"] == "--exclude=jwb0001,jwb0107"
     plain = launch.resources(spec, JUWELS, 30, "project")
     assert "--exclude" not in str(plain["slurm_extra"])
-    assert "slurm_extra" not in launch.node_resources(JUWELS, "project")
+    assert "slurm_extra" not in node_resources(JUWELS, "project")
 
 
 @pytest.mark.parametrize(

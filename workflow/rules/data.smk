@@ -14,7 +14,7 @@ rule prepare:
         *MACHINE.modules,
     threads: 8
     resources:
-        **launch.node_resources(MACHINE, config["account"]),
+        **node_resources(MACHINE, config["account"]),
         # No param: under another policy a finished form holds the same, and nothing is trained again.
         on_error=config["data"]["on_error"],
     params:

@@ -1,0 +1,126 @@
+"""What a job asks of SLURM, as Snakemake's plugin wants it said, and the srun that starts a run's ranks in it. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Protocol
+
+from ddlbench.core.plural import count_of
+from ddlbench.settings.machine import Machine
+
+# How long before a job's limit SLURM sends SIGUSR1 to its ranks [s]; it may be a minute earlier. Not with `B:`, which
+# sends it to the batch script's shell alone, and ends the job there and then.
+WARNING_S = 120
+
+
+class Ranks(Protocol):
+    """How many are started, and whose launcher starts them on one machine: a RunSpec, or `preflight.Trial`."""
+
+    @property
+    def adapter(self) -> str: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def workers_per_node(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def timed(self) -> bool: ...
+    @property
+    def bandwidth_mbit(self) -> int | None: ...
+
+
+def srun(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
+    """The argv that starts all ranks of a run within its job: one task per worker."""
+    # Every count is said: inside a job SLURM_NTASKS is not always what was asked for, and srun then starts fewer
+    # ranks without an error.
+    argv = [
+        "srun",
+        f"--nodes={spec.nodes}",
+        f"--ntasks={spec.workers}",
+        f"--ntasks-per-node={spec.workers_per_node}",
+        f"--cpus-per-task={machine.cores_per_worker}",
+        "--kill-on-bad-exit=1",
+        *machine.slurm_flags,
+    ]
+    if machine.device == "cuda":
+        argv.append(f"--gres=gpu:{spec.workers_per_node}")
+    return [*argv, *program]
+
+
+def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | None) -> dict[str, str | int | None]:
+    """What Snakemake asks of SLURM for a run; `asks` is for people who plan.
+
+    The keys are those of snakemake-executor-plugin-slurm. `mpi` keeps it from wrapping the job in `srun -n1`, where our
+    own srun would wait forever for the cores that the outer one holds; for one task the plugin takes only an empty
+    `mpi`. `tasks_per_gpu=0` stops it from multiplying tasks by GPUs. What it has no key for is in `slurm_extra`.
+    """
+    gpus = spec.workers if machine.device == "cuda" else 0
+    counts = f"{count_of(spec.nodes, 'node')}, {count_of(spec.workers, 'task')}, {count_of(gpus, 'GPU')}"
+    partition = machine.partition(spec.nodes, minutes)
+    assert partition is not None  # make_plan refused runs that no partition holds
+    return {
+        "asks": f"{counts}, limit {minutes} min",
+        "nodes": spec.nodes,
+        "tasks": spec.workers,
+        "tasks_per_gpu": 0,
+        "cpus_per_task": machine.cores_per_worker,
+        "mpi": "srun" if spec.workers > 1 else "",
+        "gres": f"gpu:{spec.workers_per_node}" if gpus else None,
+        "mem_mb": (machine.memory_mb_per_worker or 0) * spec.workers_per_node,  # of each node; 0: nothing is said
+        "runtime": minutes,
+        "slurm_partition": partition.name,
+        "slurm_account": account,
+        **_nodes(machine),
+        "slurm_extra": _for_shell(
+            [
+                f"--ntasks-per-node={spec.workers_per_node}",
+                f"--signal=USR1@{WARNING_S}",
+                # Another job on its nodes would be measured too, and a node may have more than the machine's file says.
+                *(["--exclusive"] if spec.timed else []),
+                *machine.slurm_flags,
+                *_excluded(machine),
+            ]
+        ),
+    }
+
+
+def node_resources(machine: Machine, account: str | None) -> dict[str, str | int | None]:
+    """What Snakemake asks for a job that trains nothing, such as `prepare`: one node.
+
+    Where the machine's file says nothing of such jobs: without GPUs, for as long as a partition for runs gives it.
+    """
+    partition = machine.partition(1)
+    if machine.launcher != "slurm" or partition is None:
+        return {}
+    excluded = {"slurm_extra": _for_shell(_excluded(machine))} if machine.exclude_nodes else {}
+    return {
+        **({} if machine.data_partition else _nodes(machine)),
+        "slurm_partition": machine.data_partition or partition.name,
+        "slurm_account": account,
+        "runtime": machine.data_minutes or partition.max_minutes,
+        # As for runs: else the plugin would ask for a task per GPU.
+        **({"gres": machine.data_gres, "tasks_per_gpu": 0} if machine.data_gres else {}),
+        **excluded,
+    }
+
+
+def _nodes(machine: Machine) -> dict[str, str | int | None]:
+    """The SLURM plugin's keys for which nodes and which queue it is to be; it quotes them itself."""
+    said = {"qos": machine.qos, "constraint": machine.constraint}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _for_shell(flags: list[str]) -> str:
+    """Flags for `slurm_extra`, which the plugin hands to a shell as it stands.
+
+    It also takes any `-J` in it, as in `--reservation=team-Jan`, for a flag of its own, and refuses the job: so empty
+    quotes stand behind each hyphen of a value.
+    """
+    pairs = (flag.partition("=") for flag in flags)
+    return " ".join(name + at + (shlex.quote(value).replace("-", "-''") if at else "") for name, at, value in pairs)
+
+
+def _excluded(machine: Machine) -> list[str]:
+    """sbatch's option that keeps a job off nodes; none without any."""
+    return [f"--exclude={','.join(machine.exclude_nodes)}"] if machine.exclude_nodes else []
