@@ -9,7 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ddlbench.commands import snakefile, status
+from ddlbench.commands import status
+from ddlbench.commands.start import Start
+from ddlbench.commands.training import Serving
 from ddlbench.plan import bill, table
 from ddlbench.plan.asking import Asking
 from ddlbench.plan.estimate import Estimator
@@ -118,10 +120,9 @@ def test_a_job_that_is_done_wants_no_data_that_are_gone(
     spec, other = one(plan, "plain"), one(plan, "int8")
     write(Path("results"), spec)
     runs = {spec.run.id: True}
-    training = SimpleNamespace(workflow=SimpleNamespace(is_main_process=True), kept=[*runs])
-    training.is_done_without_data = runs.get
-    given = SimpleNamespace(plan=plan, machine=plan.machine)
-    serving = snakefile.Serving(training.workflow, given, training)  # type: ignore[arg-type]
+    start = SimpleNamespace(workflow=SimpleNamespace(is_main_process=True), kept=[*runs], plan=plan)
+    start.is_done_without_data, start.given = runs.get, SimpleNamespace(machine=plan.machine)
+    serving = Serving(start)  # type: ignore[arg-type]
     asked, new = (SimpleNamespace(job=one.id) for one in (spec, other))
     manifest = plan.inferences[spec.id].manifest
     assert serving.manifest(asked) == f"{manifest}: is gone, and {spec.id} is done"
@@ -168,15 +169,15 @@ def test_snakemake_counts_the_jobs_that_it_will_run(
         SimpleNamespace(rule=SimpleNamespace(name=rule), wildcards=SimpleNamespace(**{of: name}))
         for rule, of, name in (("infer", "job", one(plan, "plain").id), ("figure", "figure", "latency"))
     ]
-    training = object.__new__(snakefile.Training)
-    training.plan = plan
-    training.given = SimpleNamespace(config={"max_gpu_hours": limit, "data": {"sources": {}}}, images=IMAGES)  # type: ignore[assignment]
-    training.workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: jobs))
+    start = object.__new__(Start)
+    start.plan = plan
+    start.given = SimpleNamespace(config={"max_gpu_hours": limit, "data": {"sources": {}}}, images=IMAGES)  # type: ignore[assignment]
+    start.workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: jobs))
     if limit > 1:
-        training.keep_limit()
+        start.keep_limit()
         return
     with pytest.raises(SystemExit, match=r"max_gpu_hours: <0.001 would be passed: 1 job of inference"):
-        training.keep_limit()
+        start.keep_limit()
 
 
 def test_the_plan_says_how_many_and_from_what(plan: Plan, tmp_path: Path) -> None:

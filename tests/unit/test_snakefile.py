@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import snakefile
-from ddlbench.core import registry
+from ddlbench.commands.start import Start
+from ddlbench.commands.training import Training
+from ddlbench.core import layout, registry
 from ddlbench.mends import snakemake_python
 from ddlbench.plan import installed
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
 from snakemake.script import PythonScript
+
+from tests.unit.records import write_record
 
 STARTS_JOBS = {"is_main_process": True, "executor_plugin": object(), "dryrun": False, "cores": 2}
 
@@ -24,7 +28,7 @@ class Waits(Exception):
     """Stands for Snakemake's word that a checkpoint is still to be made."""
 
 
-def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any) -> snakefile.Training:
+def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any) -> Training:
     """Rule train of study `demo`; `calls` notes what is asked before training starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(survivors, "settle", lambda *_: calls.append("settle"))
@@ -37,10 +41,10 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
     dag = SimpleNamespace(forcefiles=set(), forcerules=set(), targetfiles=set())
     workflow = SimpleNamespace(persistence=SimpleNamespace(path=""), dag=dag, **(STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
-    return snakefile.Training(workflow, checkpoints, snakefile.read({"study": "demo", "machine": "local"}))
+    return Training(Start(workflow, snakefile.read({"study": "demo", "machine": "local"})), checkpoints)
 
 
-def wildcards(of: snakefile.Training) -> Any:
+def wildcards(of: Training) -> Any:
     return SimpleNamespace(run=next(run for run, job in of.plan.runs.items() if job.manifest))
 
 
@@ -52,8 +56,8 @@ def test_training_waits_for_what_comes_first(monkeypatch: pytest.MonkeyPatch, tm
         with pytest.raises(Waits):
             of.input(wildcards(of))
     assert calls == ["installed", "settle", "preflight", "preflight"]
-    assert of.workflow.dag.forcefiles == {of.preflight}  # made again, whatever Snakemake remembers of it
-    of.waits = False
+    assert of.start.workflow.dag.forcefiles == {of.start.preflight}  # made again, whatever Snakemake remembers of it
+    of.start.waits = False
     assert of.new_preflights(None) == []
     assert of.input(wildcards(of)) == of.plan.runs[wildcards(of).run].manifest
     assert len(calls) == 4
@@ -67,6 +71,20 @@ def test_whoever_starts_no_jobs_waits_for_nothing(
     of = training(monkeypatch, tmp_path, calls, **changes)
     assert of.input(wildcards(of)) == of.plan.runs[wildcards(of).run].manifest
     assert calls == ["installed"]
+
+
+def test_a_record_of_other_settings_and_one_that_lacks_its_steps_are_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """Once for all runs; those without a record Snakemake makes by itself."""
+    of = training(monkeypatch, tmp_path, [], dryrun=True)
+    same, other, cut, *_ = of.plan.runs
+    for run, settings in ((other, same), (same, same), (cut, cut)):
+        write_record(Path(layout.runs()), of.plan.runs[settings].spec, images=128).rename(layout.run(run))
+    Path(layout.run_steps(cut)).unlink()
+    of.input(wildcards(of))
+    expected = {of.start.preflight, layout.run_log(other), layout.run_log(cut)}
+    assert of.start.workflow.dag.forcefiles == expected
 
 
 def test_a_run_that_the_plan_has_not_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -151,8 +169,8 @@ def test_scripts_are_called_by_a_path_that_is_quoted(monkeypatch: pytest.MonkeyP
 def test_nothing_starts_whose_data_lie_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     of = training(monkeypatch, tmp_path, [])
     run = wildcards(of)
-    of.workflow.dag.needrun_jobs = lambda: [SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=run)]
-    of.keep_limit()
+    of.start.workflow.dag.needrun_jobs = lambda: [SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=run)]
+    of.start.keep_limit()
     monkeypatch.setattr(registry.member("datasets", "mnist5k"), "NEEDS", "name the folder")
     with pytest.raises(SystemExit, match=r"^config/config.yaml: data.sources.mnist5k: is missing; name the folder$"):
-        of.keep_limit()
+        of.start.keep_limit()

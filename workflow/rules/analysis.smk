@@ -131,7 +131,7 @@ onerror:
     print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
     asked = [Path(layout.inference(job)).parent for job in PLAN.inferences]
     failed = failures.failures([Path(layout.run(run)) for run in PLAN.runs], asked)
-    print("", *promise.errors(Path(TRAINING.preflight)), sep="\n", file=sys.stderr)
+    print("", *promise.errors(Path(START.preflight)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
         print(f"{failures.counted(failed)}; all of them: ddlbench failures, with the same options", file=sys.stderr)

@@ -1,5 +1,5 @@
 # What trained models cost to ask: one job per model, way to serve and repeat, for studies with a key `inference`.
-SERVING = snakefile.Serving(workflow, SETTINGS, TRAINING)
+SERVING = training.Serving(START)
 INFERRED = [layout.inference(job) for job in PLAN.inferences]
 INFER_TABLE = [layout.table(STUDY.name, "inference") + ".parquet"] if PLAN.inferences else []
 

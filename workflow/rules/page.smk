@@ -23,7 +23,7 @@ rule page:
         said=[f"{TABLES}/{name}.csv" for name in ("verdicts", "audit", "frameworks")],
         # Titles, prices, what the machine is called, what the preflight found.
         settings=snakefile.written(STUDY, MACHINE),
-        preflight=TRAINING.preflight if PLAN.runs else [],
+        preflight=START.preflight if PLAN.runs else [],
         nodes=[path for path in [layout.nodes(MACHINE.name)] if os.path.exists(path)],
         references=[figure.reference_file for figure in STUDY.figures if figure.reference_file],
         code=PAGE_CODE,

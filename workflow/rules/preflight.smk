@@ -4,7 +4,7 @@ checkpoint preflight:
     input:
         MANIFESTS,
     output:
-        TRAINING.preflight,
+        START.preflight,
     log:
         layout.log(f"preflight-{MACHINE.name}-{STUDY.name}"),
     envmodules:

@@ -1,5 +1,5 @@
-# All training, whatever the framework: one job per run. `ddlbench/commands/snakefile.py` says what TRAINING answers, and what
-# must be over before a job starts.
+# All training, whatever the framework: one job per run. `ddlbench/commands/training.py` says what TRAINING answers,
+# `start.py` what must be over before a job starts.
 rule train:
     input:
         TRAINING.input,
@@ -27,8 +27,8 @@ rule train:
 
 # max_gpu_hours is kept when jobs start, which no dry run does.
 onstart:
-    TRAINING.keep_limit()
+    START.keep_limit()
 
 
 if workflow.output_settings.dryrun:
-    TRAINING.warn()
+    START.warn()

@@ -1,6 +1,6 @@
 """Snakemake's SLURM plugin 2.8.0, how it sees the states of jobs: with this a study never waits without a word.
 
-`commands/snakefile.py` applies it, and with it `slurm_submission.py`.
+`commands/start.py` applies it, and with it `slurm_submission.py`.
 
     cancelled jobs    sacct says `CANCELLED by <uid>`; the plugin compares with `CANCELLED` and waits for ever. It takes
                       every PREEMPTED job for one that is queued again, which is not so with `PreemptMode=CANCEL`. Where

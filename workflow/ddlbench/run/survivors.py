@@ -2,7 +2,7 @@
 
 SLURM jobs do not end with the Snakemake that submitted them (SIGKILL, a lost connection, a rebooted login node). Before
 the next one starts any job, `settle` removes a lock that no living Snakemake holds, and waits for the SLURM jobs that
-make what it would make. `commands/snakefile.py` calls it. Should all of this fail, two supervisors still never write
+make what it would make. `commands/start.py` calls it. Should all of this fail, two supervisors still never write
 one record: `hold.py`.
 """
 

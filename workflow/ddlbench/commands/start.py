@@ -1,0 +1,144 @@
+"""What one call of Snakemake settles once: what an earlier one left, which records are made again, limits.
+
+All that changes Snakemake's own state is here, or in `mends/`. It cannot come before the rules are read: only when
+Snakemake asks for the first run's input it says whether it will start jobs. `training.py` asks for it there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ddlbench.commands.configuration import Settings
+from ddlbench.commands.snakefile import STARTED, complaints
+from ddlbench.core import layout
+from ddlbench.core.record import STEPS, WEIGHTS
+from ddlbench.mends import slurm_states, snakemake_outputs, snakemake_python
+from ddlbench.plan import bill, installed, measured, reads, runs, stale
+from ddlbench.plan.row import INFER, TRAIN
+from ddlbench.preflight import promise
+from ddlbench.run import late, reason, survivors
+from ddlbench.settings.config import ConfigError
+
+
+class Start:
+    """Made of Snakemake's `workflow` and of what `read` gave, which it keeps beside them."""
+
+    def __init__(self, workflow: Any, given: Settings) -> None:
+        self.workflow, self.given, self.plan = workflow, given, given.plan
+        self.preflight = promise.path(self.plan)
+        self._settled = False
+        self._done: dict[str, bool] = {}
+        # Runs whose trained model is asked by inference, and which therefore leave their weights.
+        self.kept = sorted({job.spec.run.id for job in self.plan.inferences.values() if job.spec.trained})
+        queue = given.machine.partitions
+        with complaints():
+            snakemake_python.mend()
+            reason.mend_errors()
+            snakemake_outputs.mend((TRAIN, INFER), late.earlier, late.print_refusals)
+            if workflow.is_main_process:
+                os.environ[late.ASKED] = str(STARTED)
+            if queue and workflow.is_main_process:
+                slurm_states.mend_plugin()
+                slurm_states.keep_caches_here(workflow)
+            elif queue:
+                slurm_states.mend_jobstep()
+
+    def settle(self) -> None:
+        """Once per call: waits for what an earlier Snakemake left, and says what is made again. Exits with one line if
+        that cannot be, or if what runs need is not installed."""
+        if self._settled:
+            return
+        self._settled = True
+        with complaints():
+            installed.check(self.plan, layout.RESULTS)
+            if self.starts_jobs:
+                queue = self.given.machine.partitions
+                if queue:
+                    slurm_states.settle_accounting(self.workflow.executor_settings)
+                locks = Path(self.workflow.persistence.path, "locks")
+                survivors.settle(locks, runs.outputs(self.plan) if queue else ())
+        if self.workflow.is_main_process:
+            # Whatever Snakemake remembers of them. A preflight is of something else if training waits for it.
+            self.workflow.dag.forcefiles |= {self.preflight} if self.waits else set()
+            self.workflow.dag.forcefiles |= {layout.run_log(run) for run in self.plan.runs if self._is_made_again(run)}
+
+    @property
+    def starts_jobs(self) -> bool:
+        """Whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
+        w = self.workflow
+        return bool(w.is_main_process and w.executor_plugin is not None and not w.dryrun)
+
+    def _is_made_again(self, run: str) -> bool:
+        """Whether a record is of other settings, or lacks its steps, which Snakemake does not miss, or the weights that
+        inference wants."""
+        log = Path(layout.run_log(run))
+        beside = [STEPS, *([WEIGHTS] if run in self.kept else [])]
+        return log.exists() and (
+            stale.is_of_other_settings(log, self.plan.runs[run].spec)
+            or not all(log.with_name(name).exists() for name in beside)
+        )
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether a preflight comes before training: there is none of what the study expects of its machine now, or
+        data are to be prepared."""
+        runs = self.plan.runs
+        gone = [run for run, job in runs.items() if job.manifest and not Path(job.manifest).exists()]
+        return bool(runs) and (
+            not promise.is_current(self.plan) or not all(self.is_done_without_data(run) for run in gone)
+        )
+
+    def is_done_without_data(self, run: str) -> bool:
+        """Whether a run's record is of today's settings, and the data that it read are gone.
+
+        Snakemake would prepare them, and a dry run would list the run as to be made again. Where no rule makes the
+        input of a job, Snakemake takes what the job made for plain files.
+        """
+        if run not in self._done:
+            self._done[run] = self.workflow.is_main_process and self._state_without_data(run) == stale.DONE
+        return self._done[run]
+
+    def _state_without_data(self, run: str) -> str | None:
+        job, log, dag = self.plan.runs[run], Path(layout.run_log(run)), self.workflow.dag
+        if not job.manifest or Path(job.manifest).exists() or not log.exists():
+            return None
+        wanted = {rule.name for rule in dag.forcerules} | {str(file) for file in (*dag.forcefiles, *dag.targetfiles)}
+        lacks_weights = run in self.kept and not log.with_name(WEIGHTS).exists()
+        if lacks_weights or wanted & {TRAIN, str(log), layout.run_steps(run)}:
+            return None
+        record = measured.read_measured(log.parent)
+        memory = stale.memories([run]).get(run)
+        spec = record.spec if record else None
+        return stale.state(log.parent, job.spec, spec, job.manifest, memory, stale.COMMAND)[0]
+
+    def keep_limit(self) -> None:
+        """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`, or their data lie nowhere."""
+        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in (TRAIN, INFER)]
+        made = {job.wildcards.run if job.rule.name == TRAIN else job.wildcards.job for job in jobs}
+        with complaints():
+            self._check_limit(made)
+            for line in reads.unnamed(self.plan, self.given.config["data"]["sources"], made):
+                raise ConfigError(line)
+
+    def _check_limit(self, made: Collection[str]) -> None:
+        limit = self.given.config["max_gpu_hours"]
+        if limit is not None and made:  # else no record is read
+            table = bill.rows(self.plan, self.given.images, layout.RESULTS)
+            bill.check_limit([row for row in table if row.run in made], limit)
+
+    def warn(self) -> None:
+        """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`, or what
+        they need is missing."""
+        missing = {run for run in self.plan.runs if not Path(layout.run_log(run)).exists()}
+        said = reads.remarks(self.plan, self.given.config["data"]["sources"], missing)
+        missing |= {job for job in self.plan.inferences if not Path(layout.inference(job)).exists()}
+        try:
+            self._check_limit(missing)
+        except ConfigError as error:
+            said.append(str(error))
+        print(*(f"warning: {line}" for line in said), sep="\n", end="\n" * bool(said), file=sys.stderr)
