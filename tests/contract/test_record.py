@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from ddlbench.core import registry
-from ddlbench.core.record import STEP_COLUMNS
+from ddlbench.core.record import STEP_COLUMNS, STEP_PARTS
 from ddlbench.train import models
 from ddlbench.train.setup import weights_sha256
 
@@ -52,7 +52,7 @@ def test_times_add_up(outcome):
     """A step's parts fill the time from the end of the last step, or less than it where an epoch begins."""
     for _, of_rank in outcome.steps.groupby("rank"):
         rows = of_rank.sort_values("step")
-        parts = rows[["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]]
+        parts = rows[[*STEP_PARTS]]
         not_measured = outcome.values("ddlbench_not_measured")[0]
         assert parts["communication_s"].isna().all() == ("communication_s" in not_measured)
         parts = parts.drop(columns=[c for c in ("communication_s",) if c in not_measured])

@@ -10,6 +10,7 @@ import pandas as pd
 from ddlbench.analysis import costs
 from ddlbench.analysis.losses import PARTS
 from ddlbench.core import registry
+from ddlbench.core.record import STEP_PARTS
 from ddlbench.settings.config import CONFIG
 from ddlbench.show.figures import FigureMember, Options, Tables, _tables
 from matplotlib.axes import Axes
@@ -56,8 +57,7 @@ def tables(*rows: dict[str, object]) -> Tables:
         for e in (1, 2, 3)
     ]
     table = pd.DataFrame(epochs)
-    parts = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
-    times = pd.DataFrame([{"run": r["run"]} | {part: (n + 1) / 1e3 for n, part in enumerate(parts)} for r in rows])
+    times = pd.DataFrame([{"run": r["run"]} | {part: (n + 1) / 1e3 for n, part in enumerate(STEP_PARTS)} for r in rows])
     shares = {"communication_percent": 20.0, "input_percent": 10.0, "computation_percent": 50.0}
     shares |= {"elementwise_percent": 15.0, "other_percent": 5.0}
     kernels = runs[["run", "model", "framework", "loader", "workers"]].assign(**shares)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from ddlbench.analysis.collect import collect
 from ddlbench.core.files import sha256
-from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, RankLog, StepRow, join_steps, packed, seal
+from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEP_PARTS, STEPS, RankLog, StepRow, join_steps, packed, seal
 from ddlbench.core.spec import RunSpec
 
 from tests.specs import run_spec
@@ -103,7 +103,7 @@ def replace_steps(folder: Path, steps: pd.DataFrame) -> None:
 
 def with_clocks(steps: pd.DataFrame) -> pd.DataFrame:
     """Steps whose clock is what their parts sum to."""
-    parts = steps[["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]].fillna(0.0)
+    parts = steps[[*STEP_PARTS]].fillna(0.0)
     return steps.assign(end_s=parts.sum(axis=1).groupby(steps["rank"]).cumsum().astype("float32"))
 
 

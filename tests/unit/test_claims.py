@@ -35,6 +35,21 @@ SCALING = [*repeats(100.0, workers=4), *repeats(190.0, workers=8)]
 
 
 @pytest.mark.parametrize(
+    ("line", "unit"),
+    [
+        ("throughput,workers=8,,above,150,", "images/s"),
+        ("throughput,workers=8,workers=4,factor,1.9,", "1"),
+        ("efficiency,workers=8,,above,0.8,", "1"),
+        ("top1,workers=16,,above,76,", "%"),  # published, though no run can judge it
+        (",,,,,only in words", None),
+    ],
+)
+def test_numbers_have_a_unit(tmp_path: Path, line: str, unit: str | None) -> None:
+    assert judged(tmp_path, line, *SCALING)["unit"] == unit
+    assert claims.UNITS.keys() < claims.QUANTITIES.keys()
+
+
+@pytest.mark.parametrize(
     ("line", "verdict"),
     [
         ("throughput,workers=8,,above,150,", SUPPORTED),

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import nodes, read
 from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, beside
+from ddlbench.core.record import STEP_PARTS
 
 from tests.specs import run_spec
 from tests.unit.records import RANKS, replace_steps, with_clocks, write_record
@@ -151,8 +152,7 @@ def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
     ranks = [RANKS[0] | {"host": f"node{rank // 4}", "local_rank": rank % 4} for rank in range(8)]
     record = write_record(tmp_path, spec, images=320, ranks=ranks)
     steps = pd.read_parquet(record / "steps.parquet")
-    parts = ["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]
-    steps[parts] = [0.01, 0.1, 0.2, 0.02, 0.01]
+    steps[[*STEP_PARTS]] = [0.01, 0.1, 0.2, 0.02, 0.01]
     steps.loc[steps["rank"] == 6, "backward_s"] *= 1.3
     replace_steps(record, with_clocks(steps))
     rows = nodes.rows(nodes.spells(read.read(record)))

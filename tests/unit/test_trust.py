@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import refusals, summary, tables, trust
+from ddlbench.analysis import refusals, summary, tables
 from ddlbench.analysis.collect import collect, columns_of, rows_of
 from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.tables import TABLES, frame
-from ddlbench.core.record import MLLOG, STEPS, events
+from ddlbench.core.record import MLLOG, STEP_PARTS, STEPS, events
 from ddlbench.records import _sealing
 
 from tests.unit.records import RANKS, SPEC, edit_log, of_version_0_1, replace_steps, seal_again, write_record
@@ -116,7 +116,7 @@ def test_steps_that_cannot_be(tmp_path: Path, what: str) -> None:
 
 
 CLOCK_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
-    "the parts of step 1 on rank 0 do not sum to its clock": lambda s: s.assign(**(s[[*trust.PARTS]] / 10)),
+    "the parts of step 1 on rank 0 do not sum to its clock": lambda s: s.assign(**(s[[*STEP_PARTS]] / 10)),
     "the parts of step 2 on rank 1 do not sum to its clock": lambda s: s.assign(
         forward_s=s["forward_s"] + 5 * ((s["step"] == 2) & (s["rank"] == 1))  # longer than the time since step 1
     ),

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from ddlbench.analysis.scaling import scaling
-from ddlbench.analysis.times import STEP_TIMES
 from ddlbench.core import registry
+from ddlbench.core.record import STEP_PARTS
 
 from tests.conftest import SLOW, Once
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
@@ -125,7 +125,7 @@ def test_steps(study: Path) -> None:
     steps = pq.read_table(folder / "steps.parquet").to_pandas()
     assert set(steps["rank"]) == {0, 1}
     assert steps.groupby("epoch")["images"].sum().unique().tolist() == [4000]
-    assert (steps[STEP_TIMES] >= 0).all().all()
+    assert (steps[[*STEP_PARTS]] >= 0).all().all()
 
 
 def test_figures_and_report(study: Path) -> None:

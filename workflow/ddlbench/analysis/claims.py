@@ -35,23 +35,26 @@ ABOUT = 0.1  # "about" is within 10 % of a value,
 WITHIN = {"top1": 1.0, "efficiency": 0.05}
 ORDERINGS = ("ordering", "ordering-some")  # the left side is above the right one: everywhere; somewhere
 RELATIONS = ("above", "below", "about", "factor", "factor-up-to", *ORDERINGS)
-# Columns of runs by the quantity of a claim; its value is in the unit in brackets.
+# Columns of runs by the quantity of a claim, and the units of those that are no plain numbers.
 QUANTITIES = {
-    "efficiency": "efficiency",  # [1], of the whole training
-    "speed-up": "speed_up",  # [1], of the whole training
+    "efficiency": "efficiency",  # of the whole training
+    "speed-up": "speed_up",  # of the whole training
     "throughput": "throughput_images_per_s",
-    "runtime": "full_train_s",  # [s]
-    "variation": "full_train_s",  # standard deviation over mean of repeats [1]
+    "runtime": "full_train_s",
+    "variation": "full_train_s",  # standard deviation over mean of repeats
     "top1": "top1_percent",
     "memory": "peak_bytes",
     "model-state": "state_bytes",  # parameters, gradients and the optimizer's state that a worker holds
-    "cost": "node_hours",  # of the whole training, without interruptions [h]
-    "restart": "restart_s",  # of runs that were interrupted [s]
+    "cost": "node_hours",  # of the whole training, without interruptions
+    "restart": "restart_s",  # of runs that were interrupted
     "network": "network_sent_bytes",
     "communication-share": "communication_percent",
     "computation-share": "computation_percent",
-    "busy-cores": "cpu_cores",  # of a rank and its loader [1]
+    "busy-cores": "cpu_cores",  # of a rank and its loader
 }
+UNITS = dict.fromkeys(("memory", "model-state", "network"), "bytes") | dict.fromkeys(("runtime", "restart"), "s")
+UNITS |= dict.fromkeys(("top1", "communication-share", "computation-share"), "%")
+UNITS |= {"throughput": "images/s", "cost": "h"}
 OTHERS = ("gpu", "ref_workers")  # conditions that are no settings: (a part of) the GPU's name; the workers of the base
 INTERRUPTED = ("restart",)  # quantities of runs that were killed on purpose; all others are of runs that were not
 Key = tuple[tuple[bool, Any], ...]
@@ -90,8 +93,8 @@ class Said:
 
 
 COLUMNS = (
-    *("id", "source", "place", "claim", "verdict", "why", "published", "measured", "low", "high", "n"),
-    *("more_repeats", "hardware", "runs"),
+    *("id", "source", "place", "claim", "verdict", "why", "published", "unit", "measured", "low", "high"),
+    *("n", "more_repeats", "hardware", "runs"),
 )
 
 
@@ -195,6 +198,7 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     row |= {"verdict": NOT_TESTABLE, "why": claim.why, "published": claim.value}
     if not claim.quantity:
         return row
+    row["unit"] = "1" if claim.right else UNITS.get(claim.quantity, "1")  # two sides are compared by their ratio
     column = QUANTITIES[claim.quantity]
     runs = runs[together.was_killed(runs) == (claim.quantity in INTERRUPTED)]
     measured = runs[runs[column].notna()]

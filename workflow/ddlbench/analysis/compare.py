@@ -21,13 +21,13 @@ from ddlbench.analysis.origin import variables
 from ddlbench.analysis.read import Record, read
 from ddlbench.core.columns import Column
 from ddlbench.core.files import aside, printable
-from ddlbench.core.record import MLLOG
+from ddlbench.core.record import COMPUTE, MLLOG
 
 WHOLE = "epoch_s"
 # What an epoch is made of, in seconds per step, and what comes beside its steps.
 PARTS = ("data_wait_s", "compute_s", "communication_transfer_s", "communication_wait_s")
 BESIDE = ("epoch_start_s", "validation_s")
-OF_HOST = {"data_wait_s": ["data_wait_s"], "compute_s": ["forward_s", "backward_s", "optimizer_s"]}
+OF_HOST = {"data_wait_s": ["data_wait_s"], "compute_s": COMPUTE}
 MOVED = 0.01  # of a step: what a part has to change by, to be named
 ALL = "all"
 COLUMNS = (

@@ -16,7 +16,7 @@ from ddlbench.analysis.read import Record
 from ddlbench.analysis.scaling import in_series
 from ddlbench.analysis.together import BATCH, KEYS, SERIES, finished
 from ddlbench.core.columns import Column
-from ddlbench.core.record import train_s
+from ddlbench.core.record import STEP_PARTS, train_s
 
 PARTS = {
     "input_s": "Waiting for images, but not at the start of an epoch",
@@ -68,7 +68,7 @@ def parts(record: Record) -> dict[str, Any]:
 def _between(record: Record, waited_s: float) -> dict[str, float]:
     """What lies between steps, on rank 0; `waited_s`: what the first steps of epochs waited for their batch."""
     one = record.steps[record.steps["rank"] == 0]
-    took = one[["data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s"]].sum(axis=1).to_numpy()
+    took = one[[*STEP_PARTS]].sum(axis=1).to_numpy()
     ends, epochs = one["end_s"].to_numpy(dtype=np.float64), one["epoch"].to_numpy()
     gaps = np.clip(np.append(ends[1:] - took[1:], train_s(record.last)) - ends, 0.0, None)
     # Moments have the digits of float32: after hours, what looks like a gap of milliseconds is rounding.

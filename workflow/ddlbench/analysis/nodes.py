@@ -24,9 +24,8 @@ from ddlbench.analysis.slow import DEVIATIONS, SHARE, deviation, is_slow
 from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.core.columns import Column
 from ddlbench.core.files import aside
-from ddlbench.core.record import MLLOG, read_log
+from ddlbench.core.record import COMPUTE, MLLOG, read_log
 
-COMPUTE = ["forward_s", "backward_s", "optimizer_s"]
 PARTS = {"compute": COMPUTE, "data_wait": ["data_wait_s"]}
 HARDWARE, WANDERS, LIKE, UNKNOWN = "hardware", "loader or file system", "as the others", "cannot tell"
 MOST = 0.5  # of its epochs in which slow hardware is slow

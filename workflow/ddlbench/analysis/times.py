@@ -15,18 +15,9 @@ from ddlbench.analysis import statistics
 from ddlbench.analysis.read import Record
 from ddlbench.analysis.scaling import throughput
 from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
-from ddlbench.core.record import Event, train_s
+from ddlbench.core.record import COMPUTE, STEP_PARTS, Event, train_s
 from ddlbench.core.spec import RunSpec
 
-_PARTS = {
-    "data_wait_s": "Waiting for images",
-    "forward_s": "Forward pass",
-    "backward_s": "Backward pass",
-    "communication_s": "Waiting for gradients, for parameters that other ranks update (ZeRO 1, 2) and for their "
-    "statistics (synchronised batch norm); null where the framework cannot measure it, then it is in the others",
-    "optimizer_s": "The optimizer",
-}
-STEP_TIMES = list(_PARTS)  # the parts of a step, in the order in which it makes them
 EPOCH_START = (
     "Start of an epoch: from asking the loader for the epoch to having its first batch, on rank 0. The first step's "
     "data wait includes it."
@@ -46,7 +37,7 @@ COLUMNS = (
         "full_train_s",
         "Training time of all epochs: `train_s + (of_epochs - epochs) * (epoch_s + validation_s)`.",
     ),
-    *(_column(name, f"{means}. Mean over steps and ranks.") for name, means in _PARTS.items()),
+    *(_column(name, f"{part.means}. Mean over steps and ranks.") for name, part in STEP_PARTS.items()),
     _column("compute_s", "`forward_s + backward_s + optimizer_s`."),
     _column(
         "communication_transfer_s",
@@ -93,7 +84,7 @@ COLUMNS = (
 )
 MEDIANS = (
     Column("run", "str", "The run, a timed one."),
-    *(Column(name, "float64", f"{means}. Median over steps and ranks.", "s") for name, means in _PARTS.items()),
+    *(Column(name, "float64", f"{part.means}. Median over steps and ranks.", "s") for name, part in STEP_PARTS.items()),
 )
 
 
@@ -108,7 +99,7 @@ class Cut:
 
 def step_s(steps: pd.DataFrame) -> pd.Series[float]:
     """Wall time of each step [s], by its number: a step takes as long as on its slowest rank."""
-    took = steps[STEP_TIMES].sum(axis=1)  # a part that was not measured is in the others
+    took = steps[list(STEP_PARTS)].sum(axis=1)  # a part that was not measured is in the others
     longest: pd.Series[float] = took.groupby(steps["step"]).max().clip(lower=0.0)
     return longest
 
@@ -140,14 +131,14 @@ def after_warm_up(steps: pd.DataFrame, spec: RunSpec) -> pd.DataFrame:
 
 def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
     """Wall time of each epoch's steps [s]: that of the rank which needed longest."""
-    took = steps[STEP_TIMES].sum(axis=1)  # a part that was not measured is in the others
+    took = steps[list(STEP_PARTS)].sum(axis=1)  # a part that was not measured is in the others
     return took.groupby([steps["epoch"], steps["rank"]]).sum().groupby(level="epoch").max()
 
 
 def medians(record: Record) -> dict[str, float | str]:
     """A timed run's row of table `step_times`."""
     timed = after_warm_up(record.steps, record.spec)
-    return {"run": record.spec.id} | {name: float(timed[name].median()) for name in STEP_TIMES}
+    return {"run": record.spec.id} | {name: float(timed[name].median()) for name in list(STEP_PARTS)}
 
 
 def measures(record: Record) -> Values:
@@ -199,9 +190,9 @@ def _after(timed: pd.DataFrame, record: Record) -> Values:
     if timed.empty:
         return {}
     rate = throughput(float(timed["images"].sum()), float(wall_s(timed).sum()))
-    means = {name: float(timed[name].mean()) for name in STEP_TIMES}
+    means = {name: float(timed[name].mean()) for name in list(STEP_PARTS)}
     values: Values = {"throughput_images_per_s": rate, "epoch_s": record.images / rate, **means}
-    values["compute_s"] = means["forward_s"] + means["backward_s"] + means["optimizer_s"]
+    values["compute_s"] = sum(means[name] for name in COMPUTE)
     values["validation_s"] = _validation_s(record.events)
     if record.spec.workers > 1:
         transfer = float(timed.groupby("step")["communication_s"].min().mean())

@@ -19,12 +19,11 @@ from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.resources import OF_RANKS
 from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe
-from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, Event
+from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_PARTS, Event
 from ddlbench.core.spec import RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
-PARTS = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
-SECONDS = (*PARTS, "end_s")
+SECONDS = (*STEP_PARTS, "end_s")
 # Events of training; none of them may follow the end of the run.
 TRAINING = {"run_start", "epoch_start", "epoch_stop", "eval_start", "eval_accuracy", "tracked_stats", "eval_stop"}
 
@@ -258,7 +257,7 @@ def check_clocks(path: Path, steps: pd.DataFrame, pauses: Collection[int] | None
     """
     for rank, mine in steps.sort_values("step").groupby("rank"):
         end, step = mine["end_s"].to_numpy("float64"), mine["step"].to_numpy()
-        took = mine[[*PARTS]].fillna(0.0).to_numpy("float64").sum(axis=1)
+        took = mine[[*STEP_PARTS]].fillna(0.0).to_numpy("float64").sum(axis=1)
         gap = np.diff(end, prepend=0.0) - took
         free = (step % an_epoch == 0) | np.isin(step, [*pauses]) if pauses is not None else np.ones(len(step), bool)
         free[0] = True

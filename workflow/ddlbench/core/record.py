@@ -43,6 +43,29 @@ PIECE = 1 << 18  # rows that are joined at once
 UNSEALED = "0" * 64  # stands in the seal while its SHA-256 is computed
 
 
+class StepPart(NamedTuple):
+    """A part of a step: how figures name it, and what it is."""
+
+    word: str
+    means: str
+
+
+# The parts of a step, in the order in which it makes them: columns of `steps.parquet` [s]. What they add up to is the
+# step; those in COMPUTE are the rank's own work.
+STEP_PARTS = {
+    "data_wait_s": StepPart("data wait", "Waiting for images"),
+    "forward_s": StepPart("forward", "Forward pass"),
+    "backward_s": StepPart("backward", "Backward pass"),
+    "communication_s": StepPart(
+        "communication",
+        "Waiting for gradients, for parameters that other ranks update (ZeRO 1, 2) and for their statistics "
+        "(synchronised batch norm); null where the framework cannot measure it, then it is in the others",
+    ),
+    "optimizer_s": StepPart("optimizer", "The optimizer"),
+}
+COMPUTE = ["forward_s", "backward_s", "optimizer_s"]
+
+
 class StepRow(NamedTuple):
     """One row of `steps.parquet`: one step on one rank. Its fields are the columns; `train/steps.py` fills them.
 
@@ -65,8 +88,7 @@ class StepRow(NamedTuple):
     @property
     def took_s(self) -> float:
         """The whole step, from the end of the one before or the epoch's beginning."""
-        parts = (self.data_wait_s, self.forward_s, self.backward_s, self.communication_s, self.optimizer_s)
-        return sum(part or 0.0 for part in parts)
+        return sum(getattr(self, part) or 0.0 for part in STEP_PARTS)
 
 
 # Times and losses are measured to fewer digits than float32 has. Records of earlier versions have float64.
@@ -76,10 +98,7 @@ STEP_COLUMNS = {
 }
 NULLABLE = {name for name, kind in get_type_hints(StepRow).items() if kind == float | None}
 # Columns that every record has had.
-FIRST_STEP_COLUMNS = (
-    *("epoch", "step", "rank", "images", "lr", "loss"),
-    *("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s", "end_s"),
-)
+FIRST_STEP_COLUMNS = ("epoch", "step", "rank", "images", "lr", "loss", *STEP_PARTS, "end_s")
 
 
 def step_type() -> np.dtype[np.void]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddlbench.analysis.read import Record
-from ddlbench.analysis.times import STEP_TIMES
 from ddlbench.commands.gpucheck import Row, judged
 from ddlbench.commands.gpucheck._bench import Bench
+from ddlbench.core.record import STEP_PARTS
 
 LIMIT_S = 120
 TOLERANCE = 0.01
@@ -32,4 +32,4 @@ def sums(record: Record) -> tuple[float, float]:
         if event.key in at:
             at[event.key][event.metadata["epoch_num"]] = event.time_s
     wall = sum(at["epoch_stop"][n] - at["epoch_start"][n] for n in at["epoch_stop"] if n > 1)
-    return float(steps[STEP_TIMES].sum().sum()), wall
+    return float(steps[[*STEP_PARTS]].sum().sum()), wall

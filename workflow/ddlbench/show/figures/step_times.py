@@ -11,19 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddlbench.core.record import STEP_PARTS
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from ddlbench.show.figures import Options, Tables
 
-PARTS = {
-    "data_wait_s": "data wait",
-    "forward_s": "forward",
-    "backward_s": "backward",
-    "communication_s": "communication",
-    "optimizer_s": "optimizer",
-}
+PARTS = {name: part.word for name, part in STEP_PARTS.items()}
 TABLES = ("runs", "step_times")
 PUBLISHED: tuple[str, ...] = ()
 SETTINGS: tuple[str, ...] = ()

@@ -55,6 +55,7 @@ def every(
         "source": "Who says it.",
         "place": "Where in the source.",
         "published": "The number that it gives.",
+        "unit": "Of that number and of ours; 1 is a plain number or a ratio.",
         "measured": "Ours.",
         "low": "Lower end of our 95 % interval.",
         "high": "Upper end.",
