@@ -19,7 +19,7 @@ from ddlbench.core import layout, registry
 from ddlbench.plan.runs import figure_runs, make_plan, outputs
 from ddlbench.settings.study import load_study
 from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._measure import AT_LEAST, AT_MOST, questions
+from ddlbench.train.inference._measure import AT_LEAST, AT_MOST, requests
 from ddlbench.train.inference._record import FORMAT
 
 from tests.specs import LAPTOP, run_spec
@@ -27,7 +27,7 @@ from tests.unit.spoiled import STUDY, Files
 
 
 def infer_spec(**changes: Any) -> InferSpec:
-    """The plain LeNet of `run_spec`, asked for 1 and 64 pictures."""
+    """The plain LeNet of `run_spec`, serving 1 and 64 pictures."""
     given = {"run": run_spec(), "trained": True, "member": "plain", "workers": 1, "workers_per_node": 1}
     return InferSpec(**given | {"batches": (1, 64), "repeat": 1} | changes)
 
@@ -71,9 +71,9 @@ def test_asking_members_loads_nothing_heavy() -> None:
 
 
 def test_a_batch_size_is_asked_often_enough_and_not_for_ever() -> None:
-    assert questions(1e-6) == questions(0.0) == AT_MOST
-    assert questions(60.0) == AT_LEAST
-    assert questions(0.04) == 100
+    assert requests(1e-6) == requests(0.0) == AT_MOST
+    assert requests(60.0) == AT_LEAST
+    assert requests(0.04) == 100
 
 
 # The plan

@@ -69,7 +69,7 @@ def test_without_records_a_forward_pass_is_a_third_of_a_training_step(plan: Plan
     slow, fast = (rows(plan, tmp_path)[one(plan, "plain", m).id] for m in ("resnet8_half", "lenet"))
     assert slow.estimate_by == fast.estimate_by == "guessed"
     spec = replace(one(plan, "plain"), batches=(1000,))
-    # 40 questions of 1000 pictures, three before them, and all 1000 validation pictures twice
+    # 40 requests of 1000 pictures, three before them, and all 1000 validation pictures twice
     assert work_s(spec, 10.0) == pytest.approx(FORWARD / 10 * ((AT_LEAST + 3) * 1000 + 2000))
     assert fast.wall_s == pytest.approx(60 + work_s(one(plan, "plain"), 1000.0))
     assert fast.wall_s_low < fast.wall_s < slow.wall_s < slow.wall_s_high

@@ -1,4 +1,4 @@
-"""Records of inference to table `inference`: what a model costs to ask, one row per job and batch size.
+"""Records of inference to table `inference`: latency and throughput, one row per job and batch size.
 
 Warm-up is cut as from the steps of training (`statistics.warm_up`). Read `train/inference/__init__.py` for what a job
 is.
@@ -28,15 +28,15 @@ COLUMNS = (
     Column("device", "str", "`cpu` or `cuda`."),
     Column("cpu", "str", "The processor."),
     Column("gpu", "str", "The GPU; null without one."),
-    Column("dataset", "str", "The data set whose validation pictures are asked."),
+    Column("dataset", "str", "The data set whose validation pictures are sent."),
     Column("model", "str", "The model."),
     Column("recipe", "str", "The recipe by which it was trained."),
-    Column("precision", "str", "The recipe's, in which the plain model answers; of bf16 weights are that, too."),
+    Column("precision", "str", "The recipe's, in which the plain model computes; of bf16 weights are that, too."),
     Column("weights", "str", "`trained`: those at the end of `trained_run`; `initial`: those with which it began."),
-    Column("trained_run", "str", "The run whose model is asked."),
+    Column("trained_run", "str", "The run whose model serves."),
     Column("member", "str", "The way to serve: a member of `workflow/ddlbench/train/inference`."),
     Column("version", "str", "Version of the package that serves."),
-    Column("workers", "Int64", "Ranks that answer together, one device each."),
+    Column("workers", "Int64", "Ranks that serve together, one device each."),
     Column("repeat", "Int64", "The repeat: another process that does the same."),
     Column("batch", "Int64", "Pictures in one request.", "images"),
     Column("reason", "str", "Why nothing was measured; then all that follows is null."),
@@ -49,10 +49,10 @@ COLUMNS = (
     Column("throughput_images_per_s", "float64", "Pictures by the time of their requests.", "images/s"),
     Column("weights_bytes", "Int64", "Parameters and buffers that one worker holds.", "bytes"),
     Column("plain_weights_bytes", "Int64", "Those of the plain model.", "bytes"),
-    Column("images", "Int64", "Validation pictures that were asked for the next columns, all of the split.", "images"),
+    Column("images", "Int64", "Validation pictures that were sent for the next columns, all of the split.", "images"),
     Column("top1", "float64", "Share of right answers."),
     Column("top1_change", "float64", "That share less the plain model's, by the same process on the same pictures."),
-    Column("other_answers", "Int64", "Pictures that it answers otherwise than the plain model.", "images"),
+    Column("other_answers", "Int64", "Pictures whose response differs from the plain model's.", "images"),
     Column("largest_difference", "float64", "Of a score to the plain model's, over the first batch of these pictures."),
 )
 

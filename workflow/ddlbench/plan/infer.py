@@ -1,4 +1,4 @@
-"""Study + machine -> jobs of inference: the models of a block's runs, asked in each way. Pure, as `runs.py` is."""
+"""Study + machine -> jobs of inference: the models of a block's runs, served in each way. Pure, as `runs.py` is."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
 from ddlbench.settings.study_keys import Inference
 from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._measure import questions
+from ddlbench.train.inference._measure import requests
 
 PROGRAM = ("python", "-m", "ddlbench.train.inference")
 # A forward pass is a third of a training step: the backward pass computes two gradients for each product.
 FORWARD = 1 / 3
 # The framework whose rank 0 has all weights at the end, as plain tensors.
 TRAINED_BY = "ddp"
-PRECISIONS = ("fp32", "tf32", "bf16")  # in which models can be asked; nobody has tried fp16
+PRECISIONS = ("fp32", "tf32", "bf16")  # in which models can serve; nobody has tried fp16
 
 Resources = Mapping[str, str | int | None]
 
@@ -81,13 +81,13 @@ def jobs(
 
 
 def work_s(spec: InferSpec, rate: float) -> float:
-    """About how long a job asks [s], where a worker trains so many images per second: its questions, and all validation
-    pictures twice. A guess: no way to serve is faster in it than another, nor several workers than one.
+    """About how long a job serves [s], where a worker trains so many images per second: its requests, and all
+    validation pictures twice. A guess: no way to serve is faster in it than another, nor several workers than one.
     """
     one_s = FORWARD / rate
-    # Three questions of each batch size come before those that are counted (`_measure.latencies`).
-    asked = sum((questions(batch * one_s) + 3) * batch for batch in spec.batches)
-    return one_s * (asked + 2 * int(registry.member("datasets", spec.run.dataset).IMAGES["val"]))
+    # Three requests of each batch size come before those that are counted (`_measure.latencies`).
+    sent = sum((requests(batch * one_s) + 3) * batch for batch in spec.batches)
+    return one_s * (sent + 2 * int(registry.member("datasets", spec.run.dataset).IMAGES["val"]))
 
 
 def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:

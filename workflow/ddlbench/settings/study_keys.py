@@ -110,7 +110,7 @@ class Inference(Keys):
     """Key `inference`. Members that split a model do so over each of `workers`; the others take one."""
 
     runs: Name = key(
-        "The block of this study whose models are asked: each model and recipe once, of its run with framework ddp on "
+        "The block of this study whose models serve: each model and recipe once, of its run with framework ddp on "
         "the fewest workers. Pictures are those of that run's validation. Models answer in their recipe's precision: "
         "fp32, tf32 or bf16."
     )
@@ -129,7 +129,7 @@ class Inference(Keys):
 
     @property
     def trained(self) -> bool:
-        """Whether models are asked with the weights that their run ended with."""
+        """Whether models serve with the weights that their run ended with."""
         return self.weights == "trained"
 
 

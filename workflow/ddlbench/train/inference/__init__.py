@@ -1,8 +1,9 @@
-"""What a trained model costs to ask: one file per way to serve it, and the contract that every one of them keeps.
+"""Latency and throughput of inference: one file per way to serve a trained model, and the contract that all keep.
 
 `Way` is what a file of this room offers, `InferSpec` what is measured in one job: one model, served in one way, with
-each of a few batch sizes. A sixth way is one more file. `_measure.py` asks and takes the time, `__main__.py` is the
-process of one rank; `plan/infer.py` plans the jobs, `analysis/inference.py` makes a table of what they left.
+each of a few batch sizes. A sixth way is one more file. `_measure.py` sends requests and takes the time,
+`__main__.py` is the process of one rank; `plan/infer.py` plans the jobs, `analysis/inference.py` makes a table of what
+they left.
 
 Importing a member is cheap: torch, torchao and DeepSpeed are imported inside functions.
 """
@@ -30,10 +31,10 @@ class Way(Protocol):
         """What is missing on this computer to serve in this way, as a reason for people; None if nothing is."""
 
     def ready(self, model: nn.Module) -> nn.Module:
-        """A module that answers as the model does: scores [n, classes] of images [n, 3, size, size], both of the type
+        """A module that responds as the model does: scores [n, classes] of images [n, 3, size, size], both of the type
         of the model's weights: float32, or bfloat16 where the recipe's precision is bf16.
 
         The model is in evaluation mode, lies on the device that serves, and may be changed. The parameters and buffers
         of the result are what this rank holds. Of a way that splits, all ranks call it at once, with the same model;
-        then they ask the results at once, with the same images, and all get the whole answer.
+        then they call the results at once, with the same images, and all get the whole response.
         """

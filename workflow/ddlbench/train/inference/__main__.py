@@ -34,11 +34,11 @@ def main() -> None:
     from ddlbench.train import process
 
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # SLURM's warning: there is no checkpoint to write
-    process.run(folder, lambda: answer(folder))
+    process.run(folder, lambda: serve_rank(folder))
 
 
-def answer(folder: Path) -> None:
-    """What this rank does for the job in a folder."""
+def serve_rank(folder: Path) -> None:
+    """Does this rank's part of the job in a folder."""
     assignment = json.loads((folder / ASSIGNMENT).read_text(encoding="utf-8"))
     spec = InferSpec.from_json(json.dumps(assignment["spec"]))
     weights = Path(assignment["weights"]) if assignment["weights"] else None
@@ -91,20 +91,20 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
     model.to(device).eval()
     kind = _measure.take_precision(model, spec.run.recipe.precision)
     plain_bytes = _measure.weights_bytes(model)
-    plain = _measure.answers(model, loader.epoch(0), kind)
+    plain = _measure.responses(model, loader.epoch(0), kind)
     if len(plain.images) < max(spec.batches):
         raise RuntimeError(
             f"{data} has {len(plain.images)} validation pictures, too few for batches of {max(spec.batches)}"
         )
     served = way.ready(model)
     rows = []
-    for batch in spec.batches:  # while the loader rests; and first, so that first questions are the first
-        asked = plain.images[:batch].to(kind, copy=True)
-        first_s, taken_s = _measure.latencies(served, asked, _agreed if way.SPLITS else int)
+    for batch in spec.batches:  # while the loader rests; and first, so that first requests are the first
+        request = plain.images[:batch].to(kind, copy=True)
+        first_s, taken_s = _measure.latencies(served, request, _agreed if way.SPLITS else int)
         rows.append({"batch": batch, "first_s": first_s, "latencies_s": taken_s})
-        print(f"batches of {batch}: {len(taken_s)} questions", flush=True)
-    answers = _measure.answers(served, loader.epoch(1), kind)
-    if not torch.equal(answers.labels, plain.labels):
+        print(f"batches of {batch}: {len(taken_s)} requests", flush=True)
+    responses = _measure.responses(served, loader.epoch(1), kind)
+    if not torch.equal(responses.labels, plain.labels):
         raise RuntimeError(f"loader {spec.run.loader} gave other pictures, or another order, the second time")
     if way.SPLITS:
         registry.member("frameworks", way.FRAMEWORK).close()
@@ -113,11 +113,11 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
         "weights_sha256": digest,
         "weights_bytes": _measure.weights_bytes(served),
         "plain_weights_bytes": plain_bytes,
-        "images": len(answers.labels),
-        "correct": int((answers.classes == answers.labels).sum()),
+        "images": len(responses.labels),
+        "correct": int((responses.classes == responses.labels).sum()),
         "plain_correct": int((plain.classes == plain.labels).sum()),
-        "other_answers": int((answers.classes != plain.classes).sum()),
-        "largest_difference": float((answers.scores - plain.scores).abs().max()),
+        "other_answers": int((responses.classes != plain.classes).sum()),
+        "largest_difference": float((responses.scores - plain.scores).abs().max()),
         "batches": rows,
     }
 

@@ -1,4 +1,4 @@
-"""Asks a model and takes the time: what one rank does. The record holds all that was measured; warm-up is cut later."""
+"""Sends requests to a model and takes the time: what one rank does. The record holds all; warm-up is cut later."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-# Questions of each batch size: as many as fit into so many seconds, within these bounds. The 95th percentile of fewer
+# Requests of each batch size: as many as fit into so many seconds, within these bounds. The 95th percentile of fewer
 # than some 20 would be the longest of them.
 AT_LEAST, AT_MOST, SECONDS = 40, 300, 4.0
 
 
-def questions(one_s: float) -> int:
-    """How often a batch size is asked, when one question takes so long [s]."""
+def requests(one_s: float) -> int:
+    """How many requests of a batch size are sent, when one takes so long [s]."""
     return max(AT_LEAST, min(AT_MOST, round(SECONDS / max(one_s, 1e-9))))
 
 
 def latencies(
-    answer: Callable[[Tensor], Any], images: Tensor, agree: Callable[[int], int] = int
+    respond: Callable[[Tensor], Any], images: Tensor, agree: Callable[[int], int] = int
 ) -> tuple[float, list[float]]:
-    """(seconds of the first question, seconds of each further one), one question at a time.
+    """(seconds of the first request, seconds of each further one), one request at a time.
 
-    A question's time ends when its answer is there; on a GPU the host waits for it. `agree` gives all ranks the number
-    of questions that rank 0 gives it.
+    A request's time ends when its response is there; on a GPU the host waits for it. `agree` gives all ranks the
+    number of requests that rank 0 gives it.
     """
     import torch
 
-    def ask() -> float:
+    def send() -> float:
         began = time.perf_counter()
-        answer(images)
+        respond(images)
         if images.is_cuda:
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
     with torch.inference_mode():
-        first = ask()
-        # The second question may still compile something: the third says how long one takes.
-        ask()
-        taken = [ask() for _ in range(agree(questions(ask())))]
+        first = send()
+        # The second request may still compile something: the third says how long one takes.
+        send()
+        taken = [send() for _ in range(agree(requests(send())))]
     return first, taken
 
 
-class Answers(NamedTuple):
+class Responses(NamedTuple):
     """What a model says of all pictures, in their order; of the first batch the pictures and their scores too."""
 
     classes: Tensor  # int64 [n]
@@ -57,28 +57,30 @@ class Answers(NamedTuple):
     scores: Tensor  # float32 [batch, classes]
 
 
-def answers(model: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]], kind: torch.dtype) -> Answers:
-    """Ask it for all pictures, given to it as this type. There is at least one."""
+def responses(
+    model: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]], kind: torch.dtype
+) -> Responses:
+    """Sends all pictures, given to it as this type. There is at least one."""
     import torch
 
-    answered, right = [], []
+    responded, right = [], []
     first: list[Tensor] = []
     with torch.inference_mode():
         for images, labels in batches:
             if not len(labels):
                 continue
             scores = model(images.to(kind)).float()
-            answered.append(scores.argmax(1))
+            responded.append(scores.argmax(1))
             right.append(labels.clone())  # a loader may use its memory again
             first = first or [images.clone(), scores.clone()]
-    return Answers(torch.cat(answered), torch.cat(right), *first)
+    return Responses(torch.cat(responded), torch.cat(right), *first)
 
 
 def take_precision(model: nn.Module, precision: str) -> torch.dtype:
     """Make the model compute in a recipe's precision; gives the type that its pictures must have.
 
     Of bf16 all weights and buffers take that type, as is usual where a model is served: autocast, which training has,
-    would keep weights in 32 bits and make bf16 of them for each question. fp32 and tf32 are float32.
+    would keep weights in 32 bits and make bf16 of them for each request. fp32 and tf32 are float32.
     """
     import torch
 

@@ -13,11 +13,11 @@ from ddlbench.core.spec import RunSpec
 
 @dataclass(frozen=True, kw_only=True)
 class InferSpec:
-    """A model that is asked, in one way, with batches of several sizes.
+    """A model that serves requests, in one way, with batches of several sizes.
 
     `run` is the training whose model, recipe, pictures, seed and machine are meant. `trained`: the weights are those at
     its end; otherwise those with which it began, made from its seed. `member` is a way to serve, a file of this room.
-    `workers` are ranks, one device each; `batches` are images in one question, ascending; `repeat` counts processes
+    `workers` are ranks, one device each; `batches` are images in one request, ascending; `repeat` counts processes
     that do the same, from 1.
     """
 

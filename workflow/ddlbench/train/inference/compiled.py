@@ -1,7 +1,7 @@
 """torch.compile: the model's operators fused into code made for it, by a C++ compiler on CPUs, by Triton on GPUs.
 
-The first question compiles for its batch size; the first of another size compiles once more, then for any size. A
-record says how long each first question took.
+The first request compiles for its batch size; the first of another size compiles once more, then for any size. A
+record says how long each first request took.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def lacks(device: str) -> str | None:
 
 
 def ready(model: nn.Module) -> nn.Module:
-    """The model, which is compiled when it is first asked."""
+    """The model, which is compiled at its first request."""
     import torch
 
     return cast("nn.Module", torch.compile(model))

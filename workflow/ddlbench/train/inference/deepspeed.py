@@ -2,7 +2,7 @@
 
 Its own kernels replace layers of the language models that DeepSpeed knows, and exist for GPUs; release 0.19.6 refuses
 vision transformers of timm and has none for convolutions. So what is measured is the engine around the model's own
-operators: what it costs to ask through it.
+operators: what a request costs through it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Weights and activations of linear layers in 8-bit integers, by torchao; all else stays in the recipe's precision.
 
 torchao is where PyTorch keeps quantisation: `torch.ao.quantization` is deprecated and to be deleted. Weights are
-quantised per row when the model is made ready, activations per row while it answers. Convolutions stay as they are: of
+quantised per row when the model is made ready, activations per row while it responds. Convolutions stay as they are: of
 a model that is nearly all convolutions little changes, and the record's bytes show it.
 """
 
