@@ -1,6 +1,7 @@
 """Plans and files that many unit tests look at."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,20 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def forms(prepared: Path, tmp_path: Path) -> dict[str, Path]:
     """The folders of all forms of one source, to spoil."""
     return {form: shutil.copytree(prepared / form, tmp_path / form) for form in registry.members("forms")}
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str], None]:
+    """`command("squeue", "echo RUNNING")`: that command, SLURM's for example, is this shell script."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def make(name: str, script: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+    return make
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
 """Who holds a run's folder, and what becomes of it when the holder dies."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ddlbench.core import living
@@ -19,13 +19,6 @@ def leave(folder: Path, process: living.Process) -> Path:
     """A holder's file, as a process that was killed leaves it."""
     (folder / hold.HOLDER).write_text(json.dumps(asdict(process)))
     return folder
-
-
-def squeue(monkeypatch: pytest.MonkeyPatch, folder: Path, answer: str) -> None:
-    """`squeue` that says and does this."""
-    (folder / "squeue").write_text(f"#!/bin/sh\n{answer}\n")
-    (folder / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 @pytest.fixture(autouse=True)
@@ -73,9 +66,9 @@ def test_a_later_process_with_that_number_is_another(tmp_path: Path) -> None:
     ],
 )
 def test_of_a_process_on_another_node_slurm_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, life: bool | None
+    tmp_path: Path, command: Any, answer: str, life: bool | None
 ) -> None:
-    squeue(monkeypatch, tmp_path, answer)
+    command("squeue", answer)
     assert hold.alive(living.Process("elsewhere", 1, "then", "7")) is life
 
 

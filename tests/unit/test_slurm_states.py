@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,23 +15,15 @@ from ddlbench.mends import slurm_states, slurm_submission
 from ddlbench.slurm import queue as slurm
 from snakemake.sourcecache import SourceCache
 
+Command = Callable[[str, str], None]
 JOB = "JobId=7 JobName=x JobState=FAILED StartTime=2026-11-22T08:00:00 NodeList=node[1-2] BatchHost=node1"
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """`command(name, script)`: that command of SLURM does this. Like SLURM's squeue, one refuses number 0, and one
-    number that SLURM has forgotten (all but 7 and 8)."""
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-
-    def make(name: str, script: str) -> None:
-        refuse = 'case "$* " in *[=,]0[,\\ ]*|*--jobs=[!78]\\ *) echo "Invalid job id" >&2; exit 1;; esac\n'
-        script = (refuse if name == "squeue" else "") + script
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
-
-    return make
+def squeue(command: Command) -> Callable[[str], None]:
+    """SLURM's: one refuses number 0, and one number that SLURM has forgotten (all but 7 and 8)."""
+    refuse = 'case "$* " in *[=,]0[,\\ ]*|*--jobs=[!78]\\ *) echo "Invalid job id" >&2; exit 1;; esac\n'
+    return lambda script: command("squeue", refuse + script)
 
 
 def test_a_state_is_its_first_word() -> None:
@@ -46,17 +39,17 @@ def test_a_state_is_its_first_word() -> None:
         ("echo 'Unable to contact slurm controller' >&2; exit 1", "PREEMPTED"),
     ],
 )
-def test_a_preempted_job_has_ended_when_it_left_the_queue(command: Any, script: str, state: str) -> None:
-    command("squeue", script)
+def test_a_preempted_job_has_ended_when_it_left_the_queue(squeue: Any, script: str, state: str) -> None:
+    squeue(script)
     assert slurm_states.ended_states({"7": "PREEMPTED", "8": "RUNNING"}) == {"7": state, "8": "RUNNING"}
 
 
-def test_a_job_whose_processes_still_run_has_not_ended(command: Any) -> None:
+def test_a_job_whose_processes_still_run_has_not_ended(squeue: Any) -> None:
     """Its ranks write their checkpoint: the next job would find the run held."""
-    command("squeue", 'case "$*" in *--states=COMPLETING*) echo 7;; esac')
+    squeue('case "$*" in *--states=COMPLETING*) echo 7;; esac')
     said = {"7": "CANCELLED by 0", "8": "CANCELLED by 0", "9": "FAILED"}
     assert slurm_states.ended_states(said) == {"7": "COMPLETING", "8": "CANCELLED", "9": "FAILED"}
-    command("squeue", "exit 1")
+    squeue("exit 1")
     assert slurm_states.ended_states(said) == {"7": "CANCELLED", "8": "CANCELLED", "9": "FAILED"}
 
 
@@ -92,8 +85,8 @@ def test_a_job_whose_processes_still_run_has_not_ended(command: Any) -> None:
         ("None", ""),
     ],
 )
-def test_a_job_that_waits_for_a_person_is_named_once(command: Any, capsys: Any, reason: str, said: str) -> None:
-    command("squeue", f"echo '7|{reason}'")
+def test_a_job_that_waits_for_a_person_is_named_once(squeue: Any, capsys: Any, reason: str, said: str) -> None:
+    squeue(f"echo '7|{reason}'")
     told: set[str] = set()
     for _ in range(2):
         slurm_states.say_held(["7", "8"], told)
@@ -131,13 +124,13 @@ def test_the_plugin_itself_sees_it(mended: Any) -> None:
     assert "SQUEUE_STATES" not in os.environ and "SACCT_FORMAT" not in os.environ
 
 
-def test_squeue_is_asked_for_hidden_jobs_and_may_forget_those_that_ended(mended: Any, command: Any) -> None:
+def test_squeue_is_asked_for_hidden_jobs_and_may_forget_those_that_ended(mended: Any, squeue: Any) -> None:
     slurm_states.mend_plugin()
     executor = SimpleNamespace(heard=[])
     for job in ("7", "8"):
         mended.Executor.report_job_submission(executor, SimpleNamespace(external_jobid=job), register_job=False)
     assert len(executor.heard) == 2
-    command("squeue", '[ "$1" = --all ] && echo "8|RUNNING"')
+    squeue('[ "$1" = --all ] && echo "8|RUNNING"')
     states, _ = asyncio.run(mended.query_job_status("squeue --name x", logging.getLogger()))
     assert states == {"7": "UNKNOWN", "8": "RUNNING"}
 
@@ -258,8 +251,8 @@ def test_caches_lie_in_the_projects_folder(tmp_path: Path, monkeypatch: pytest.M
     assert workflow.sourcecache.runtime_cache_path == tmp_path / "mine"  # the user's choice
 
 
-def test_a_limit_that_jobs_share_is_named_once_for_all(command: Any, capsys: Any) -> None:
-    command("squeue", "printf '7|AssocGrpNodeLimit\\n8|AssocGrpNodeLimit\\n'")
+def test_a_limit_that_jobs_share_is_named_once_for_all(squeue: Any, capsys: Any) -> None:
+    squeue("printf '7|AssocGrpNodeLimit\\n8|AssocGrpNodeLimit\\n'")
     slurm_states.say_held(["7", "8"], set())
     assert capsys.readouterr().err.count("SLURM job") == 1
 

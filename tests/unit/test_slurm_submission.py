@@ -36,10 +36,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def executor(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The plugin's executor; `command` is what its jobs execute. SLURM's commands are scripts of `pretend`."""
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+def executor(module: Any, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plugin's executor; `command` is what its jobs execute. SLURM's commands are scripts of `command`."""
     monkeypatch.chdir(tmp_path)
     made = object.__new__(module.Executor)
     settings = SimpleNamespace(pass_command_as_script=False, requeue=True, qos=None, reservation=None)
@@ -51,15 +49,9 @@ def executor(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     made._job_submission_executor = ThreadPoolExecutor(2)
     made.logger, made.run_uuid, made.slurm_logdir = logging.getLogger(), "ddlbench_7", tmp_path / "logs"
     made.jobs, made.failed, made.command = [], [], "true"
-    pretend(tmp_path, "scancel", f"echo $* >> {tmp_path}/cancelled")
-    pretend(tmp_path, "squeue", "true")
+    command("scancel", f"echo $* >> {tmp_path}/cancelled")
+    command("squeue", "true")
     return made
-
-
-def pretend(folder: Path, name: str, script: str) -> None:
-    """That command of SLURM does this."""
-    (folder / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / "bin" / name).chmod(0o755)
 
 
 def job(run: str = "r1") -> Any:
@@ -95,18 +87,18 @@ class Resources(dict[str, Any]):
     ],
 )
 def test_a_job_that_slurm_takes_later_is_submitted_later(
-    executor: Any, tmp_path: Path, capsys: Any, reason: str, limits: dict[str, str], limit: str
+    executor: Any, tmp_path: Path, command: Any, capsys: Any, reason: str, limits: dict[str, str], limit: str
 ) -> None:
     """`MaxSubmitJobs`: the first three tries are refused. None of them counts as a failure, and it is said once, with
     the limit's number where SLURM tells it."""
     cases = "".join(
         f"*'show {asked.replace('*', chr(39) + '*' + chr(39))}') echo '{n}';; " for asked, n in limits.items()
     )
-    pretend(tmp_path, "sacctmgr", f'case "$*" in {cases}*) exit 1;; esac')
+    command("sacctmgr", f'case "$*" in {cases}*) exit 1;; esac')
     refusal = REFUSAL.format(reason=reason)
-    pretend(tmp_path, "refused", f'echo "{refusal}" >&2; exit 1')
-    pretend(tmp_path, "sbatch", "echo x >> tries; [ $(wc -l < tries) -gt 3 ] && echo 17 || refused")
-    pretend(tmp_path, "squeue", "echo 9")
+    command("refused", f'echo "{refusal}" >&2; exit 1')
+    command("sbatch", "echo x >> tries; [ $(wc -l < tries) -gt 3 ] && echo 17 || refused")
+    command("squeue", "echo 9")
     executor.run_job(job())
     assert (executor.jobs, executor.failed) == (["17"], [])
     assert capsys.readouterr().err.count(f"SLURM takes no more jobs for now ({reason}{limit})") == 1
@@ -116,8 +108,10 @@ def test_a_job_that_slurm_takes_later_is_submitted_later(
     ("reason", "why"),
     [("Invalid account", None), (MOST, "no job of this user is in the queue"), (MOST, "Snakemake was told to stop")],
 )
-def test_a_job_that_slurm_never_takes_fails(executor: Any, tmp_path: Path, reason: str, why: str | None) -> None:
-    pretend(tmp_path, "sbatch", f'echo "{REFUSAL.format(reason=reason)}" >&2; exit 1')
+def test_a_job_that_slurm_never_takes_fails(
+    executor: Any, tmp_path: Path, command: Any, reason: str, why: str | None
+) -> None:
+    command("sbatch", f'echo "{REFUSAL.format(reason=reason)}" >&2; exit 1')
     if why and "told" in why:
         executor.workflow.scheduler._user_kill = "graceful"
     executor.run_job(job())
@@ -135,25 +129,25 @@ def test_a_job_that_slurm_never_takes_fails(executor: Any, tmp_path: Path, reaso
         " 3 jobs run\n17\n",
     ],
 )
-def test_a_banner_hides_no_job(executor: Any, tmp_path: Path, said: str) -> None:
-    pretend(tmp_path, "sbatch", f"echo '{said}'")
+def test_a_banner_hides_no_job(executor: Any, tmp_path: Path, command: Any, said: str) -> None:
+    command("sbatch", f"echo '{said}'")
     executor.run_job(job())
     assert (executor.jobs, executor.failed) == (["17"], [])
 
 
-def test_a_job_of_which_nobody_knows_the_number_is_cancelled(executor: Any, tmp_path: Path) -> None:
+def test_a_job_of_which_nobody_knows_the_number_is_cancelled(executor: Any, tmp_path: Path, command: Any) -> None:
     """Else it would run beside the next try of the same run."""
-    pretend(tmp_path, "sbatch", "echo 'job 17 of 2026'")
-    pretend(tmp_path, "squeue", "printf '16|rule_train_wildcards_r2\\n17|rule_train_wildcards_r1\\n'")
+    command("sbatch", "echo 'job 17 of 2026'")
+    command("squeue", "printf '16|rule_train_wildcards_r2\\n17|rule_train_wildcards_r1\\n'")
     executor.run_job(job())
     assert executor.jobs == [] and len(executor.failed) == 1
     assert (tmp_path / "cancelled").read_text() == "17\n"
 
 
-def test_ctrl_c_cancels_every_job_of_this_call_and_submits_no_more(executor: Any, tmp_path: Path) -> None:
+def test_ctrl_c_cancels_every_job_of_this_call_and_submits_no_more(executor: Any, tmp_path: Path, command: Any) -> None:
     """Also one that is just being submitted, and none that waits to be. Snakemake's own list is often empty."""
-    pretend(tmp_path, "sbatch", "touch submitting; sleep 0.3; echo 17")
-    pretend(tmp_path, "squeue", 'case "$*" in *--name=ddlbench_7*) printf "16|a\\n17|b\\n";; esac')
+    command("sbatch", "touch submitting; sleep 0.3; echo 17")
+    command("squeue", 'case "$*" in *--name=ddlbench_7*) printf "16|a\\n17|b\\n";; esac')
     pool = executor._job_submission_executor
     waiting = [pool.submit(executor.run_job, job(run)) for run in ("r1", "r2", "r3", "r4")]
     until(lambda: (tmp_path / "submitting").exists(), 20)
@@ -163,10 +157,10 @@ def test_ctrl_c_cancels_every_job_of_this_call_and_submits_no_more(executor: Any
     assert (tmp_path / "cancelled").read_text() == "16 17\n"
 
 
-def test_a_command_reaches_the_job_as_it_is(executor: Any, tmp_path: Path) -> None:
+def test_a_command_reaches_the_job_as_it_is(executor: Any, tmp_path: Path, command: Any) -> None:
     """The plugin writes it between double quotes."""
     executor.command = """cd '/p$HOME `id` "x"' && a\\$b \\" end"""
-    pretend(tmp_path, "sbatch", f'for word in "$@"; do :; done; printf %s "$word" > {tmp_path}/word; echo 17')
+    command("sbatch", f'for word in "$@"; do :; done; printf %s "$word" > {tmp_path}/word; echo 17')
     executor.run_job(job())
     assert (tmp_path / "word").read_text() == f"--wrap={executor.command}"
 

@@ -13,17 +13,7 @@ from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
 
 
-def squeue(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
-    bin = folder / "bin"
-    bin.mkdir(exist_ok=True)
-    (bin / "squeue").write_text(f"#!/bin/sh\n{script}\n")
-    (bin / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
-
-
-def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_jobs_of_this_folder_that_make_what_is_planned_count(tmp_path: Path, command: Any) -> None:
     lines = [
         f"1|RUNNING|None|{tmp_path}|rule_train_wildcards_a-r1",
         f"2|PENDING|Resources|{tmp_path}|rule_train_wildcards_b-r1",
@@ -31,16 +21,14 @@ def test_only_jobs_of_this_folder_that_make_what_is_planned_count(
         "4|RUNNING|None|/elsewhere|rule_train_wildcards_a-r1",
         f"5|RUNNING|None|{tmp_path}|(null)",
     ]
-    squeue(monkeypatch, tmp_path, "cat <<'END'\n" + "\n".join(lines) + "\nEND")
+    command("squeue", "cat <<'END'\n" + "\n".join(lines) + "\nEND")
     found = survivors.slurm_jobs({"rule_train_wildcards_a-r1", "rule_train_wildcards_b-r1"}, tmp_path)
     assert [(job.id, job.state) for job in found] == [("1", "RUNNING"), ("2", "PENDING")]
 
 
-def test_they_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_they_are_waited_for(tmp_path: Path, command: Any, capsys: Any) -> None:
     line = f"7|RUNNING|None|{tmp_path}|rule_train_wildcards_a"
-    squeue(
-        monkeypatch, tmp_path, f'cd {tmp_path}; [ "$(ls calls* | wc -l)" = 3 ] || {{ touch calls$$; echo "{line}"; }}'
-    )
+    command("squeue", f'cd {tmp_path}; [ "$(ls calls* | wc -l)" = 3 ] || {{ touch calls$$; echo "{line}"; }}')
     survivors.wait({"rule_train_wildcards_a"}, tmp_path, every_s=0)
     said = capsys.readouterr().err
     assert "waiting for 1 SLURM jobs" in said and "scancel 7" in said
@@ -48,33 +36,35 @@ def test_they_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     assert "these jobs have ended" in said
 
 
-def test_a_held_job_is_called_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_held_job_is_called_held(tmp_path: Path, command: Any, capsys: Any) -> None:
     """It would be waited for in vain."""
     line = f"7|PENDING|JobHeldUser|{tmp_path}|rule_train_wildcards_a"
-    squeue(monkeypatch, tmp_path, f'cd {tmp_path}; [ -e called ] || {{ touch called; echo "{line}"; }}')
+    command("squeue", f'cd {tmp_path}; [ -e called ] || {{ touch called; echo "{line}"; }}')
     survivors.wait({"rule_train_wildcards_a"}, tmp_path, every_s=0)
     said = capsys.readouterr().err
     assert "7 pending: rule_train_wildcards_a: it is held (JobHeldUser) and will not start" in said
     assert "scontrol release 7" in said
 
 
-def test_the_users_settings_of_squeue_hide_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_settings_of_squeue_hide_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
+) -> None:
     """SQUEUE_STATES would; and without --all, those in hidden partitions are left out."""
     line = f"7|RUNNING|None|{tmp_path}|rule_train_wildcards_a"
-    squeue(monkeypatch, tmp_path, f'case " $* " in *" --all "*) [ -n "$SQUEUE_STATES" ] || echo "{line}";; esac')
+    command("squeue", f'case " $* " in *" --all "*) [ -n "$SQUEUE_STATES" ] || echo "{line}";; esac')
     monkeypatch.setenv("SQUEUE_STATES", "PENDING")
     assert [job.id for job in survivors.slurm_jobs({"rule_train_wildcards_a"}, tmp_path)] == ["7"]
 
 
-def test_a_folder_may_have_a_hostile_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_may_have_a_hostile_name(tmp_path: Path, command: Any) -> None:
     folder = tmp_path / "a|b c"
     folder.mkdir()
-    squeue(monkeypatch, tmp_path, f"echo '7|RUNNING|None|{folder}|rule_train_wildcards_a'")
+    command("squeue", f"echo '7|RUNNING|None|{folder}|rule_train_wildcards_a'")
     assert [job.id for job in survivors.slurm_jobs({"rule_train_wildcards_a"}, folder)] == ["7"]
 
 
-def test_nothing_is_submitted_while_slurm_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    squeue(monkeypatch, tmp_path, "echo 'Unable to contact slurm controller' >&2; exit 1")
+def test_nothing_is_submitted_while_slurm_does_not_answer(tmp_path: Path, command: Any) -> None:
+    command("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(ConfigError, match="try again later: Unable to contact slurm controller"):
         survivors.slurm_jobs({"x"}, tmp_path)
 
