@@ -1,7 +1,8 @@
 """How fast training will be at worker counts that nobody ran.
 
-`regression.py` has the model, `_priors.py` what it has learnt from published series, `_table.py` the predictions of a
-study. `bench/prediction.py` measures it beside nine published models (`bench/rivals.py`).
+`_series.py` takes series from the tables, `regression.py` has the model, `_priors.py` what it has learnt from published
+series, `_table.py` the predictions of a study. `bench/prediction.py` measures it beside nine published models
+(`bench/rivals.py`).
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.analysis import scaling, together
 from ddlbench.analysis.comparisons import TELLING, settings, telling
-from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, regression
+from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _series, regression
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,43 +37,24 @@ def rows(
     `why_not` why nothing is predicted; its numbers are then null.
     """
     priors = priors or _priors.read()
-    table = scaling.scaling(runs)
-    table = table[table["batch_per_worker"].notna()].assign(named=scaling.names)
     made: list[dict[str, Any]] = []
-    placed = scaling.placed(runs)
-    for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
-        first = points.iloc[0]
-        alike = together.alike(placed, first, together.SERIES)
-        batch = float(first["batch_per_worker"])
-        measured = Measured(
-            tuple(int(n) for n in points["workers"]),
-            tuple(float(rate) for rate in points["throughput_images_per_s"]),
-            (batch,) * len(points),
-            workers_per_node,
-        )
-        images = float((alike["epoch_s"] * alike["throughput_images_per_s"]).median())
-        epochs = int(alike["of_epochs"].max())
-        power = (alike["energy_j"] / alike["train_s"] / alike["workers"]).median() if "energy_j" in alike else None
-        power = None if power is None or power != power else float(power)
+    for line in _series.lines(runs, weak=True):
+        measured, first = line.measured(workers_per_node), line.first
+        images = line.images * int(line.runs["of_epochs"].max())
         for count in workers or asked(measured.workers, planned):
             row = {key: first[key] for key in SHOWN} | {"loader": first["named"]}
             row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": "regression"}
-            row |= {"runs": " ".join(sorted(alike["run"]))}
-            made.append({**row, **_row(measured, count, batch, images * epochs, price_per_hour, power, priors)})
+            row |= {"runs": " ".join(sorted(line.runs["run"]))}
+            made.append({**row, **_row(measured, count, images, price_per_hour, line.power_w, priors)})
     return made
 
 
 def _row(
-    measured: Measured,
-    count: int,
-    batch: float,
-    images: float,
-    price: float | None,
-    power_w: float | None,
-    priors: Priors,
+    measured: Measured, count: int, images: float, price: float | None, power_w: float | None, priors: Priors
 ) -> dict[str, Any]:
     names = ("images_per_s", "low", "high", "efficiency", "train_h", "train_h_low", "train_h_high", "worker_hours")
     row: dict[str, Any] = dict.fromkeys((*names, "price", "energy_kwh"))
+    batch = measured.batch_per_worker[-1]
     try:
         made = regression.predict(measured, [count], [batch], priors)
     except TooLittleError as error:
@@ -86,7 +66,6 @@ def _row(
     row |= {"low": float(made.low[0]), "high": float(made.high[0])}
     row |= {"train_h_low": images / row["high"] / 3600, "train_h_high": images / row["low"] / 3600}
     row["price"] = None if price is None else hours * count * price
-    # Power of a worker and its share of the node as measured; at lower efficiency it would be less.
     row["energy_kwh"] = None if power_w is None else power_w * count * hours / 1000
     candidates = dict.fromkeys(_between(measured.workers[-1], count), images / (rate / count) / 3600)
     better = regression.next_run(measured, count, batch, candidates, priors)

@@ -15,7 +15,7 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
-from ddlbench.analysis.scaling import names, placed, scaling
+from ddlbench.analysis.prediction import _series
 from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.outlook.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
@@ -93,16 +93,15 @@ class _References:
 
 def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tuple[Table, str]:
     """The table of measured points, and what they say in a paragraph: claims first."""
-    counted = placed(timed)
     rows: list[tuple[str, ...]] = []
     said: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
-    table = scaling(timed).assign(named=names)
-    differ = telling(table)
-    for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
-        name = _name(points.iloc[0], differ)
+    lines = [*_series.lines(timed)]
+    differ = telling(pd.concat([line.points for line in lines]))
+    for line in lines:
+        points, name = line.points, _name(line.first, differ)
         rows.append((name,))
         for point in points.to_dict("records"):
-            alike = together.alike(counted, point, [*together.SERIES, "workers"])
+            alike = line.at(point["workers"])
             refers = references.to(alike["run"])
             rows.append(
                 (
@@ -121,17 +120,7 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
             )
         kind, what = claim(points.iloc[-1], int(points["ref_workers"].iloc[0]), workers)
         said[kind].append(f"{name}{':' if kind == CLAIMED else ','} {what} {refers}")
-    header = (
-        "nodes",
-        workers,
-        "epoch [s]",
-        "images/s",
-        "speed-up",
-        "efficiency",
-        "95 % interval",
-        "n",
-        "runs",
-    )
+    header = ("nodes", workers, "epoch [s]", "images/s", "speed-up", "efficiency", "95 % interval", "n", "runs")
     caption = (
         "Measured scaling. Times are of the training steps of an epoch; the interval is the efficiency's, by the base."
     )

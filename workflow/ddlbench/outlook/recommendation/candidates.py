@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ddlbench.analysis import scaling, together
-from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _table, regression
+from ddlbench.analysis.prediction import TooLittleError, _priors, _series, _table, regression
+from ddlbench.analysis.prediction._series import Line
 from ddlbench.core import registry
 from ddlbench.outlook.recommendation.convergence import CURVE, REFERENCE, Curve, Epochs
 from ddlbench.plan import launch
@@ -65,29 +65,25 @@ def rows(
     """
     usable = runs[[name is None or registry.member("loaders", name).LEARNS for name in runs["loader"]]]
     usable = usable.assign(schedule="any", epochs=0, of_epochs=0)
-    placed = scaling.placed(usable)
-    table = scaling.scaling(usable).assign(named=scaling.names)
     priors = _priors.read() if machine else None
     made = []
-    for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
-        first = points.iloc[0]
-        alike = together.alike(placed, first, together.SERIES)
-        images = float((alike["epoch_s"] * alike["throughput_images_per_s"]).median())
+    for line in _series.lines(usable):
+        first = line.first
         fitting = [curve for curve in curves if _fits(curve, first)]
-        for speed in _speeds(points, alike, machine, planned, priors):
+        for speed in _speeds(line, machine, planned, priors):
             row = {key: first[key] for key in ("dataset", "model", "framework", "loader", "options", "recipe")}
             row |= {"loader": first["named"], "system": None, "accelerator": None}
             if machine is None:
-                device = alike["gpu"].iloc[0]
+                device = line.runs["gpu"].iloc[0]
                 row |= {"system": first["machine"], "accelerator": None if pd.isna(device) else device}
             if not fitting:
                 why = f"no full training with recipe {first['recipe']} says how many epochs are needed"
-                made.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, images, machine, alike)})
+                made.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, line, machine)})
             for curve in fitting:
                 said = {key: curve.of[key] for key in ("schedule", "of_epochs")}
                 if curve.source == REFERENCE:
                     said["recipe"] = f"{first['recipe']} (speed), {curve.of['recipe']} (epochs)"
-                made.append({**row, **said, **_row(speed, curve.at(speed.global_batch), images, machine, alike)})
+                made.append({**row, **said, **_row(speed, curve.at(speed.global_batch), line, machine)})
     return made
 
 
@@ -109,18 +105,12 @@ def _fits(curve: Curve, series: pd.Series[Any]) -> bool:
     return all(curve.of[key] == series[key] for key in same)
 
 
-def _speeds(
-    points: pd.DataFrame,
-    alike: pd.DataFrame,
-    machine: Machine | None,
-    planned: Iterable[int],
-    priors: Priors | None,
-) -> Iterator[Speed]:
+def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors: Priors | None) -> Iterator[Speed]:
     """The measured counts of a series, then those that are predicted; of strong scaling only measured ones."""
-    names = " ".join(str(n) for n in points["workers"])
-    adapter = str(alike["framework"].iloc[0])
-    for point in points.to_dict("records"):
-        at = alike[alike["workers"] == point["workers"]]
+    names = " ".join(str(n) for n in line.points["workers"])
+    adapter = str(line.runs["framework"].iloc[0])
+    for point in line.points.to_dict("records"):
+        at = line.at(point["workers"])
         ends = [point[f"throughput_images_per_s{end}"] for end in ("", "_low", "_high")]
         rate, low, high = (None if pd.isna(value) else float(value) for value in ends)
         assert rate is not None  # a point of `scaling` has a rate
@@ -128,15 +118,9 @@ def _speeds(
         whole = at["batch"].iloc[0] if "batch" in at else point["global_batch"]
         batch = int(whole) if pd.isna(each) else int(each) * count
         yield Speed(count, node, batch, rate, low, high, MEASURED, int(point["repeats"]), names, adapter=adapter)
-    if machine is None or priors is None or pd.isna(points["batch_per_worker"].iloc[0]):
+    if machine is None or priors is None or not line.weak:
         return
-    batch = int(points["batch_per_worker"].iloc[0])
-    measured = Measured(
-        tuple(int(n) for n in points["workers"]),
-        tuple(float(rate) for rate in points["throughput_images_per_s"]),
-        (float(batch),) * len(points),
-        machine.workers_per_node,
-    )
+    measured, batch = line.measured(machine.workers_per_node), int(line.first["batch_per_worker"])
     counts = _table.asked(measured.workers, planned)
     between = [2**k for k in range(20) if measured.workers[0] < 2**k < measured.workers[-1]]
     for count in sorted({*counts, *between} - {*measured.workers}):
@@ -164,9 +148,7 @@ def _speeds(
         )
 
 
-def _row(
-    speed: Speed, epochs: Epochs | str, images: float, machine: Machine | None, alike: pd.DataFrame
-) -> dict[str, Any]:
+def _row(speed: Speed, epochs: Epochs | str, line: Line, machine: Machine | None) -> dict[str, Any]:
     row: dict[str, Any] = {"workers": speed.workers, "global_batch": speed.global_batch}
     row |= {"speed_by": speed.by, "repeats": speed.repeats, "measured_workers": speed.measured}
     row |= {"epochs_by": None, "interval_of": None, **dict.fromkeys(NUMBERS), "currency": None}
@@ -176,7 +158,7 @@ def _row(
         return row
     row |= {"epochs_by": epochs.by, "epochs_to_target": epochs.middle}
     row |= {"epochs_low": epochs.low, "epochs_high": epochs.high}
-    hours = epochs.middle * images / speed.rate / 3600
+    hours = epochs.middle * line.images / speed.rate / 3600
     taken = launch.workers_taken(speed, machine) if machine else speed.workers
     row |= {"hours": hours, "worker_hours": hours * taken}
     spread = half_widths(row)
@@ -185,7 +167,7 @@ def _row(
         row["interval_of"] = "rate" if epochs.low is None else "rate and epochs"
     if machine and machine.price_per_gpu_hour is not None:
         row |= {"price": hours * taken * machine.price_per_gpu_hour, "currency": machine.currency}
-    watts = _power_w(speed, machine, alike)
+    watts = _power_w(speed, machine, line.power_w)
     if watts is not None:
         row["energy_kwh"] = watts * hours / 1000 * ((machine.pue if machine else None) or 1.0)
     return row
@@ -212,10 +194,10 @@ def half_widths(row: dict[str, Any], epochs: bool = True) -> tuple[float, float]
     )
 
 
-def _power_w(speed: Speed, machine: Machine | None, alike: pd.DataFrame) -> float | None:
+def _power_w(speed: Speed, machine: Machine | None, of_worker_w: float | None) -> float | None:
     """Of all workers: as the series' runs measured it, else by the machine's file [W]."""
-    if "energy_j" in alike and alike["energy_j"].notna().any():
-        return float((alike["energy_j"] / alike["train_s"] / alike["workers"]).median()) * speed.workers
+    if of_worker_w is not None:
+        return of_worker_w * speed.workers
     if machine is None or machine.power_per_worker_w is None or machine.power_per_node_w is None:
         return None
     return speed.workers * machine.power_per_worker_w + speed.nodes * machine.power_per_node_w

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import scaling, together
 from ddlbench.analysis.comparisons import settings, telling
-from ddlbench.analysis.prediction import Measured
+from ddlbench.analysis.prediction import Measured, _series
 
 NAMED = ("machine", "dataset", "model", "framework", "loader", "recipe", "precision")
 
@@ -55,40 +54,30 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
 
     `workers_per_node` is the machine's; others' records say theirs. Of many, first those with the largest count.
     """
-    table = scaling.scaling(runs).assign(named=scaling.names)
-    if table.empty:
-        return []
-    placed = scaling.placed(runs.assign(batch=runs["global_batch"] / runs["workers"]))
-    made = list(_each(table, placed, workers_per_node))
+    found = list(_series.lines(runs.assign(batch=runs["global_batch"] / runs["workers"])))
+    differ = [name for name in telling(pd.concat([line.points for line in found])) if name != "model"] if found else []
+    made = [one for line in found if (one := _one(line, differ, workers_per_node))]
     return sorted(made, key=lambda one: (-one.measured.workers[-1], -len(one.measured.workers), one.name))
 
 
-def _each(table: pd.DataFrame, placed: pd.DataFrame, workers_per_node: int | None) -> Iterator[Series]:
-    differ = [name for name in telling(table) if name != "model"]
-    for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
-        first = points.iloc[0]
-        if pd.notna(first["global_batch"]):  # strong scaling: the batch of a worker shrinks
-            continue
-        alike = together.alike(placed, first, together.SERIES)
-        batches = alike.groupby("workers")["batch"].median()
-        if batches.isna().any():
-            continue  # a record of others without its batch
-        counts = tuple(int(count) for count in points["workers"])
-        own = "records" not in alike or alike["records"].fillna("ours").eq("ours").all()
-        node = workers_per_node if own and workers_per_node else int(alike["workers_per_node"].max())
-        rates = tuple(float(rate) for rate in points["throughput_images_per_s"])
-        computing = _median(alike, "compute_s")
-        backward = _median(alike, "backward_s")
-        yield Series(
-            of={key: _known(alike, key) for key in NAMED} | {"loader": _known(points, "named")},
-            measured=Measured(counts, rates, tuple(float(batches[count]) for count in counts), node),
-            points=tuple({str(key): value for key, value in row.items()} for row in points.to_dict("records")),
-            images=float((alike["epoch_s"] * alike["throughput_images_per_s"]).median()),
-            epochs=int(_median(alike, "of_epochs") or 1),
-            gradients_bytes=_median(alike, "gradients_bytes"),
-            backward_share=backward / computing if backward and computing else None,
-            apart=tuple(settings(first.to_dict(), differ)) if own else (),
-        )
+def _one(line: _series.Line, differ: Sequence[str], workers_per_node: int | None) -> Series | None:
+    """None of strong scaling, where the batch of a worker shrinks, and of others' records without their batch."""
+    batches = line.runs.groupby("workers")["batch"].median()
+    if pd.notna(line.first["global_batch"]) or batches.isna().any():
+        return None
+    own = "records" not in line.runs or line.runs["records"].fillna("ours").eq("ours").all()
+    node = workers_per_node if own and workers_per_node else int(line.runs["workers_per_node"].max())
+    computing, backward = _median(line.runs, "compute_s"), _median(line.runs, "backward_s")
+    return Series(
+        of={key: _known(line.runs, key) for key in NAMED} | {"loader": _known(line.points, "named")},
+        measured=line.measured(node, tuple(float(batches[count]) for count in line.points["workers"])),
+        points=tuple({str(key): value for key, value in row.items()} for row in line.points.to_dict("records")),
+        images=line.images,
+        epochs=int(_median(line.runs, "of_epochs") or 1),
+        gradients_bytes=_median(line.runs, "gradients_bytes"),
+        backward_share=backward / computing if backward and computing else None,
+        apart=tuple(settings(line.first.to_dict(), differ)) if own else (),
+    )
 
 
 def _known(rows: pd.DataFrame, key: str) -> Any:
