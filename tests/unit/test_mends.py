@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from ddlbench import mends
@@ -49,3 +52,49 @@ def test_a_private_name_that_is_gone_is_one_sentence() -> None:
     assert mends.private(owner, "_here", "torch", ("2.13",), "its_file") == 3
     with pytest.raises(mends.ReleaseError, match=r"^torch \S+ has no _gone, which ddlbench/mends/its_file.py needs"):
         mends.private(owner, "_gone", "torch", ("2.13",), "its_file")
+
+
+def _patched() -> dict[str, Callable[[], object]]:
+    """Every mend of what a rank trains with that would do harm in another release, as it is begun."""
+    from ddlbench.mends import (
+        dali_epochs,
+        deepspeed_loss_scale,
+        deepspeed_on_cpu,
+        deepspeed_one_bit,
+        deepspeed_watchers,
+        deepspeed_zero,
+    )
+
+    return {
+        "dali_epochs": lambda: dali_epochs.EpochDecoder(None, "nvidia-dali-cuda120", 2, 4),
+        "deepspeed_loss_scale": lambda: deepspeed_loss_scale.give(None, None, None),
+        "deepspeed_on_cpu": deepspeed_on_cpu.enable,
+        "deepspeed_one_bit": lambda: deepspeed_one_bit.take_first_step(None),
+        "deepspeed_watchers": lambda: deepspeed_watchers.watch_reductions(None, None, 0, lambda m: m, lambda: True),
+        "deepspeed_zero": deepspeed_zero.guard,
+    }
+
+
+@pytest.mark.parametrize("name", _patched())
+def test_another_release_is_refused_before_anything_is_changed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mends, "version", lambda _: "99.1+cu130")
+    with pytest.raises(mends.ReleaseError, match=rf" 99\.1 was not tried with ddlbench/mends/{name}\.py"):
+        _patched()[name]()
+
+
+def test_ranks_wait_as_long_as_they_are_told_in_groups_that_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.distributed.distributed_c10d as c10d
+    from ddlbench.mends.group_patience import be_patient
+
+    for name in ("default_pg_timeout", "default_pg_nccl_timeout"):
+        monkeypatch.setattr(c10d, name, timedelta(minutes=10))
+    assert be_patient(None) == timedelta(minutes=10)
+    assert be_patient(7.0) == timedelta(seconds=7)
+    assert c10d.default_pg_timeout == c10d.default_pg_nccl_timeout == timedelta(seconds=7)
+
+
+def test_horovods_optimizer_gets_back_what_lies_beside_the_groups() -> None:
+    from ddlbench.mends import horovod_optimizer
+
+    recipes, distributed = SimpleNamespace(max_grad_norm=None, groups=[1]), SimpleNamespace(max_grad_norm=1.0, size=2)
+    assert vars(horovod_optimizer.restore(distributed, recipes)) == {"max_grad_norm": None, "groups": [1], "size": 2}
