@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.core import notes
-from ddlbench.mends import horovod_optimizer
+from ddlbench.mends import horovod_optimizer, horovod_stalls
+from ddlbench.mends.horovod_stalls import Waiting
 from ddlbench.train.frameworks import _common
 
 if TYPE_CHECKING:
@@ -126,34 +124,7 @@ def start(device: str) -> None:
         host_rendezvous()
     hvd.init()
     if PATIENCE in os.environ:
-        Thread(target=_give_up, args=(hvd.rank(), float(os.environ[PATIENCE])), daemon=True).start()
-
-
-class Waiting:
-    """Within, this rank waits for the others. `since` is when it began to; None while it does not wait."""
-
-    since: float | None = None
-
-    def __enter__(self) -> None:
-        Waiting.since = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        Waiting.since = None
-
-
-def _give_up(rank: int, patience_s: float) -> None:
-    """End this process when it has waited too long.
-
-    Horovod does not: its threads go on talking while a rank's own waits for a gradient. Its stall check
-    (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS) ended nothing in six minutes of which it was allowed 34 s.
-    """
-    while Waiting.since is None or time.monotonic() - Waiting.since < patience_s:
-        time.sleep(1)
-    error = TimeoutError(f"timed out waiting {patience_s:.0f} s for other ranks in a collective of Horovod")
-    print(error, file=sys.stderr, flush=True)
-    if "DDLBENCH_FOLDER" in os.environ:
-        notes.report(Path(os.environ["DDLBENCH_FOLDER"]), rank, error)
-    os._exit(1)
+        horovod_stalls.watch(hvd.rank(), float(os.environ[PATIENCE]))
 
 
 def variables(e: Mapping[str, str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ddlbench.core import registry
+from ddlbench.mends import inductor_compiler
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,14 +24,9 @@ def lacks(device: str) -> str | None:
     """The compiler that torch.compile needs on this device; None if it is there."""
     if device == "cuda":
         return None if registry.importable("triton") else "torch.compile needs Triton on GPUs, which is not installed"
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except InvalidCxxCompiler:
-        return "torch.compile needs a C++ compiler on CPUs, and there is none: install g++, or set CXX"
-    return None
+    if inductor_compiler.has_compiler():
+        return None
+    return "torch.compile needs a C++ compiler on CPUs, and there is none: install g++, or set CXX"
 
 
 def ready(model: nn.Module) -> nn.Module:
