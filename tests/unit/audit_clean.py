@@ -8,10 +8,9 @@ from typing import Any
 
 import pandas as pd
 from ddlbench.analysis import measures
-from ddlbench.audit import Material
+from ddlbench.audit import Material, all_rules
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import named, of_tables
-from ddlbench.core import registry
 
 from tests.specs import run_spec
 
@@ -206,7 +205,7 @@ def changed(fault: Fault, tables: Tables) -> Tables:
 
 def found(rule: str, tables: Tables) -> list[dict[str, str]]:
     """Findings of one rule in a study's tables, or in `numbers` alone."""
-    needs = registry.member("audit", rule).NEEDS
+    needs = all_rules()[rule].needs
     if "runs" in tables and ("shares.table" in needs or any(need.startswith("numbers.") for need in needs)):
         material = of_tables(tables)
     else:  # `numbers` take time to make

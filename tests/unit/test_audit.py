@@ -6,45 +6,49 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.tables import TABLES
-from ddlbench.audit import AUDITED, SEVERITIES, Material, _findings
+from ddlbench.audit import AUDITED, SEVERITIES, Material, _findings, all_rules
 from ddlbench.audit import __main__ as command
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study, of_tables, published
 from ddlbench.audit.document import page
-from ddlbench.core import registry
 from ddlbench.core.columns import types
 from ddlbench.core.recipe import Recipe
+from ddlbench.core.record import STEPS
 
 from tests.conftest import ROOT
-from tests.unit.audit_clean import Fault, changed, claims, found, one, publication, study
-from tests.unit.audit_faults import COMPARED, COUNTED, NUMBERS, TIMES
+from tests.unit.audit_clean import changed, claims, found, one, publication, study
+from tests.unit.audit_faults import FAULTS, NUMBERS, STUDIES
+from tests.unit.records import SPEC, edit_log, replace_steps, with_clocks, write_record
 
 STUDY = study()
 PUBLICATION = {"numbers": publication(), "claims": claims()}
 WHOLE = dict(of_tables(STUDY).tables)
-FAULTS: dict[str, Fault] = {**COMPARED, **COUNTED, **TIMES, **NUMBERS}
-RULES = registry.members("audit")
+RULES = sorted(all_rules())
+
+
+def tables_for(rule: str) -> dict[str, pd.DataFrame]:
+    """The clean tables that a rule is about."""
+    return PUBLICATION if rule in NUMBERS else STUDY
 
 
 def test_every_rule_has_a_fault() -> None:
-    assert sorted(FAULTS) == sorted(RULES)
-    assert len(RULES) == len(COMPARED) + len(COUNTED) + len(TIMES) + len(NUMBERS) >= 30
+    assert sorted(FAULTS) == RULES
+    assert len(RULES) == len(STUDIES) + len(NUMBERS) >= 80
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_is_silent_on_clean_tables_and_checks_them(rule: str) -> None:
-    tables = PUBLICATION if rule in NUMBERS else STUDY
-    rows = [row for row in found(rule, tables) if "synthetic" not in row["evidence"]]
-    assert [row for row in rows if row["severity"] != _findings.NOT_CHECKED] == []
     # Loaders that read nothing have no digest of data; all else is checked in all rows.
-    assert [row["evidence"] for row in rows if row["rule"] != "same-data"] == []
+    rows = found(rule, tables_for(rule))
+    assert [row for row in rows if rule != "same-data" or row["severity"] != _findings.NOT_CHECKED] == []
 
 
 def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
@@ -54,8 +58,8 @@ def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_catches_a_planted_fault(rule: str) -> None:
-    tables = PUBLICATION if rule in NUMBERS else STUDY
-    rows = [row for row in found(rule, changed(FAULTS[rule], tables)) if row["severity"] != _findings.NOT_CHECKED]
+    rows = found(rule, changed(FAULTS[rule], tables_for(rule)))
+    rows = [row for row in rows if row["severity"] != _findings.NOT_CHECKED]
     assert rows
     for row in rows:
         assert row["severity"] in SEVERITIES
@@ -63,7 +67,7 @@ def test_a_rule_catches_a_planted_fault(rule: str) -> None:
         assert "{" not in row["evidence"]
 
 
-@pytest.mark.parametrize("rule", sorted({**COMPARED, **COUNTED, **TIMES}))
+@pytest.mark.parametrize("rule", sorted(STUDIES))
 def test_a_rule_reads_the_types_that_tables_have(rule: str) -> None:
     """Whole numbers with nulls among them have pandas' type Int64, whose values are numpy's."""
     tables = changed(FAULTS[rule], STUDY)
@@ -75,12 +79,12 @@ def test_a_rule_reads_the_types_that_tables_have(rule: str) -> None:
     assert not any("cannot read" in row["evidence"] for row in rows)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_a_rule_is_documented(rule: str) -> None:
-    member = registry.member("audit", rule)
-    assert member.SEVERITY in SEVERITIES
-    assert len(registry.docstring("audit", rule)) > 40
-    assert not member.WHAT_TO_DO.endswith(".") and not member.SOURCE.endswith(".")
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_is_documented(name: str) -> None:
+    rule = all_rules()[name]
+    assert rule.severity in SEVERITIES
+    assert len(rule.about) > 40
+    assert not rule.what_to_do.endswith(".") and not rule.source.endswith(".")
 
 
 def test_the_page_is_that_of_the_rules() -> None:
@@ -99,7 +103,7 @@ def test_a_finding_names_the_deviating_run_first() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
-    for need in registry.member("audit", rule).NEEDS:
+    for need in all_rules()[rule].needs:
         table, column = need.split(".")
         tables = PUBLICATION if rule in NUMBERS else WHOLE
         without = {**tables, table: tables[table].drop(columns=column)}
@@ -110,11 +114,48 @@ def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
         assert row["evidence"] == f"table {table} is missing"
 
 
+def steps_of(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
+    """The record has other steps."""
+    return lambda record: replace_steps(record, change(pd.read_parquet(record / STEPS)))
+
+
+# What no rule asks a study for: a change of a record, and what is said of it.
+REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "images of an epoch twice": (steps_of(lambda steps: steps.eval("images = images * 2")), "train_samples"),
+    "the last batch is dropped": (steps_of(lambda steps: steps.query("step % 2 == 0")), "train_samples"),
+    "a step is missing on one rank": (steps_of(lambda steps: steps.query("step != 1 or rank != 1")), "train_samples"),
+    "steps without images": (
+        steps_of(lambda steps: with_clocks(pd.concat([steps, steps.assign(step=steps["step"] + 4, images=0)]))),
+        "expected: ",
+    ),
+    "an epoch without its validation": (lambda record: edit_log(record, "eval_accuracy", "eval_loss"), "eval_accuracy"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_no_rule_asks_for_is_refused_with_the_record(tmp_path: Path, what: str) -> None:
+    change, named = REFUSED[what]
+    change(record := write_record(tmp_path))
+    (row,) = collect([record], tmp_path / "tables")
+    assert named in row["what"]
+
+
+@pytest.mark.parametrize("change", [{}, {"timed": False}, {"timed": False, "profiled": True}], ids=str)
+def test_what_no_rule_asks_for_is_so_in_every_table(tmp_path: Path, change: dict[str, bool]) -> None:
+    """Steps that are cut and steps that count are all steps; untimed and profiled runs have no speed."""
+    assert collect([write_record(tmp_path, replace(SPEC, **change))], tmp_path / "tables") == []
+    (run,) = pd.read_parquet(tmp_path / "tables/runs.parquet").to_dict("records")
+    if change:
+        assert pd.isna(run["throughput_images_per_s"]) and pd.isna(run["timed_steps"])
+    else:
+        assert run["cut_steps"] + run["timed_steps"] == run["steps"]
+
+
 def test_rules_need_tables_that_are_read() -> None:
     """A study's, which `audit.AUDITED` names, or those that are made of them and of references."""
     made = {"numbers", "shares", "convergence", "claims", "verdicts"}
     for rule in RULES:
-        needed = {need.split(".")[0] for need in registry.member("audit", rule).NEEDS}
+        needed = {need.split(".")[0] for need in all_rules()[rule].needs}
         assert needed <= {*AUDITED, *made}, f"{rule}: audit/__init__.py: AUDITED lacks {needed - {*AUDITED, *made}}"
 
 

@@ -18,7 +18,7 @@ from ddlbench.show.figures.__main__ import draw, write_data
 
 from tests.conftest import ROOT
 from tests.unit.audit_clean import changed, found, study
-from tests.unit.audit_faults import COMPARED
+from tests.unit.audit_faults import FAULTS
 
 
 def demo(folder: Path, key: str) -> Study:
@@ -67,7 +67,7 @@ def test_a_figure_of_an_unfair_comparison_names_the_rules(tmp_path: Path) -> Non
 def test_findings_are_printed_by_the_call_that_made_them(tmp_path: Path) -> None:
     assert snakefile.audited(tmp_path) == []
     path = tmp_path / "audit.csv"
-    write(found("same-precision", changed(COMPARED["same-precision"], study())), path)
+    write(found("same-precision", changed(FAULTS["same-precision"], study())), path)
     said = snakefile.audited(tmp_path)
     assert said[1].startswith("audit: 1 error, 0 warnings") and "ERROR same-precision" in said
     os.utime(path, (0, 0))

@@ -11,7 +11,8 @@ import pytest
 from ddlbench.analysis import failures
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.scaling import scaling
-from ddlbench.audit import Material, failed_runs
+from ddlbench.audit import Material
+from ddlbench.audit.rules.records import failed_runs
 from ddlbench.core import registry
 
 from tests.unit.records import (

@@ -23,7 +23,6 @@ CONTRACTS = {
     "frameworks": "Framework",
     "loaders": "LoaderMember",
     "inference": "Way",
-    "audit": "Rule",
     "figures": "FigureMember",
     "records": "RecordReader",
     "application": "FormatMember",

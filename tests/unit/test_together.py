@@ -29,7 +29,6 @@ LISTS = {
     "core/spec.py": "the fields of the first records",
     "core/recipe.py": "the fields of the first records",
     "settings/recipe.py": "keys that a batch may change",
-    "audit/_compare.py": "columns of published numbers",
     "audit/_material.py": "columns of published numbers",
     "outlook/recommendation/candidates.py": "columns of its table",
     "outlook/recommendation/front.py": "columns of its table",

@@ -3,7 +3,9 @@
 from ddlbench.audit import AUDITED as audit_tables
 
 AUDITED = [f"{TABLES}/{name}.parquet" for name in audit_tables]
-AUDIT_CODE = [os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("audit/*.py"))]
+AUDIT_CODE = [
+    os.path.relpath(path) for room in ("audit", "audit/rules") for path in sorted(registry.PACKAGE.glob(f"{room}/*.py"))
+]
 
 
 rule audit_table:

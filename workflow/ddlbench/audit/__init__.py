@@ -1,16 +1,20 @@
-"""One file per rule of the audit: what makes a comparison of runs, or a published number, worth less than it looks.
+"""What makes a comparison of runs, or a published number, worth less than it looks.
 
-A file's name is the rule's name; its docstring is its documentation (docs/audit.md). A rule is a pure function over
-tables: of a study (`analysis/tables.py`), or as somebody published them. `_audit.py` asks all rules, `_material.py`
-reads tables, `_compare.py` has what rules share. `python -m ddlbench.audit` is the way in.
+A rule is a function in a file of `rules/`, by what it is about; `@rule` gives it its severity, what it needs, what to
+do and its source. Its name is the rule's name, its docstring is its documentation (docs/audit.md). It is a pure
+function over tables: of a study (`analysis/tables.py`), or as somebody published them. `_audit.py` asks all rules,
+`_material.py` reads tables, `_compare.py` has what rules share. `python -m ddlbench.audit` is the way in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from functools import cache, cached_property
+from importlib import import_module
+from inspect import cleandoc
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
 SEVERITIES = ("error", "warning", "note")
 # Tables of a study that the audit reads.
 AUDITED = ("runs", "epochs", "kernels", "not_measured", "failures", "refused", "submissions")
+# Sources that many rules have.
+SC15 = "Hoefler and Belli, SC'15, doi:10.1145/2807591.2807644"
+TWELVE_WAYS = "Hoefler 2018, Twelve ways to fool the masses when reporting performance of deep learning workloads"
+MLCOMMONS = "MLCommons training_rules"
 
 
 @dataclass(frozen=True)
@@ -54,14 +62,53 @@ class Material:
         """The successful runs."""
         return self.tables["runs"]
 
+    @cached_property
+    def numbers(self) -> pd.DataFrame:
+        """Numbers over a number of workers."""
+        return self.tables["numbers"]
 
-class Rule(Protocol):
-    """One file of this room. Its docstring is its documentation."""
 
-    SEVERITY: str  # one of SEVERITIES
-    NEEDS: tuple[str, ...]  # `<table>.<column>`: what it cannot check without
-    WHAT_TO_DO: str
-    SOURCE: str  # who asks for it, or where the fault was seen
+Findings = Iterator[Finding]
 
-    def check(self, material: Material) -> Iterator[Finding]:
-        """What it finds; nothing in clean tables. Rows with a null in a column of NEEDS are passed over."""
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: `check` yields what it finds, and nothing in clean tables.
+
+    `needs` names what it cannot check without, each as `<table>.<column>`; rows with a null there are passed over.
+    `source` says who asks for the rule, or where the fault was seen; `about` is its documentation.
+    """
+
+    name: str
+    severity: str
+    needs: tuple[str, ...]
+    what_to_do: str
+    source: str
+    about: str
+    check: Callable[[Material], Findings]
+
+
+def rule(severity: str, needs: str, what_to_do: str, source: str) -> Callable[[Callable[[Material], Findings]], Rule]:
+    """Make a rule of a function: its name with hyphens is the rule's, its docstring the documentation.
+
+    `severity` is one of SEVERITIES; `needs` are separated by white space.
+    """
+
+    def of(check: Callable[[Material], Findings]) -> Rule:
+        name = check.__name__.replace("_", "-")
+        return Rule(name, severity, tuple(needs.split()), what_to_do, source, cleandoc(check.__doc__ or ""), check)
+
+    return of
+
+
+@cache
+def all_rules() -> dict[str, Rule]:
+    """All rules of the files in `rules/`, by name and in its order. Raises ValueError where two have one name."""
+    found: list[Rule] = []
+    for file in sorted((Path(__file__).parent / "rules").glob("[!_]*.py")):
+        module = import_module(f"{__name__}.rules.{file.stem}")
+        found += [value for value in vars(module).values() if isinstance(value, Rule)]
+    named = {rule.name: rule for rule in sorted(found, key=lambda rule: rule.name)}
+    if len(named) < len(found):
+        raise ValueError(f"audit/rules: {len(found) - len(named)} rules have the name of another; give each its own")
+    return named

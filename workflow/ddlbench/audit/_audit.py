@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ddlbench.audit import SEVERITIES, Material, Rule
+from ddlbench.audit import SEVERITIES, Material, Rule, all_rules
 from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
-from ddlbench.core import registry
 from ddlbench.core.columns import types
 from ddlbench.core.files import aside
 
@@ -17,27 +16,28 @@ from ddlbench.core.files import aside
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-def audit(material: Material, rules: Iterable[str] | None = None) -> list[Row]:
+def audit(material: Material, names: Iterable[str] | None = None) -> list[Row]:
     """Rows of COLUMNS: what the rules (names; None: all) find, errors first. Equal tables give equal rows."""
-    rows: list[Row] = []
-    for name in registry.members("audit") if rules is None else rules:
-        rule: Rule = registry.member("audit", name)
-        about = {"rule": name, "what_to_do": rule.WHAT_TO_DO, "source": rule.SOURCE}
-        lacks, whole = missing(material, rule.NEEDS)
-        if lacks:
-            rows.append(about | {"severity": NOT_CHECKED, "runs": "", "evidence": lacks})
-        if whole is None:
-            continue
-        try:
-            said = [{"runs": "; ".join(one.runs), "evidence": one.evidence} for one in rule.check(whole)]
-        except UNREADABLE as error:
-            rows.append(about | {"severity": NOT_CHECKED, "runs": "", "evidence": f"cannot read the tables: {error!r}"})
-            continue
-        rows += [about | {"severity": rule.SEVERITY} | one for one in said]
+    rows = [row for name in (all_rules() if names is None else names) for row in _asked(all_rules()[name], material)]
     order = [*SEVERITIES, NOT_CHECKED]
-    return sorted(
-        ({c.name: row[c.name] for c in COLUMNS} for row in rows), key=lambda row: order.index(row["severity"])
-    )
+    return sorted(rows, key=lambda row: order.index(row["severity"]))
+
+
+def _asked(rule: Rule, material: Material) -> list[Row]:
+    """What one rule finds, and what it could not check."""
+
+    def row(severity: str, runs: str, evidence: str) -> Row:
+        values = (rule.name, severity, runs, evidence, rule.what_to_do, rule.source)
+        return dict(zip((column.name for column in COLUMNS), values, strict=True))
+
+    lacks, whole = missing(material, rule.needs)
+    rows = [row(NOT_CHECKED, "", lacks)] if lacks else []
+    if whole is None:
+        return rows
+    try:
+        return rows + [row(rule.severity, "; ".join(found.runs), found.evidence) for found in rule.check(whole)]
+    except UNREADABLE as error:
+        return [*rows, row(NOT_CHECKED, "", f"cannot read the tables: {error!r}")]
 
 
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:

@@ -14,7 +14,7 @@ from ddlbench.core.plural import count_of
 NOT_CHECKED = "not checked"
 TABLE = "audit"
 COLUMNS = (
-    Column("rule", "str", "The rule: a file of `workflow/ddlbench/audit`; docs/audit.md explains it."),
+    Column("rule", "str", "The rule: a function in `workflow/ddlbench/audit/rules`; docs/audit.md explains it."),
     Column("severity", "str", "`error`, `warning`, `note`, or `not checked` where the rule lacked a column."),
     Column("runs", "str", "Ids of the runs that it is about, or rows of a published table; separated by `; `."),
     Column("evidence", "str", "The two values that do not go together; of a rule not checked, what is missing."),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ddlbench.audit import SEVERITIES, Rule
+from ddlbench.audit import SEVERITIES, all_rules
 from ddlbench.audit._findings import COLUMNS
-from ddlbench.core import registry
 
 INTRO = """\
 # The audit: what makes a comparison worth less than it looks
 
-Made from the rules in `workflow/ddlbench/audit` by `python -m ddlbench.audit.document > docs/audit.md`; do not edit.
+Made from the rules in `workflow/ddlbench/audit/rules` by `python -m ddlbench.audit.document > docs/audit.md`; do not
+edit.
 
 ```sh
 ddlbench audit --profile profiles/local                                # the study: findings, exit code 1 on errors
@@ -43,17 +43,12 @@ The table `audit.csv`:
 
 def page() -> str:
     """The whole page."""
-    rules: dict[str, Rule] = {name: registry.member("audit", name) for name in registry.members("audit")}
-    said = [INTRO.rstrip("\n"), *(f"| `{column.name}` | {column.means} |" for column in COLUMNS)]
+    lines = [INTRO.rstrip("\n"), *(f"| `{column.name}` | {column.means} |" for column in COLUMNS)]
     for severity in SEVERITIES:
-        names = [name for name, rule in rules.items() if severity == rule.SEVERITY]
-        said += ["", f"## {severity.capitalize()}s: {len(names)} rules"]
-        for name in names:
-            said += ["", f"### {name}", "", registry.docstring("audit", name).strip(), ""]
-            needs = ", ".join(f"`{need}`" for need in rules[name].NEEDS) or "nothing in particular"
-            said += [
-                f"- What to do: {rules[name].WHAT_TO_DO}.",
-                f"- Needs: {needs}.",
-                f"- Source: {rules[name].SOURCE}.",
-            ]
-    return "\n".join(said) + "\n"
+        of_severity = [rule for rule in all_rules().values() if rule.severity == severity]
+        lines += ["", f"## {severity.capitalize()}s: {len(of_severity)} rules"]
+        for rule in of_severity:
+            needs = ", ".join(f"`{need}`" for need in rule.needs) or "nothing in particular"
+            lines += ["", f"### {rule.name}", "", rule.about, ""]
+            lines += [f"- What to do: {rule.what_to_do}.", f"- Needs: {needs}.", f"- Source: {rule.source}."]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,157 @@
+"""Accuracies and losses: whether they can be true, and whether they belong to the speeds beside them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from ddlbench.analysis.possible import is_fraction
+from ddlbench.analysis.together import COMPARED
+from ddlbench.audit import MLCOMMONS, TWELVE_WAYS, Finding, Findings, Material, rule
+from ddlbench.audit._compare import each, groups, ids, in_, present, timed
+from ddlbench.core import registry
+
+
+@rule("error", "runs.final_top1", "find out how the accuracy was counted", "arithmetic")
+def accuracy_range(material: Material) -> Findings:
+    """Accuracies are from 0 to 1, the best one is at least the last, and top-5 is at least top-1."""
+    runs = material.runs
+    for column in present(runs, ["final_top1", "best_top1", "final_top5", "best_top5"]):
+        bad = runs[column].notna() & ~runs[column].map(is_fraction).astype("bool")
+        yield from each(runs, bad, f"{column} is {{{column}}}; allowed: 0 to 1")
+    for low, high in (("final_top1", "best_top1"), ("final_top5", "best_top5"), ("final_top1", "final_top5")):
+        if low in runs and high in runs:
+            yield from each(runs, runs[low] > runs[high], f"{low} {{{low}}} is more than {high} {{{high}}}")
+
+
+@rule("error", "numbers.quantity numbers.value numbers.unit", "look at the source again", "arithmetic")
+def published_accuracy_range(material: Material) -> Findings:
+    """Published accuracies are from 0 to 1, or from 0 to 100 percent."""
+    numbers = material.numbers
+    most = numbers["unit"].astype("str").map({"percent": 100.0, "1": 1.0, "1.0": 1.0}).astype("float64")
+    bad = numbers["quantity"].isin(["top1", "top5"]) & ~numbers["value"].between(0, most)
+    return each(numbers, bad, "{quantity} is {value}, in {unit}")
+
+
+@rule(
+    "error",
+    "runs.validated_images runs.validation_images",
+    "sum correct answers over all batches and ranks",
+    f"the training script of Aach et al. 2023 prints the last batch's accuracy; {MLCOMMONS}, Quality measure",
+)
+def whole_validation_set(material: Material) -> Findings:
+    """An accuracy rests on all images of the validation split.
+
+    Scripts that print the accuracy of the last batch, or of one rank, say little: of 64 images one is 1.6 percent.
+    """
+    runs = material.runs
+    says = "accuracy of {validated_images} images; the validation split has {validation_images}"
+    return each(runs, runs["validated_images"] < runs["validation_images"], says)
+
+
+@rule(
+    "warning",
+    "runs.final_loss epochs.loss epochs.epoch",
+    "lower the learning rate or lengthen the warm-up",
+    f"{TWELVE_WAYS}, number 1",
+)
+def diverged(material: Material) -> Findings:
+    """A run's loss is finite, lower at its end than in its first epoch, and lower than that of guessing.
+
+    A run that diverged says nothing about speed that anybody wants. Who gives each of C classes the same probability
+    has a loss of ln(C), with and without label smoothing; runs that train a part of their epochs are not asked for
+    that.
+    """
+    first = material["epochs"].query("epoch == 1").set_index("run")["loss"].rename("first_loss")
+    runs = material.runs.join(first, on="run")
+    learns = runs["final_top1"].notna() if "final_top1" in runs else pd.Series(True, runs.index)
+    runs["guessing"] = runs["dataset"].map(_loss_of_guessing) if "dataset" in runs else math.nan
+    whole = runs["epochs"] >= runs["of_epochs"] if {"epochs", "of_epochs"} <= {*runs} else True
+    guesses = learns & whole & (runs["final_loss"] > 0.99 * runs["guessing"])  # batches scatter
+    worse = learns & ~guesses & (runs["final_loss"] > runs["first_loss"])
+    yield from each(runs, guesses, "loss {final_loss} at the end; guessing has {guessing}")
+    yield from each(runs, worse, "loss {final_loss} at the end, {first_loss} in the first epoch")
+
+
+def _loss_of_guessing(dataset: str) -> float:
+    """NaN of a data set that is not one of ours."""
+    if dataset not in registry.members("datasets"):
+        return math.nan
+    return math.log(registry.member("datasets", dataset).NUM_CLASSES)
+
+
+@rule(
+    "error",
+    "runs.model runs.dataset runs.global_batch epochs.top1 convergence.global_batch",
+    "look for validation pictures among the training pictures, and for another way of counting epochs",
+    f"{MLCOMMONS}, Reference Convergence Points",
+)
+def convergence(material: Material) -> Findings:
+    """ResNet-50 on ImageNet does not reach 75.9 percent in fewer epochs than MLPerf's reference convergence points
+    allow.
+
+    Who is faster by more than the tolerance trains something else: other data, a validation set that leaks. Between two
+    batches the reference is interpolated.
+    """
+    points = material["convergence"].groupby("global_batch")["mean_epochs_to_0.759"].mean()
+    runs = material.runs[(material.runs["model"] == "resnet50") & (material.runs["dataset"] == "imagenet")]
+    reached = material["epochs"][material["epochs"]["top1"] >= 0.759].groupby("run")["epoch"].min().rename("reached")
+    runs = runs.join(reached, on="run", how="inner")
+    runs["expected"] = np.interp(runs["global_batch"].astype("float64"), points.index, points)
+    says = "75.9 percent after {reached} epochs at batch {global_batch}; the reference needs {expected}"
+    return each(runs, runs["reached"] < 0.9 * runs["expected"], says)
+
+
+@rule(
+    "note",
+    "runs.throughput_images_per_s runs.global_batch runs.model",
+    "train the largest batch to its end and show its accuracy",
+    f"{TWELVE_WAYS}, numbers 1 and 2",
+)
+def speed_without_accuracy(material: Material) -> Findings:
+    """Where a larger batch makes training faster, the accuracy at that batch is known, too.
+
+    Large batches cost accuracy; a speed at which nothing is learned is worth nothing.
+    """
+    for what, rows in groups(material.runs, ["dataset", "model"]):
+        speeds = timed(rows)
+        known = rows.loc[rows["final_top1"].notna(), "global_batch"].max() if "final_top1" in rows else math.nan
+        largest = speeds["global_batch"].max()
+        if speeds["global_batch"].nunique() > 1 and not known >= largest:
+            said = f"accuracies up to batch {known:g}" if known > 0 else "no accuracy"
+            yield Finding(ids(speeds), f"there are speeds up to batch {largest}, and {said}{in_(what)}")
+
+
+@rule("warning", "runs.model runs.recipe", "train the timed recipe to its end", f"{TWELVE_WAYS}, number 8")
+def accuracy_of_other_settings(material: Material) -> Findings:
+    """Speed and accuracy of a model come of the same settings.
+
+    A fast recipe beside the accuracy of a careful one is a model that nobody trained.
+    """
+    if not {"throughput_images_per_s", "final_top1"} <= {*material.runs}:
+        return
+    for what, rows in groups(material.runs, ["dataset", "model"]):
+        fast, right = set(timed(rows)["recipe"]), set(rows.loc[rows["final_top1"].notna(), "recipe"])
+        if fast and right and not fast & right:
+            said = f"speeds are of recipe {', '.join(sorted(fast))}, accuracies of {', '.join(sorted(right))}"
+            yield Finding(ids(rows), f"{said}{in_(what)}")
+
+
+@rule(
+    "note",
+    "runs.final_top1 runs.workers runs.global_batch",
+    "say the batch beside the number of workers, or train the small number of workers at the large batch, too",
+    f"{TWELVE_WAYS}, numbers 1 and 11",
+)
+def batch_confounded(material: Material) -> Findings:
+    """Where the batch grows with the workers, a difference in accuracy may come of either.
+
+    Weak scaling is drawn over workers; its accuracy is that of the batch.
+    """
+    for what, rows in groups(material.runs, COMPARED):
+        pairs = rows[["workers", "global_batch"]].drop_duplicates()
+        if len(pairs) > 1 and pairs["workers"].is_unique and pairs["global_batch"].is_unique:
+            said = [f"{b} on {w}" for w, b in sorted(pairs.itertuples(index=False, name=None))]
+            yield Finding(ids(rows), f"accuracies of batch {', '.join(said)} workers{in_(what)}: both change at once")

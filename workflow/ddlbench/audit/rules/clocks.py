@@ -1,0 +1,198 @@
+"""Whether times, rates and energies of a run can be true, and how much of the run they rest on."""
+
+from __future__ import annotations
+
+from ddlbench.analysis.measures import COLUMNS
+from ddlbench.analysis.possible import is_time, steps
+from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
+from ddlbench.audit._compare import each, ids, positive
+
+
+@rule(
+    "error",
+    "runs.train_s epochs.train_s",
+    "find out who set the clock; train the run again",
+    "ddlbench/analysis/trust.py, which refuses records by the same judgement",
+)
+def impossible_clocks(material: Material) -> Findings:
+    """Times are finite and at least 0, rates finite and above 0, and a whole is not shorter than its parts: the
+    training not shorter than its epochs. Runs with an impossible rate are left out of all other comparisons of rates.
+    """
+    runs = material.runs
+    for column in [c.name for c in COLUMNS if c.unit == "s" and c.name in runs]:
+        yield from each(runs, runs[column].notna() & ~is_time(runs[column]), f"{column} is {{{column}}}")
+    if "throughput_images_per_s" in runs:
+        rates = runs["throughput_images_per_s"]
+        says = "throughput_images_per_s is {throughput_images_per_s}"
+        yield from each(runs, rates.notna() & ~positive(rates), says)
+    both = runs.join(material["epochs"].groupby("run")["train_s"].sum().rename("parts"), on="run")
+    bad = both["parts"] > 1.01 * both["train_s"]  # a percent is rounding
+    yield from each(both, bad, "epochs take {parts} s, the training {train_s} s")
+
+
+@rule(
+    "error",
+    "runs.throughput_images_per_s runs.images runs.global_batch runs.data_wait_s runs.compute_s",
+    "make the tables again; if it stays, report it as a fault of ddlbench",
+    "seen in published logs",
+)
+def rates_against_clocks(material: Material) -> Findings:
+    """A throughput is possible with the times of its own steps: the mean step, times the steps of an epoch, is at most
+    the time of the epoch.
+
+    A rate that the clocks do not allow was computed from something else, or times were left out.
+    """
+    runs = material.runs
+    messages = runs["communication_s"].fillna(0.0) if "communication_s" in runs else 0.0
+    parts = (runs["data_wait_s"] + runs["compute_s"] + messages) * steps(runs["images"], runs["global_batch"])
+    epoch = runs["images"] / runs["throughput_images_per_s"]
+    says = "{throughput_images_per_s} images/s are {epoch} s an epoch; its steps alone take {parts} s"
+    bad = parts > 1.05 * epoch  # the last step of an epoch is smaller than the mean
+    return each(runs.assign(parts=parts, epoch=epoch), bad, says)
+
+
+@rule(
+    "note",
+    "runs.train_s runs.epoch_s runs.epochs runs.steps runs.timed_steps",
+    "train more epochs, or give each worker more images",
+    f"{SC15}, rule 10",
+)
+def timed_share(material: Material) -> Findings:
+    """It is said which share of a training the speed rests on.
+
+    A short run spends most of its time in warm-up; its throughput is that of a few steps.
+    """
+    runs, least = material.runs, 0.5
+    share = runs["timed_steps"] / runs["steps"] * runs["epochs"] * runs["epoch_s"] / runs["train_s"]
+    few = runs[share < least]
+    if len(few):
+        said = f"{share.min():.2f} of the training's time in the shortest case"
+        yield Finding(ids(few), f"the speed of {len(few)} of {len(runs)} runs rests on less than {least}: {said}")
+
+
+@rule(
+    "warning",
+    "runs.steady runs.cut_steps runs.steps",
+    "train more epochs",
+    f"{SC15}, rules 5 and 10; White 1997, doi:10.1177/003754979706900601",
+)
+def steady(material: Material) -> Findings:
+    """Step times became steady before they were counted.
+
+    Where half of a run or more is warm-up, its rate says how the machine warms up. The rule for warm-up is MSER-5
+    (docs/statistics.md).
+    """
+    unsteady = ~material.runs["steady"].astype("bool")
+    return each(material.runs, unsteady, "{cut_steps} of {steps} steps were cut, and the rest is not steady")
+
+
+@rule(
+    "note",
+    "runs.stalls runs.timed_steps runs.step_median_s runs.step_max_s",
+    "look at step_p95_s and step_max_s beside the median",
+    f"{SC15}, rule 8",
+)
+def stalls(material: Material) -> Findings:
+    """Stalls are shown, not dropped: single steps that took far longer than the others.
+
+    They stay in all measures. Where they are more than one in a hundred, a mean says little, and the p95 says more.
+    """
+    runs = material.runs
+    says = "{stalls} of {timed_steps} steps stalled; the longest took {step_max_s} s, the median is {step_median_s} s"
+    return each(runs, runs["stalls"] > 0.01 * runs["timed_steps"], says)
+
+
+@rule(
+    "warning",
+    "runs.skipped_steps runs.steps",
+    "lower the loss scale or use bf16",
+    "Micikevicius et al. 2018, arXiv:1710.03740",
+)
+def skipped_steps(material: Material) -> Findings:
+    """Steps whose update was left out are few: fp16 overflows now and then, not in one step of a hundred.
+
+    Steps without an update are fast and teach nothing.
+    """
+    runs = material.runs
+    return each(runs, runs["skipped_steps"] > 0.01 * runs["steps"], "{skipped_steps} of {steps} steps had no update")
+
+
+@rule(
+    "warning",
+    "runs.clock_resolution_s runs.epoch_s runs.steps runs.epochs",
+    "give each worker a larger batch",
+    f"{SC15}, rule 10",
+)
+def clock_resolution(material: Material) -> Findings:
+    """A step is at least a thousand times longer than the smallest time that its clock tells apart."""
+    runs = material.runs
+    step = runs["epoch_s"] / (runs["steps"] / runs["epochs"])
+    bad = step < 1000 * runs["clock_resolution_s"]
+    return each(runs.assign(step=step), bad, "a step takes {step} s, its clock tells {clock_resolution_s} s apart")
+
+
+@rule(
+    "note",
+    "runs.data_before_clock_s runs.train_s",
+    "train longer where times of whole trainings are compared",
+    f"{MLCOMMONS}, Run Results",
+)
+def data_before_clock(material: Material) -> Findings:
+    """The clock starts before a loader touches its data; what came before is said.
+
+    Here loaders are asked for their first images while the framework starts. They read ahead by some batches only, and
+    the first epoch is warm-up; but in a whole training of few seconds it shows.
+    """
+    runs = material.runs
+    much = runs[runs["data_before_clock_s"] > 0.02 * runs["train_s"]]
+    if len(much):
+        row = much.iloc[int((much["data_before_clock_s"] / much["train_s"]).argmax())]
+        said = f"{row['data_before_clock_s']:.2f} s before a training of {row['train_s']:.2f} s"
+        yield Finding(ids(much), f"loaders of {len(much)} of {len(runs)} runs were asked early: at most {said}")
+
+
+@rule("note", "runs.resumes", "compare their times with those of runs that were not interrupted", f"{SC15}, rule 9")
+def resumed_runs(material: Material) -> Findings:
+    """Runs that were interrupted are named: their caches were cold a second time."""
+    return each(material.runs, material.runs["resumes"] > 0, "went on from a checkpoint {resumes} times")
+
+
+@rule("note", "runs.extrapolated runs.epochs runs.of_epochs", "say so beside the number", "Hoefler 2018, number 10")
+def extrapolated(material: Material) -> Findings:
+    """Times of whole trainings of which only some epochs were trained are marked."""
+    part = material.runs[material.runs["extrapolated"].astype("bool")]
+    if len(part):
+        low, high = part["epochs"].min(), part["of_epochs"].max()
+        yield Finding(ids(part), f"{len(part)} of {len(material.runs)} runs trained {low} of {high} epochs")
+
+
+@rule(
+    "warning",
+    "runs.energy_j runs.train_s runs.device",
+    "train for a minute at least where energy is compared",
+    "Yang et al. 2023, arXiv:2312.02741",
+)
+def energy_window(material: Material) -> Findings:
+    """Energy is measured over a window much longer than its counter's period.
+
+    GPUs' sensors look at a part of the time only (a quarter on A100 and H100); in a short run chance decides.
+    """
+    # RAPL counts each millisecond; NVML some ten times a second, in parts.
+    runs = material.runs.assign(least=material.runs["device"].map({"cpu": 1.0, "cuda": 10.0}))
+    says = "energy of {train_s} s on {device}; at least {least} s make a measurement"
+    return each(runs, runs["train_s"] < runs["least"], says)
+
+
+@rule(
+    "error",
+    "runs.mfu",
+    "check peak_tflops_per_worker of the machine's file",
+    "Chowdhery et al. 2022, arXiv:2204.02311, section 4.1; Hoefler 2018, number 7",
+)
+def impossible_utilisation(material: Material) -> Findings:
+    """A utilisation is above 0 and at most 1, and counts the model's operations only.
+
+    Above 1, a peak is wrong, or operations are counted that the model does not ask for (recomputation).
+    """
+    bad = ~material.runs["mfu"].between(0, 1, "right")
+    return each(material.runs, bad, "utilisation {mfu}; allowed: above 0, at most 1")

@@ -1,0 +1,117 @@
+"""Records: what failed, what was refused, what is null without a reason, and others' logs that disagree."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ddlbench.analysis.failures import INFER
+from ddlbench.analysis.measures import COLUMNS
+from ddlbench.analysis.together import ended_well
+from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
+from ddlbench.audit._compare import each, ids
+
+
+@rule(
+    "warning",
+    "failures.run",
+    "read why: ddlbench failures; then start the workflow again",
+    f"{MLCOMMONS}, Benchmark Results (non-converging runs)",
+)
+def failed_runs(material: Material) -> Findings:
+    """Runs that failed are counted, not hidden.
+
+    Who shows the runs that came through shows the lucky ones. Jobs of inference are not counted here:
+    their table is made of all of them, or not at all.
+    """
+    failures = material["failures"]
+    if "rule" in failures:
+        failures = failures[failures["rule"] != INFER]
+    if len(failures):
+        causes = Counter(failures["cause"].astype("str")) if "cause" in failures else Counter()
+        said = ", ".join(f"{count} times {cause}" for cause, count in causes.most_common())
+        done = len(material.runs) if "runs" in material.tables else 0
+        yield Finding(ids(failures), f"{len(failures)} runs failed, {done} ended well: {said}")
+
+
+@rule(
+    "warning",
+    "refused.run",
+    "find out who changed the record; move its folder away and start the workflow to make the run again",
+    "ddlbench/analysis/trust.py",
+)
+def refused_records(material: Material) -> Findings:
+    """Records that cannot be true are named; they are in no table and no figure."""
+    return each(material["refused"], material["refused"]["run"].notna(), "{file}: {what}")
+
+
+@rule(
+    "error",
+    "runs.run not_measured.column",
+    "make the tables again; if it stays, report it as a fault of ddlbench",
+    f"{SC15}, rule 2",
+)
+def missing_reasons(material: Material) -> Findings:
+    """A measure that is null has a reason; it is not left out in silence."""
+    names = [column.name for column in COLUMNS if column.name in material.runs]
+    measures = material.runs[["run", *names]].melt("run", var_name="column")
+    given = set(zip(material["not_measured"]["run"], material["not_measured"]["column"], strict=True))
+    for run, column, _ in measures[measures["value"].isna()].itertuples(index=False):
+        if (run, column) not in given:
+            yield Finding((run,), f"{column} is null, and table not_measured has no reason for it")
+
+
+@rule(
+    "error",
+    "submissions.said_images_per_s",
+    "use the rate of the clocks, as the tables do; ask the submitter what the log's rate is of",
+    "seen in published logs: rates of one rank, of steps, or with other samples",
+)
+def said_rates(material: Material) -> Findings:
+    """A rate that another's log says is the one that its samples, epochs and clocks give.
+
+    Tables and figures have the rate of the clocks. Where a log has no marks of time to check its rate with, tables have
+    what it says, and this rule says so.
+    """
+    logs = material["submissions"]
+    logs = logs.assign(ratio=logs["said_images_per_s"] / logs["clock_images_per_s"])
+    says = "the log says {said_images_per_s} images/s, its {clocks} {clock_images_per_s}: {ratio} times as many"
+    # The log's rate is a median of epochs or of steps, the clocks' a mean.
+    yield from each(logs, (logs["ratio"] - 1).abs() > 0.1, says)
+    unchecked = ended_well(logs) & logs["clock_images_per_s"].isna()
+    says = "the log says {said_images_per_s} images/s, and no times of epochs, blocks or evaluations to check them with"
+    yield from each(logs, unchecked, says)
+
+
+@rule(
+    "warning",
+    "submissions.said_samples submissions.samples",
+    "read rates from the tables, which count the benchmark's data set",
+    "seen in published logs (retinanet: steps)",
+)
+def said_samples(material: Material) -> Findings:
+    """The samples of an epoch that another's log says are those of the benchmark's data set, where the rules fix it.
+
+    Some writers log the steps of an epoch there. Rates would be wrong by a factor of the batch; tables count the data
+    set.
+    """
+    logs = material["submissions"]
+    # What is left out at an epoch's end, or padded, is less than a percent.
+    bad = (logs["said_samples"] / logs["samples"] - 1).abs() > 0.01
+    return each(logs, bad, "train_samples is {said_samples}; {benchmark} has {samples}")
+
+
+@rule(
+    "warning",
+    "submissions.clock_back_s",
+    "find out which clock was set, and do not use times of this log",
+    f"{MLCOMMONS}: results are differences of the log's times",
+)
+def clocks_back(material: Material) -> Findings:
+    """Times in another's log do not go back while it trains.
+
+    Ranks' lines may come in another order; here the times of one epoch after the other are compared. Where they go back
+    by more than 1 s, and 1 % of the training, its time is in no table; rates are of the epochs whose times can be true.
+    """
+    logs = material["submissions"]
+    bad = logs["clock_back_s"] > 0.1  # clocks of several nodes differ by less
+    return each(logs, bad, "times of successive marks go back by {clock_back_s} s")

@@ -1,0 +1,222 @@
+"""Repeats: how many there are, how far they lie apart, and in which order they were made."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddlbench.analysis import statistics
+from ddlbench.analysis.together import CELL, COMPARED, is_control
+from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
+from ddlbench.audit._compare import differing, each, groups, ids, in_, present, timed
+
+
+@rule(
+    "note",
+    "numbers.repeats",
+    "set repeats in the study, 3 at least",
+    f"{SC15}, rule 5; {MLCOMMONS}, Benchmark Results (5 runs of ResNet)",
+)
+def single_runs(material: Material) -> Findings:
+    """A point that one run stands for says n = 1: nobody knows how far another run would lie from it."""
+    points = material.numbers[material.numbers["quantity"] == "throughput"]
+    alone = points[points["repeats"] == 1]
+    if len(alone):
+        yield Finding(ids(alone), f"n = 1 at {len(alone)} of {len(points)} points")
+
+
+@rule("note", "numbers.repeats", "set repeats in the study, 3 at least; 6 need no such assumption", f"{SC15}, rule 6")
+def untested_normality(material: Material) -> Findings:
+    """Intervals of 2 repeats rest on a normal distribution that nobody can test.
+
+    Student's t is exact for 2 repeats if logarithms of rates are normal. Three repeats are the fewest that can speak
+    against it (rule normality).
+    """
+    points = material.numbers[material.numbers["quantity"] == "throughput"]
+    two = points[points["repeats"] == 2]
+    if len(two):
+        yield Finding(ids(two), f"{len(two)} of {len(points)} points have intervals of 2 repeats")
+
+
+@rule(
+    "warning",
+    "numbers.repeats numbers.workers",
+    "make the missing repeats",
+    f"{MLCOMMONS}, Benchmark Results; {SC15}, rule 7",
+)
+def uneven_repeats(material: Material) -> Findings:
+    """Points that are compared rest on as many runs.
+
+    The best or the mean of five beside a single run is no fair comparison.
+    """
+    points = material.numbers[material.numbers["quantity"] == "throughput"]
+    return differing(points, "repeats", [*COMPARED, "epochs", "batch_per_worker", "workers"], "numbers of repeats")
+
+
+@rule(
+    "warning",
+    "runs.repeat",
+    "make the missing repeats; they run when the workflow is started again",
+    f"{MLCOMMONS}, Run Results (consecutive runs); {TWELVE_WAYS}, number 3",
+)
+def missing_repeats(material: Material) -> Findings:
+    """Repeats are counted without gaps: a run that was made and is not there is a run that somebody left out.
+
+    Runs that failed are in table `failures`, and are named there.
+    """
+    runs = material.runs[~is_control(material.runs)]
+    for _, rows in groups(runs, [*COMPARED, *CELL]):
+        if rows["repeat"].max() > rows["repeat"].nunique():
+            there = ", ".join(map(str, sorted(rows["repeat"])))
+            yield Finding(ids(rows), f"repeats {there} of {rows['repeat'].max()} are there")
+
+
+@rule(
+    "error",
+    "runs.seed runs.repeat",
+    "let repeats move the seed",
+    f"{MLCOMMONS}, Run Results (seeds); Picard 2021, arXiv:2109.08203",
+)
+def same_seed(material: Material) -> Findings:
+    """Repeats have different seeds, and every run says its seed.
+
+    Repeats of one seed show the machine's noise, not that of training.
+    """
+    keys = [*present(material.runs, [*COMPARED, *CELL]), "seed"]
+    for _, rows in groups(material.runs[material.runs.duplicated(keys, keep=False)], keys):
+        repeats = ", ".join(map(str, sorted(rows["repeat"])))
+        yield Finding(ids(rows), f"repeats {repeats} all have seed {rows['seed'].iloc[0]}")
+
+
+@rule(
+    "warning",
+    "runs.throughput_images_per_s runs.repeat",
+    "compare the hosts of the runs; show the outlier",
+    "Megatron-LM's rule for slow ranks; Hoefler and Belli, SC'15, rules 5 and 8",
+)
+def slow_repeat(material: Material) -> Findings:
+    """A repeat that lies far from the others is looked at, not dropped: more than 10 percent and more than a standard
+    deviation off."""
+    runs = timed(material.runs)
+    rates = runs.groupby(present(runs, [*COMPARED, *CELL]), dropna=False)["throughput_images_per_s"]
+    runs = runs.assign(median=rates.transform("median"), sd=rates.transform("std"), n=rates.transform("size"))
+    off = (runs["throughput_images_per_s"] - runs["median"]).abs()
+    bad = (runs["n"] >= 3) & (off > 0.1 * runs["median"]) & (off > runs["sd"])
+    return each(runs, bad, "{throughput_images_per_s} images/s, the median of {n} repeats is {median}")
+
+
+@rule(
+    "warning",
+    "runs.throughput_images_per_s runs.repeat",
+    "look for what a part of the runs had and others had not (rules slow-repeat, same-hosts); make 6 repeats",
+    f"{SC15}, rule 6 (do not assume normality without a test); Shapiro and Wilk 1965, Biometrika 52:591; Fisher 1932, "
+    "Statistical Methods for Research Workers, section 21.1",
+)
+def normality(material: Material) -> Findings:
+    """Repeats do not contradict the normal distribution that intervals of up to 4 repeats assume.
+
+    Up to 4 repeats have Student's t intervals of the logarithms of their rates; beyond it nothing is assumed. Each cell
+    of 3 or 4 repeats is tested by Shapiro and Wilk's test, and the cells' probabilities are joined by Fisher's method,
+    because 3 values alone tell nearly nothing. Cells may differ in level and in spread.
+    """
+    from scipy import stats
+
+    runs = timed(material.runs)
+    for _, machine in groups(runs[~is_control(runs)], ["machine"]):
+        tested = []
+        for _, rows in groups(machine, [*COMPARED, *CELL]):
+            logs = np.log(rows["throughput_images_per_s"].to_numpy(dtype=np.float64))
+            if 3 <= len(logs) <= statistics.FEW and np.ptp(logs) > 0:
+                tested.append((float(stats.shapiro(logs).pvalue), rows))
+        if not tested:
+            continue
+        chances = np.clip([chance for chance, _ in tested], 1e-12, 1.0)
+        joined = float(stats.combine_pvalues(chances, method="fisher").pvalue)
+        if joined < 0.01:  # less probable than this is no chance
+            chance, rows = min(tested, key=lambda cell: cell[0])
+            said = f"the chance of {len(tested)} cells of normal logarithms to look like these is {joined:.1g}"
+            yield Finding(ids(rows), f"{said}; of the cell that fits worst, which is named, {chance:.1g}")
+
+
+@rule(
+    "error",
+    "runs.throughput_images_per_s runs.train_s",
+    "find out which run was copied, move its folder away and start the workflow",
+    "seen in published tables",
+)
+def copied_runs(material: Material) -> Findings:
+    """No two runs have the same times to the last digit.
+
+    Two trainings never take equally long; equal times are one run under two names.
+    """
+    runs, times = timed(material.runs), ["throughput_images_per_s", "train_s"]
+    for values, rows in runs[runs.duplicated(times, keep=False)].groupby(times):
+        yield Finding(ids(rows), f"{len(rows)} runs with {values[0]:.6f} images/s and {values[1]:.6f} s of training")
+
+
+@rule(
+    "warning",
+    "runs.throughput_images_per_s runs.started_s runs.repeat",
+    "look for what slows the machine with time (heat, other jobs, a full disk); mixed order keeps verdicts fair, but "
+    "numbers from the two ends of the study are not one machine's",
+    f"{SC15}, section 4.1; docs/statistics.md, Drift",
+)
+def drift(material: Material) -> Findings:
+    """Rates do not move with time beyond noise while a study is made.
+
+    A line through the logarithms of all timed runs' rates over their start, control runs among them, with a level of
+    its own for each cell of runs that differ in their repeat only.
+    """
+    for what, rows in groups(timed(material.runs), ["machine"]):
+        cells = rows.groupby(present(rows, [*COMPARED, *CELL]), dropna=False).ngroup()
+        trend = statistics.drift(cells.tolist(), rows["started_s"], rows["throughput_images_per_s"])
+        if trend is None or not trend.beyond_noise:
+            continue
+        percents = [f"{100 * (value - 1):+.1f}" for value in (trend.ratio, trend.low, trend.high)]
+        hours = float(np.ptp(rows["started_s"])) / 3600
+        controls = int(is_control(rows).sum())
+        said = f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
+        said += f" ({percents[1]} to {percents[2]} %)"
+        yield Finding(ids(rows.sort_values("started_s")), f"{said}{in_(what)}; {controls} of them are control runs")
+
+
+@rule(
+    "note",
+    "runs.started_s runs.throughput_images_per_s",
+    "let the study's runs be made in random order",
+    f"{MLCOMMONS}, Run Results; Hoefler and Belli, SC'15, section 4.1",
+)
+def run_order(material: Material) -> Findings:
+    """Runs of two frameworks or loaders alternate in time.
+
+    If all of one come before all of the other, a machine that slows down decides who is faster.
+    """
+    for what, rows in groups(timed(material.runs), [*COMPARED, "workers"]):
+        spans = rows.groupby(["framework", "loader"])["started_s"].agg(["min", "max", "size"])
+        spans = spans[spans["size"] >= 4].sort_values("min")  # of fewer, chance does this too often
+        if len(spans) > 1 and (spans["max"].to_numpy()[:-1] < spans["min"].to_numpy()[1:]).all():
+            order = [" with ".join(map(str, name)) for name in spans.index]
+            yield Finding(ids(rows), f"all runs of one came before those of the next{in_(what)}: {', '.join(order)}")
+
+
+@rule(
+    "error",
+    "runs.started_s runs.train_s runs.hosts",
+    "give timed runs whole nodes; train both again",
+    f"{SC15}, rule 9; design of this workflow",
+)
+def overlapping_runs(material: Material) -> Findings:
+    """Two timed runs never share a computer at one time.
+
+    Each would measure the other.
+    """
+    slack_s = 0.5
+    runs = timed(material.runs)
+    runs = runs.assign(host=runs["hosts"].str.split(","), ended=runs["started_s"] + runs["train_s"])
+    runs = runs[["run", "host", "started_s", "ended"]].explode("host")
+    runs = runs[runs["host"] != ""].sort_values(["host", "started_s"], kind="stable")
+    before = runs.groupby("host")["ended"].cummax().groupby(runs["host"]).shift()
+    for place in (runs["started_s"] < before - slack_s).to_numpy().nonzero()[0]:
+        row, earlier = runs.iloc[place], runs.iloc[:place]
+        other = earlier[(earlier["host"] == row["host"]) & (earlier["ended"] > row["started_s"] + slack_s)].iloc[-1]
+        both = min(row["ended"], other["ended"]) - row["started_s"]
+        yield Finding((str(row["run"]), str(other["run"])), f"both trained on {row['host']} for {both:.1f} s")

@@ -1,0 +1,213 @@
+"""Speed-ups, efficiencies and lines over numbers of workers: their bases, bounds and gaps."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pandas as pd
+
+from ddlbench.analysis.together import COMPARED
+from ddlbench.audit import SC15, TWELVE_WAYS, Finding, Findings, Material, rule
+from ddlbench.audit._compare import each, groups, ids, in_, timed
+
+RELATIVE = ("speed-up", "efficiency")
+# What one line over numbers of workers has in common: of our own runs, and of published numbers.
+LINE, PUBLISHED_LINE = ("series",), ("model", "framework", "loader", "schedule", "source_of", "table")
+
+
+def absent(table: pd.DataFrame, column: str) -> pd.Series[bool]:
+    """In which rows a column has no value, or is not there."""
+    return table[column].isna() if column in table else pd.Series(True, table.index)
+
+
+@rule(
+    "error",
+    "numbers.quantity",
+    "add ref_workers, the number of workers of the base",
+    f"{SC15}, rule 1; the formula of Aach et al. 2023 lacks it",
+)
+def base_is_named(material: Material) -> Findings:
+    """A speed-up or an efficiency says which number of workers it is measured from.
+
+    E = S / G and E = S * ref / G differ by the base: 234 times at 1024 GPUs is 0.23 from one GPU and 0.91 from four.
+    """
+    bad = material.numbers["quantity"].isin(RELATIVE) & absent(material.numbers, "ref_workers")
+    return each(material.numbers, bad, "{quantity} {value} at {workers} workers names no base")
+
+
+@rule("warning", "numbers.quantity", "add base_images_per_s, the throughput of the base", f"{SC15}, rule 1")
+def base_rate_is_named(material: Material) -> Findings:
+    """A speed-up or an efficiency says how fast its base is, in images per second.
+
+    A relative number alone hides a base that is slow.
+    """
+    bad = material.numbers["quantity"].isin(RELATIVE) & absent(material.numbers, "base_images_per_s")
+    return each(material.numbers, bad, "{quantity} {value} at {workers} workers: its base's images/s are not said")
+
+
+@rule(
+    "warning",
+    "numbers.base_images_per_s numbers.quantity",
+    "say the base's share of the ceiling beside the efficiency, and show throughput, too",
+    f"{SC15}, rules 1 and 11; Aach et al. 2023, whose 4 GPUs make 616 to 667 images/s each where others make 2729 on "
+    "the same machine",
+)
+def slow_base(material: Material) -> Findings:
+    """The base reaches at least half of what its hardware can: of the synthetic loader's rate, or of a ceiling that is
+    given.
+
+    A slow base flatters every efficiency above it: what waits for data hides its communication.
+    """
+    numbers = material.numbers[material.numbers["quantity"].isin(RELATIVE)]
+    for _, rows in groups(numbers, [*COMPARED, "source", "batch_per_worker", "ref_workers"]):
+        known = rows["ceiling_images_per_s"].max() if "ceiling_images_per_s" in rows else math.nan
+        synthetic = rows.loc[rows["loader"] == "synthetic", "base_images_per_s"].max() if "loader" in rows else math.nan
+        ceiling, of = (known, "the ceiling") if known == known else (synthetic, "the synthetic loader")
+        for _, slow in rows[rows["base_images_per_s"] < 0.5 * ceiling].groupby("base_images_per_s"):
+            rate = float(slow["base_images_per_s"].iloc[0])
+            said = f"the base makes {rate:.0f} images/s, {of} {ceiling:.0f}: a share of {rate / ceiling:.2f}"
+            yield Finding(ids(slow), said)
+
+
+@rule(
+    "warning",
+    "numbers.quantity numbers.value numbers.framework numbers.loader",
+    "compare throughput, or efficiencies against the best base",
+    "Hoefler and Belli, SC'15, rules 1 and 4",
+)
+def common_base(material: Material) -> Findings:
+    """Where efficiencies rank two frameworks or loaders, throughput ranks them alike.
+
+    Each efficiency has its own base. The slower one at every number of workers can have the higher efficiency.
+    """
+    numbers, more = material.numbers, 1.05
+    both = numbers[numbers["quantity"].isin(["efficiency", "throughput"])]
+    for what, rows in groups(both, [*COMPARED, "source", "batch_per_worker", "workers"]):
+        efficiency, rate = (rows[rows["quantity"] == q] for q in ("efficiency", "throughput"))
+        table = efficiency.merge(rate, on=["framework", "loader"], suffixes=("", "_rate"))
+        if len(table) < 2 or table.duplicated(["framework", "loader"]).any():
+            continue
+        best, fastest = (table.iloc[int(table[name].argmax())] for name in ("value", "value_rate"))
+        if best["value"] > more * fastest["value"] and fastest["value_rate"] > more * best["value_rate"]:
+            said = [
+                f"{row['framework']} with {row['loader']}: "
+                f"efficiency {row['value']:.3f}, {row['value_rate']:.6g} images/s"
+                for row in (best, fastest)
+            ]
+            named = (str(best["row"]), str(fastest["row"]))
+            yield Finding(named, f"the more efficient is slower{in_(what)}: {'; '.join(said)}")
+
+
+@rule(
+    "warning",
+    "numbers.quantity numbers.value",
+    "repeat the base, and say why more workers do more than their share",
+    f"{SC15}, rule 1; Hoefler and Belli, rule 11",
+)
+def superlinear(material: Material) -> Findings:
+    """An efficiency above 1 is explained, or its base is measured again.
+
+    More workers have more cache and memory; most often the base was slow that day.
+    """
+    numbers = material.numbers  # of the slowest repeat: what lies above is no noise of a few percent
+    least = numbers["efficiency_min"].fillna(numbers["value"]) if "efficiency_min" in numbers else numbers["value"]
+    bad = (numbers["quantity"] == "efficiency") & (least > 1.05)
+    return each(numbers, bad, "efficiency {value} at {workers} workers; at most 1 is ideal")
+
+
+@rule("error", "numbers.quantity numbers.value", "find out which run gave it", "arithmetic")
+def impossible_efficiency(material: Material) -> Findings:
+    """Speed-ups, efficiencies and throughputs are finite and above 0."""
+    possible = material.numbers["value"].between(0, math.inf, "neither")
+    bad = material.numbers["quantity"].isin([*RELATIVE, "throughput"]) & ~possible
+    return each(material.numbers, bad, "{quantity} {value} at {workers} workers; allowed: finite, above 0")
+
+
+@rule("error", "numbers.quantity numbers.workers numbers.global_batch", "draw two lines", f"{TWELVE_WAYS}, number 11")
+def mixed_scaling(material: Material) -> Findings:
+    """A line over numbers of workers is weak scaling (the batch of a worker stays) or strong scaling (the whole batch
+    stays).
+
+    A line that mixes them shows neither.
+    """
+    numbers = material.numbers[material.numbers["quantity"].isin([*RELATIVE, "throughput"])]
+    numbers = numbers.assign(each=numbers["global_batch"] / numbers["workers"])
+    for what, rows in groups(numbers, [*(LINE if "series" in numbers else PUBLISHED_LINE), "quantity"]):
+        if rows["each"].nunique() > 1 and rows["global_batch"].nunique() > 1:
+            points = rows.sort_values("workers").drop_duplicates("workers")
+            said = [f"{b:g} on {w:g}" for b, w in zip(points["global_batch"], points["workers"], strict=True)]
+            says = f"neither the batch nor a worker's share of it stays{in_(what)}: {', '.join(said)}"
+            yield Finding(ids(rows), says)
+
+
+@rule(
+    "note",
+    "numbers.quantity numbers.workers",
+    "measure a number of workers in between, or draw points without a line",
+    f"{SC15}, rule 12",
+)
+def sparse_lines(material: Material) -> Findings:
+    """A line over numbers of workers has a point at least at every fourfold.
+
+    Between two far points nothing was measured; a line there is a guess.
+    """
+    numbers = material.numbers[material.numbers["quantity"].isin(["efficiency", "throughput"])]
+    for _, rows in groups(numbers, [*(LINE if "series" in numbers else PUBLISHED_LINE), "quantity"]):
+        counts = sorted(rows["workers"].dropna().unique())
+        gap = next(((low, high) for low, high in pairwise(counts) if high > 4 * low), None)
+        if gap:
+            yield Finding(ids(rows), f"nothing was measured between {gap[0]:g} and {gap[1]:g} workers")
+
+
+@rule(
+    "note",
+    "",
+    "run the missing points, or say why they are missing",
+    f"{SC15}, rule 2; Aach et al. 2023, Table 2: the native loader ends at 512 of 1024 GPUs",
+)
+def missing_points(material: Material) -> Findings:
+    """Frameworks and loaders that are compared were measured on the same numbers of workers, or it is said why not.
+
+    A line that ends early may have ended because it fell.
+    """
+    tables = material.tables
+    table = tables.get("runs", tables.get("shares", pd.DataFrame()))
+    if "runs" in tables:
+        table = timed(table) if "throughput_images_per_s" in table else pd.DataFrame()
+    if not {"workers", "loader"} <= {*table.columns}:
+        return
+    for what, rows in groups(table, [*COMPARED, "table"]):
+        everywhere = set(rows["workers"])
+        for name, line in groups(rows, ["framework", "loader"]):
+            missing = sorted(everywhere - set(line["workers"]))
+            if missing:
+                said = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_(what)}"
+                yield Finding(ids(line), f"{said}; others have")
+
+
+@rule(
+    "note",
+    "runs.throughput_images_per_s runs.loader",
+    "add loader synthetic to the study, or peak_tflops_per_worker to the machine's file",
+    f"{SC15}, rule 11",
+)
+def no_upper_bound(material: Material) -> Findings:
+    """Speeds are shown beside what bounds them: the synthetic loader, or the hardware's peak.
+
+    Without it nobody can tell a good number from a bad one.
+    """
+    for what, rows in groups(timed(material.runs), COMPARED):
+        if "synthetic" not in set(rows["loader"]) and ("mfu" not in rows or rows["mfu"].isna().all()):
+            yield Finding(ids(rows), f"no synthetic loader and no utilisation{in_(what)} among {len(rows)} runs")
+
+
+@rule("warning", "runs.throughput_images_per_s runs.loader", "add a loader that reads data", f"{TWELVE_WAYS}, number 6")
+def only_synthetic(material: Material) -> Findings:
+    """Speeds are measured with pictures that are read and decoded, not with the synthetic loader alone.
+
+    Without input, a training scales better than any that learns.
+    """
+    for what, rows in groups(timed(material.runs), COMPARED):
+        if set(rows["loader"]) == {"synthetic"}:
+            yield Finding(ids(rows), f"all {len(rows)} runs have the synthetic loader{in_(what)}; none reads pictures")

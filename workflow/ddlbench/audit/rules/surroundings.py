@@ -1,0 +1,188 @@
+"""Where runs were made, and with which code: computers, versions, resources, files in memory, commits."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from ddlbench.analysis.origin import variables
+from ddlbench.analysis.together import COMPARED
+from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
+from ddlbench.audit._compare import differing, groups, ids, in_, present, timed
+from ddlbench.train.frameworks import _common, horovod
+
+PATIENCE = {_common.PATIENCE, horovod.PATIENCE}  # how long ranks wait for each other changes no speed
+
+
+@rule(
+    "warning",
+    "runs.data_cached_share runs.workers",
+    "read the data once before the first run, or drop it from memory before each",
+    f"{MLCOMMONS}, 'caches must be cleared or empty'; seen on every first run of a study",
+)
+def same_cache_state(material: Material) -> Findings:
+    """Runs that are compared find their data in the same place: in memory (warm) or on disks (cold).
+
+    The first run of a study reads from disks, the next ones from memory. What counts is the share of the data that was
+    in memory before the run.
+    """
+    share = material.runs["data_cached_share"]
+    state = share.map(lambda value: "warm" if value > 0.9 else "cold" if value < 0.1 else "partly warm")
+    runs = timed(material.runs.assign(cache=state))
+    return differing(runs, "cache", [*COMPARED, "form", "workers"], "states of the file cache")
+
+
+@rule(
+    "warning",
+    "runs.torch_version",
+    "train the runs of the older version again, or say which figure shows which version",
+    f"{SC15}, rule 9",
+)
+def same_versions(material: Material) -> Findings:
+    """Versions of PyTorch, Python, a framework and a loader are the same in all runs that are compared.
+
+    All that differ are listed; kernels change between versions.
+    """
+    keys = {"torch_version": [], "python_version": [], "framework_version": ["framework"], "loader_version": ["loader"]}
+    for column in present(material.runs, list(keys)):
+        yield from differing(material.runs, column, [*COMPARED, *keys[column]], f"values of {column}")
+
+
+@rule(
+    "warning",
+    "runs.commit",
+    "read the changelog between the two commits; train the older runs again if it touches them",
+    f"{SC15}, rule 9",
+)
+def same_commit(material: Material) -> Findings:
+    """All runs of a study were made by one version of ddlbench.
+
+    Two code versions in one figure measure the change between them, too.
+    """
+    return differing(material.runs, "commit", ["machine"], "commits")
+
+
+@rule("warning", "runs.uncommitted_changes", "commit the changes before the runs are made", f"{SC15}, rule 9")
+def uncommitted_changes(material: Material) -> Findings:
+    """Runs were made by a version of ddlbench that can be had again."""
+    changed = material.runs[material.runs["uncommitted_changes"].astype("bool")]
+    if len(changed):
+        said = f"{len(changed)} of {len(material.runs)} runs were made with files that differ from their commit"
+        yield Finding(ids(changed), said)
+
+
+@rule(
+    "warning",
+    "runs.run",
+    "train the runs again with this version, which records it",
+    f"{SC15}, rule 9; {MLCOMMONS}, reproducibility",
+)
+def origin_recorded(material: Material) -> Findings:
+    """Each run says its commit, the version of PyTorch, its computers, its initial weights and, where data is read, its
+    digest."""
+    runs = material.runs
+    if "records" in runs:  # others' logs have other words for it, or none
+        runs = runs[runs["records"].fillna("ours") == "ours"]
+    for column in ("commit", "torch_version", "hosts", "initial_weights_sha256", "data_sha256"):
+        silent = runs[column].isna() | (runs[column] == "") if column in runs else pd.Series(True, runs.index)
+        if column == "data_sha256" and "form" in runs:
+            silent &= runs["form"].notna()
+        if silent.any():
+            said = f"{column} is said by {len(runs) - int(silent.sum())} of {len(runs)} runs"
+            yield Finding(ids(runs[silent]), said)
+
+
+@rule(
+    "error",
+    "runs.cpu",
+    "name the kind of node in the machine file's partition and train the deviating runs again",
+    f"{SC15}, rule 9; {TWELVE_WAYS}, number 4",
+)
+def same_hardware(material: Material) -> Findings:
+    """Runs that are compared ran on computers with the same processor, GPU and driver.
+
+    Partitions may hide several kinds of nodes behind one name.
+    """
+    for column in present(material.runs, ["cpu", "gpu", "driver"]):
+        yield from differing(material.runs, column, ["machine"], f"values of {column}")
+
+
+@rule("note", "runs.kernel", "look at `hosts` in table runs when repeats differ", f"{SC15}, rule 9")
+def same_kernel(material: Material) -> Findings:
+    """Releases of the Linux kernel are listed where they differ.
+
+    It breaks no comparison; it is where to look when one computer is slow.
+    """
+    return differing(material.runs, "kernel", ["machine"], "kernels")
+
+
+@rule(
+    "note",
+    "runs.hosts runs.workers",
+    "look at `hosts` in table runs when repeats differ, and at ddlbench nodes",
+    f"{SC15}, rule 9",
+)
+def same_hosts(material: Material) -> Findings:
+    """Hosts are listed where runs of one worker count did not all run on the same ones.
+
+    It breaks no comparison; it is where to look when one run is slow. `ddlbench nodes` sets hosts beside each other.
+    """
+    for what, rows in groups(material.runs, ["machine", "workers"]):
+        rows = rows[rows["hosts"] != ""]
+        if rows["hosts"].nunique() < 2:
+            continue
+        counts = rows["hosts"].str.split(",").explode().value_counts()
+        counts = counts[counts < len(rows)].sort_index().sort_values(kind="stable")
+        said = [f"{host} in {count} of {len(rows)} runs" for host, count in counts[:8].items()]  # table runs has all
+        more = [f"and {len(counts) - 8} more hosts"] if len(counts) > 8 else []
+        rare = rows["hosts"].map(rows["hosts"].value_counts()).sort_values(kind="stable")
+        yield Finding(ids(rows.loc[rare.index]), f"hosts{in_(what)}: {', '.join(said + more)}")
+
+
+@rule("warning", "runs.workers", "train with one machine file", f"{SC15}, rules 2 and 9")
+def same_resources(material: Material) -> Findings:
+    """Runs that are compared at one number of workers have the same workers per node and loader threads.
+
+    Fewer threads per worker starve a loader; fewer workers per node leave each more memory bandwidth and network.
+    """
+    for column in present(material.runs, ["workers_per_node", "loader_threads"]):
+        yield from differing(timed(material.runs), column, [*COMPARED, "workers"], f"values of {column}")
+
+
+@rule(
+    "warning",
+    "runs.command runs.framework runs.workers",
+    "train the deviating runs again with one machine file, or say which figure shows which setting",
+    f"{SC15}, rule 9",
+)
+def same_environment(material: Material) -> Findings:
+    """Variables of the environment that ranks were given are listed where runs of one framework and worker count
+    differ.
+
+    Threads, network and memory settings change speed. Values that might be secrets are hidden in records and cannot
+    differ.
+    """
+    runs = material.runs
+    given = {command: variables(command) for command in runs["command"].unique()}
+    for name in sorted({name for values in given.values() for name in values} - PATIENCE):
+        values = {command: some.get(name, "unset") for command, some in given.items()}
+        if len(set(values.values())) > 1:
+            table = runs.assign(**{name: runs["command"].map(values)})
+            yield from differing(table, name, [*COMPARED, "framework", "workers"], f"values of {name}")
+
+
+@rule(
+    "note",
+    "runs.energy_j runs.workers_per_node runs.workers",
+    "compare energy from one full node on",
+    "arXiv:2510.12166 (compare machines per node)",
+)
+def energy_per_node(material: Material) -> Findings:
+    """Energies are compared between nodes that are filled alike.
+
+    A host's energy is that of the whole node: with two of four workers on it, each seems to cost twice as much.
+    """
+    for what, rows in groups(material.runs, ["machine", "dataset", "model", "recipe"]):
+        filled = sorted(rows["workers_per_node"].unique())
+        if len(filled) > 1:
+            said = f"nodes with {', '.join(map(str, filled))} workers{in_(what)}"
+            yield Finding(ids(rows), f"energies of {said}; idle parts of a node are counted in full")

@@ -1,0 +1,177 @@
+"""Whether runs that are compared trained the same thing: data, weights, recipe, batch and learning rates."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pandas as pd
+
+from ddlbench.analysis.together import COMPARED, words
+from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
+from ddlbench.audit._compare import differing, groups, ids, in_, present, short, timed
+from ddlbench.core.recipe import Recipe
+
+RULES_OF_THEIR_OWN = ("augmentation", "image_size", "precision", "seed")
+SETTINGS = [field.name for field in fields(Recipe) if field.name not in ("name", *RULES_OF_THEIR_OWN)]
+
+
+@rule(
+    "error",
+    "runs.images",
+    "prepare the data set again and train the runs with fewer images again",
+    f"{MLCOMMONS}, Data Set; {SC15}, rule 9",
+)
+def same_samples(material: Material) -> Findings:
+    """Runs that are compared train on the same number of images an epoch.
+
+    A framework that sees fewer images finishes an epoch sooner; that is no speed.
+    """
+    return differing(material.runs, "images", ["dataset"], "images of the training split")
+
+
+@rule("error", "runs.data_sha256", "train the runs of the older data again", f"{MLCOMMONS}, Data Set")
+def same_data(material: Material) -> Findings:
+    """Runs that are compared read the same data: the SHA-256 of the manifest, which holds those of all parts, is equal.
+
+    Data that was prepared again with another source or seed is other data, even under the same name. Forms (raw,
+    tfrecord) have manifests of their own and are compared within themselves.
+    """
+    return differing(material.runs, "data_sha256", ["machine", "dataset", "form"], "digests of the data")
+
+
+@rule(
+    "error",
+    "runs.validation_images",
+    "prepare the data set again and train the runs again",
+    f"{MLCOMMONS}, Quality measure",
+)
+def same_validation_set(material: Material) -> Findings:
+    """Runs that are compared are validated on the same number of images."""
+    return differing(material.runs, "validation_images", ["dataset"], "images of the validation split")
+
+
+@rule(
+    "error",
+    "runs.precision",
+    "compare runs of one precision, or make precision an axis by giving each a recipe of its own",
+    f"{TWELVE_WAYS}, numbers 4 and 7; {MLCOMMONS}, Numerics",
+)
+def same_precision(material: Material) -> Findings:
+    """Runs that are compared compute in the same number format.
+
+    A run in bf16 beside one in fp32 measures the format, not the framework.
+    """
+    return differing(material.runs, "precision", COMPARED, "number formats")
+
+
+@rule(
+    "error",
+    "runs.augmentation",
+    "train with one recipe",
+    f"{MLCOMMONS}, Data Set; Aach et al. 2023 use other augmentations for DALI",
+)
+def same_augmentation(material: Material) -> Findings:
+    """Runs that are compared change pictures in the same way before training.
+
+    Augmentation costs time in the loader and decides accuracy.
+    """
+    return differing(material.runs, "augmentation", COMPARED, "augmentations")
+
+
+@rule("error", "runs.image_size", "train with one recipe", f"{TWELVE_WAYS}, number 9")
+def same_image_size(material: Material) -> Findings:
+    """Runs that are compared see pictures of the same size.
+
+    Operations grow with the square of the size: larger pictures make a better ratio of computation to communication.
+    """
+    return differing(material.runs, "image_size", COMPARED, "image sizes")
+
+
+@rule(
+    "error",
+    "runs.recipe runs.global_batch",
+    "train the runs of the older recipe again, or give the new recipe a name of its own",
+    f"{MLCOMMONS}, Hyperparameters; {SC15}, rule 9",
+)
+def same_recipe(material: Material) -> Findings:
+    """Runs of one recipe and batch have the same settings: optimizer, rate, momentum, weight decay, label smoothing,
+    ...
+
+    Two runs may carry one recipe's name and have been trained with two of its versions.
+    """
+    for column in present(material.runs, SETTINGS):
+        yield from differing(material.runs, column, [*COMPARED, "global_batch"], f"values of {column}")
+
+
+@rule(
+    "error",
+    "runs.global_batch runs.workers runs.framework runs.loader",
+    "give the blocks of the study the same batch_per_worker or global_batch",
+    f"{TWELVE_WAYS}, number 11",
+)
+def same_batch(material: Material) -> Findings:
+    """Frameworks and loaders that are compared at one number of workers share at least one batch size.
+
+    With batches that have nothing in common, a difference in speed or accuracy may come of the batch.
+    """
+    for what, rows in groups(timed(material.runs), [*COMPARED, "workers"]):
+        batches = {names: set(alike["global_batch"]) for names, alike in rows.groupby(["framework", "loader"])}
+        if len(batches) > 1 and not set.intersection(*batches.values()):
+            said = [f"{' with '.join(map(str, names))} {sorted(sizes)}" for names, sizes in sorted(batches.items())]
+            yield Finding(ids(rows), f"no batch size is common{in_(what)}: {'; '.join(said)}")
+
+
+@rule(
+    "error",
+    "runs.initial_weights_sha256 runs.seed",
+    "let one seed make the model on all ranks; train the deviating runs again",
+    f"{MLCOMMONS}, Weight initialization; Madhyastha and Jain 2019, arXiv:1909.10447",
+)
+def same_initial_weights(material: Material) -> Findings:
+    """Runs that are compared begin with the same weights: the SHA-256 of the initial weights is equal for equal seeds.
+
+    Frameworks that draw their own weights begin elsewhere; with few repeats that is a difference in accuracy.
+    """
+    keys = ["dataset", "model", "image_size", "seed"]
+    return differing(material.runs, "initial_weights_sha256", keys, "initial weights")
+
+
+@rule(
+    "error",
+    "runs.flops_per_image",
+    "find out which run's model differs; version 0.1.0 counted grouped and depthwise convolutions too often: make its "
+    "runs of such models again",
+    "Chowdhery et al. 2022, arXiv:2204.02311, section 4.1",
+)
+def same_operations(material: Material) -> Findings:
+    """A model costs the same operations per image in all runs that are compared.
+
+    Otherwise two runs train two models under one name, and their utilisation counts something else.
+    """
+    return differing(material.runs, "flops_per_image", ["dataset", "model", "image_size"], "operations per image")
+
+
+@rule(
+    "error",
+    "epochs.lr epochs.lr_end epochs.epoch runs.global_batch",
+    "let the recipe own the learning rate and train the deviating runs again",
+    f"{MLCOMMONS}, Hyperparameters; seen in itwinai's Horovod adapter",
+)
+def same_learning_rates(material: Material) -> Findings:
+    """Runs that are compared at one batch have the same learning rate in each epoch, at its first and at its last step.
+
+    Some adapters multiply the rate by the number of workers in silence; accuracies then compare two recipes.
+    """
+    columns = present(material.runs, [*COMPARED, "global_batch", "epochs", "base_lr", "base_batch"])
+    rates = material["epochs"].merge(material.runs[["run", *columns]], on="run")
+    for values, alike in rates.groupby(columns, dropna=False):
+        ends = alike.groupby("epoch", dropna=False)[["lr", "lr_end"]].agg(["min", "max"])
+        low, high = (pd.DataFrame(ends.xs(kind, axis=1, level=1)) for kind in ("min", "max"))
+        bad = ends.index[(high - low).max(axis=1) > 1e-6 * high.max(axis=1)]  # rates are float64 in all records
+        if not len(bad):
+            continue
+        first = alike[alike["epoch"] == bad[0]]
+        least, most = (short(f(first["lr"].tolist() + first["lr_end"].tolist())) for f in (min, max))
+        deviating = first.iloc[(first["lr_end"] - first["lr_end"].median()).abs().argsort(kind="stable")[::-1]]
+        said = f"learning rates of epoch {bad[0]} differ{in_(words(columns, values))}: from {least} to {most}"
+        yield Finding(ids(deviating), f"{said}, in {len(bad)} epochs")
