@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import together
 from ddlbench.analysis.prediction import _table
+from ddlbench.analysis.prediction._series import Line
 from ddlbench.analysis.scaling import scaling
 from ddlbench.core import spec
 from ddlbench.core.registry import PACKAGE
@@ -125,15 +126,15 @@ class TestFaultsOfBefore:
         assert found.images == pytest.approx(1200)
 
     def test_candidates(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen: list[pd.DataFrame] = []
+        seen: list[Line] = []
 
-        def speeds(_: object, alike: pd.DataFrame, *__: object) -> Iterator[candidates.Speed]:
-            seen.append(alike)
+        def speeds(line: Line, *_: object) -> Iterator[candidates.Speed]:
+            seen.append(line)
             yield from ()
 
         monkeypatch.setattr(candidates, "_speeds", speeds)
         candidates.rows(killed_and_control(), [], None)
-        assert [len(alike) for alike in seen] == [6]
+        assert [len(line.runs) for line in seen] == [6]
 
     @pytest.mark.parametrize(
         ("machine", "profile"),
