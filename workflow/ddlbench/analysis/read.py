@@ -13,7 +13,18 @@ import pandas as pd
 from ddlbench.analysis import trust
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core.files import sha256
-from ddlbench.core.record import KERNELS, MLLOG, READ, SEALED_BEFORE, STEP_COLUMNS, STEPS, Event, read_log, sealed
+from ddlbench.core.record import (
+    KERNELS,
+    MLLOG,
+    READ,
+    SEALED_BEFORE,
+    STEP_COLUMNS,
+    STEPS,
+    Event,
+    ended_well,
+    read_log,
+    sealed,
+)
 from ddlbench.core.spec import RunSpec, steps_per_epoch
 
 
@@ -70,7 +81,7 @@ def _read(folder: Path, log: Path, before: bool) -> Record:
         raise RefusedError(log, f"is the record of run {spec.id}")
     trust.check_log(log, events, spec)
     images: int = last["train_samples"].value
-    if last.get("run_stop") is None or last["run_stop"].metadata.get("status") != "success":
+    if not ended_well(last):
         return Record(folder, spec, events, last, images, False, pd.DataFrame())
     for name in READ:
         trust.check_digest(folder / name, digests.get(name))

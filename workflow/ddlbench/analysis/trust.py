@@ -19,7 +19,7 @@ from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.resources import OF_RANKS
 from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe
-from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_PARTS, Event
+from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_PARTS, Event, ended_well
 from ddlbench.core.spec import RunSpec, steps_per_epoch
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
@@ -83,7 +83,7 @@ def check_log(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
     _check_kinds(path, events, spec)
     _check_order(path, events)
     _check_values(path, events)
-    if "run_stop" in last and last["run_stop"].metadata.get("status") == "success":
+    if ended_well(last):
         _check_epochs(path, events, spec)
 
 

@@ -307,6 +307,11 @@ def events(lines: Iterable[str]) -> Iterator[Event]:
         yield Event(data["key"], data.get("value"), data.get("metadata") or {}, data["time_ms"] / 1e3)
 
 
+def ended_well(last: Mapping[str, Event]) -> bool:
+    """Say whether a training came to its end. `last`: the last event of each key."""
+    return "run_stop" in last and last["run_stop"].metadata.get("status") == "success"
+
+
 def train_s(last: Mapping[str, Event]) -> float:
     """How long a run trained, with validation, without interruptions [s]. `last`: the last event of each key."""
     if "ddlbench_elapsed_s" in last:

@@ -29,10 +29,11 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean
 from typing import Any
 
-from ddlbench.analysis import prediction
+from ddlbench.analysis import prediction, together
 from ddlbench.analysis.prediction import _priors, regression
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of
+from ddlbench.core.roles import AXIS, WATCHED
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess
 from ddlbench.plan.measured import Measured, Published
@@ -64,7 +65,7 @@ def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """(what records must share to be of the same kind, what they must at least share) of a RunSpec's fields."""
     recipe = spec["recipe"]
     least = (spec["machine"], spec["dataset"], spec["model"], recipe["image_size"], recipe["precision"])
-    own = ("framework", "options", "loader", "form", "timed", "profiled")
+    own = together.settings(AXIS, WATCHED)
     batch = (spec["global_batch"] // spec["workers"], recipe.get("accumulation"), recipe.get("augmentation"))
     return (*least, *(json.dumps(spec.get(key)) for key in own), *batch), least
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ddlbench.analysis.resources import resources
 from ddlbench.core.columns import Why
-from ddlbench.core.record import MLLOG, Event, beside_s, events, train_s
+from ddlbench.core.record import MLLOG, Event, beside_s, ended_well, events, train_s
 from ddlbench.settings.config import CONFIG
 
 EVENTS = re.compile(
@@ -85,7 +85,7 @@ def read_measured(folder: Path) -> Measured | None:
 
 def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Measured | None:
     """From the last event of each key, the beginnings of epochs and the first event [s since 1970]."""
-    if last["run_stop"].metadata.get("status") != "success" or not epochs:
+    if not ended_well(last) or not epochs:
         return None
     ranks = last["ddlbench_ranks"].value if "ddlbench_ranks" in last else []
     trained_s, beside = train_s(last), beside_s(last, first_s)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core.record import MLLOG, STEPS, read_log, sealed
+from ddlbench.core.record import MLLOG, STEPS, ended_well, read_log, sealed
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
 
@@ -32,7 +32,7 @@ def made(folder: Path, spec: RunSpec) -> bool:
         if sealed(log) is None or not (folder / STEPS).exists() or stale.is_of_other_settings(log, spec):
             return False
         last = {event.key: event for event in read_log(log)}
-        if last["run_stop"].metadata.get("status") != "success":
+        if not ended_well(last):
             return False
         job = os.environ.get("SLURM_JOB_ID") if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None
         by_this_job = job is not None and last["ddlbench_facts"].value.get("slurm_job_id") == job
