@@ -49,7 +49,7 @@ def rows(
         entry = Entry(run, block_of[run], plan.places[run], is_now, why)
         room = None if is_now == DONE else checkpoints.room(planned.spec, records.values())
         epoch = images[planned.spec.dataset]
-        table.append(of_run(entry, planned, plan.machine, estimator, epoch, record, folder, room))
+        table.append(of_run(entry, planned, estimator, epoch, record, folder, room))
     return table + _asked(plan, results, estimator, {one.run for one in table if one.state == DONE})
 
 
@@ -64,7 +64,7 @@ def _asked(plan: Plan, results: Path, trains: Estimator, done: Collection[str]) 
         record, folder = records.get(name), Path(layout.inference(name, results)).parent
         is_now, why = asking.state(folder, planned.spec, record, planned.spec.run.id in done)
         entry = Entry(name, "inference", place, is_now, why)
-        table.append(of_inference(entry, planned, plan.machine, answers, record))
+        table.append(of_inference(entry, planned, answers, record))
     return table
 
 

@@ -15,7 +15,7 @@ device of the kind, which is widened by OTHER_DEVICE.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from statistics import geometric_mean
 
@@ -76,6 +76,23 @@ def rate(model: Model, machine: Machine, measured: Mapping[Model, float]) -> tup
     ]
     spread = SPREAD * wider
     return min(by_size) / spread, by_size[0], max(by_size) * spread, f"operations, beside {basis}"
+
+
+def limit_minutes(
+    model: Model, machine: Machine, nodes: int, attempt: int, work_s: Callable[[float], float], guess_by: float = 1.0
+) -> int:
+    """Run time limit [min] of a job whose work takes `work_s` of a rate: 30 min and 1.5 times that, within the queue's.
+
+    The rate is the machine's `images_per_s`, else the lowest of a first guess (times `guess_by`, not 1.5); without
+    either it is all that a queue gives. A job that hits the limit is submitted again (profile: retries), and each
+    attempt gets as much again.
+    """
+    images_per_s, wider = machine.rate(*model), 1.5
+    if images_per_s is None and (guess := rate(model, machine, {})):
+        images_per_s, wider = guess[0], guess_by
+    if images_per_s is None:
+        return machine.limit_minutes(nodes)
+    return machine.limit_minutes(nodes, attempt * round(30 + wider * work_s(images_per_s) / 60))
 
 
 def _with_operations(rates: Mapping[Model, float]) -> list[tuple[float, float]]:

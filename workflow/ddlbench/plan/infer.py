@@ -91,17 +91,9 @@ def work_s(spec: InferSpec, rate: float) -> float:
 
 
 def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:
-    """Run time limit [min], as `runs.guess_minutes` has it for training: half an hour to begin and to compile, and 1.5
-    times what `work_s` says by the machine's `images_per_s`, else by the slowest that a first guess says; each attempt
-    gets as much again. Without a rate it is all that a queue gives.
-    """
+    """Run time limit [min] (`first_guess.limit_minutes`): half an hour to begin and to compile, 1.5 times `work_s`."""
     model = (spec.run.model, spec.run.recipe.image_size)
-    rate = machine.rate(*model)
-    if rate is None and (guess := first_guess.rate(model, machine, {})):
-        rate = guess[0]
-    if rate is None:
-        return machine.limit_minutes(spec.nodes)
-    return machine.limit_minutes(spec.nodes, attempt * round(30 + 1.5 * work_s(spec, rate) / 60))
+    return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work_s(spec, rate), 1.5)
 
 
 def _planned(spec: InferSpec, manifest: str, machine: Machine, account: str | None) -> PlannedInference:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
@@ -80,7 +80,7 @@ class Row:
 class Entry(NamedTuple):
     """Where a row stands in the plan, and how far its run or job is; `state` and `why` are those of `stale.state`."""
 
-    id: str
+    run: str
     block: str
     place: int
     state: str
@@ -90,7 +90,6 @@ class Entry(NamedTuple):
 def of_run(
     entry: Entry,
     planned: PlannedRun,
-    machine: Machine,
     estimator: Estimator,
     images: int,
     record: Measured | None,
@@ -112,74 +111,64 @@ def of_run(
     return _row(
         entry,
         planned,
-        spec,
-        machine,
+        estimator.machine,
         took,
         energy_j,
-        rule=TRAIN,
+        model=spec.model,
         framework=spec.framework,
-        epochs=(spec.epochs, spec.full_epochs),
-        disk=(_record_bytes(spec, images, folder, entry.state), FILES + spec.profiled),
-        room=room,
+        loader=spec.loader,
+        epochs=spec.epochs,
+        of_epochs=spec.full_epochs,
+        disk_bytes=_record_bytes(spec, images, folder, entry.state),
+        inodes=FILES + spec.profiled,
+        checkpoint_bytes=room.bytes if room else None,
+        checkpoint_inodes=room.inodes if room else None,
     )
 
 
-def of_inference(
-    entry: Entry, planned: PlannedInference, machine: Machine, answers: asking.Asking, record: asking.Asked | None
-) -> Row:
+def of_inference(entry: Entry, planned: PlannedInference, answers: asking.Asking, record: asking.Asked | None) -> Row:
     """The row of a job of inference."""
     spec = planned.spec
     return _row(
         entry,
         planned,
-        spec.run,
-        machine,
+        answers.trains.machine,
         answers.took(record) if entry.state == DONE and record else answers.estimate(spec),
         None,
         rule=INFER,
+        model=spec.run.model,
         framework=spec.member,
-        epochs=(0, 0),
-        disk=(record.bytes if record else asking.RECORD_BYTES * len(spec.batches), asking.FILES),
-        room=None,
+        loader=spec.run.loader,
+        epochs=0,
+        of_epochs=0,
+        disk_bytes=record.bytes if record else asking.RECORD_BYTES * len(spec.batches),
+        inodes=asking.FILES,
     )
 
 
 def _row(
     entry: Entry,
     planned: PlannedRun | PlannedInference,
-    trains: RunSpec,
     machine: Machine,
     took: Estimate,
     energy_j: float | None,
-    *,
-    rule: str,
-    framework: str,
-    epochs: tuple[int, int],
-    disk: tuple[float, int],
-    room: Room | None,
+    **columns: Any,
 ) -> Row:
-    """What follows for runs and jobs of inference alike. `trains` is the training that is planned, or whose model is
-    asked. `energy_j` is measured; where it is None, the machine's file says the power. `epochs` are those of this run
-    and those of the whole training; `disk` is (bytes, inodes).
+    """What follows for runs and jobs of inference alike; `columns` are those that each says itself.
+
+    `energy_j` is measured; where it is None, the machine's file says the power.
     """
     spec = planned.spec
     low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
     energy_kwh = _times(_power_w(spec, machine), hours, 1e-3) if energy_j is None else energy_j / 3.6e6
     asks = planned.resources.get("asks")
     return Row(
-        run=entry.id,
-        block=entry.block,
-        place=entry.place,
-        model=trains.model,
-        framework=framework,
-        loader=trains.loader,
+        **entry._asdict(),
+        **columns,
         workers=spec.workers,
         nodes=spec.nodes,
-        epochs=epochs[0],
-        of_epochs=epochs[1],
-        state=entry.state,
-        why=entry.why,
         estimate=took.basis,
+        estimate_by=took.by,
         wall_s=took.s,
         wall_s_low=took.low_s,
         wall_s_high=took.high_s,
@@ -191,13 +180,7 @@ def _row(
         energy_measured=None if energy_kwh is None else energy_j is not None,
         price=_times(hours, launch.workers_taken(spec, machine), machine.price_per_gpu_hour),
         currency=machine.currency,
-        disk_bytes=disk[0],
-        inodes=disk[1],
         asks=asks if isinstance(asks, str) else None,
-        checkpoint_bytes=room.bytes if room else None,
-        checkpoint_inodes=room.inodes if room else None,
-        estimate_by=took.by,
-        rule=rule,
     )
 
 

@@ -270,19 +270,10 @@ def device(plan: Plan) -> str:
 
 
 def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:
-    """Run time limit [min]: 30 min and 1.5 times the ideal time from the machine's `images_per_s`, within the queue's.
+    """Run time limit [min] (`first_guess.limit_minutes`). A guess for queues: `estimate.py` predicts.
 
-    A guess for the queue, not a prediction: a run that hits the limit is submitted again (profile: retries), and each
-    attempt gets as much again. Without a rate it is 30 min and the most that a first guess from operations says;
-    without that either, all that a queue gives. `estimate.py` predicts. `images` are those of an epoch; None: as many
-    as the data set's module says.
+    `images` are those of an epoch; None: as many as the data set's module says.
     """
-    size, wider = spec.recipe.image_size, 1.5
-    rate = machine.rate(spec.model, size)
-    if rate is None and (guess := first_guess.rate((spec.model, size), machine, {})):
-        rate, wider = guess[0], 1.0
-    if rate is None:
-        return machine.limit_minutes(spec.nodes)
     images = images or int(registry.member("datasets", spec.dataset).IMAGES["train"])
-    ideal_s = spec.epochs * images / (rate * spec.workers)
-    return machine.limit_minutes(spec.nodes, attempt * round(30 + wider * ideal_s / 60))
+    model, work = (spec.model, spec.recipe.image_size), spec.epochs * images
+    return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers))
