@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.reading import read_yaml
-from ddlbench.settings.study import load_study
+from ddlbench.settings.study import Study, load_study
 from ddlbench.settings.workflow import check_config
 
 STUDY = """\
@@ -80,6 +82,25 @@ study: mine
 machine: mine
 account: null
 """
+
+
+def write_study(folder: Path, text: str | Mapping[str, Any], name: str = "mine") -> Study:
+    """A study of this text, or of these keys, in a folder like config/ with our recipes and references. Loads it."""
+    for shared in ("recipes", "references"):
+        if not (folder / shared).exists():
+            (folder / shared).symlink_to(CONFIG / shared)
+    (folder / "studies").mkdir(exist_ok=True)
+    text = text if isinstance(text, str) else yaml.safe_dump(text)
+    (folder / f"studies/{name}.yaml").write_text(text, encoding="utf-8")
+    return load_study(name, folder / "studies")
+
+
+def write_machine(folder: Path, shipped: str | Mapping[str, Any], name: str = "mine", **changes: Any) -> Machine:
+    """A machine with these keys, or with those of one that we ship, and others laid over them. Loads it."""
+    if isinstance(shipped, str):
+        shipped = yaml.safe_load((CONFIG / f"machines/{shipped}.yaml").read_text(encoding="utf-8"))
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump({**shipped, **changes}), encoding="utf-8")
+    return load_machine(name, folder)
 
 
 class Files:

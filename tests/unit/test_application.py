@@ -18,7 +18,6 @@ from ddlbench.outlook.application._content import Given, blocks
 from ddlbench.plan.reads import Form
 from ddlbench.plan.row import Row
 from ddlbench.plan.stale import MISSING
-from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 
 from tests.unit.audit_clean import study
@@ -110,16 +109,6 @@ def test_storage_counts_data_records_and_checkpoints() -> None:
         "unknown",
     ) in unknown.rows
     assert unknown.rows[-1][0] == "in sum, of what is known"
-
-
-def test_an_eflop_budget_needs_a_peak(tmp_path: Path) -> None:
-    text = (CONFIG / "machines" / "juwels-booster.yaml").read_text(encoding="utf-8")
-    text = text.replace("budget_unit: core hours", "budget_unit: EFLOP")
-    (tmp_path / "m.yaml").write_text(text, encoding="utf-8")
-    assert load_machine("m", tmp_path).budget_unit == "EFLOP"
-    (tmp_path / "m.yaml").write_text(text.replace("budget_tflops_per_worker: 19.5", ""), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r'budget_unit: "EFLOP" is not allowed; .*budget_tflops_per_worker'):
-        load_machine("m", tmp_path)
 
 
 def test_nothing_is_claimed_without_repeats_or_where_the_interval_holds_no_gain() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,13 @@ from ddlbench.show.figures.__main__ import draw, write_data
 from tests.conftest import ROOT
 from tests.unit.audit_clean import changed, found, study
 from tests.unit.audit_faults import FAULTS
+from tests.unit.spoiled import write_study
 
 
 def demo(folder: Path, key: str) -> Study:
     """Study demo with a line more."""
-    shutil.copytree(ROOT / "config", folder / "config")
-    path = folder / "config/studies/demo.yaml"
-    path.write_text(f"{path.read_text()}\n{key}\n")
-    return load_study("demo", path.parent)
+    text = (ROOT / "config/studies/demo.yaml").read_text(encoding="utf-8")
+    return write_study(folder, f"{text}\n{key}\n")
 
 
 def test_a_study_says_whether_its_figures_are_marked(tmp_path: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 from ddlbench.core import registry
 from ddlbench.plan.runs import make_plan
-from ddlbench.settings.config import CONFIG, names_in
+from ddlbench.settings.config import CONFIG, ConfigError, names_in
 from ddlbench.settings.study import load_study
 
-from tests.unit.spoiled import CLUSTER, Files
+from tests.unit.spoiled import CLUSTER, MACHINE, Files, write_machine
 
 
 def test_the_good_files_are_good(files: Files) -> None:
@@ -310,3 +315,43 @@ def test_a_rate_is_of_a_size_in_pixels(files: Files, size: str) -> None:
     message = files.complaint()
     assert message.startswith(f"{files.path['machine']}: images_per_s.lenet@{size}: ")
     assert message.endswith("allowed after @: the pixels of a side, as 32")
+
+
+EFLOP = {"budget_unit": "EFLOP"}
+
+
+# a machine that we ship, or `mine`; the keys that it says otherwise, null for those that may be left out; the message
+@pytest.mark.parametrize(
+    ("shipped", "changes", "says"),
+    [
+        ("slurm", {"preflight": {"nodes": "most"}}, r'preflight\.nodes: "most" .* a whole number, at least 1, or all'),
+        ("slurm", {"preflight": {"nodes": 0}}, r"preflight\.nodes: 0 .* at least 1"),
+        ("slurm", {"preflight": {"nodes": 999}}, r"preflight\.nodes: 999 .* allowed: all, null, or a number up to \d"),
+        ("slurm", {"preflight": {"node": 1}}, r"preflight\.node: unknown key; allowed: nodes"),
+        ("slurm", {"exclude_nodes": ["a b"]}, r'exclude_nodes\.0: "a b" is not allowed'),
+        ("slurm", {"exclude_nodes": "node3"}, r'exclude_nodes: "node3" .* a list, .*write it as \[node3\]'),
+        ("mine", {"exclude_nodes": ["node3"]}, "exclude_nodes.* allowed: none, because launcher is local"),
+        ("mine", {"data_gres": "gpu:1"}, "data_gres.* allowed: none, because launcher is local"),
+        ("mine", {"node_hours_between_interruptions": 10}, "interruptions_source: null is not allowed"),
+        ("mine", {"node_hours_between_interruptions": 0}, "node_hours_between_interruptions: 0 .* more than 0"),
+        ("mine", {"node_hours_between_interruptions": "often"}, 'interruptions: "often" .* a number'),
+        ("juwels-booster", EFLOP | {"budget_tflops_per_worker": None}, 'budget_unit: "EFLOP" .*name budget_tflops_per'),
+        ("slurm", {"budget_unit": "core hours"}, 'budget_unit: "core hours" .*name cores_per_node_billed'),
+        ("mine", {"currency": "EUR"}, 'currency: "EUR" .* allowed: one with price_per_gpu_hour, none without'),
+        ("local-netem", {"nodes": 3}, "nodes: 3 is not allowed; allowed: 2, because launcher is namespaces"),
+        ("local-netem", {"workers_per_node": 2}, "workers_per_node: 2 is not allowed; allowed: 1"),
+        ("local-netem", {"device": "cuda"}, 'device: "cuda" is not allowed; allowed: cpu'),
+        ("local-netem", {"environment": {"GLOO_SOCKET_IFNAME": "e0"}}, r"environment\.GLOO_SOCKET_IFNAME"),
+        ("local-netem", {"slurm_flags": ["--x"]}, "slurm_flags.* allowed: none, because launcher is namespaces"),
+    ],
+)
+def test_keys_of_a_machine_that_do_not_go_together(
+    tmp_path: Path, shipped: str, changes: dict[str, Any], says: str
+) -> None:
+    given = yaml.safe_load(MACHINE) if shipped == "mine" else shipped
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(tmp_path))}/mine\.yaml: .*{says}"):
+        write_machine(tmp_path, given, **changes)
+
+
+def test_a_budget_in_eflop_has_its_peak(tmp_path: Path) -> None:
+    assert write_machine(tmp_path, "juwels-booster", **EFLOP).budget_unit == "EFLOP"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -17,9 +16,10 @@ from ddlbench.settings.document import page
 from ddlbench.settings.keys import Keys, Positive, class_of, key, mapping, schema_of, value_of
 from ddlbench.settings.machine import Machine, Partition, load_machine
 from ddlbench.settings.recipe import RecipeFile
-from ddlbench.settings.study import load_study
 from ddlbench.settings.study_keys import FileKeys
 from ddlbench.settings.workflow import Config
+
+from tests.unit.spoiled import write_study
 
 README = CONFIG / "README.md"
 
@@ -116,9 +116,7 @@ def test_a_recipe_key_that_came_later_has_a_default() -> None:
 
 
 def test_the_example_is_a_study_of_18_runs(tmp_path: Path) -> None:
-    shutil.copytree(CONFIG, tmp_path / "config")
     example = re.search(r"```yaml\n(.*?)```", page(), re.DOTALL)
     assert example is not None
-    (tmp_path / "config/studies/mine.yaml").write_text(example[1], encoding="utf-8")
-    plan = make_plan(load_study("mine", tmp_path / "config/studies"), load_machine("local"))
+    plan = make_plan(write_study(tmp_path, example[1]), load_machine("local"))
     assert {block: len(runs) for block, runs in plan.blocks.items()} == {"scaling": 12, "large-batch": 6}

@@ -11,8 +11,6 @@ import pytest
 from ddlbench.analysis import costs, tables
 from ddlbench.analysis.costs import Terms, daly_s, expected_s, young_s
 from ddlbench.commands import configuration
-from ddlbench.settings.config import ConfigError
-from ddlbench.settings.machine import load_machine
 
 from tests.specs import JUWELS, run_spec
 
@@ -140,11 +138,3 @@ def test_a_node_is_paid_for_as_a_whole() -> None:
     machine = replace(JUWELS, price_per_gpu_hour=2.0, currency="EUR")
     assert Terms(*configuration.terms(machine, 30)) == Terms(6334, 8.0, "EUR", 30)
     assert Terms(*configuration.terms(replace(JUWELS, node_hours_between_interruptions=None), None)) == Terms()
-
-
-def test_a_mean_time_needs_its_source(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    text = "launcher: local\ndevice: cpu\ndevice_name: core\nnode_hours_between_interruptions: {}\n"
-    for value, says in ((10, "interruptions_source: null is not allowed"), (0, "more than 0"), ("often", "a number")):
-        (tmp_path / "mine.yaml").write_text(text.format(value))
-        with pytest.raises(ConfigError, match=says):
-            load_machine("mine", tmp_path)

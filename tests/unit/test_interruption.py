@@ -14,12 +14,12 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.run import __main__ as supervisor
 from ddlbench.run import interrupted
-from ddlbench.settings.config import CONFIG, ConfigError
-from ddlbench.settings.study import load_study
+from ddlbench.settings.config import ConfigError
 from ddlbench.train import interruption
 
 from tests.specs import LAPTOP, run_spec
 from tests.unit.records import SPEC, reasons, seal_again, tables, write_record
+from tests.unit.spoiled import write_study
 
 KILLED = run_spec(machine="local", interrupt_steps=60)
 NOTE = {"step": 60, "checkpoint_s": 0.25, "time_s": 12.0}
@@ -58,13 +58,9 @@ def test_ids_and_texts_of_other_runs_stay() -> None:
 def test_what_a_study_may_ask(tmp_path: Path, interrupt: str, says: str | None) -> None:
     block = "{dataset: mnist5k, recipe: demo, models: [lenet], frameworks: [ddp], loaders: [native], workers: [1], "
     block += f"schedules: [step], epochs: 1, global_batch: [64], interrupt: {interrupt}}}"
-    for name in ("recipes", "references"):
-        (tmp_path / name).symlink_to(CONFIG / name)
-    (tmp_path / "studies").mkdir()
-    (tmp_path / "studies/mine.yaml").write_text(f"title: mine\nruns:\n  all: {block}\nfigures: {{}}\n")
 
     def plan() -> Plan:
-        return make_plan(load_study("mine", tmp_path / "studies"), LAPTOP)
+        return make_plan(write_study(tmp_path, f"title: mine\nruns:\n  all: {block}\nfigures: {{}}\n"), LAPTOP)
 
     if says is None:
         assert [run.spec.interrupt_steps for run in plan().runs.values()] == [62]

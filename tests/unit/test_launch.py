@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from ddlbench.core import registry
 from ddlbench.plan import bill, launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.plan.runs import Plan, guess_minutes, make_plan
-from ddlbench.settings.config import CONFIG, ConfigError
-from ddlbench.settings.machine import Machine, Partition, load_machine
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.jobs import node_resources
 
 from tests.specs import JUWELS, LAPTOP, pick
+from tests.unit.spoiled import write_machine
 
 # Command lines
 
@@ -69,9 +69,7 @@ def test_sbatch_and_srun_get_the_machines_flags(paper: Plan) -> None:
 
 def other(folder: Path, **keys: Any) -> Machine:
     """The shipped machine `slurm` with these keys."""
-    shipped = yaml.safe_load((CONFIG / "machines/slurm.yaml").read_text())
-    (folder / "other.yaml").write_text(yaml.safe_dump(shipped | keys))
-    return load_machine("other", folder)
+    return write_machine(folder, "slurm", "other", **keys)
 
 
 @pytest.mark.parametrize(
@@ -165,13 +163,6 @@ def test_a_partition_for_data_has_neither_qos_nor_constraint(tmp_path: Path) -> 
     """They are those of the partitions that train."""
     asked = node_resources(other(tmp_path, qos="long", constraint="a100", data_partition="cpu"), None)
     assert not {"qos", "constraint"} & set(asked)
-
-
-def test_keys_of_a_queue_need_one(tmp_path: Path) -> None:
-    local = {"launcher": "local", "device": "cpu", "device_name": "core", "data_gres": "gpu:1"}
-    (tmp_path / "other.yaml").write_text(yaml.safe_dump(local))
-    with pytest.raises(ConfigError, match=r"data_gres.*allowed: none, because launcher is local"):
-        load_machine("other", tmp_path)
 
 
 def test_jobs_that_train_nothing_ask_for_what_the_machine_says() -> None:

@@ -24,6 +24,7 @@ from ddlbench.settings.study import load_study
 from ddlbench.slurm.jobs import node_resources
 
 from tests.specs import LAPTOP, pick
+from tests.unit.spoiled import write_study
 
 NETEM = load_machine("local-netem")
 STUDY = "deepspeed-features-bandwidth"
@@ -89,29 +90,9 @@ def test_runs_without_a_bandwidth_are_written_as_before() -> None:
     ids=["local", "one-worker"],
 )
 def test_a_bandwidth_needs_a_cable(tmp_path: Path, machine: Any, workers: list[int], says: str) -> None:
-    (tmp_path / "studies").mkdir()
-    (tmp_path / "recipes").symlink_to(CONFIG / "recipes")
     mine = yaml.safe_load((CONFIG / f"studies/{STUDY}.yaml").read_text()) | {"workers": workers}
-    (tmp_path / "studies/mine.yaml").write_text(yaml.safe_dump(mine))
     with pytest.raises(ConfigError, match=says):
-        make_plan(load_study("mine", tmp_path / "studies"), machine)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "says"),
-    [
-        ("nodes", 3, "nodes: 3 is not allowed; allowed: 2, because launcher is namespaces"),
-        ("workers_per_node", 2, "workers_per_node: 2 is not allowed; allowed: 1"),
-        ("device", "cuda", 'device: "cuda" is not allowed; allowed: cpu'),
-        ("environment", {"GLOO_SOCKET_IFNAME": "eth0"}, "environment.GLOO_SOCKET_IFNAME"),
-        ("slurm_flags", ["--x"], "allowed: none, because launcher is namespaces"),
-    ],
-)
-def test_such_a_machine_has_two_nodes_of_one_cpu_rank(tmp_path: Path, key: str, value: Any, says: str) -> None:
-    shipped = yaml.safe_load((CONFIG / "machines/local-netem.yaml").read_text())
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(shipped | {key: value}))
-    with pytest.raises(ConfigError, match=says):
-        load_machine("mine", tmp_path)
+        make_plan(write_study(tmp_path, mine), machine)
 
 
 def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,9 @@ from ddlbench.plan.order import BLOCK, mixed
 from ddlbench.plan.runs import Plan, digests, figure_runs, make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
-from ddlbench.settings.study import load_study
 
-from tests.conftest import ROOT
 from tests.unit.records import SPEC, edit_log, write_record
+from tests.unit.spoiled import write_study
 
 STUDY = """
 title: "Order"
@@ -38,12 +37,7 @@ CONTROL = "control: {every: 10, runs: same}\n"
 
 
 def plan(tmp_path: Path, text: str = STUDY, name: str = "mixed") -> Plan:
-    for folder in ("studies", "recipes"):
-        (tmp_path / folder).mkdir(exist_ok=True)
-    recipe = (ROOT / "config/recipes/demo.yaml").read_text(encoding="utf-8")
-    (tmp_path / "recipes/demo.yaml").write_text(recipe, encoding="utf-8")
-    (tmp_path / f"studies/{name}.yaml").write_text(text, encoding="utf-8")
-    return make_plan(load_study(name, tmp_path / "studies"), load_machine("local"))
+    return make_plan(write_study(tmp_path, text, name), load_machine("local"))
 
 
 def test_all_runs_have_a_place_and_first_repeats_come_first(tmp_path: Path) -> None:

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ddlbench.analysis.slow import is_slow
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import __main__ as job
 from ddlbench.preflight import load, nodes, promise, screen
-from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Preflight, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.slurm.jobs import node_resources
@@ -249,35 +247,3 @@ def test_excluded_nodes_are_asked_for_by_no_job(paper: Plan) -> None:
     plain = launch.resources(spec, JUWELS, 30, "project")
     assert "--exclude" not in str(plain["slurm_extra"])
     assert "slurm_extra" not in node_resources(JUWELS, "project")
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"preflight": {"nodes": "most"}}, '"most" is not allowed; allowed: a whole number, at least 1, or all'),
-        ({"preflight": {"nodes": 0}}, "preflight.nodes: 0 is not allowed; allowed: a whole number, at least 1, or all"),
-        ({"preflight": {"nodes": 9}}, "preflight.nodes: 9 is not allowed; allowed: all, null, or a number up to 4"),
-        ({"preflight": {"node": 1}}, "preflight.node: unknown key; allowed: nodes"),
-        ({"exclude_nodes": ["a b"]}, 'exclude_nodes.0: "a b" is not allowed'),
-        ({"exclude_nodes": "node3"}, 'exclude_nodes: "node3" is not allowed; allowed: a list, each '),
-    ],
-)
-def test_wrong_keys_of_a_machine_are_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    machine = {
-        "launcher": "slurm",
-        "device": "cpu",
-        "device_name": "core",
-        "workers_per_node": 2,
-        "partitions": [{"name": "booster", "max_nodes": 4, "max_minutes": 60}],
-    }
-    (tmp_path / "one.yaml").write_text(yaml.safe_dump(machine | changes))
-    with pytest.raises(ConfigError) as caught:
-        load_machine("one", tmp_path)
-    assert said in str(caught.value)
-
-
-def test_a_local_machine_excludes_nothing(tmp_path: Path) -> None:
-    machine = {"launcher": "local", "device": "cpu", "device_name": "core", "exclude_nodes": ["node3"]}
-    (tmp_path / "one.yaml").write_text(yaml.safe_dump(machine))
-    with pytest.raises(ConfigError, match=r"exclude_nodes.*allowed: none, because launcher is local"):
-        load_machine("one", tmp_path)
