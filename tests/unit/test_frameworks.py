@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ddlbench import mends
 from ddlbench.core import beats, registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.mends import deepspeed_on_cpu, timm_layer_dropping
@@ -214,6 +215,14 @@ def test_one_bit_optimizers_need_cupy_on_gpus(monkeypatch):
     assert reason.startswith("option compression: 1-bit-adam: ") and "pip install cupy-cuda13x" in reason
     assert lacks("cuda", {"compression": "none"}) is None
     assert lacks("cpu", {"compression": "1-bit-adam"}) is None
+
+
+@pytest.mark.parametrize(("release", "refused"), [("0.19.9+cu130", False), ("0.20.0", True)])
+def test_another_deepspeed_is_named_before_ranks_meet(monkeypatch, release, refused):
+    monkeypatch.setattr(mends, "version", lambda _: release)
+    reason = registry.member("frameworks", "deepspeed").lacks("cpu", {"compression": "none"})
+    assert (reason is not None) == refused
+    assert not refused or ("deepspeed 0.20.0 " in reason and "allowed: 0.19" in reason)
 
 
 @pytest.mark.parametrize("adapter", ["ddp", "deepspeed", "fsdp"])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ddlbench.core import registry
 from ddlbench.core.record import COMMS
 from ddlbench.mends import (
+    ReleaseError,
     deepspeed_loss_scale,
     deepspeed_on_cpu,
     deepspeed_one_bit,
@@ -66,7 +67,12 @@ def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
-    """Names NCCL, or CuPy where a one-bit optimizer needs it, if it is missing; None if nothing is."""
+    """Names another release than those that were tried; NCCL, or CuPy where a one-bit optimizer needs it, if it is
+    missing; None if nothing is."""
+    try:
+        deepspeed_zero.guard()
+    except ReleaseError as error:
+        return str(error)
     if device == "cuda" and options["compression"] != "none" and not registry.importable("cupy"):
         need = "DeepSpeed packs bits on GPUs with CuPy, which is not installed"
         return f"option compression: {options['compression']}: {need}: pip install cupy-cuda13x"
