@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from ddlbench.data.prepare import write_form
 from ddlbench.run import infer
+from ddlbench.run.hold import held
 from ddlbench.train.inference import InferSpec
 
 from tests.sources import some
@@ -129,7 +130,7 @@ def test_only_one_supervisor_makes_a_job(tmp_path: Path, monkeypatch: pytest.Mon
     )
     given = ["--folder", str(tmp_path), "--spec", spec.to_json(), "--manifest", str(tmp_path / "manifest.json")]
     monkeypatch.setattr(sys, "argv", ["infer", *given, "--", "true"])
-    with infer.held(tmp_path), pytest.raises(SystemExit, match="is being made by process"):
+    with held(tmp_path), pytest.raises(SystemExit, match="is being made by process"):
         infer.main()
 
 

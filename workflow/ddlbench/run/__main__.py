@@ -18,7 +18,6 @@ import os
 import shlex
 import shutil
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,11 @@ from ddlbench.core import beats, layout, notes
 from ddlbench.core.files import printable
 from ddlbench.core.record import MLLOG, STEPS, WEIGHTS
 from ddlbench.core.spec import RunSpec
-from ddlbench.data.readers import reading
-from ddlbench.data.verify import glance, index
-from ddlbench.run import finish, interrupted, late
+from ddlbench.run import finish, interrupted, job, late
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import cite, facts
-from ddlbench.run.failed import FAILURE, keep
-from ddlbench.run.hold import HeldError, held
-from ddlbench.run.watch import WatchResult, data_damaged, diagnose, end_survivors, watch
+from ddlbench.run.watch import diagnose, end_survivors
 from ddlbench.settings import environment_modules
-from ddlbench.settings.config import ConfigError
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import FILE, Assignment
 
@@ -80,7 +74,7 @@ def execute(
     end_survivors(partial)
     if ended_s := finish.trained(folder, partial, spec, data, keep_weights):
         print(f"{spec.id} was trained to its end by an earlier call; its record is made now", flush=True)
-        return _ended(spec, folder, partial, 0, finish.make_record(spec, folder, partial, ended_s))
+        return job.ended(spec.id, folder, partial, 0, finish.make_record(spec, folder, partial, ended_s))
     saved = _prepare_folder(folder, partial, spec, data)
     for name in (MLLOG, STEPS):  # of a record that is made again
         (folder / name).unlink(missing_ok=True)
@@ -94,14 +88,8 @@ def execute(
     if saved:
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)
-    with reading(data, spec.id):
-        damaged = glance(data) or index(data)
-        if damaged:
-            seen = WatchResult(code=1)
-        else:
-            silent_s, grace_s = patience.silent_s, patience.grace_s
-            seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
-            beats.tidy(partial)
+    waits = {"silent_s": patience.silent_s, "grace_s": patience.grace_s}
+    seen = job.watch_with_data(argv, partial, hidden, data, spec.id, nodes=spec.nodes, **waits)
     for name in notes.RESERVES:
         (partial / name).unlink(missing_ok=True)
     if interrupted.happened(spec, folder, partial) and seen.signal is None:
@@ -110,20 +98,8 @@ def execute(
     if seen.stopped:
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
         return notes.STOPPED
-    if damaged:
-        failure: dict[str, Any] | None = data_damaged(damaged)
-    else:
-        failure = diagnose(partial, spec.workers, seen) if seen.code else finish.make_record(spec, folder, partial)
-    return _ended(spec, folder, partial, seen.code, failure)
-
-
-def _ended(spec: RunSpec, folder: Path, partial: Path, code: int, failure: dict[str, Any] | None) -> int:
-    """The exit code of a run that failed so, which this says and keeps; 0 if it did not."""
-    if failure is None:
-        return 0
-    where = keep(folder, partial, failure)
-    print(f"{spec.id} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr)
-    return code or 1
+    failure = diagnose(partial, spec.workers, seen) if seen.code else finish.make_record(spec, folder, partial)
+    return job.ended(spec.id, folder, partial, seen.code, failure)
 
 
 def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
@@ -177,28 +153,18 @@ def main() -> None:
     data = a.manifest.parent if a.manifest else None
     when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
     log = a.folder / Path(layout.train_log(spec.id)).name
-    try:
-        with held(a.folder):
-            kept = spec.id in a.keep_weights_of
-            if late.made(a.folder, spec) and (not kept or (a.folder / WEIGHTS).exists()):
-                print(f"{spec.id}: was made since this job was asked for; that record stays", flush=True)
-                late.step_aside(log)
-                return
-            late.begin(log)
-            code = interrupted.AGAIN
-            while code == interrupted.AGAIN:  # which happens once: `interrupted.still_to_come`
-                patience = Patience(a.silent_s, a.grace_s)
-                code = execute(spec, a.folder, data, a.command, when, cited, patience, kept)
-    except HeldError as error:
-        late.step_aside(log)
-        sys.exit(str(error))
-    except ConfigError as error:
-        sys.exit(str(error))
-    except OSError as error:  # a full disk, or one that can only be read
-        with suppress(OSError):  # an older reason must not stand for this one; a checkpoint beside it stays
-            (a.folder / "failed" / FAILURE).unlink(missing_ok=True)
-        sys.exit(f"{spec.id} failed: {notes.cause(error)}: {error}")
-    sys.exit(code)
+    kept, patience = spec.id in a.keep_weights_of, Patience(a.silent_s, a.grace_s)
+
+    def is_made() -> bool:
+        return late.made(a.folder, spec) and (not kept or (a.folder / WEIGHTS).exists())
+
+    def make() -> int:
+        code = interrupted.AGAIN
+        while code == interrupted.AGAIN:  # which happens once: `interrupted.still_to_come`
+            code = execute(spec, a.folder, data, a.command, when, cited, patience, kept)
+        return code
+
+    job.alone(spec.id, a.folder, log, is_made, make)
 
 
 if __name__ == "__main__":

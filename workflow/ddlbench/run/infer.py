@@ -17,16 +17,13 @@ import sys
 import time
 from pathlib import Path
 
-from ddlbench.core import beats, layout, notes, registry
+from ddlbench.core import beats, layout, registry
 from ddlbench.core.files import sha256, write_json
 from ddlbench.core.record import MLLOG, WEIGHTS, sealed
-from ddlbench.data.readers import reading
-from ddlbench.data.verify import glance, index
-from ddlbench.run import failed, late
+from ddlbench.run import job, late
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import facts
-from ddlbench.run.hold import HeldError, held
-from ddlbench.run.watch import WatchResult, data_damaged, diagnose, end_survivors, watch
+from ddlbench.run.watch import diagnose, end_survivors
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -66,22 +63,13 @@ def execute(
     given = {"spec": json.loads(spec.to_json()), "data": str(data), "weights": str(weights) if weights else None}
     write_json(partial / ASSIGNMENT, given | {"facts": told, "silent_s": silent_s})
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
-    with reading(data, spec.id):
-        damaged = glance(data) or index(data)
-        if damaged:
-            seen = WatchResult(code=1)
-        else:
-            seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
-            beats.tidy(partial)
+    seen = job.watch_with_data(argv, partial, hidden, data, spec.id, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
     code = seen.code
     if code == 0 and not (partial / RECORD).exists():
         print(f"{spec.id}: the launcher ended well but there is no {RECORD}", file=sys.stderr)
         code = 1
     if code:
-        failure = data_damaged(damaged) if damaged else diagnose(partial, spec.workers, seen)
-        where = failed.keep(folder, partial, failure)
-        print(f"{spec.id} failed: {failure['message']}; exit code {code}; {where}", file=sys.stderr)
-        return code
+        return job.ended(spec.id, folder, partial, code, diagnose(partial, spec.workers, seen))
     record = json.loads((partial / RECORD).read_text(encoding="utf-8"))
     write_json(folder / RECORD, record | {"took_s": time.monotonic() - began})
     for left in (partial, folder / FAILED):
@@ -114,23 +102,13 @@ def main() -> None:
         sys.exit(f"--spec: {error}")
     trained = a.trained.parent if a.trained else None
     log = a.folder / Path(layout.inference_log(spec.id)).name
-    try:
-        silent_s = load_machine(spec.run.machine).silent_s
-        with held(a.folder):
-            if late.inferred(a.folder / RECORD, json.loads(a.spec)):
-                print(f"{spec.id}: was made since this job was asked for; that record stays", flush=True)
-                late.step_aside(log)
-                return
-            late.begin(log)
-            code = execute(spec, a.folder, a.manifest.parent, trained, a.command, silent_s)
-    except HeldError as error:
-        late.step_aside(log)
-        sys.exit(str(error))
-    except ConfigError as error:
-        sys.exit(str(error))
-    except OSError as error:  # a full disk, or one that can only be read
-        sys.exit(f"{spec.id} failed: {notes.cause(error)}: {error}")
-    sys.exit(code)
+    job.alone(
+        spec.id,
+        a.folder,
+        log,
+        lambda: late.inferred(a.folder / RECORD, json.loads(a.spec)),
+        lambda: execute(spec, a.folder, a.manifest.parent, trained, a.command, load_machine(spec.run.machine).silent_s),
+    )
 
 
 if __name__ == "__main__":

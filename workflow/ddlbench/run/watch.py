@@ -42,6 +42,7 @@ class WatchResult:
     silent: dict[int, str] = field(default_factory=dict)  # rank -> how it stopped answering
     gone: list[int] = field(default_factory=list)  # ranks of this machine that died, in that order
     out_of_memory: bool = False  # the kernel killed a process of ours
+    damaged: list[str] = field(default_factory=list)  # why the ranks were not started: what is wrong with the data
     printed: str = ""  # what stands in the log since the launcher started
 
 
@@ -136,7 +137,7 @@ def end_survivors(folder: Path) -> None:
                 process.wait(10)
 
 
-def data_damaged(problems: list[str]) -> dict[str, Any]:
+def _data_damaged(problems: list[str]) -> dict[str, Any]:
     """The cause, as `diagnose` gives it, where ranks were not started because their data are damaged."""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     message = f"data damaged: {problems[0]}{more}; look with ddlbench verify, then prepare the form again"
@@ -145,6 +146,8 @@ def data_damaged(problems: list[str]) -> dict[str, Any]:
 
 def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
     """What caused a failure: {cause, rank, host, message}. Rank and host are None if no rank is to blame."""
+    if seen.damaged:
+        return _data_damaged(seen.damaged)
     ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
     # Ranks that lost another one are not to blame.
     own = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
