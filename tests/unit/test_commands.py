@@ -171,6 +171,8 @@ def test_verify_ends_with_an_error_about_what_is_not_there(here: Path, capsys: p
     text = capsys.readouterr().out
     assert "results/data/mnist5k/raw: has no manifest that can be read" in text
     assert "--force results/data/mnist5k/raw/manifest.json" in text.splitlines()[-1]
+    assert ended("verify", "elsewhere") == 1  # a folder that is named is of no study
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_nodes_of_no_records(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

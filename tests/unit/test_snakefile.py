@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.commands import snakefile
+from ddlbench.commands import configuration, snakefile
 from ddlbench.commands.start import Start
 from ddlbench.commands.training import Training
 from ddlbench.core import layout, registry
@@ -41,7 +41,7 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
     dag = SimpleNamespace(forcefiles=set(), forcerules=set(), targetfiles=set())
     workflow = SimpleNamespace(persistence=SimpleNamespace(path=""), dag=dag, **(STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
-    return Training(Start(workflow, snakefile.read({"study": "demo", "machine": "local"})), checkpoints)
+    return Training(Start(workflow, configuration.read({"study": "demo", "machine": "local"})), checkpoints)
 
 
 def wildcards(of: Training) -> Any:
@@ -148,12 +148,11 @@ def test_a_folder_of_another_user_is_named(closed: str, tmp_path: Path, monkeypa
 def test_what_snakemake_would_stumble_over_is_one_line(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(SystemExit) as error:
-        snakefile.check_configfile(file)
+    with pytest.raises(SystemExit) as error, snakefile.complaints():
+        configuration.load(file)
     assert str(error.value) == f"{file}: {says}"
-    snakefile.check_configfile(tmp_path / "none.yaml")  # the command line may name another
     file.write_text("study: demo\n", encoding="utf-8")
-    snakefile.check_configfile(file)
+    assert configuration.load(file) == {"study": "demo"}
 
 
 def test_scripts_are_called_by_a_path_that_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:

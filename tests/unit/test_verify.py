@@ -207,9 +207,9 @@ def test_forms_that_hold_different_pictures(forms: dict[str, Path]) -> None:
 
 
 def command(*folders: Path) -> list[str]:
-    """What `python -m ddlbench.data.verify` prints; it says that something is wrong, on its own lines only."""
+    """What `ddlbench verify` prints; it says that something is wrong, on its own lines only."""
     done = subprocess.run(
-        [sys.executable, "-m", "ddlbench.data.verify", *folders], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ddlbench", "verify", *folders], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (1, "")
     return done.stdout.splitlines()
@@ -275,7 +275,7 @@ def test_names_are_printed_safely(tmp_path: Path) -> None:
 def test_the_command(forms: dict[str, Path], tmp_path: Path) -> None:
     def run(*folders: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "ddlbench.data.verify", *folders], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "ddlbench", "verify", *folders], capture_output=True, text=True, check=False
         )
 
     assert run(*forms.values()).returncode == 0

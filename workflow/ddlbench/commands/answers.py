@@ -134,14 +134,17 @@ def verify(call: Call) -> int:
     from ddlbench.data.crew import CrewError
     from ddlbench.data.verify import verify
 
-    runs = call.settings.plan.runs.values()
-    folders = call.options.folders or sorted({Path(job.manifest).parent for job in runs if job.manifest})
+    folders = call.options.folders
+    if not folders:
+        folders = sorted({Path(job.manifest).parent for job in call.settings.plan.runs.values() if job.manifest})
     try:
         problems = verify(folders, call.options.processes)
     except CrewError as error:
         problems = [files.printable(error)]
-    again = [str(folder / "manifest.json") for folder in folders] if problems else []
-    call.show(problems, problems, *(["--force", *again, "--"] if again else []))
+    print(*problems, sep="\n", end="\n" * bool(problems))
+    if problems and not call.options.folders:
+        again = [str(folder / "manifest.json") for folder in folders]
+        print(f"To prepare them again: {call.snakemake('--force', *again, '--')}")
     return 1 if problems else 0
 
 

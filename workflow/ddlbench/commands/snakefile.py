@@ -9,14 +9,12 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ddlbench.audit import _findings
-from ddlbench.commands import configuration
-from ddlbench.commands.configuration import Settings
 from ddlbench.core import layout
 from ddlbench.mends import ReleaseError
 from ddlbench.plan import runs
@@ -49,19 +47,6 @@ def check_folder(here: Path) -> None:
                 f"{folder}: not writable by this user, and Snakemake keeps its notes there. To share a project, its "
                 "owner lets a group write (chmod -R g+rwXs, umask 002); or work in a clone of your own"
             )
-
-
-def check_configfile(path: Path) -> None:
-    """Exits with one line about what would hang Snakemake, which reads the file next, or end it in a traceback."""
-    if path.exists():  # `--configfile` may name another
-        with complaints():
-            configuration.load(path)
-
-
-def read(config: Mapping[str, Any]) -> Settings:
-    """The study and the machine that the configuration names, and all runs. Exits with one line about a mistake."""
-    with complaints():
-        return configuration.read(config)
 
 
 def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
@@ -100,12 +85,6 @@ def written(study: Study, machine: Machine) -> list[str]:
     return [os.path.relpath(path) for path in (study.path, settings.CONFIG / "machines" / f"{machine.name}.yaml")]
 
 
-def others_records(study: Study) -> list[str]:
-    """The records of others that the study shows. Exits with one line if there are none."""
-    with complaints():
-        return configuration.others_records(study)
-
-
 def audited(tables: Path) -> list[str]:
     """What this call's audit found, for people: errors and warnings; nothing if the audit was made before."""
     table = tables / "audit.csv"
@@ -117,7 +96,7 @@ def audited(tables: Path) -> list[str]:
 
 @contextmanager
 def complaints() -> Iterator[None]:
-    """Turns a ConfigError into the end of this process, with its one line. Snakemake releases its lock all the same.
+    """Turns a ConfigError into the end of this process, with its line. Snakemake releases its lock all the same.
 
     Any other exception Snakemake would print with the places in the code that it came from.
     """
@@ -130,7 +109,9 @@ def complaints() -> Iterator[None]:
 def shell_prefix(machine: Machine, folder: Path) -> str:
     """What every job's shell begins with: it runs the package in this `folder`, with the Python that runs Snakemake.
 
-    Snakemake loads environment modules before it, so that a module's own Python stands behind this one.
+    Snakemake loads environment modules before it, so that a module's own Python stands behind this one. PYTHONPATH
+    stays though the package is installed: clones may share an environment, whose package is installed from one of
+    them, and where another workflow uses this one as a module the package lies in Snakemake's cache.
     """
     return (
         f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "

@@ -1,4 +1,4 @@
-"""Read prepared forms again and compare them with their manifests: `python -m ddlbench.data.verify <folder>...`.
+"""Read prepared forms again and compare them with their manifests: `ddlbench verify <folder>...`.
 
 Every record (length and data CRC, offsets against the .idx) or file is read, every digest compared, a sample of
 pictures decoded; images per class are compared with the manifest, and among the forms of a data set. `glance` is the
@@ -7,9 +7,6 @@ short look that every run takes before it trains.
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -18,11 +15,10 @@ from typing import NamedTuple
 
 from ddlbench.core import registry
 from ddlbench.core.files import printable
-from ddlbench.data.crew import Crew, CrewError
+from ddlbench.data.crew import Crew
 from ddlbench.data.manifest import SPLITS, Manifest
 from ddlbench.data.part import Checked
 from ddlbench.data.readers import reading
-from ddlbench.settings import environment_modules
 
 # One picture in so many is decoded, and at least so many per split.
 DECODE_EVERY = 100
@@ -164,21 +160,3 @@ def _compare_forms(manifests: dict[Path, Manifest]) -> list[str]:
             there, here = (m.splits[split].images_per_class for m in (reference, manifest))
             problems += _differences(f"{folder}: {split}", there, here, f"{other} has")
     return problems
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", type=Path, nargs="*", help="of prepared forms: where their manifests lie")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="processes that read")
-    arguments = parser.parse_args()
-    environment_modules.check()
-    try:
-        problems = verify(arguments.folders, arguments.processes)
-    except CrewError as error:
-        problems = [printable(error)]
-    print("".join(f"{problem}\n" for problem in problems), end="")
-    sys.exit(1 if problems else 0)
-
-
-if __name__ == "__main__":
-    main()

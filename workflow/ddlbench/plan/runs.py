@@ -1,6 +1,6 @@
 """Study + machine -> runs. Pure: reads nothing but its arguments, and is tested as values.
 
-The Snakefile asks `make_plan` for everything it needs to know; `python -m ddlbench.plan` prints the runs.
+The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` counts the runs.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ edit.
 
 A file's name, without its suffix, is its name in other files: at most 100 letters, digits, `.`, `_` and `-`. A
 key that is not listed here is refused, and so are a key given twice and a value that is not allowed; the message
-names the file, the key, the value and what is allowed. `python -m ddlbench.plan <study> <machine>` checks
-the files and lists the runs without starting any.
+names the file, the key, the value and what is allowed. `ddlbench plan --study <study> --machine <machine>` checks
+the files and counts the runs without starting any.
 
 Whoever deploys the workflow with snakedeploy has to install the package too: `make install` in a clone of the same
 release. docs/deploy.md there says more.
@@ -120,7 +120,7 @@ cluster, to `machines/<your machine>.yaml`, set what is marked there, and look a
 runs:
 
 ```sh
-python -m ddlbench.plan demo <your machine>
+ddlbench plan --machine <your machine>
 snakemake --profile profiles/slurm --config machine=<your machine> account=<your project> -n
 ```
 
