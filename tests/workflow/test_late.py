@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from ddlbench.run import hold
+from ddlbench.run import hold, living
 
 from tests.unit.records import edit_log
 from tests.workflow.conftest import mini
@@ -17,8 +17,8 @@ def files(run: Path) -> dict[str, bytes]:
 
 
 def test_neither_a_finished_record_nor_a_living_run_is_touched(finished: Path) -> None:
-    done, living = sorted((finished / "results/runs").iterdir())
-    for path in (*done.iterdir(), *living.iterdir()):  # the copy is links
+    done, running = sorted((finished / "results/runs").iterdir())
+    for path in (*done.iterdir(), *running.iterdir()):  # the copy is links
         data = path.read_bytes()
         path.unlink()
         path.write_bytes(data)
@@ -27,12 +27,12 @@ def test_neither_a_finished_record_nor_a_living_run_is_touched(finished: Path) -
     assert stop
     edit_log(done, stop[0], re.sub(r"\d+", "4102444800000", stop[0], count=1))  # after this call has begun
     for name in ("run.mllog", "steps.parquet"):
-        (living / name).unlink()
-    (living / "train.log").write_text("epoch 1 of 90\n")
-    (living / hold.HOLDER).write_text(json.dumps(asdict(living.myself())))  # this process makes it
-    before = files(done), files(living)
+        (running / name).unlink()
+    (running / "train.log").write_text("epoch 1 of 90\n")
+    (running / hold.HOLDER).write_text(json.dumps(asdict(living.myself())))  # this process makes it
+    before = files(done), files(running)
     said = mini(finished, "--forcerun", "train", "--keep-going", "tables").stdout
-    left = [files(run) for run in (done, living)]
+    left = [files(run) for run in (done, running)]
     refused = [{name: left[n].pop(name) for name in list(left[n]) if name.startswith("refused-")} for n in (0, 1)]
     assert tuple(left) == before, said
     (late,), (second,) = (list(one.values()) for one in refused)
