@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ddlbench.analysis.scaling import throughput
 from ddlbench.core.columns import Why
-from ddlbench.records._mllog import ACCURACY, RATES, Log, Marks
+from ddlbench.records._mllog import ACCURACY, RATES, Log, Marks, plain
 
 Floats = npt.NDArray[np.float64]
 MOST_EPOCHS = 10_000  # unet3d's limit, the largest of all; what counts further counts samples
@@ -73,7 +73,8 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     begin = float(starts.min()) if len(starts) else None
     end = float(stops.max()) if len(stops) else None
     several = len(starts) > 0 and len(stops) > 0 and bool((starts > stops.min()).any() and stops.max() > starts.max())
-    said = _number(log.said.get("train_samples"))
+    number = plain(log.said.get("train_samples"))
+    said = number if number > 0 else None
     samples = float(fixed) if fixed else said  # some writers log steps, or what is left without the last, partial step
     evaluations = _pairs(log, "eval", lambda n: n)
     largest = max((float(np.nanmax(c)) for c in _counts(log) if len(c)), default=0.0)
@@ -257,10 +258,3 @@ def _by_count(rows: Floats, pick: Any) -> dict[float, float]:
     times = np.full(len(counts), np.inf if pick is np.minimum else -np.inf)
     pick.at(times, place, rows[:, 0])
     return dict(zip(counts.tolist(), times.tolist(), strict=True))
-
-
-def _number(value: Any) -> float | None:
-    from ddlbench.records._mllog import plain
-
-    number = plain(value)
-    return number if number > 0 else None

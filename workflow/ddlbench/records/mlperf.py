@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +21,12 @@ from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core import spec
 from ddlbench.core.columns import Why
 from ddlbench.core.files import printable
+from ddlbench.records import _mllog
+from ddlbench.records._mllog import Log, plain
 
 if TYPE_CHECKING:
     from ddlbench.analysis.summary import Summary
-    from ddlbench.records._mllog import Log
+    from ddlbench.records._times import Times
 
 RESULT = re.compile(r"result_(\d{1,9})\.txt")
 # Training samples of an epoch, where the rules fix the data set: some writers log steps, or leave them out.
@@ -42,7 +46,7 @@ NUMBERS = {
 
 
 def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
-    """The logs of a checkout of results. Other places of `result_N.txt` in it are no results."""
+    """Find the logs of a checkout of results. Other places of `result_N.txt` in it are no results."""
     logs = [path for path in folder.glob("*/results/*/*/result_*.txt") if RESULT.fullmatch(path.name)]
     return sorted(path for path in logs if not benchmarks or path.parent.name in benchmarks)
 
@@ -50,7 +54,6 @@ def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
 def read(place: Path, wanted: str | None = None) -> Summary | None:
     """One log; `wanted` is of no use here. Raises RefusedError if it is none, or nothing says how many accelerators."""
     from ddlbench.analysis.summary import misfit
-    from ddlbench.records import _mllog
 
     try:
         log = _mllog.read(place)
@@ -73,8 +76,6 @@ def _check(place: Path, log: Log) -> None:
     """Raises RefusedError at a number that cannot be true: it would make others wrong, or no table could hold it."""
     import numpy as np
 
-    from ddlbench.records import _mllog
-
     for key, marks in log.marks.items():
         rows = np.frombuffer(marks.rows).reshape(-1, 3)
         for name, numbers, good in (
@@ -85,7 +86,7 @@ def _check(place: Path, log: Log) -> None:
             if not good.all():
                 raise RefusedError(place, f"{key}: {name} cannot be {numbers[~good][0]:g}", MEND)
     for key in ("global_batch_size", "train_samples"):
-        if key in log.said and not 1 <= _mllog.plain(log.said[key]) <= MOST:
+        if key in log.said and not 1 <= plain(log.said[key]) <= MOST:
             what = f"{key} is no number from 1 to {MOST:.0f}: {str(log.said[key])[:40]!r}"
             raise RefusedError(place, what, MEND)
 
@@ -94,11 +95,16 @@ def _summary(place: Path, log: Log) -> Summary:
     from ddlbench.records import _times
 
     org, name, benchmark = (printable(p.name) for p in (place.parents[3], place.parents[1], place.parent))
+    file = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
     try:
-        system = read_system(place.parents[3] / "systems", name, log)
+        system = read_system(file, log)
     except ValueError as error:
         raise RefusedError(place, f"what is said of its system: {error}", MEND) from None
-    workers, nodes = _workers(place, system)
+    workers = system.workers
+    if not workers:
+        lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"
+        what = f"nothing says on how many accelerators it ran: {file} {lacks}"
+        raise RefusedError(place, what, "write both numbers into the system's file")
     times = _times.times(log, benchmark, _samples(log, benchmark))
     if times.several:
         what = "holds more than one training: run_start comes again after run_stop"
@@ -107,21 +113,21 @@ def _summary(place: Path, log: Log) -> Summary:
     row: dict[str, Any] = dict.fromkeys(spec.COLUMNS)
     row |= {
         "run": run,
-        "machine": f"{org} {_family(name, system, workers)}",
+        "machine": f"{org} {_family(name, system)}",
         "device": "accelerator",
         "dataset": benchmark,
         "model": benchmark,
-        "framework": _text(system.get("framework")) or org,
+        "framework": _text(system.keys.get("framework")) or org,
         "workers": workers,
-        "workers_per_node": max(1, workers // nodes),
-        "nodes": nodes,
+        "workers_per_node": system.per_node or system.processors,
+        "nodes": system.nodes,
         "repeat": int(RESULT.fullmatch(place.name)[1]) + 1,  # type: ignore[index]
         "timed": True,
         "profiled": False,
         **_settings(log, workers),
         "status": "success" if log.status == "success" else "failed",
         "records": "mlperf",
-        "gpu": _text(system.get("accelerator_model_name")),
+        "gpu": _text(system.keys.get("accelerator_model_name")),
         "images": times.samples and int(times.samples),
         "extrapolated": False,
         "control": False,
@@ -140,7 +146,7 @@ def _summary(place: Path, log: Log) -> Summary:
         "submissions": {
             "run": run,
             "org": org,
-            "division": _text(log.said.get("submission_division") or system.get("division")),
+            "division": _text(log.said.get("submission_division") or system.keys.get("division")),
             "benchmark": benchmark,
             "system": name,
             "accelerator": row["gpu"],
@@ -162,8 +168,6 @@ def _summary(place: Path, log: Log) -> Summary:
 
 def _samples(log: Log, benchmark: str) -> int | None:
     """Samples of an epoch where the rules fix them; ssd changed its data set, which its steps tell."""
-    from ddlbench.records._mllog import plain
-
     steps, batch = plain(log.said.get("train_samples")), plain(log.said.get("global_batch_size"))
     open_images = SAMPLES["retinanet"]
     if benchmark == "ssd" and abs(steps * batch / open_images - 1) < 0.02:
@@ -171,7 +175,7 @@ def _samples(log: Log, benchmark: str) -> int | None:
     return SAMPLES.get(benchmark)
 
 
-def _values(log: Log, times: Any) -> tuple[dict[str, Any], dict[str, str]]:
+def _values(log: Log, times: Times) -> tuple[dict[str, Any], dict[str, str]]:
     """The run's measures, and why the others are null."""
     from ddlbench.analysis.measures import COLUMNS, MFU
 
@@ -186,7 +190,6 @@ def _values(log: Log, times: Any) -> tuple[dict[str, Any], dict[str, str]]:
 
 def _settings(log: Log, workers: int) -> dict[str, Any]:
     """What the log says of the recipe, in the columns of ours. What is no number is left out."""
-    from ddlbench.records._mllog import plain
 
     def number(*keys: str) -> float | None:
         numbers = [plain(log.said[key]) for key in keys if key in log.said]
@@ -205,53 +208,52 @@ def _settings(log: Log, workers: int) -> dict[str, Any]:
     }
 
 
-def read_system(folder: Path, name: str, log: Log | None = None) -> dict[str, Any]:
-    """What is said of a system: its file's keys, and NUMBERS, which are read even where the file is no JSON.
+@dataclass(frozen=True)
+class System:
+    """What is said of a system: the keys of its file, and NUMBERS of it; None for a number that nobody says."""
 
-    Of 0.6 some files are log lines; and what the log says itself counts where there is no file. Raises ValueError at a
-    number that no system has, in words.
+    keys: Mapping[str, Any]
+    nodes: int | None
+    per_node: int | None
+    processors: int | None
+    cores: int | None
+
+    @property
+    def workers(self) -> int:
+        """Accelerators; processors where a system has none; 0 if nothing says how many."""
+        return (self.nodes or 0) * (self.per_node or self.processors or 0)
+
+
+def read_system(path: Path, log: Log) -> System:
+    """The system of a file `<system>.json`, however its name is capitalised, and what the log says of it.
+
+    Numbers are looked for in the text: of 0.6 some files are log lines. Raises ValueError, in words, at a number that
+    no system has.
     """
-    text = ""
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        if path.stem.lower() == name.lower():
-            text = path.read_bytes().decode("utf-8-sig", "replace")
-            break
-    try:
-        system = json.loads(text)
-        system = system if isinstance(system, dict) else {}
-    except (ValueError, RecursionError):
-        system = {}
-    said = log.said if log else {}
-    text += "\n" + "\n".join(
-        f'"{key}": "{said[key]}"' for key in ("number_of_nodes", "accelerators_per_node") if key in said
-    )
-    text += f"\n{said.get('submission_entry', '')}"
-    for key, pattern in NUMBERS.items():
-        match = re.search(rf"{pattern}\W{{1,99}}?(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
-        number = float(match[1]) if match else 0.0  # of any number of digits
-        if match and not (0 <= number <= MOST_OF_SYSTEM and number.is_integer()):
-            raise ValueError(f"{match[0][:40]!r} is no whole number up to {MOST_OF_SYSTEM}")
-        system[key] = int(number) if match else None
-    return system
+    files = [file for file in sorted(path.parent.glob("*.json")) if file.stem.lower() == path.stem.lower()]
+    text = files[0].read_bytes().decode("utf-8-sig", "replace") if files else ""
+    keys: Any = None
+    with suppress(ValueError, RecursionError):
+        keys = json.loads(text)
+    of_log = [f'"{key}": "{log.said[key]}"' for key in ("number_of_nodes", "accelerators_per_node") if key in log.said]
+    text = "\n".join([text, *of_log, str(log.said.get("submission_entry", ""))])
+    return System(keys if isinstance(keys, dict) else {}, **{key: _number(NUMBERS[key], text) for key in NUMBERS})
 
 
-def _workers(place: Path, system: dict[str, Any]) -> tuple[int, int]:
-    """(accelerators, nodes); processors where a system has no accelerators. Raises RefusedError without either."""
-    nodes = system["nodes"] or None
-    each = system["per_node"] or system["processors"]
-    if nodes is None or not each:
-        where = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
-        lacks = (
-            f"{where} is missing" if not where.exists() else f"{where} has no number_of_nodes, accelerators_per_node"
-        )
-        what = f"nothing says on how many accelerators it ran: {lacks}"
-        raise RefusedError(place, what, "write both numbers into the system's file")
-    return nodes * each, nodes
+def _number(name: str, text: str) -> int | None:
+    """The number that stands behind a name, None without one. Raises ValueError for one that no system has."""
+    match = re.search(rf"{name}\W{{1,99}}?(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
+    if not match:
+        return None
+    number = float(match[1])  # of any number of digits
+    if not (0 <= number <= MOST_OF_SYSTEM and number.is_integer()):
+        raise ValueError(f"{match[0][:40]!r} is no whole number up to {MOST_OF_SYSTEM}")
+    return int(number)
 
 
-def _family(name: str, system: dict[str, Any], workers: int) -> str:
+def _family(name: str, system: System) -> str:
     """A system's name without its size: `dgxa100_n8_ngc22.04` on 8 nodes is a `dgxa100_ngc22.04`."""
-    sizes = {system["nodes"], system["per_node"], workers, workers * (system["cores"] or 1)}
+    sizes = {system.nodes, system.per_node, system.workers, system.workers * (system.cores or 1)}
 
     def without(match: re.Match[str]) -> str:
         return "" if int(match[2]) in sizes else match[0]
