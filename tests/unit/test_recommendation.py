@@ -146,9 +146,7 @@ class TestCandidates:
         assert row["hours_high"] / row["hours"] == pytest.approx(row["images_per_s"] / row["images_per_s_low"])
 
     def test_both_intervals_add_up_as_squares(self) -> None:
-        row = {"images_per_s": 1.0, "images_per_s_low": math.exp(-0.3), "images_per_s_high": math.exp(0.6)}
-        row |= {"epochs_by": "own runs", "epochs_to_target": 1.0, "epochs_low": math.exp(-0.8)}
-        row |= {"epochs_high": math.exp(0.4)}
+        row = candidate(1.0, 1.0, (1.0, math.exp(-0.3), math.exp(0.6)), (1.0, math.exp(-0.8), math.exp(0.4)))
         assert candidates.half_widths(row) == (pytest.approx(1.0), pytest.approx(0.5))
         assert candidates.half_widths(row, epochs=False) == (pytest.approx(0.6), pytest.approx(0.3))
         assert candidates.half_widths({**row, "epochs_low": None}) is None
@@ -192,23 +190,25 @@ class TestCandidates:
         assert {row["loader"] for row in made(parts)} == {"dali-cpu"}
 
 
+def candidate(
+    hours: float,
+    worker_hours: float,
+    rate: tuple[float, float | None, float | None],
+    epochs: tuple[float, float | None, float | None] = (60.0, 30.0, 120.0),
+    batch: int = 256,
+) -> dict:
+    """Rate and epochs to the target with their intervals."""
+    row = {"hours": hours, "worker_hours": worker_hours, "speed_by": "measured", "repeats": 3, "epochs_by": "own runs"}
+    row |= dict(zip(("images_per_s", "images_per_s_low", "images_per_s_high"), rate, strict=True))
+    row |= dict(zip(("epochs_to_target", "epochs_low", "epochs_high"), epochs, strict=True))
+    subject = {"dataset": "imagenet", "model": "resnet50", "accelerator": None, "global_batch": batch}
+    return row | dict.fromkeys(convergence.CURVE, "same") | subject
+
+
 class TestChoice:
     def row(self, hours: float, worker_hours: float, width: float | None = 0.01, batch: int = 256) -> dict:
         ends = (None, None) if width is None else (math.exp(-width), math.exp(width))
-        row = {
-            "hours": hours,
-            "worker_hours": worker_hours,
-            "global_batch": batch,
-            "speed_by": "measured",
-            "repeats": 3,
-        }
-        row |= {"images_per_s": 1.0, "images_per_s_low": ends[0], "images_per_s_high": ends[1]}
-        row |= {"epochs_to_target": 60.0, "epochs_low": 30.0, "epochs_high": 120.0, "epochs_by": "own runs"}
-        return (
-            row
-            | dict.fromkeys(convergence.CURVE, "same")
-            | {"dataset": "imagenet", "model": "resnet50", "accelerator": None}
-        )
+        return candidate(hours, worker_hours, (1.0, *ends), batch=batch)
 
     def test_workers_are_taken_as_long_as_they_bring_more_than_they_cost(self) -> None:
         # Half the time for a third more hours is worth it; a tenth less time for as much more is not.
@@ -245,10 +245,8 @@ def test_intervals_hold_and_equal_candidates_are_seldom_told_apart() -> None:
         rate = over_repeats(np.exp(random.normal(0, 0.03, 3)).tolist())
         epochs = over_repeats(np.exp(random.normal(0, 0.02, 3)).tolist())
         hours = epochs.middle / rate.middle
-        one = {"hours": hours, "worker_hours": hours, "epochs_by": "own runs", "global_batch": batch}
-        one |= {"images_per_s": rate.middle, "images_per_s_low": rate.low, "images_per_s_high": rate.high}
-        one |= {"epochs_to_target": epochs.middle, "epochs_low": epochs.low, "epochs_high": epochs.high}
-        return one | dict.fromkeys(convergence.CURVE, "same")
+        ends = ((of.middle, of.low, of.high) for of in (rate, epochs))
+        return candidate(hours, hours, *ends, batch)
 
     held = told = 0
     for _ in range(600):
@@ -308,26 +306,24 @@ def test_the_figure_marks_what_is_predicted_and_names_worker_counts() -> None:
     assert list(drawn["recommended"].get_xdata()) == [at(some, 32)["hours"] * 60]
 
 
-class TestRefusals:
-    def refused(self, parts: tuple[pd.DataFrame, pd.DataFrame], target: float = 0.759) -> str:
-        with pytest.raises(NoAnswerError) as error:
-            made(parts, target=target)
-        assert "\n" not in str(error.value)
-        return str(error.value)
+@pytest.mark.parametrize(
+    ("reached", "status", "target", "said"),
+    [
+        ({4: 60}, "failed", 0.759, "no finished timed run"),
+        ({4: 60}, "success", 0.9, "no run reached top-1 0.9; the best had 0.76 ("),
+        (None, "success", 0.7, "nobody knows the epochs to top-1 0.7"),
+    ],
+)
+def test_what_it_refuses(reached: dict | None, status: str, target: float, said: str) -> None:
+    runs, epochs = study(RATES, reached) if reached else study(RATES, {}, **SPEED_ONLY)
+    with pytest.raises(NoAnswerError) as error:
+        made((runs.assign(status=status), epochs), target=target)
+    assert said in str(error.value) and "\n" not in str(error.value)
 
-    def test_without_finished_runs(self) -> None:
-        runs, epochs = study(RATES, {4: 60})
-        assert "no finished timed run" in self.refused((runs.assign(status="failed"), epochs))
 
-    def test_where_nothing_reached_it(self) -> None:
-        assert "no run reached top-1 0.9; the best had 0.76 (" in self.refused(study(RATES, {4: 60}), 0.9)
-
-    def test_where_nobody_knows_the_epochs(self) -> None:
-        assert "nobody knows the epochs to top-1 0.7" in self.refused(study(RATES, {}, **SPEED_ONLY), 0.7)
-
-    def test_without_a_target(self) -> None:
-        with pytest.raises(NoAnswerError, match=r"target: is missing.*0\.\.1"):
-            make({"study": "demo", "machine": "local", "target": None}, [])
+def test_a_target_has_to_be_given() -> None:
+    with pytest.raises(NoAnswerError, match=r"target: is missing.*0\.\.1"):
+        make({"study": "demo", "machine": "local", "target": None}, [])
 
 
 def test_what_the_audit_found_is_said(tmp_path: Path) -> None:
