@@ -283,7 +283,7 @@ class TestWords:
     def test_what_runs_cannot_tell_apart_is_all_given(self) -> None:
         parts = both(study({16: 9000.0}, {16: 70}), study({16: 9010.0}, {16: 70}, framework="horovod"))
         said = self.said(parts, replace(SOLD, nodes=4))
-        assert "take horovod" in said and "one of several that the runs cannot tell apart" in said
+        assert "take horovod" in said and "one of several that the data cannot separate" in said
         assert "cannot tell it from 1 other:\n    ddp, dali-cpu, 16 workers" in said
 
     def test_single_runs_tell_nothing_apart(self) -> None:

@@ -223,7 +223,7 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     worst = min(cells, key=lambda cell: (order.index(cell.verdict), -cell.n))  # where equal, the one with most repeats
     asked = worst.n < 2
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
-    alone = "one run says nothing of the next" * (asked and worst.verdict == UNDECIDED)
+    alone = "one repeat gives no interval; add repeats" * (asked and worst.verdict == UNDECIDED)
     why = "; ".join(filter(None, [claim.why, why, alone]))
     row |= {"verdict": worst.verdict, "why": why, "measured": worst.measured, "low": worst.low, "high": worst.high}
     row |= {"n": worst.n, "more_repeats": (worst.more or None) if worst.verdict == UNDECIDED else None}

@@ -92,7 +92,7 @@ def convergence(material: Material) -> Findings:
     """ResNet-50 on ImageNet does not reach 75.9 percent in fewer epochs than MLPerf's reference convergence points
     allow.
 
-    Who is faster by more than the tolerance trains something else: other data, a validation set that leaks. Between two
+    A run that converges earlier than the tolerance allows has other data or a leak from the validation set. Between two
     batches the reference is interpolated.
     """
     points = material["convergence"].groupby("global_batch")["mean_epochs_to_0.759"].mean()

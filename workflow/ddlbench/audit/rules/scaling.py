@@ -103,7 +103,7 @@ def common_base(material: Material) -> Findings:
     "warning",
     "numbers.quantity numbers.value",
     "repeat the base, and say why more workers do more than their share",
-    f"{SC15}, rule 1; Hoefler and Belli, rule 11",
+    f"{SC15}, rules 1 and 11",
 )
 def superlinear(material: Material) -> Findings:
     """An efficiency above 1 is explained, or its base is measured again.

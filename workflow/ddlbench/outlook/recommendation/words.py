@@ -18,7 +18,7 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     first, front = choice.first, [row for row in choice.ordered if row["front"]]
     of = f"{first['model']} on {first['dataset']}" + (f", {first['accelerator']}," if first["accelerator"] else "")
     yield f"{of} to top-1 {target:g}, {count_of(len(choice.ordered), 'candidate')}:"
-    several = " (one of several that the runs cannot tell apart, see below)" if choice.alike else ""
+    several = " (one of several that the data cannot separate, see below)" if choice.alike else ""
     yield f"  take {name(first)}{several}"
     yield f"    it takes {numbers(first)}"
     yield f"    throughput: {_throughput(first)}; epochs: {_epochs(first)}"
@@ -26,7 +26,7 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     why = "candidates with more workers cost more than they save" if more else "no candidate has more workers"
     yield f"    reason: the smallest product of time and worker hours; {why}"
     if choice.alike:
-        yield f"  the runs cannot tell it from {count_of(len(choice.alike), 'other')}:"
+        yield f"  the data cannot separate it from {count_of(len(choice.alike), 'other')}:"
         yield from (f"    {name(row)}: {numbers(row)}" for row in choice.alike)
     measured = [row for row in choice.ordered if row["speed_by"] != PREDICTED]
     if first["speed_by"] == PREDICTED and measured:

@@ -85,7 +85,7 @@ def rate(
         if change.kind == AS_IT_IS:
             return replace(predicted, basis="regression")
         if change.kind == NODE:
-            return replace(predicted, basis="regression; what another node changes as in published series")
+            return replace(predicted, basis="regression; effect of more nodes taken from published series")
         low, high, basis = asked.factors()
     except TooLittleError as error:
         raise NothingToSayError(str(error)) from None
