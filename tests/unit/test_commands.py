@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -186,6 +187,13 @@ def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         assert ended(*arguments) == 0
         text = capsys.readouterr().out
         assert len(text.splitlines()) <= 30 and max(map(len, text.splitlines())) <= 80
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(here: Path) -> None:
+    """As `| head` is."""
+    command = f"set -o pipefail; {shlex.quote(sys.executable)} -m ddlbench plan --json | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_bash_completes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

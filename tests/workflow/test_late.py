@@ -6,7 +6,8 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from ddlbench.run import hold, living
+from ddlbench.core import living
+from ddlbench.run import hold
 
 from tests.unit.records import edit_log
 from tests.workflow.conftest import mini

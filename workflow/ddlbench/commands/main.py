@@ -84,22 +84,30 @@ def parser() -> argparse.ArgumentParser:
     seal = commands.add_parser("seal", help="check the records of version 0.1.0, and seal them")
     seal.add_argument("folders", nargs="+", type=Path, help="results/runs, or folders of runs")
     seal.set_defaults(answer=answers.seal)
-    commands.add_parser("completion", help="for bash: source <(ddlbench completion)").set_defaults(answer=None)
+    completion = commands.add_parser("completion", help="for bash: source <(ddlbench completion)")
+    completion.set_defaults(answer=_completion)
     return whole
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Answer, and end with the exit code. What people have to mend is one line."""
     given = parser().parse_args(arguments)
-    if given.answer is None:
-        print(COMPLETION.format(commands=" ".join([*STUDY, "new", "seal", "completion"])))
-        sys.exit(0)
     try:
-        sys.exit(given.answer(answers.Call(given)))
+        code = given.answer(answers.Call(given))
+        sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:  # whoever reads has seen enough, such as `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except ConfigError as error:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _completion(call: answers.Call) -> int:
+    print(COMPLETION.format(commands=" ".join([*STUDY, "new", "seal", "completion"])))
+    return 0
 
 
 def of_this_clone() -> None:
