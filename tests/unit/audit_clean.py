@@ -213,9 +213,23 @@ def found(rule: str, tables: Tables) -> list[dict[str, str]]:
     return audit(material, [rule])
 
 
+def put(table: str, where: int | Callable[[pd.DataFrame], Any] | None = None, /, **values: Any) -> Fault:
+    """Rows of a table (a place, a condition; None: all) get other values; a function is asked with the table."""
+
+    def plant(tables: Tables) -> None:
+        rows = tables[table]
+        for column, given in values.items():
+            value = given(rows) if callable(given) else given
+            if isinstance(value, float) and column in rows and rows[column].dtype.kind == "i":
+                rows[column] = rows[column].astype("float64")
+            if where is None:
+                rows[column] = value
+            else:
+                rows.loc[where(rows) if callable(where) else [where], column] = value
+
+    return plant
+
+
 def one(tables: Tables, **values: Any) -> None:
     """Give one run (the 6th: horovod, native, 2 workers, repeat 1) other values."""
-    for column, value in values.items():
-        if isinstance(value, float) and tables["runs"][column].dtype.kind == "i":
-            tables["runs"][column] = tables["runs"][column].astype("float64")
-        tables["runs"].loc[6, column] = value
+    put("runs", 6, **values)(tables)

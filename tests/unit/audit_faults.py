@@ -1,4 +1,4 @@
-"""A fault for each rule of the audit, as one change of clean tables; by what the rules are about."""
+"""A fault for each rule of the audit, as one change of clean tables."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 import pandas as pd
 
-from tests.unit.audit_clean import Fault, Tables, one
+from tests.unit.audit_clean import Fault, Tables, put
+
+
+def both(*faults: Fault) -> Fault:
+    """Several faults at once."""
+
+    def plant(tables: Tables) -> None:
+        for fault in faults:
+            fault(tables)
+
+    return plant
 
 
 def set_one(**values: Any) -> Fault:
     """One run has other values."""
-    return lambda tables: one(tables, **values)
-
-
-def set_all(**values: Any) -> Fault:
-    """All runs have other values; a function is asked with the table."""
-
-    def change(tables: Tables) -> None:
-        for column, value in values.items():
-            tables["runs"][column] = value(tables["runs"]) if callable(value) else value
-
-    return change
+    return put("runs", 6, **values)
 
 
 def other_rates(tables: Tables) -> None:
@@ -31,49 +31,15 @@ def other_rates(tables: Tables) -> None:
     tables["epochs"].loc[(tables["epochs"]["run"] == run) & (tables["epochs"]["epoch"] > 1), "lr_end"] *= 2
 
 
-def other_batches(tables: Tables) -> None:
-    """Horovod's runs have another batch than DDP's on the same number of workers."""
-    runs = tables["runs"]
-    runs.loc[runs["framework"] == "horovod", "global_batch"] *= 2
-
-
-def copied(tables: Tables) -> None:
-    """A run stands twice, under two names."""
-    for column in ("throughput_images_per_s", "train_s"):
-        tables["runs"].loc[7, column] = tables["runs"].loc[6, column]
-
-
 def drop(where: Callable[[pd.DataFrame], Any]) -> Fault:
     """Some runs are not there."""
-
-    def change(tables: Tables) -> None:
-        tables["runs"] = tables["runs"][~where(tables["runs"])].reset_index(drop=True)
-
-    return change
-
-
-def a_gap(tables: Tables) -> None:
-    """16 workers instead of 4: nothing between 2 and 16."""
-    runs = tables["runs"]
-    large = runs["workers"] == 4
-    runs.loc[large, "workers"] = 16
+    return lambda tables: tables.update(runs=tables["runs"][~where(tables["runs"])].reset_index(drop=True))
 
 
 def speed(factor: float, where: Callable[[pd.DataFrame], Any]) -> Fault:
     """Some runs are faster by a factor."""
-
-    def change(tables: Tables) -> None:
-        runs = tables["runs"]
-        runs.loc[where(runs), "throughput_images_per_s"] *= factor
-        runs.loc[where(runs), "epoch_s"] /= factor
-
-    return change
-
-
-def inverted(tables: Tables) -> None:
-    """DDP is slower at every number of workers, and slowest on one: its efficiency is above Horovod's."""
-    speed(0.7, lambda runs: runs["framework"] == "ddp")(tables)
-    speed(0.8, lambda runs: (runs["framework"] == "ddp") & (runs["workers"] == 1))(tables)
+    rate, time = "throughput_images_per_s", "epoch_s"
+    return put("runs", where, **{rate: lambda runs: factor * runs[rate], time: lambda runs: runs[time] / factor})
 
 
 def in_blocks(tables: Tables) -> None:
@@ -82,62 +48,30 @@ def in_blocks(tables: Tables) -> None:
     tables["runs"].loc[runs, "started_s"] = [1.7e9 + 100.0 * n for n in range(len(runs))]
 
 
-def weak(tables: Tables) -> None:
-    """The batch grows with the workers, and with nothing else."""
-    tables["runs"]["global_batch"] = 64 * tables["runs"]["workers"]
+def copy(table: str, place: int, of: int, *columns: str) -> Fault:
+    """A row has some values of another."""
+    return lambda tables: put(table, place, **{c: tables[table].loc[of, c] for c in columns})(tables)
 
 
-def convergence(tables: Tables) -> None:
-    """ResNet-50 on ImageNet after three epochs."""
-    tables["runs"]["model"], tables["runs"]["dataset"] = "resnet50", "imagenet"
-    tables["epochs"]["top1"] = 0.78
+def number(quantity: str, workers: int, **values: Any) -> Fault:
+    """One published number is another."""
+    return put("numbers", lambda n: (n["quantity"] == quantity) & (n["workers"] == workers), **values)
 
 
-def share(column: str, change: Callable[[pd.DataFrame], Any]) -> Fault:
-    """A column of the shares is another."""
-
-    def plant(tables: Tables) -> None:
-        tables["kernels"][column] = change(tables["kernels"])
-
-    return plant
+def more(**values: Any) -> Fault:
+    """One more published number."""
+    return lambda tables: tables.update(
+        numbers=pd.concat([tables["numbers"], tables["numbers"].iloc[[-1]].assign(**values)], ignore_index=True)
+    )
 
 
-def twin_rows(tables: Tables) -> None:
-    """Two cells of one row stand in another."""
-    for column in ("communication_percent", "input_percent"):
-        tables["kernels"].loc[7, column] = tables["kernels"].loc[3, column]
-
-
-def drifting(tables: Tables) -> None:
-    """Runs get slower, by 3 % from the first to the last."""
-    runs = tables["runs"]
-    runs["throughput_images_per_s"] *= 1 - 0.03 * (runs["started_s"] - 1.7e9) / 4700
-
-
-def slow_fourths(tables: Tables) -> None:
-    """One repeat of each cell ran on a slow computer."""
-    speed(0.9, lambda runs: runs["repeat"] == 3)(tables)
-
-
-def contradicted(tables: Tables) -> None:
-    tables["verdicts"].loc[1, ["verdict", "measured", "low", "high"]] = ["contradicted", 0.5, 0.48, 0.52]
-
-
-def log_says(**values: Any) -> Fault:
-    """Another's log says something else."""
-
-    def plant(tables: Tables) -> None:
-        for column, value in values.items():
-            tables["submissions"].loc[0, column] = value
-
-    return plant
-
-
+# The batch grows with the workers, and with nothing else.
+WEAK = put("runs", global_batch=lambda runs: 64 * runs["workers"])
 # In a study's tables.
 STUDIES: dict[str, Fault] = {
     "same-samples": set_one(images=6000),
     "same-data": set_one(data_sha256="e" * 64),
-    "same-batch": other_batches,
+    "same-batch": put("runs", lambda runs: runs["framework"] == "horovod", global_batch=512),
     "same-learning-rates": other_rates,
     "same-initial-weights": set_one(initial_weights_sha256="9" * 64),
     "same-precision": set_one(precision="bf16"),
@@ -154,10 +88,10 @@ STUDIES: dict[str, Fault] = {
     "same-kernel": set_one(kernel="6.2"),
     "same-hosts": set_one(hosts="node0,node9"),
     "same-environment": set_one(command="env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"),
-    "contradicted-claims": contradicted,
-    "said-rates": log_says(said_images_per_s=126.0),
-    "said-samples": log_says(said_samples=312.0),
-    "clocks-back": log_says(clock_back_s=3.5),
+    "contradicted-claims": put("verdicts", 1, verdict="contradicted", measured=0.5, low=0.48, high=0.52),
+    "said-rates": put("submissions", 0, said_images_per_s=126.0),
+    "said-samples": put("submissions", 0, said_samples=312.0),
+    "clocks-back": put("submissions", 0, clock_back_s=3.5),
     "whole-validation-set": set_one(validated_images=64),
     "missing-reasons": lambda tables: tables.update(
         not_measured=tables["not_measured"].query("column != 'peak_resident_bytes'")
@@ -166,36 +100,40 @@ STUDIES: dict[str, Fault] = {
     "single-runs": drop(lambda runs: runs["repeat"] > 1),
     "uneven-repeats": drop(lambda runs: (runs["framework"] == "ddp") & (runs["repeat"] > 2)),
     "missing-repeats": drop(lambda runs: (runs["framework"] == "ddp") & (runs["repeat"] == 2)),
-    "same-seed": set_all(seed=1),
+    "same-seed": put("runs", seed=1),
     "failed-runs": lambda tables: tables.update(failures=pd.DataFrame({"run": ["a"], "cause": ["killed"]})),
     "refused-records": lambda tables: tables.update(
         refused=pd.DataFrame({"run": ["a"], "file": ["a/run.mllog"], "what": ["ends twice"], "what_to_do": [""]})
     ),
     "extrapolated": set_one(extrapolated=True),
-    "speed-without-accuracy": lambda tables: (weak(tables), set_all(final_top1=None)(tables))[0],
-    "accuracy-of-other-settings": lambda tables: (
-        set_all(final_top1=lambda runs: runs["final_top1"].where(runs["loader"] == "synthetic"))(tables),
-        set_all(
-            throughput_images_per_s=lambda runs: runs["throughput_images_per_s"].where(runs["loader"] == "native"),
-            recipe=lambda runs: runs["loader"].map({"native": "fast", "synthetic": "careful"}),
-        )(tables),
-    )[0],
-    "batch-confounded": weak,
-    "copied-runs": copied,
-    "repeated-cells": twin_rows,
-    "multiple-columns": share("input_percent", lambda kernels: 0.7 * kernels["communication_percent"]),
-    "shares-add-up": share("other_percent", lambda kernels: 30.0),
+    "speed-without-accuracy": both(WEAK, put("runs", final_top1=None)),
+    "accuracy-of-other-settings": put(
+        "runs",
+        final_top1=lambda runs: runs["final_top1"].where(runs["loader"] == "synthetic"),
+        throughput_images_per_s=lambda runs: runs["throughput_images_per_s"].where(runs["loader"] == "native"),
+        recipe=lambda runs: runs["loader"].map({"native": "fast", "synthetic": "careful"}),
+    ),
+    "batch-confounded": WEAK,
+    "copied-runs": copy("runs", 7, 6, "throughput_images_per_s", "train_s"),
+    "repeated-cells": copy("kernels", 7, 3, "communication_percent", "input_percent"),
+    "multiple-columns": put("kernels", input_percent=lambda shares: 0.7 * shares["communication_percent"]),
+    "shares-add-up": put("kernels", other_percent=30.0),
     "rates-against-clocks": set_one(throughput_images_per_s=4000.0),
     "impossible-clocks": set_one(train_s=1.0),
     "timed-share": set_one(train_s=1000.0),
     "steady": set_one(steady=False),
     "stalls": set_one(stalls=9),
     "data-before-clock": set_one(data_before_clock_s=5.0),
-    "clock-resolution": set_all(clock_resolution_s=0.016),
-    "overlapping-runs": lambda tables: one(tables, started_s=tables["runs"].loc[5, "started_s"] + 1.0),
+    "clock-resolution": put("runs", clock_resolution_s=0.016),
+    "overlapping-runs": set_one(started_s=lambda runs: runs.loc[5, "started_s"] + 1.0),
     "run-order": in_blocks,
-    "drift": drifting,
-    "normality": slow_fourths,
+    "drift": put(  # by 3 % from the first run to the last
+        "runs",
+        throughput_images_per_s=lambda runs: (
+            runs["throughput_images_per_s"] * (1 - 0.03 * (runs["started_s"] - 1.7e9) / 4700)
+        ),
+    ),
+    "normality": speed(0.9, lambda runs: runs["repeat"] == 3),
     "untested-normality": drop(lambda runs: runs["repeat"] > 2),
     "slow-repeat": set_one(throughput_images_per_s=1000.0),
     "energy-window": set_one(device="cuda", train_s=2.0),
@@ -203,43 +141,21 @@ STUDIES: dict[str, Fault] = {
     "impossible-utilisation": set_one(mfu=1.2),
     "accuracy-range": set_one(final_top1=1.9),
     "diverged": set_one(final_loss=7.0),
-    "convergence": convergence,
+    "convergence": both(put("runs", model="resnet50", dataset="imagenet"), put("epochs", top1=0.78)),
     "uncommitted-changes": set_one(uncommitted_changes=True),
     "origin-recorded": set_one(commit=None),
     "resumed-runs": set_one(resumes=2),
     "skipped-steps": set_one(skipped_steps=100),
     "slow-base": speed(0.3, lambda runs: runs["loader"] == "native"),
-    "common-base": inverted,
+    "common-base": both(  # DDP is slower at every number of workers, and slowest on one
+        speed(0.7, lambda runs: runs["framework"] == "ddp"),
+        speed(0.8, lambda runs: (runs["framework"] == "ddp") & (runs["workers"] == 1)),
+    ),
     "superlinear": speed(1.2, lambda runs: runs["workers"] > 1),
-    "sparse-lines": a_gap,
-    "no-upper-bound": lambda tables: (
-        drop(lambda runs: runs["loader"] == "synthetic")(tables),
-        set_all(mfu=None)(tables),
-    )[0],
+    "sparse-lines": put("runs", lambda runs: runs["workers"] == 4, workers=16),
+    "no-upper-bound": both(drop(lambda runs: runs["loader"] == "synthetic"), put("runs", mfu=None)),
     "only-synthetic": drop(lambda runs: runs["loader"] == "native"),
 }
-
-
-def number(quantity: str, workers: int, **values: Any) -> Fault:
-    """One published number is another."""
-
-    def plant(tables: Tables) -> None:
-        numbers = tables["numbers"]
-        place = numbers.index[(numbers["quantity"] == quantity) & (numbers["workers"] == workers)][0]
-        for column, value in values.items():
-            numbers.loc[place, column] = value
-
-    return plant
-
-
-def more(**values: Any) -> Fault:
-    """One more published number."""
-
-    def plant(tables: Tables) -> None:
-        row = tables["numbers"].iloc[[-1]].assign(**values)
-        tables["numbers"] = pd.concat([tables["numbers"], row], ignore_index=True)
-
-    return plant
 
 
 # In published numbers.
