@@ -145,7 +145,7 @@ def test_control_runs_say_nothing_to_a_claim(tmp_path: Path) -> None:
 def test_one_run_decides_nothing(tmp_path: Path) -> None:
     said = judged(tmp_path, "throughput,workers=8,,above,150,", row(190.0, workers=8))
     assert (said["verdict"], said["n"]) == (UNDECIDED, 1)
-    assert "one run" in str(said["why"])
+    assert "one repeat" in str(said["why"])
 
 
 def test_all_cells_of_a_claim_must_agree(tmp_path: Path) -> None:

@@ -284,11 +284,11 @@ class TestWords:
         parts = both(study({16: 9000.0}, {16: 70}), study({16: 9010.0}, {16: 70}, framework="horovod"))
         said = self.said(parts, replace(SOLD, nodes=4))
         assert "take horovod" in said and "one of several that the data cannot separate" in said
-        assert "cannot tell it from 1 other:\n    ddp, dali-cpu, 16 workers" in said
+        assert "cannot separate it from 1 other:\n    ddp, dali-cpu, 16 workers" in said
 
     def test_single_runs_tell_nothing_apart(self) -> None:
         said = self.said(study(RATES, {4: 60, 8: 60, 16: 70}, repeats=1))
-        assert "no interval" in said and "cannot tell it from 2 others" in said
+        assert "no interval" in said and "cannot separate it from 2 others" in said
         assert "more repeats with 16 workers: one run has no interval" in said
 
 
