@@ -269,9 +269,9 @@ class Project:
         """`start`, and its exit code at its end."""
         return ended(self.start(*arguments, **settings), timeout_s)
 
-    def ask(self, question: str, machine: str) -> str:
-        """What `ddlbench <question>` answers about study `small`; it has to end well."""
-        command = [sys.executable, "-m", "ddlbench", question, "--study", "small", "--machine", machine]
+    def ask(self, question: str, machine: str, study: str = "small") -> str:
+        """What `ddlbench <question>` answers about a study; it has to end well."""
+        command = [sys.executable, "-m", "ddlbench", question, "--study", study, "--machine", machine]
         environment = os.environ | self.cluster.environment | {"PYTHONPATH": str(self.folder / "workflow")}
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
