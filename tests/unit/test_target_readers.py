@@ -132,7 +132,7 @@ def test_files_that_are_no_marks_stay(read: Path) -> None:
 # With all loaded before: another user may not be able to read this installation.
 NOBODY = """
 import os, sys
-import multiprocessing.popen_fork, numpy, PIL.Image
+import multiprocessing.popen_fork, multiprocessing.queues, multiprocessing.synchronize, numpy, PIL.Image
 from ddlbench.data import prepare
 from ddlbench.data.datasets import synthetic_imagenet
 from ddlbench.data.forms import tfrecord
