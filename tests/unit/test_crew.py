@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import time
 
@@ -35,3 +36,12 @@ def test_each_count_of_parts_is_printed_once(
         "mnist5k raw: 1 of 2 class folders",
         "mnist5k raw: 2 of 2 class folders",
     ]
+
+
+def test_no_room_for_locks_is_said_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(crew, "ProcessPoolExecutor", full)
+    with pytest.raises(crew.CrewError, match="/dev/shm: No space left"):
+        crew.Crew(2)

@@ -21,15 +21,21 @@ GRACE_S = 5  # that a process of the crew has to end
 
 
 class CrewError(RuntimeError):
-    """A process of the crew was killed; one line."""
+    """A crew could not begin, or one of its processes was killed; one line."""
 
 
 class Crew:
-    """`with Crew(4) as crew: for task, answer in crew.map(function, tasks): ...`"""
+    """`with Crew(4) as crew: for task, answer in crew.map(function, tasks): ...` Raises CrewError."""
 
     def __init__(self, count: int) -> None:
         context = multiprocessing.get_context("fork")
-        self.pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(os.getpid(),))
+        try:
+            self.pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(os.getpid(),))
+        except OSError as error:  # its locks are files in memory
+            raise CrewError(
+                f"/dev/shm: {error.strerror}; processes that share the work keep their locks there: "
+                "remove what fills it, and start again"
+            ) from None
         self.pool.submit(os.getpid)  # forks all of them
         self.processes = [*self.pool._processes.values()]
 
