@@ -45,8 +45,9 @@ def test_a_large_form_is_looked_at_in_part(form: Path, monkeypatch: pytest.Monke
     assert tfrecord.glance(form, manifest, 6 * 1000) == []
     assert 6 < len(read) < 80
     zeroed(form)
-    found = [tfrecord.glance(form, manifest, 6 * 2000) for _ in range(60)]
-    assert any(found) and not all(found)
+    # By chance: each loop ends with the first look that finds it, or does not.
+    assert any(tfrecord.glance(form, manifest, 6 * 2000) for _ in range(2000))
+    assert not all(tfrecord.glance(form, manifest, 6 * 2000) for _ in range(2000))
 
 
 def test_raw(tmp_path: Path) -> None:
