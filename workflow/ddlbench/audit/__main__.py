@@ -15,9 +15,7 @@ from typing import NoReturn
 
 from ddlbench.audit import _findings, _material
 from ddlbench.audit._audit import audit, write
-from ddlbench.settings.config import CONFIG
-
-CONVERGENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
+from ddlbench.settings.config import CONVERGENCE
 
 
 def main() -> None:

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import files, layout
-from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.config import CONVERGENCE, ConfigError
 
 # MLPerf's reference convergence points, which the audit reads beside a study's tables.
-CONVERGENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
 
 
 class Call:

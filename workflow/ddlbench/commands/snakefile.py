@@ -24,8 +24,7 @@ from ddlbench.settings.config import ConfigError, names_in, one_of
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
 
-# MLPerf's reference convergence points, which the audit reads beside a study's tables.
-CONVERGENCE = os.path.relpath(settings.CONFIG / "references" / "mlperf-rcp-resnet50.csv")
+CONVERGENCE = os.path.relpath(settings.CONVERGENCE)  # as Snakemake wants paths
 # What answers a question and makes nothing that others need (`main.py`).
 COMMANDS = ("audit", "compare", "failures", "nodes", "partial", "plan", "status", "verify")
 STARTED = time.time()

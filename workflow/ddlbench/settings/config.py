@@ -16,6 +16,8 @@ from pathlib import Path
 WORKFLOW = Path(__file__).resolve().parents[2]
 # Of the folder that is worked in; elsewhere, of the project that this package lies in.
 CONFIG = next((d for d in (Path.cwd() / "config",) if (d / "studies").is_dir()), WORKFLOW.parent / "config")
+# MLPerf's reference convergence points, which the audit reads beside tables.
+CONVERGENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
 
 
 # What may become part of a path or of a run's id; keys of names say the same (`keys.Name`).
