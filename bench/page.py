@@ -147,7 +147,8 @@ def collect_runs(plan: Plan, images: Mapping[str, int], results: Path) -> None:
     folders = [Path(layout.run(run, results)) for run in plan.runs]
     price = plan.machine.price_per_gpu_hour, plan.machine.currency
     home = results / plan.study.name / "tables"
-    collect(folders, home, order=list(plan.order), price=price, read=lambda place, _: made[place.name])
+    planned = {"order": list(plan.order), "scaling": runs.scaling(plan), "price": price}
+    collect(folders, home, **planned, read=lambda place, _: made[place.name])
     of_machine(plan, results / "machines" / plan.machine.name, rng)
 
 

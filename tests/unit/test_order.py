@@ -121,11 +121,13 @@ def test_runs_have_their_place_as_it_was_and_as_it_was_planned(tmp_path: Path) -
     folders = [write_record(tmp_path / "runs", spec) for spec in specs]
     for folder, began in zip(folders, (3_000, 1_000, 2_000), strict=True):
         edit_log(folder, '"time_ms": 1000,', f'"time_ms": {began},')
-    collect(folders, tmp_path / "tables", order=[specs[2].id, specs[0].id])
+    planned = {"order": [specs[2].id, specs[0].id], "scaling": {specs[1].id: "strong"}}
+    collect(folders, tmp_path / "tables", **planned)  # type: ignore[arg-type]
     table = pd.read_parquet(tmp_path / "tables/runs.parquet").set_index("run").loc[[spec.id for spec in specs]]
     assert table["started_s"].tolist() == [3.0, 1.0, 2.0]
     assert table["place"].tolist() == [3, 1, 2]
     assert table["planned_place"].tolist() == [2, pd.NA, 1]
+    assert table["scaling"].fillna("").tolist() == ["", "strong", ""]
     assert table["control"].tolist() == [False, False, True]
 
 

@@ -14,7 +14,7 @@ from ddlbench.core import registry
 from ddlbench.core import spec as spec_module
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.spec import COLUMNS, RunSpec, complete
-from ddlbench.plan.runs import Plan, PlannedRun, make_plan
+from ddlbench.plan.runs import Plan, PlannedRun, make_plan, scaling
 from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -167,6 +167,17 @@ def test_a_run_that_one_block_wants_timed_is_timed(timed_first: bool) -> None:
     assert len(twice.runs) == 18
     assert twice.blocks[block.name] == twice.blocks["again"]
     assert all(job.spec.timed for job in twice.runs.values())
+
+
+def test_blocks_say_by_their_batch_which_scaling_they_mean() -> None:
+    study = load_study("demo")
+    weak = replace(study.blocks[0], name="weak", workers=(1, 2), batch_per_worker=(64,), global_batch=None, repeats=1)
+    strong = replace(weak, name="strong", batch_per_worker=None, global_batch=(128,))
+    sweep = replace(strong, name="sweep", workers=(1,), global_batch=(32, 64))
+    made = make_plan(replace(study, blocks=(weak, strong, sweep), figures=(), control=None, inference=None), LAPTOP)
+    said = scaling(made)
+    kinds = {(run.spec.workers, run.spec.global_batch): said.get(name) for name, run in made.runs.items()}
+    assert kinds == {(1, 64): "weak", (2, 128): None, (1, 128): "strong", (1, 32): None}
 
 
 def test_a_form_that_is_not_preferred_makes_another_run() -> None:

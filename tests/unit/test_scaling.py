@@ -90,6 +90,21 @@ def test_equal_global_batches_are_strong_scaling() -> None:
     assert list(table["efficiency"]) == pytest.approx([1, 1, 1, 1, 1])
 
 
+def test_a_weak_and_a_strong_series_share_a_point() -> None:
+    """The point is in both, whichever of the two has more of the others, and whichever ones failed."""
+    weak, strong = [sized(w, 64 * w) for w in (1, 2, 4)], [sized(w, 256) for w in (1, 2, 8)]
+    runs = runs_table(*((spec, 100.0 * spec.workers) for spec in (*weak, *strong)))
+    said = ["weak", "weak", None, "strong", "strong", "strong"]
+    table = scaling(runs.assign(scaling=said))
+    of = table.groupby("batch_per_worker", dropna=False)["workers"].agg(list)
+    assert of.tolist() == [[1, 2, 4], [1, 2, 4, 8]]
+    assert table["global_batch"].dropna().unique().tolist() == [256]
+    assert table["efficiency"].tolist() == pytest.approx([1] * 7)
+    # A batch of which no block says anything is kept as gives fewer series.
+    more = pd.concat([runs.assign(scaling=said), runs_table((sized(4, 512), 350.0))], ignore_index=True)
+    assert scaling(more)["batch_per_worker"].dropna().unique().tolist() == [64, 128]
+
+
 def test_runs_that_read_nothing_scale_as_others_do() -> None:
     """Their form is null."""
     runs = runs_table(*((sized(w, 64 * w, loader="synthetic"), 90.0 * w) for w in (1, 2)))

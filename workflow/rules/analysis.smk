@@ -27,7 +27,14 @@ wildcard_constraints:
     form="|".join(registry.members("forms")),
 
 
-SETTINGS_OF = runs.digests(PLAN)
+SETTINGS_OF, SCALING_OF = runs.digests(PLAN), runs.scaling(PLAN)
+
+
+def of_figure(values, figure):
+    """Those of the values by run that are of a figure's runs."""
+    return {run: values[run] for run in runs.figure_runs(PLAN, figure) or () if run in values}
+
+
 READING = {
     "peaks": dict(MACHINE.peak_tflops_per_worker),
     "terms": configuration.terms(MACHINE, config["checkpoint"]["minutes"]),
@@ -77,6 +84,7 @@ rule collect:
         inferences=list(PLAN.inferences),
         settings=lambda wildcards: SETTINGS_OF,
         order=list(PLAN.order),
+        scaling=lambda wildcards: SCALING_OF,
         price=(MACHINE.price_per_gpu_hour, MACHINE.currency),
     message:
         f"collect {STUDY.name}: tables of all runs"
@@ -167,9 +175,8 @@ rule figure_data:
         **READING,
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         runs=lambda wildcards: runs.figure_runs(PLAN, wildcards.figure),
-        settings=lambda wildcards: {
-            run: SETTINGS_OF[run] for run in runs.figure_runs(PLAN, wildcards.figure) or () if run in SETTINGS_OF
-        },
+        settings=lambda wildcards: of_figure(SETTINGS_OF, wildcards.figure),
+        scaling=lambda wildcards: of_figure(SCALING_OF, wildcards.figure),
         select=lambda wildcards: PLOTS[wildcards.figure].select,
         device=runs.device(PLAN),
         target=lambda wildcards: PLOTS[wildcards.figure].target,

@@ -21,6 +21,7 @@ with logged(snakemake.log[0]) as log:
     tables = Path(snakemake.output[0]).parent
     given = snakemake.params
     terms = Terms(*given.terms)
-    refused = collect(places, tables, given.peaks, given.settings, given.order, tuple(given.price), read, terms, asked)
+    planned = given.peaks, given.settings, given.order, given.scaling
+    refused = collect(places, tables, *planned, tuple(given.price), read, terms, asked)
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

@@ -24,7 +24,8 @@ with logged(snakemake.log[0]), TemporaryDirectory() as own:
         tables = Path(snakemake.input.tables[0]).parent
         runs = selected(tables, given.select) if runs is None else runs
     else:
-        collect([Path(layout.run(run)) for run in runs], tables, given.peaks, given.settings, terms=Terms(*given.terms))
+        planned = {"settings": given.settings, "scaling": given.scaling, "terms": Terms(*given.terms)}
+        collect([Path(layout.run(run)) for run in runs], tables, given.peaks, **planned)
     write_data(given.plot, tables, runs, Path(snakemake.output[0]), options)
     _tables.write(_tables.shown(tables, runs), Path(snakemake.output[1]))
     if given.fail_on:  # rules are about runs, none about jobs of inference

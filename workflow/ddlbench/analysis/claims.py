@@ -185,7 +185,8 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
         base = series[series["workers"] == ref]
         by_repeat = series["repeat"].map(dict(zip(base["repeat"], base[TIMES["run"]], strict=True)))
         speed = by_repeat.fillna(base[TIMES["run"]].median()) / series[TIMES["run"]]
-        beyond = series.index[series["workers"] > ref]  # a base compared with itself says nothing
+        # A base compared with itself says nothing. Of a run in two series the first says it, of weak scaling.
+        beyond = series.index[(series["workers"] > ref) & (table.loc[series.index, "ref_workers"] == 0)]
         table.loc[beyond, "ref_workers"] = ref
         table.loc[beyond, "speed_up"] = speed[beyond]
         table.loc[beyond, "efficiency"] = speed[beyond] * ref / series.loc[beyond, "workers"]

@@ -31,6 +31,7 @@ def collect(
     peaks: Mapping[str, float] | None = None,
     settings: Mapping[str, str] | None = None,
     order: Sequence[str] = (),
+    scaling: Mapping[str, str] | None = None,
     price: tuple[float | None, str | None] = (None, None),
     read: Callable[[Path, str | None], Summary | None] = read_ours,
     terms: costs.Terms | None = None,
@@ -42,10 +43,10 @@ def collect(
 
     `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
     each run (`planned.py`), without which a record of any settings is taken; `order` are the plan's runs in their
-    order, `price` that of a worker's hour, with its currency; `terms` are for table `costs`. A folder with a log is a
-    record. One that cannot be believed is in table `refused` and in no other, and keeps no other run from its tables. A
-    folder without a log that a failed run left something in is in table `failures`, and so are those of the folders
-    `inferences` whose last try failed.
+    order, `scaling` what its blocks say of them (`plan/runs.py`), `price` that of a worker's hour, with its currency;
+    `terms` are for table `costs`. A folder with a log is a record. One that cannot be believed is in table `refused`
+    and in no other, and keeps no other run from its tables. A folder without a log that a failed run left something in
+    is in table `failures`, and so are those of the folders `inferences` whose last try failed.
     """
     rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
     rows["failures"] = failures.failures(folders, inferences)
@@ -63,7 +64,7 @@ def collect(
                 rows[name] += some
             for name in LONG:
                 add[name](columns_of(name, of_run))
-    _place(rows["runs"], order)
+    _as_planned(rows["runs"], order, scaling or {})
     rows["comparisons"] = comparisons.rows(tables.frame("runs", rows["runs"]), *price)
     rows["operations"] = operations.add_published(rows["operations"], operations.read_published())
     rows["costs"] = costs.rows(tables.frame("runs", rows["runs"]), terms or costs.Terms())
@@ -72,13 +73,14 @@ def collect(
     return rows["refused"]
 
 
-def _place(runs: Rows, order: Sequence[str]) -> None:
-    """Give each run its place by the time when it began, and the one that was planned; null where nobody knows."""
+def _as_planned(runs: Rows, order: Sequence[str], scaling: Mapping[str, str]) -> None:
+    """Give each run its place by the time when it began, and what was planned; null where nobody knows."""
     began = sorted((run["started_s"], run["run"]) for run in runs if run["started_s"] is not None)
     places = {run: place for place, (_, run) in enumerate(began, start=1)}
     planned_places = {run: place for place, run in enumerate(order, start=1)}
     for run in runs:
         run |= {"place": places.get(run["run"]), "planned_place": planned_places.get(run["run"])}
+        run["scaling"] = scaling.get(run["run"])
 
 
 def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats, ratio
 from ddlbench.analysis.together import BATCH, KEYS, SERIES, timed
+from ddlbench.core.roles import STRONG, WEAK
 
 Number = TypeVar("Number", float, "pd.Series[float]")
 
@@ -47,9 +48,9 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
 
     Only successful timed runs count; no control runs, and none that was killed on purpose. Runs of one series are alike
     in all but workers, repeat and batch: they have the same batch per worker (weak scaling, `global_batch` is null), or
-    the same global batch (strong scaling, `batch_per_worker` is null) where this gives fewer series. In records of
-    others both are null: submitters change the batch along a series, and the audit says so. A series' base is its
-    smallest worker count.
+    the same global batch (strong scaling, `batch_per_worker` is null), as `in_series` says. In records of others both
+    are null: submitters change the batch along a series, and the audit says so. A series' base is its smallest worker
+    count.
 
     Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % interval (`statistics.py`), null for
     one run. Throughput is in images/s. Speed-up compares times: of the training steps of an epoch (`basis` steps), or
@@ -78,20 +79,40 @@ def names(runs: pd.DataFrame) -> pd.Series[str]:
 
 
 def in_series(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with `batch_per_worker` and `global_batch` as `scaling` says: SERIES then tells their series."""
+    """The runs with `batch_per_worker` and `global_batch` as `scaling` says: SERIES then tells their series.
+
+    Column `scaling` says which of the two the study keeps. A run of which it is null is in each series that it fits: in
+    two, and so twice in the table, where a weak and a strong one meet. If none fits, that is kept which gives fewer
+    series.
+    """
     batch = pd.DataFrame(
         {
             "batch_per_worker": (runs["global_batch"] // runs["workers"]).astype("Int64"),
             "global_batch": runs["global_batch"].astype("Int64"),
         }
     )
-    sizes = batch.groupby([runs[key] for key in KEYS], dropna=False).transform("nunique")
-    weak = sizes["batch_per_worker"] <= sizes["global_batch"]
+    keys = [runs[key] for key in KEYS]
+    sizes = batch.groupby(keys, dropna=False).transform("nunique")
+    fewer = sizes["batch_per_worker"] <= sizes["global_batch"]
+    said = runs["scaling"] if "scaling" in runs else pd.Series(None, runs.index, "object")
+
+    def fits(kind: str, size: str) -> pd.Series[bool]:
+        """Which runs are of a series of this kind, or may be: one of the same batch is."""
+        there: pd.Series[bool] = (said == kind).groupby([*keys, batch[size]], dropna=False).transform("any")
+        return (said == kind) | (said.isna() & there)
+
+    strong = fits(STRONG, "global_batch")
+    weak = fits(WEAK, "batch_per_worker") | (said.isna() & ~strong & fewer)
     if "records" in runs:
         batch = batch.where(runs["records"].fillna("ours") == "ours")
-    return runs.assign(
+    once = runs.assign(
         batch_per_worker=batch["batch_per_worker"].where(weak), global_batch=batch["global_batch"].mask(weak)
     )
+    both = weak & strong
+    if not both.any():
+        return once
+    share, whole = batch["batch_per_worker"].mask(both)[both], batch["global_batch"][both]
+    return pd.concat([once, once[both].assign(batch_per_worker=share, global_batch=whole)])
 
 
 def _series(series: pd.DataFrame, time: str) -> Iterator[dict[str, Any]]:

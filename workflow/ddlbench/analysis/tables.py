@@ -57,6 +57,12 @@ RUN = (
     Column("control", "bool", "Whether it is a control run of its study, which no figure and no comparison shows."),
     Column("place", "Int64", "Place of the run among those of the study, by the time when training began, from 1."),
     Column("planned_place", "Int64", "Its place in the order that the plan gave them (`plan/order.py`)."),
+    Column(
+        "scaling",
+        "str",
+        "`weak` or `strong`: whether the study gives its runs over worker counts one `batch_per_worker` or one "
+        "`global_batch`. Null where its blocks say both, or neither has several worker counts.",
+    ),
 )
 NOT_MEASURED = (
     Column("run", "str", "The run."),

@@ -18,6 +18,7 @@ EXTENT = "extent"  # how much of the training was made
 WATCHED = "watched"  # how the run was measured
 REPEAT = "repeat"  # that moves the seed
 FOLLOWS = "follows"  # from another setting: it says nothing new
+WEAK, STRONG = "weak", "strong"  # which batch stays along a series: that of a worker, or that of all
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = la
     plan = runs.make_plan(study, machine, config["account"], images)
     with tempfile.TemporaryDirectory() as aside:
         read = {} if study.records is None else {"read": registry.member("records", study.records.kind).read}
-        collect(folders, Path(aside), dict(machine.peak_tflops_per_worker), runs.digests(plan), **read)
+        peaks, settings = dict(machine.peak_tflops_per_worker), runs.digests(plan)
+        collect(folders, Path(aside), peaks, settings, scaling=runs.scaling(plan), **read)
         tables = {path.stem: pd.read_parquet(path) for path in Path(aside).glob("*.parquet")}
         refused = refusals.lines(refusals.read(Path(aside)))
     return Given(study, machine, plan, images, tables, refused, results)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ddlbench.analysis import planned
 from ddlbench.core import registry
 from ddlbench.core.recipe import for_schedule
+from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess, fits, infer, launch, order
 from ddlbench.plan.stale import changes
@@ -201,6 +202,18 @@ def outputs(plan: Plan) -> list[tuple[str, str]]:
 def digests(plan: Plan) -> dict[str, str]:
     """Digests each run's settings, by run: `collect` refuses records of others."""
     return {run: planned.digest(json.loads(job.spec.to_json())) for run, job in plan.runs.items()}
+
+
+def scaling(plan: Plan) -> dict[str, str]:
+    """Which kind of series a run is in, by the batch that its blocks give: WEAK or STRONG. Runs of a block with one
+    worker count, and those of blocks that say both, are left out."""
+    kinds: dict[str, set[str]] = {}
+    for block in plan.study.blocks:
+        ids = plan.blocks[block.name]
+        if len({plan.runs[run].spec.workers for run in ids}) > 1:
+            for run in ids:
+                kinds.setdefault(run, set()).add(STRONG if block.global_batch else WEAK)
+    return {run: kind for run, (kind, *other) in kinds.items() if not other}
 
 
 def figure_runs(plan: Plan, name: str) -> list[str] | None:

@@ -72,6 +72,7 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
         dict(machine.peak_tflops_per_worker),
         runs.digests(plan),
         plan.order,
+        runs.scaling(plan),
         (machine.price_per_gpu_hour, machine.currency),
         terms=Terms(*terms),
         inferences=[record.parent for record in asked.values()],
