@@ -5,8 +5,6 @@ The list is `faults.csv`. At the end of a run of the SLURM tier pytest prints th
 tests to it.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What would make a host wait for its GPU, counted where there is none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Work in a process that is killed (SIGKILL) before any of its changes of files, one after the other."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Sources that tests make: pictures held in memory, and faults on demand."""
 
-from __future__ import annotations
-
 import io
 import os
 import random

@@ -3,8 +3,6 @@
 `pick(plan, workers=2)` is one that a study names.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

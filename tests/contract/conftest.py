@@ -1,7 +1,5 @@
 """A small data set, and runs that are launched once and asserted on many times."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from functools import cache

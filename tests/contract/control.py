@@ -3,8 +3,6 @@
 It shares the initial model, the order of samples and the learning rate with ddlbench, and nothing else.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The small trainings that `engine_probe.py` drives a framework's engine through, as values."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, field, replace
 from itertools import product

@@ -1,7 +1,5 @@
 """The models and pictures of the small trainings in `engine_cases.py`."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

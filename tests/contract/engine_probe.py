@@ -6,8 +6,6 @@
 which load it and take the rest. Each case leaves `<case>-<first|resumed>-<rank>.pt`.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys

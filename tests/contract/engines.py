@@ -3,8 +3,6 @@
 Two real ranks a framework drive all of its cases in one launch, and resume them in a second one.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

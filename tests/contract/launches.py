@@ -1,7 +1,5 @@
 """Real runs for the contract tests: data sets, specs, and `ddlbench.run` as the train rule starts it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ PROBE_FAILS=<rank> makes that rank raise in its third step while the others wait
 does something else there (see `MISDEEDS`), at step PROBE_STEP.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Augmentation `imagenet` on JPEGs: all loaders validate on the same pictures and train on alike ones."""
 
-from __future__ import annotations
-
 import io
 import traceback
 from dataclasses import replace

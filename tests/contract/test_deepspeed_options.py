@@ -3,8 +3,6 @@
 Two real ranks (`engines.py`). That these train alike and resume by the bit is in test_frameworks.py.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

@@ -3,8 +3,6 @@
 Ranks that are killed are in test_resume.py: their runs go on afterwards.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -3,8 +3,6 @@
 Two real ranks a framework (`engines.py`); DeepSpeed's own options are in test_deepspeed_options.py.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -3,8 +3,6 @@
 Daily the two that start quickly; DeepSpeed, the compiler and real ranks in the slow tier.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -3,8 +3,6 @@
 The same training without them is what they are compared with, on a machine that should have nothing else to do.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A training between network namespaces leaves no process behind, loaders' worker processes among them."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Options of all frameworks and the profilers change how a run is made, and nothing of what it trains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

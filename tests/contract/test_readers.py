@@ -1,7 +1,5 @@
 """Our TFRecords, read by three readers that are not ours; our indices, against DALI's own tool."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a run leaves: an MLPerf log that the compliance checker accepts, and a row for every step and rank."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

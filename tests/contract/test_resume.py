@@ -1,7 +1,5 @@
 """A run that was killed or told to stop goes on from its checkpoint: the same losses from there on, to the last bit."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Loaders feed every sample once an epoch over the ranks, in steps of the size that the loop expects."""
 
-from __future__ import annotations
-
 import gc
 import io
 import os

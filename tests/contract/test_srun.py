@@ -1,7 +1,5 @@
 """Under srun no framework's launcher speaks: ranks meet by SLURM's variables, and train the same."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -3,8 +3,6 @@
 Horovod reduces each gradient on its own here (fusion_threshold_mb 0).
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

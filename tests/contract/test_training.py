@@ -3,8 +3,6 @@
 The native loader's order does not depend on the number of ranks: 1 and 2 see the same global batches.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A trained model's weights, put together from all ranks: only tests ask for them, to compare frameworks."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

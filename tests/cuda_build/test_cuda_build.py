@@ -5,8 +5,6 @@ Python (3.11 or 3.12), DALI which build of DALI (cuda120 or cuda130), as `make i
 a clone where `make install GPU=1` was done already: then that one is tried, in a minute, and nothing is made.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

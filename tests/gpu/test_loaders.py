@@ -2,8 +2,6 @@
 and that its stream goes on from a checkpoint. Skipped, with the reason, where there is none.
 """
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

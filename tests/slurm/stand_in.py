@@ -3,8 +3,6 @@
 One run in ten, chosen by its id, fails the first time. `made` beside the record counts the good endings.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ Faults that leave Snakemake running are in test_storm.py, many in one call; thos
 test_interrupted.py.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The way for nodes without GPUs that docs/clusters.md begins with, from a machine's new file to the page."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

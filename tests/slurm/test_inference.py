@@ -1,7 +1,5 @@
 """Jobs of inference on a cluster: ranks on two nodes, a job that is cancelled, a rank that dies; what is said of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

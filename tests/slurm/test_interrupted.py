@@ -1,7 +1,5 @@
 """Snakemake itself is interrupted while its jobs run: by Ctrl-C, by SIGTERM, or killed. The next call goes on."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """Many short jobs of which one in ten fails: all records are there in the end, each made once."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 

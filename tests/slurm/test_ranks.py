@@ -1,7 +1,5 @@
 """Ranks on one node and on two: every framework reduces gradients between all, and trains what it trains here."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is kept and what is made again, when jobs end otherwise than they should, or settings change meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

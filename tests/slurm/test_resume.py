@@ -1,7 +1,5 @@
 """The time limit itself: the run is warned before it, is submitted again, and goes on. Daily: test_storm.py."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.slurm.conftest import Project, ended, submitted, until

@@ -1,7 +1,5 @@
 """Faults in which Snakemake and SLURM would wait without a word, or give no reason."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Sites that are not ours: narrow limits, no arrays, no home folders on nodes, a banner; no job is left behind."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,8 +1,6 @@
 """One node of four is slow. The preflight that screens all nodes names it, and jobs keep off it once it is excluded.
 Where nobody screened, the records name it."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One call of Snakemake, to whose jobs a lot happens: each gets over it in its own way, and the others go on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a run trained, and whether the same run without SLURM and without a break trains the same."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

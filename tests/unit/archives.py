@@ -1,7 +1,5 @@
 """ImageNet's official archives, small ones of the published layout."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import tarfile

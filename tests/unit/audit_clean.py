@@ -1,7 +1,5 @@
 """Tables in which no rule of the audit has anything to find: a study of 48 runs, and a publication."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from statistics import NormalDist
 from typing import Any

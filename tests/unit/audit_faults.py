@@ -1,7 +1,5 @@
 """A fault for each rule of the audit, as one change of clean tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Prepared forms, and everything that may be wrong with one: what is done to it, and what is said of it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

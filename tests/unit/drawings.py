@@ -1,7 +1,5 @@
 """Small tables made by hand, and figures drawn of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory

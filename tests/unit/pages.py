@@ -1,7 +1,5 @@
 """A page of four made-up runs, for tests of the page; its figure is a picture of one mark."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

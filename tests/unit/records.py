@@ -1,7 +1,5 @@
 """A record as a run leaves it, for tests of what is read from records."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pretended readings of sound nodes, for tests of the screening."""
 
-from __future__ import annotations
-
 import copy
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Good files of each kind under config/, for tests that spoil them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path

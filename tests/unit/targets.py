@@ -1,7 +1,5 @@
 """Forms and trees for tests of where a form is put."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

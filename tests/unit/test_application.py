@@ -1,7 +1,5 @@
 """The application for compute time: what is claimed, what is marked, and that every number leads to its runs."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What docs/architecture.md and docs/records.md say of the code is so."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

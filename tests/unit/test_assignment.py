@@ -1,7 +1,5 @@
 """What the supervisor tells the ranks, and when a run goes on from what an earlier try left."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

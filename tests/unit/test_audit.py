@@ -3,8 +3,6 @@
 `audit_clean.py` has the clean tables, `audit_faults.py` a fault for each rule, by what the rules are about.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """The audit finds the faults of Aach et al. 2023 in its published numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

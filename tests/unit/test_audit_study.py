@@ -1,7 +1,5 @@
 """What a study makes of the audit: its key, the mark on figures, the rules of Snakemake that keep to them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What people get wrong: each mistake is one line with the file, the key, the value and what is allowed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Who has fallen silent: among the ranks of a node, and among nodes; and that a stalled file system silences nobody."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

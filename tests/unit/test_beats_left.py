@@ -1,7 +1,5 @@
 """What beats leave in a node's memory: nothing of a run that ended, whoever was killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """How much of a file lies in memory: what was just written is there, what the kernel was told to drop is not."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

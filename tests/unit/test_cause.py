@@ -1,7 +1,5 @@
 """What ended a rank, in words that tables can count: the one that failed, or those that only lost it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A checkpoint of several ranks: what is the same is saved once, and each rank gets back its own, to the last bit."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Claims of sources, judged by runs made by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

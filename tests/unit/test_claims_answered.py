@@ -1,7 +1,5 @@
 """Runs made as a source describes them support its claims, in every shipped study that can judge them."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pandas as pd

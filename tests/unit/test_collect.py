@@ -1,7 +1,5 @@
 """What `collect` makes of records: each measure, why one is null, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

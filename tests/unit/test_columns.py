@@ -1,7 +1,5 @@
 """Columns are declared once: what is declared is in the tables, in their description, and in the rule."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands: what they read as Snakemake does, what they answer, their exit codes, and in one line what is wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

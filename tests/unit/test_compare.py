@@ -1,7 +1,5 @@
 """A new software stage beside the old one: planted changes are named with their part and host, and noise is not."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ LeNet, DDP, two workers on 2 cores of an AMD EPYC, 2026-11-22, alternated, while
 `old` and `same` are the same software; `new` asks for four threads per rank (OMP_NUM_THREADS) where there is one core.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

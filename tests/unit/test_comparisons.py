@@ -1,7 +1,5 @@
 """Pairs of frameworks and of loaders, and the verdicts on them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

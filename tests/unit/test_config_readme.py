@@ -1,7 +1,5 @@
 """config/README.md says what the keys say, keys come from one place, and its example is a study that works."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path

@@ -4,8 +4,6 @@ Each attribute is held to its type, each function to its arguments and result, e
 room that gets a contract adds a line to CONTRACTS.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from importlib import import_module

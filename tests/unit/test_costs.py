@@ -1,7 +1,5 @@
 """What interruptions cost: the formulas against published values and a simulation, and the table made with them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The crew of processes that `prepare` and `verify` hand their work to, and what is printed of it."""
 
-from __future__ import annotations
-
 import errno
 import signal
 import time

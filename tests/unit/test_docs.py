@@ -1,7 +1,5 @@
 """What the pages link to exists, sections included."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

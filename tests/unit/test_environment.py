@@ -1,7 +1,5 @@
 """Values of a machine's variables: shown where they explain a speed, else kept out of every command line."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 import sys

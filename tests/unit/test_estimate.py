@@ -1,7 +1,5 @@
 """How long runs take: guessed from what was published, then from records; and what follows from it (`bill.py`)."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """How many pictures a form holds, and what forms and records weigh, as the plan counts them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from dataclasses import replace

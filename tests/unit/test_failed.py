@@ -1,7 +1,5 @@
 """What a failed run leaves: its own reason, and never that of an earlier try."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of faults names tests that exist, docs/faults.md shows it, and docs/messages.md explains messages."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Figures from small tables made by hand: what they say and draw, without looking at pixels."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

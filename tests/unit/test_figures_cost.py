@@ -1,7 +1,5 @@
 """Figures of cost, of intervals between checkpoints, and of memory under the stages of ZeRO."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Figures of one-bit optimizers and of a slow network, from small tables made by hand."""
 
-from __future__ import annotations
-
 from ddlbench.core import registry
 
 from tests.unit.drawings import OPTIONS, bars, draw, legend, lines, row, tables

@@ -1,7 +1,5 @@
 """What the command writes for a figure: its data, the same bytes in three formats, a word where there is nothing."""
 
-from __future__ import annotations
-
 import html
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """After training: a record is joined, sealed and put in place, whenever its supervisor is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

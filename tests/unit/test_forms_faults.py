@@ -1,7 +1,5 @@
 """Preparing that is killed, runs out of disk, meets bad files or another that prepares the same."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """What frameworks say before anything is trained: options, refusals, variables; and the pure parts of what they do."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

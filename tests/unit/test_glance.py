@@ -1,7 +1,5 @@
 """The short look at the data before a run: what it finds, and that a run with damaged data does not start."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The check of one GPU: its parts, limits, verdicts and table. test_gpucheck_parts.py runs it on a CPU (slow)."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """The whole check of one GPU, on a CPU with small sizes: as somebody would start it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

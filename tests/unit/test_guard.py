@@ -1,7 +1,5 @@
 """When ranks agree what comes next, and that they wait for each other. No GPU: time and collectives are pretended."""
 
-from __future__ import annotations
-
 import signal
 from itertools import pairwise
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 Counted on a CPU, of the loop and the engine that frameworks share; `tests/contract` counts every framework's engine.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """ImageNet from a site's own tree of class folders: a small tree of the same shape."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

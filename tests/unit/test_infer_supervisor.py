@@ -3,8 +3,6 @@
 Real ranks: tests/contract/test_inference.py.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Jobs of inference as values, and what they come to; no torch. Each way to serve: tests/contract/test_inference.py."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """envs/install.sh says what is missing, and of a step that fails what to do; nothing is installed here."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 tests/cuda_build does all of it for real.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs that their study interrupts: how they are planned, that they die once, and what their records say of it."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

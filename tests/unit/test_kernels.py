@@ -1,7 +1,5 @@
 """Shares of kernel time: of profiled runs' records, and which kernel is of which kind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

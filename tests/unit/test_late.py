@@ -1,7 +1,5 @@
 """Jobs that come late: a record that is there by then stays, and the log of who makes the run, too."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

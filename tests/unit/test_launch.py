@@ -1,7 +1,5 @@
 """Runs become command lines, and what a queue is asked for: as values, without a GPU or a queue."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Orders, shares and what worker processes share: the parts of loaders that need no pictures."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace

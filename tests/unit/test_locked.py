@@ -1,7 +1,5 @@
 """envs/locked.py installs what the lock names, byte by byte, from small wheels in a folder that pip is pointed to."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Where the time and the efficiency went, by planted delays: each is in its own part, and parts add up."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Maps of settings: what a framework changes in each, in order of operations; what is missing is seen as missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

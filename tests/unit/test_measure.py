@@ -1,7 +1,5 @@
 """The meter against trees of files that look like the kernel's, and against this very process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

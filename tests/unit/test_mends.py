@@ -1,7 +1,5 @@
 """The guard of patches of foreign code, and that every patch says what it is for. What each mends has its own tests."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from datetime import timedelta

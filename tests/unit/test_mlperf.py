@@ -1,7 +1,5 @@
 """MLPerf result logs: made-up logs of many kinds of writers, whose rates and times are known."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

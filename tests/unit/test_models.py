@@ -1,7 +1,5 @@
 """Models by name, at the sizes that recipes ask for."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

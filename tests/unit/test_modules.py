@@ -1,7 +1,5 @@
 """Which modules a job lacks, by what the `module` command leaves in its environment."""
 
-from __future__ import annotations
-
 import pytest
 from ddlbench.settings import environment_modules
 

@@ -3,8 +3,6 @@
 The seed is fixed, so that a failure can be made again: DDLBENCH_SEED=<seed> chooses another.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import random

@@ -1,7 +1,5 @@
 """Ranks with a cable between them: command lines as values, and, where root may make network namespaces, for real."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

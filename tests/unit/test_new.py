@@ -1,7 +1,5 @@
 """Files to begin with: they are what the cluster says, can be loaded, and take nothing's place."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The slow host in records: planted rows, and how often sound hosts are accused over made-up studies."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

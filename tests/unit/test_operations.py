@@ -2,8 +2,6 @@
 about three steps of resnet8_half with eight pictures of 32 pixels, and PyTorch's own count.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Optimisers against their papers' formulas by hand, against other implementations, and on FSDP's sharded tensors."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from pathlib import Path

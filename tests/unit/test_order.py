@@ -1,7 +1,5 @@
 """In which order runs are made, and the control runs among them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

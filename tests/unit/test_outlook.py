@@ -1,7 +1,5 @@
 """From records to files: what a recommendation, what if and an application write, and what they say without records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Processes that run SLURM's tests at the same time get clusters that are apart. None is started here."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from contextlib import ExitStack

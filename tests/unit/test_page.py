@@ -1,7 +1,5 @@
 """The page: its sentences are verdicts and intervals, nothing from a study is markup, every link leads somewhere."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

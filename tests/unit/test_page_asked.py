@@ -1,7 +1,5 @@
 """Each question that a study's axes ask has a sentence with its interval, of runs that differ in nothing else."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Needs Chromium (Debian's `chromium`); without it these tests are skipped.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

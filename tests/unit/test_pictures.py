@@ -1,7 +1,5 @@
 """What goes into a form: JPEGs as they are, PNG and CMYK made RGB JPEG, everything else refused by name."""
 
-from __future__ import annotations
-
 import io
 import re
 import struct

@@ -1,7 +1,5 @@
 """Studies become runs: as values, without Snakemake, torch, a GPU or a queue."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

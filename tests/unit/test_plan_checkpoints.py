@@ -1,7 +1,5 @@
 """The plan's room for checkpoints, against checkpoints that are written, and against the models themselves."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Jobs of inference in the plan's bill, its limit and `status`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A record of other settings than the plan's is in no table but `refused`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rates at worker counts that nobody ran: the models, what ours learnt, and the table of a study."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

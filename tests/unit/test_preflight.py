@@ -1,7 +1,5 @@
 """What a preflight makes of what ranks found; facts are those of eight ranks on two nodes with four GPUs each."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable
 from dataclasses import replace

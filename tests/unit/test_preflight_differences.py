@@ -1,7 +1,5 @@
 """What a preflight keeps of a thousand ranks: no more than differs among them, and nothing is lost."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What a preflight measures on a node, and what is kept of it; `test_preflight.py` has what is made of that."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The profiler's file, and the command that Nsight Systems wraps ranks in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

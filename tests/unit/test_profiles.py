@@ -1,7 +1,5 @@
 """Profiles as Snakemake reads them: JUWELS is any SLURM cluster, with another study and machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

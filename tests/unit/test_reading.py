@@ -1,7 +1,5 @@
 """How files under config/ are read: hard or hostile YAML ends in one line, and text stays text."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Snakemake says of a failed run: the reason first, and no command of 1500 letters."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recipes: learning rates against the papers' formulas, tables by batch size, number formats, the files we ship."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Recipes of the sources: MLPerf's reference convergence points, and DeepSpeed's example after Liang et al. 2023."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path

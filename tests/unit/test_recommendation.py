@@ -1,7 +1,5 @@
 """What to train with to an accuracy: the epochs, the candidates, the choice, what is said and what is refused."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

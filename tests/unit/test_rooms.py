@@ -1,7 +1,5 @@
 """The order of the rooms: whoever imports, imports from rooms before its own, so that data has one way to go."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Snakemake compares a rule's shell command with the one that made a file. These t
 change of theirs prepares every data set and trains every run again, on every cluster. Change what they call instead.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Formulas of scaling, and series of runs over worker counts."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

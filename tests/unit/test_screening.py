@@ -1,7 +1,5 @@
 """Which nodes fail the screening, what is read and written for it, and who is screened; `screens.py` pretends."""
 
-from __future__ import annotations
-
 import csv
 import io
 import random

@@ -1,7 +1,5 @@
 """The seal of a record: whatever changes in its files is noticed, and records of version 0.1.0 get one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The house stays small: lines of the package and of the tests, words of the pages that people write, rooms."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What Snakemake's SLURM plugin is told of jobs that it would wait for in vain, and what it says of those that fail."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

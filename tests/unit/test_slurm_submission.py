@@ -1,7 +1,5 @@
 """How jobs are submitted and cancelled: the SLURM plugin itself, with our mends and pretended commands of SLURM."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What the Snakefile is told: when training may start, and what Snakemake compares of a run."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from types import SimpleNamespace

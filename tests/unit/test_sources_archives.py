@@ -1,7 +1,5 @@
 """ImageNet from its official archives: small ones of the published layout, sound and faulty."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

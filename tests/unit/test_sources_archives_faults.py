@@ -1,7 +1,5 @@
 """Faults in ImageNet's archives that look like an end, or that tarfile makes something else of than one line."""
 
-from __future__ import annotations
-
 import tarfile
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`data` of config/config.yaml."""
 
-from __future__ import annotations
-
 from datetime import date
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MNIST, CIFAR and mnist5k, from files that are made here in the published formats."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

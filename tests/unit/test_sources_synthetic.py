@@ -1,7 +1,5 @@
 """Pictures that weigh what ImageNet's do, from a seed."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """What srun says of a step's end, in lines that SLURM 22.05 wrote here or that others have published."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Warm-up, intervals, verdicts and drift, on numbers whose truth is known. `bench/intervals.py` does it 2000 times."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

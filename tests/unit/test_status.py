@@ -1,7 +1,5 @@
 """The screen about a study while it runs: states from files and squeue, and when all will be done."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """Within a rank: rows of steps, the parts of a batch, the fingerprint of a model's weights."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path

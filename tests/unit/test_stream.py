@@ -1,7 +1,5 @@
 """How batches come to a GPU, with streams and events that only note what is asked of them."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the shipped studies plan: counts that their comments derive, and blocks that one borrows from another."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

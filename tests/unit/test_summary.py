@@ -1,7 +1,5 @@
 """The summary beside a record: used while it is that record's, by this code; made anew otherwise."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

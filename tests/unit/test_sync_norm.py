@@ -1,7 +1,5 @@
 """Batch norm over all ranks against PyTorch's own on the whole batch, with two real processes; and on one value."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a form is put: nothing is replaced or removed that ddlbench did not make."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A form that somebody reads, or that another user made, is not replaced."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Layers that are sliced over ranks answer as whole ones do; ranks are threads here, which gather in memory."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Which runs belong together is said in one file: what it says, that nobody else says it, and the faults that did."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

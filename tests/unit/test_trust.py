@@ -1,7 +1,5 @@
 """Records that cannot be true: each is refused by name, is in no table, and keeps no other run from its tables."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What `verify` finds, and names: shard and record, or class folder and file."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The form webdataset: tar shards that other tools read, and damage that is named."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """What if: the formula's ends, what is refused, series of ours and of others, table, text and figure."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import permutations, product

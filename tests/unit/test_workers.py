@@ -1,7 +1,5 @@
 """Worker processes of loaders outlive the signals that ask a rank to stop, and end when their rank ends them."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

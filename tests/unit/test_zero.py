@@ -1,7 +1,5 @@
 """Memory under the stages of ZeRO, against the numbers of the paper."""
 
-from __future__ import annotations
-
 import pytest
 from ddlbench.analysis.zero import held_bytes, optimizer_bytes
 

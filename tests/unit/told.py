@@ -4,8 +4,6 @@ A teller gives the measures of one run; of a run that its source never made it g
 from everything that the source says. Repeats differ by 0.3 %, as in "in general < 5 %" of Aach et al.
 """
 
-from __future__ import annotations
-
 import csv
 import zlib
 from collections.abc import Callable

@@ -5,8 +5,6 @@ process of its own, its folder, its environment and its command line. That the c
 tests show: those of the SLURM tier, of the login node (test_bill.py), and of secrets (test_secrets.py).
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import subprocess

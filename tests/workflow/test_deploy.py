@@ -1,7 +1,5 @@
 """The workflow from elsewhere: as a module of another workflow, by snakedeploy, with Snakemake alone; the catalog."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The preflight as users meet it: what it writes, when it is made again, and what it says when something is wrong."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 Its ranks and scouts looked at what processes show while the mini study was made: LOOK in conftest.py.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

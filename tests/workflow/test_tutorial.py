@@ -1,7 +1,5 @@
 """Every command of docs/tutorial.md, in its order, in a clone; the install is the one that runs the tests."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re
