@@ -21,11 +21,14 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.plan import launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.own_models import find
 from ddlbench.settings.recipe import load_recipe
 
 from tests.specs import run_spec
 
 HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE))  # where a rank finds `own_nets`, since it is started as a script that lies there
+OWN = find("own_nets:build")
 OUTPUT = "output.log"
 FRAMEWORKS = registry.members("frameworks")
 TWO = ("ddp", "horovod")  # see on_two; these start fastest
@@ -47,6 +50,7 @@ PLAIN = replace(
 # The contract's cases. The first three are trained by every framework, and each follows another schedule.
 CASES: dict[str, dict[str, Any]] = {
     "plain": {"recipe": PLAIN, "schedule": "step"},
+    "own": {"recipe": replace(PLAIN, base_lr=0.005), "schedule": "step", "model": OWN.name, "model_sha256": OWN.sha256},
     # At 64 images the cosine's half is the base rate, and nothing would move.
     "demo": {
         "recipe": replace(load_recipe("demo").at(128), cosine_moves="step"),

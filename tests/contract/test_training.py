@@ -15,7 +15,7 @@ from tests.contract.launches import FRAMEWORKS, IMAGES
 LOSS_TOLERANCE = 1e-6  # relative; seen: 2e-7
 PARAMETER_TOLERANCE = 3e-7  # absolute; seen: 3e-8, where parameters are of the order of 0.1
 
-AGAINST_CONTROL = [("plain", 1), ("plain", 2), ("demo", 2)]
+AGAINST_CONTROL = [("plain", 1), ("plain", 2), ("demo", 2), ("own", 2)]
 BETWEEN_FRAMEWORKS = [*AGAINST_CONTROL, ("batch-norm", 2)]
 
 

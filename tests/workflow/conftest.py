@@ -30,6 +30,7 @@ runs:
     workers: [1]
     batch_per_worker: [64]
   digits:
+    models: [nets.small:build]
     loaders: [native]
     workers: [1]
     batch_per_worker: [64]
@@ -37,6 +38,12 @@ figures:
   throughput: {plot: throughput, runs: [ceiling, digits]}
   accuracy: {plot: accuracy-epochs, runs: [digits]}
 """
+# Models of the user's: `small` is trained, `other` is not.
+MINI_NETS = {
+    "small": "from nets import parts\ndef build(classes, side): return parts.linear(3 * side * side, classes)\n",
+    "parts": "from torch import nn\ndef linear(*sizes): return nn.Sequential(nn.Flatten(), nn.Linear(*sizes))\n",
+    "other": "def build(classes, side): pass\n",
+}
 # A data folder that a careless command line would trip over, or execute; a variable that looks like wildcards, and one
 # that is secret (test_secrets.py).
 TOKEN = "hf_tHiSisAs3cret"
@@ -137,6 +144,9 @@ def with_mini(project: Path) -> Path:
     (project / "config/studies/mini.yaml").write_text(MINI_STUDY)
     (project / "config/machines/mini.yaml").write_text(MINI_MACHINE)
     shutil.copy(project / "config/recipes/demo.yaml", project / "config/recipes/mini.yaml")
+    (project / "config/models/nets").mkdir(parents=True)
+    for name, text in MINI_NETS.items():
+        (project / f"config/models/nets/{name}.py").write_text(text)
     return project
 
 

@@ -15,7 +15,7 @@ from tests.workflow.conftest import ask, assert_nothing_to_do, edit, mini, plann
 
 LIMIT = ("--config", "study=mini", "machine=mini")
 CEILING = "mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1"
-DIGITS = "mini-mnist5k-lenet-mini-ddp-native-1workers-bs64-cosine-2epochs-r1"
+DIGITS = "mini-mnist5k-nets.small.build-mini-ddp-native-1workers-bs64-cosine-2epochs-r1"
 
 
 def plan(project: Path) -> dict[str, dict[str, str]]:

@@ -54,6 +54,17 @@ def test_a_recipe_value_when_snakemake_remembers_nothing(finished: Path) -> None
     assert planned(finished)["train"] == 2
 
 
+@pytest.mark.parametrize(("file", "stale"), [("small", True), ("parts", True), ("other", False)])
+def test_a_model_of_the_users(finished: Path, file: str, stale: bool) -> None:
+    """A file, or one that it imports, makes its own runs stale; the model that timm brings stays fresh."""
+    append(finished / f"config/models/nets/{file}.py", "# changed\n")
+    assert planned(finished) == (
+        {"preflight": 1, "train": 1, "collect": 1, "figure_data": 2, "figure": 2} if stale else {}
+    )
+    if stale:
+        assert "model_sha256" in ask(finished, "plan").stdout
+
+
 def test_a_value_of_another_recipe(finished: Path) -> None:
     edit(finished / "config/recipes/demo.yaml", base_lr=0.03)
     assert planned(finished) == {}

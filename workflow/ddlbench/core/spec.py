@@ -108,6 +108,18 @@ class RunSpec:
         ),
     )
 
+    model_sha256: str | None = field(  # None: the name says which model it is
+        default=None,
+        metadata=role(
+            SETTING,
+            "SHA-256 of the source of a model of your own; null for models that ddlbench or timm brings.",
+            "model",
+            title="source {:.8}",
+            words="source {:.8}",
+            null="no source of its own",
+        ),
+    )
+
     @property
     def id(self) -> str:
         """Readable, and its folder's name: what studies vary is in it; machine and recipe are in it by name.
@@ -118,7 +130,7 @@ class RunSpec:
         parts = [
             self.machine,
             self.dataset,
-            self.model,
+            self.model_name,
             self.recipe.name,
             self.framework + self._variant,
             self.loader,
@@ -132,6 +144,11 @@ class RunSpec:
         ]
         parts += ["profiled"] if self.profiled else []
         return "-".join(parts + ([f"interrupt{self.interrupt_steps}"] if self.interrupt_steps else []))
+
+    @property
+    def model_name(self) -> str:
+        """The model in a file's name: `nets.wide.build` of `nets.wide:build`."""
+        return self.model.replace(":", ".")
 
     @property
     def _variant(self) -> str:

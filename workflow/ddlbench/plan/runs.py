@@ -187,6 +187,7 @@ def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
             form=block.form if block.form in forms[1:] else None,
             bandwidth_mbit=bandwidth_mbit,
             interrupt_steps=block.interrupt.steps if block.interrupt else None,
+            model_sha256=block.sources.get(model),
         )
         fits.check_run(study, block, machine, spec)
         yield spec

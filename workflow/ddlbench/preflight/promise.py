@@ -12,7 +12,7 @@ from typing import Any
 
 from ddlbench.core import layout, registry
 from ddlbench.plan import launch
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.runs import Plan, PlannedRun
 from ddlbench.run.facts import PACKAGES
 
 PROGRAM = ("python", "-m", "ddlbench.preflight.scout")
@@ -81,13 +81,25 @@ def promised(plan: Plan) -> dict[str, Any]:
         **({"screened": True} if machine.preflight.nodes is not None else {}),
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
-        "models": [list(one) for one in sorted({(spec.model, spec.recipe.image_size) for spec in specs})],
+        "models": [list(one) for one in sorted({_model(job) for job in plan.runs.values()}, key=_as_text)],
         "frameworks": [[name, options] for (name, _), options in sorted(uses.items(), key=str)],
         "packages": {
             m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None
         },
         "versions": sorted({*PACKAGES, *(m.DISTRIBUTION for _, _, m in members if m.DISTRIBUTION)}),
     }
+
+
+def _model(job: PlannedRun) -> tuple[Any, ...]:
+    """A model and its picture size; of one that people wrote also its source, and what says the number of classes."""
+    spec = job.spec
+    own = (spec.model_sha256, spec.dataset, job.manifest) if spec.model_sha256 else ()
+    return spec.model, spec.recipe.image_size, *own
+
+
+def _as_text(model: tuple[Any, ...]) -> tuple[Any, ...]:
+    """For sorting: a run that reads nothing has no manifest."""
+    return (*model[:4], *map(str, model[4:]))
 
 
 def path(plan: Plan) -> str:

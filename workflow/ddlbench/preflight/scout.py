@@ -16,7 +16,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -75,12 +75,21 @@ def _unable(promised: dict[str, Any]) -> Iterator[str | None]:
             yield member.lacks(promised["device"], options)
 
 
-def complaints(models: Iterable[tuple[str, int]]) -> Iterator[str]:
-    """What models say that refuse pictures of the size that the study has for them."""
-    from ddlbench.train.models import complaint
+def complaints(models: Iterable[Sequence[Any]], tell: Callable[[str], None]) -> Iterator[str]:
+    """What models say that refuse pictures of the size that the study has for them; `tell` notes which is asked."""
+    from ddlbench.train import models as built
+    from ddlbench.train import own_models
 
-    for name, image_size in models:
-        if said := complaint(name, image_size):
+    for name, image_size, *own in models:
+        tell(f"asking model {name} for pictures of {image_size} pixels")
+        if own:
+            _, dataset, manifest = own
+            of = Manifest.read(Path(manifest).parent).classes if manifest else None
+            classes = len(of) if of is not None else registry.member("datasets", dataset).NUM_CLASSES
+            said = own_models.complaint(name, classes, image_size)
+        else:
+            said = built.complaint(name, image_size)
+        if said:
             yield said
 
 
@@ -262,8 +271,7 @@ def main() -> None:
         facts |= {"rank": rank, "world": who.world}
         mine = promised["models"][rank :: who.world]  # each takes a second or two, and ranks wait for each other
         if mine and registry.importable("timm"):  # else training says so
-            tell("asking models for their picture sizes")
-            facts["unable"] = [*facts["unable"], *complaints(mine)]
+            facts["unable"] = [*facts["unable"], *complaints(mine, tell)]
         if promised["device"] == "cuda":
             tell("looking for GPUs")
             facts |= gpus(local_rank)

@@ -29,6 +29,7 @@ edit.
 | `studies/<study>.yaml` | what to run: the axes of a study and the figures made from its runs |
 | `machines/<machine>.yaml` | where to run: nodes, GPUs or cores, queue, software |
 | `recipes/<recipe>.yaml` | how to train: everything that decides accuracy |
+| `models/<module>.py` | models of your own |
 | `references/<reference>.csv` | published numbers with their sources, drawn beside ours |
 
 A file's name, without its suffix, is its name in other files: at most 100 letters, digits, `.`, `_` and `-`. A
@@ -105,6 +106,23 @@ same run share it. If one of the blocks is timed, the run is.
 
 The names that axes may hold are the files of `workflow/ddlbench/`: `datasets/`, `frameworks/`, `loaders/`,
 `figures/`. Write one wrong and the message lists them all.
+
+**Models of your own.** `models: [nets.wide:build]` is function `build` in `config/models/nets/wide.py`, or in
+a module that is installed. It is called with the number of classes and the side of the pictures [pixels], and
+returns a `torch.nn.Module` that makes scores [N, classes] of float pictures [N, 3, side, side]:
+
+```python
+from torch import nn
+
+
+def build(classes, side):
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * side * side, classes))
+```
+
+The file, and what it imports from `config/models`, are part of the run: if one of them changes, the runs of this
+model are stale, and no others. Their digest is column `model_sha256`. What a file reads or imports by a name
+that it computes is not seen. The plan only reads the source; the preflight calls the function, and says file and
+line if the model cannot be trained.
 """
 
 OPTIONS = """\

@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from ddlbench.core import recipe
 from ddlbench.core.plural import count_of
-from ddlbench.settings.config import NAME_IN_WORDS, NAMED, ConfigError, complain, one_of
+from ddlbench.settings.config import NAME, NAME_IN_WORDS, NAMED, ConfigError, complain, one_of
 
 T = TypeVar("T")
 # YAML's words for JSON schema's types.
@@ -71,6 +71,9 @@ def mapping(values: Any, names: Any = str, in_order: bool = True) -> GetPydantic
 
 Name = Annotated[str, Field(pattern=NAMED)]  # becomes part of paths and of run ids
 Names = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(each_once)]
+# A name, or a function in a module: `nets.wide:build` (`own_models.py`).
+MODEL = f"^{NAME.pattern}(:[A-Za-z_][A-Za-z0-9_]*)?$"
+Models = Annotated[tuple[Annotated[str, Field(pattern=MODEL)], ...], Field(min_length=1), AfterValidator(each_once)]
 Count = Annotated[int, Field(ge=1)]
 Counts = Annotated[tuple[Count, ...], Field(min_length=1), AfterValidator(each_once)]
 Positive = Annotated[float, Field(gt=0)]
@@ -244,7 +247,8 @@ def in_words(rules: dict[str, Any], name: str = "a name") -> str:
         return f"`{rules['const']}`"
     text = TYPES[rules.get("type", "string")]  # of names of a mapping the type is not said
     if "pattern" in rules:
-        text = name if rules["pattern"] == NAMED else f"text matching `{rules['pattern']}`"
+        names = {NAMED: name, MODEL: f"{name}, or `<module>:<function>`"}
+        text = names.get(rules["pattern"], f"text matching `{rules['pattern']}`")
     text += "".join(f", {words} {rules[rule]}" for rule, words in BOUNDS.items() if rule in rules)
     for rule, noun in (("minItems", "item"), ("minLength", "character")):
         text += f", at least {count_of(rules[rule], noun)}" if rule in rules else ""

@@ -13,6 +13,7 @@ from pydantic import Field
 from ddlbench.core import beats, registry
 from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of
 from ddlbench.settings.keys import Count, Keys, Name, Nullable, Positive, key, mapping, value_of
+from ddlbench.settings.own_models import is_own
 from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.slurm_flags import PATTERN, REFUSED, refused
 
@@ -270,7 +271,7 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
         model, at, size = name_and_size.partition("@")
         if at and not (size.isascii() and size.isdigit() and size[0] != "0"):
             raise complain(path, f"images_per_s.{name_and_size}", size, "allowed after @: the pixels of a side, as 32")
-        if registry.models() != registry.OWN_MODELS and model not in registry.models():
+        if not is_own(model) and registry.models() != registry.OWN_MODELS and model not in registry.models():
             raise ConfigError(f"{path}: images_per_s.{model}: unknown model; {one_of(registry.models(), model)}")
     variables = {variable: str(value) for variable, value in machine.environment}
     if machine.launcher == "namespaces":

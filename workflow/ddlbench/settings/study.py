@@ -16,6 +16,7 @@ from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.core.spec import COLUMNS
+from ddlbench.settings import own_models
 from ddlbench.settings.config import CONFIG, ConfigError, complain, names_in, one_of
 from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.reading import read_yaml
@@ -47,6 +48,7 @@ class Block(BlockKeys):
     name: str
     recipe_file: RecipeFile
     adapters: tuple[Framework, ...]
+    sources: Mapping[str, str]  # digests of the source of models that people wrote, by name
 
     @property
     def trained_epochs(self) -> int:
@@ -212,9 +214,11 @@ def _block(
     def where(key: str) -> str:
         return f"runs.{name}.{key}" if key in own else key
 
-    recipes = path.parent.parent / "recipes"
+    recipes, own_sources = path.parent.parent / "recipes", {}
+    for model in filter(own_models.is_own, merged["models"]):
+        own_sources[model] = own_models.find(model, path.parent.parent / "models").sha256
     named: dict[str, Iterable[str]] = {
-        "models": registry.models(),
+        "models": (*registry.models(), *own_sources),
         "loaders": registry.members("loaders"),
         "schedules": SCHEDULES,
         "frameworks": frameworks,
@@ -232,6 +236,7 @@ def _block(
         name=name,
         recipe_file=load_recipe(merged["recipe"], recipes),
         adapters=tuple(frameworks[framework] for framework in merged["frameworks"]),
+        sources=own_sources,
         **merged,
     )
     if block.measure and block.measure.epochs > block.measure.of:

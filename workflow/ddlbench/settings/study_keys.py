@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from ddlbench.settings.config import NAME
-from ddlbench.settings.keys import Count, Counts, Keys, Name, Names, each_once, key, mapping
+from ddlbench.settings.keys import Count, Counts, Keys, Models, Name, Names, each_once, key, mapping
 
 Repeats = Annotated[int, Field(ge=1, le=1000)]
 Scalar = str | int | float | bool
@@ -61,9 +61,9 @@ class BlockKeys(Keys):
         "loader that cannot read it is refused; synthetic reads nothing.",
         None,
     )
-    models: Names = key(
-        "Axis. lenet, lenet5 (without padding, as its sources have it), resnet8_half, squeezenet1_1, or names that "
-        "timm knows.",
+    models: Models = key(
+        "Axis. lenet, lenet5 (without padding, as its sources have it), resnet8_half, squeezenet1_1, names that "
+        "timm knows, or models of your own, `<module>:<function>`: see above.",
         None,
     )
     frameworks: Names = key("Axis. Members of workflow/ddlbench/train/frameworks, or names from variants.", None)

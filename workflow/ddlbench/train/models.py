@@ -1,5 +1,5 @@
-"""Models by name: a LeNet-5 and a small ResNet of our own, SqueezeNet from torchvision, everything else from timm, for
-pictures of any size.
+"""Models by name: a LeNet-5 and a small ResNet of our own, SqueezeNet from torchvision, those that people wrote
+(`own_models.py`), everything else from timm; for pictures of any size.
 
 What batch norm does beyond PyTorch's is in `sync_norm.py`.
 """
@@ -7,21 +7,26 @@ What batch norm does beyond PyTorch's is in `sync_norm.py`.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from ddlbench.mends import grouped_convolutions, torchvision_operators
-from ddlbench.train import sync_norm
+from ddlbench.settings.own_models import is_own
+from ddlbench.train import own_models, sync_norm
 
 
-def build(name: str, classes: int, image_size: int, zero_init_last: bool | None = None) -> nn.Module:
+def build(
+    name: str, classes: int, image_size: int, zero_init_last: bool | None = None, sha256: str | None = None
+) -> nn.Module:
     """The untrained model for RGB pictures of `image_size` pixels a side.
 
     Its batch norm trains on a batch of one value per channel too (`sync_norm.accept_one_value`). `zero_init_last` is
-    the recipe's key. Raises RuntimeError on a name timm lacks, and on that key for a model that has no such choice.
+    the recipe's key, `sha256` that of the source of a model of the user's (`own_models.py`). Raises RuntimeError on a
+    name timm lacks, on that key for a model that has no such choice, and on another source.
     """
-    if zero_init_last is not None and name in ("lenet", "lenet5", "squeezenet1_1"):
+    if zero_init_last is not None and (name in ("lenet", "lenet5", "squeezenet1_1") or is_own(name)):
         raise _no_choice(name)
     if name in ("lenet", "lenet5"):
         return lenet(classes, image_size, padding=2 if name == "lenet" else 0)
@@ -29,6 +34,8 @@ def build(name: str, classes: int, image_size: int, zero_init_last: bool | None 
         return squeezenet1_1(classes)
     if name == "resnet8_half":
         model = resnet8_half(classes, zero_init_last or False)
+    elif is_own(name):
+        model = own_models.build(name, classes, image_size, sha256)
     else:
         model = _from_timm(name, classes, image_size, zero_init_last)
     sync_norm.accept_one_value(model)
@@ -171,7 +178,7 @@ def flops_per_image(model: nn.Module, image_size: int) -> int:
     Matrix products, convolutions and attention count, an addition and a multiplication as one each; normalisation and
     activations are left out. Only shapes are computed: the model is not changed, and no random number is drawn.
     """
-    return _count(copy.deepcopy(model), image_size, backward=True)[""]
+    return _count(lambda: copy.deepcopy(model), image_size, backward=True)[""]
 
 
 def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
@@ -180,18 +187,27 @@ def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
     Modules in which nothing is counted are left out.
     """
     # Without gradients altogether: PyTorch's counter stumbles over a weight that is a module's input (timm's CaiT).
-    return _count(copy.deepcopy(model).requires_grad_(False), image_size, backward=False)
+    return _count(lambda: copy.deepcopy(model).requires_grad_(False), image_size, backward=False)
 
 
-def _count(model: nn.Module, image_size: int, backward: bool) -> dict[str, int]:
-    """Operations by module, as PyTorch's FlopCounterMode counts all but a convolution's backward pass."""
+def _count(made: Callable[[], nn.Module], image_size: int, backward: bool) -> dict[str, int]:
+    """Operations by module of a copy that is made for it, as PyTorch's FlopCounterMode counts all but a convolution's
+    backward pass."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    model.to("meta").train()
-    with FlopCounterMode(display=False, custom_mapping=grouped_convolutions.counting()) as counter:
-        out = model(torch.empty(1, 3, image_size, image_size, device="meta"))
-        if backward:
-            out.sum().backward()
+    def counted(model: nn.Module, pictures: torch.Tensor) -> FlopCounterMode:
+        with FlopCounterMode(display=False, custom_mapping=grouped_convolutions.counting()) as counter:
+            out = model.train()(pictures)
+            if backward:
+                out.sum().backward()
+        return counter  # type: ignore[no-any-return]
+
+    shape = (1, 3, image_size, image_size)
+    try:
+        counter = counted(made().to("meta"), torch.empty(shape, device="meta"))
+    except Exception:  # it looks at values, and nothing has any there
+        with torch.random.fork_rng():
+            counter = counted(made().cpu(), torch.rand(shape))
     counts = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
     whole = counts.pop("Global", 0)
     return {name.partition(".")[2]: count for name, count in counts.items() if count} | {"": whole}

@@ -177,7 +177,7 @@ def wrap_model(
     spec, recipe, log, folder = arrived.spec, arrived.spec.recipe, arrived.log, arrived.assignment.folder
     precision.set_precision(spec)
     torch.manual_seed(spec.seed)  # every rank makes the same model
-    model = models.build(spec.model, arrived.classes, recipe.image_size, recipe.zero_init_last)
+    model = models.build(spec.model, arrived.classes, recipe.image_size, recipe.zero_init_last, spec.model_sha256)
     if arrived.rank == 0 and saved is None:
         log.event("ddlbench_flops_per_image", models.flops_per_image(model, recipe.image_size))
         log.event("ddlbench_initial_weights_sha256", weights_sha256(model))

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+", help="such as vit_giant_patch14_224:224")
     out = csv.writer(sys.stdout, lineterminator="\n")
     for model in parser.parse_args().models:
-        name, _, size = model.partition(":")
+        name, _, size = model.rpartition(":")
         if not size.isdigit():
             parser.error(f"{model}: allowed: a name, a colon and the image size in pixels")
         source = f"counted on the meta device with {CLASSES} classes, timm {version('timm')}"

@@ -12,7 +12,10 @@ from ddlbench.settings.study import load_study
 
 # What is asked, and what counts where nobody can be asked.
 QUESTIONS = {
-    "model": ("model (lenet, resnet8_half, or a name of timm's) [resnet8_half]", "resnet8_half"),
+    "model": (
+        "model (lenet, resnet8_half, a name of timm's, or your <module>:<function>) [resnet8_half]",
+        "resnet8_half",
+    ),
     "frameworks": (f"frameworks, of {', '.join(registry.members('frameworks'))} [ddp]", "ddp"),
     "workers": ("workers, such as 1,2,4 [1,2]", "1,2"),
 }
@@ -26,7 +29,7 @@ def write(name: str, config: Path, model: str, frameworks: str, workers: str) ->
         what: ", ".join(filter(None, re.split(r"[\s,]+", text or QUESTIONS[what][1]))) for what, text in said.items()
     }
     for what, text in lists.items():
-        if not re.fullmatch(r"[\w.,\- ]+", text):
+        if not re.fullmatch(r"[\w.,:\- ]+", text):
             raise ConfigError(f"{what}: {text!r}; allowed: names or numbers, separated by commas")
     # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest batch learns too.
     most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.settings.config import ConfigError, one_of
+from ddlbench.settings.own_models import is_own
 
 AS_IT_IS = "as it is"
 BANDWIDTH, NODE, BATCH, MODEL, PRECISION = (
@@ -58,7 +59,7 @@ def asked(what_if: Mapping[str, Any] | None) -> tuple[list[Change], list[int]]:
     allowed = {MODEL: registry.models(), PRECISION: PRECISIONS}
     for change in made:
         known = allowed.get(change.kind)
-        if known is not None and change.value not in known:
+        if known is not None and change.value not in known and not is_own(str(change.value)):
             where = f"config/config.yaml: what_if.{change.kind}"
             raise ConfigError(f"{where}: {change.value}: unknown; {one_of(known, change.value)}")
     return made, sorted(set(workers))

@@ -84,7 +84,8 @@ def serve(spec: InferSpec, data: Path, weights: Path | None, watched: Watched) -
         registry.member("frameworks", way.FRAMEWORK).start(device)
     precision.set_precision(spec.run)
     torch.manual_seed(spec.run.seed)
-    model = models.build(spec.run.model, len(manifest.classes), spec.run.recipe.image_size)
+    size, source = spec.run.recipe.image_size, spec.run.model_sha256
+    model = models.build(spec.run.model, len(manifest.classes), size, sha256=source)
     if weights:
         _measure.load(model, weights)
     digest = weights_sha256(model)

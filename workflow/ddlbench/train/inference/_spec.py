@@ -37,7 +37,7 @@ class InferSpec:
         parts = [
             self.run.machine,
             self.run.dataset,
-            self.run.model,
+            self.run.model_name,
             self.run.recipe.name,
             f"{weights}.{sha256(rest.encode()).hexdigest()[:4]}",
             self.member,

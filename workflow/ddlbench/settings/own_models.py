@@ -1,0 +1,134 @@
+"""Models that people wrote: `nets.wide:build` is function `build` of `config/models/nets/wide.py`, or of a module that
+is installed.
+
+Here their source is only read, never imported: the plan runs where torch may be missing, and stays quick.
+`train/own_models.py` calls the function.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import symtable
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.util import resolve_name
+from pathlib import Path
+
+from ddlbench.settings.config import CONFIG, ConfigError, complain, one_of
+
+FOLDER = CONFIG / "models"
+NAMED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """Where a model's function is. `root` is the folder that `module` is imported from; `files` are the module's file,
+    the first, and what it imports from `root`; `sha256` is the digest of their names and contents."""
+
+    name: str
+    module: str
+    function: str
+    root: Path
+    files: tuple[Path, ...]
+    sha256: str
+
+
+def is_own(model: str) -> bool:
+    """Whether a model's name is a module and a function in it, and no name of timm's."""
+    return ":" in model
+
+
+def find(name: str, folder: Path | None = None) -> OwnModel:
+    """The source of a model. Raises ConfigError, which names file and line, if there is no such module or function, or
+    a file cannot be read as Python."""
+    folder, (module, _, function) = folder or FOLDER, name.partition(":")
+    if not NAMED.fullmatch(name):
+        raise complain("models", "", name, "allowed: <module>:<function>, such as nets.wide:build, in ASCII letters")
+    elsewhere = [path for path in map(Path, filter(None, sys.path)) if path not in (folder, Path.cwd())]
+    root = next((root for root in (folder, *elsewhere) if _file(root, module)), None)
+    if root is None:
+        file = folder.joinpath(*module.split(".")).with_suffix(".py")
+        raise ConfigError(f"{file}: no such file, and no module {module} is installed; model {name} needs it")
+    sources = dict(_sources(root, module))
+    for top in {path.parts[0].removesuffix(".py") for path in sources} if root == folder else ():
+        other = next((there for path in elsewhere if (there := _file(path, top))), None)
+        if other or top in sys.stdlib_module_names:
+            raise ConfigError(f"{root / top}: Python imports {other or 'its own module'} of this name; rename it")
+    digest = sha256()
+    for path, source in sorted(sources.items()):
+        digest.update(f"{path.as_posix()} {len(source)}\n".encode() + source)
+    first = next(iter(sources))
+    _check_function(root / first, sources[first], function)
+    return OwnModel(name, module, function, root, tuple(root / path for path in sources), digest.hexdigest())
+
+
+def _file(root: Path, module: str) -> Path | None:
+    """The file of a module below a folder; a package goes before a module, as in Python."""
+    place = root.joinpath(*module.split("."))
+    return next((file for file in (place / "__init__.py", Path(f"{place}.py")) if file.is_file()), None)
+
+
+def _sources(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
+    """(path from `root`, source) of a module and of what it imports from there, each once. Raises ConfigError.
+
+    Of a folder that packages are installed into, only what lies in the module's own folder: all of timm would take
+    seconds to read.
+    """
+    inside = first.parent if (first := _file(root, module)) and any(root.glob("*.dist-info")) else None
+    seen, waiting = set(), [module]
+    while waiting:
+        parts = waiting.pop(0).split(".")
+        for end in range(len(parts), 0, -1):  # importing a.b.c runs a and a.b too
+            name = ".".join(parts[:end])
+            file = _file(root, name)
+            if file is None or file in seen:
+                continue
+            if inside and file != first and (file.parent != inside or file.name == "__init__.py"):
+                continue
+            seen.add(file)
+            source = _read(file)
+            waiting += _imported(_parsed(file, source), name if file.stem == "__init__" else name.rpartition(".")[0])
+            yield file.relative_to(root), source
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _parsed(file: Path, source: bytes) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except SyntaxError as error:
+        raise ConfigError(f"{file}:{error.lineno or 1}: is not Python: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{file}: is not Python: {error or 'nested too deeply'}") from None
+
+
+def _imported(tree: ast.Module, package: str) -> Iterator[str]:
+    """The modules that a file may import, wherever in it that stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # beyond the top: Python says so when it imports the file
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _check_function(file: Path, source: bytes, function: str) -> None:
+    """Raises ConfigError unless the file makes something of this name. `import *` may bring anything."""
+    table = symtable.symtable(source, str(file), "exec")  # type: ignore[arg-type]  # it takes bytes too
+    made = [one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()]
+    if function not in made and not re.search(rb"import\s*\(?\s*\*", source):
+        raise ConfigError(f"{file}: has no function {function}; {one_of(made, function) if made else 'it has none'}")

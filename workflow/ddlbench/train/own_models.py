@@ -1,0 +1,121 @@
+"""Models that people wrote, in a rank: `settings/own_models.py` has found their source, here it is imported and called.
+
+Whatever goes wrong in it is one line that names the model's file and the line in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddlbench.settings.own_models import OwnModel, find
+
+# A file may end the process instead of raising an error.
+FAULTS = (Exception, SystemExit)
+
+
+class ModelError(RuntimeError):
+    """A model cannot be used; the line names its file and the line in it."""
+
+
+def build(name: str, classes: int, image_size: int, sha256: str | None = None) -> nn.Module:
+    """The module that the function returns.
+
+    Raises ModelError if it does not, or if the source is not the planned one (`sha256`); ConfigError as `find` does.
+    """
+    own = find(name)
+    if sha256 not in (None, own.sha256):
+        raise ModelError(f"{own.files[0]}: model {name}: its source was changed since the run was planned; start again")
+    try:
+        model = getattr(_imported(own), own.function)(classes, image_size)
+    except FAULTS as error:
+        raise _explained(own, error) from error
+    if not isinstance(model, nn.Module):
+        raise _explained(own, TypeError(f"returns {type(model).__name__}, no torch.nn.Module"))
+    return model
+
+
+def _imported(own: OwnModel) -> Any:
+    """The module of a model."""
+    if str(own.root) not in sys.path:
+        sys.path.append(str(own.root))  # last: a file there must not hide a package that others import
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # old bytecode could hide a change
+    try:
+        module = importlib.import_module(own.module)
+    finally:
+        sys.dont_write_bytecode = written
+    if Path(str(module.__file__)).resolve() != own.files[0].resolve():
+        raise ImportError(f"Python imports {module.__file__} as {own.module}; rename one of the two")
+    return module
+
+
+def complaint(name: str, classes: int, image_size: int) -> str | None:
+    """Why a model cannot be trained, in one line; None if it can.
+
+    It is asked on the meta device, which takes no memory; a model that looks at values is asked on the CPU.
+    """
+    said = None
+    for device in ("meta", "cpu"):
+        try:
+            _ask(name, classes, image_size, device)
+        except FAULTS as error:
+            said = " ".join(str(error).split())
+        else:
+            return None
+    return said
+
+
+def _ask(name: str, classes: int, image_size: int, device: str) -> None:
+    """Raises ModelError unless the model can be trained: a forward and a backward pass over two pictures."""
+    with torch.device(device):
+        model, pictures = build(name, classes, image_size).train(), torch.rand(2, 3, image_size, image_size)
+    own = find(name)
+    try:
+        scores = model(pictures)
+        wrong = _wrong(model, pictures, scores, classes)
+        if wrong is None:
+            scores.sum().backward()
+            unused = [key for key, one in model.named_parameters() if one.requires_grad and one.grad is None]
+            if unused:
+                wrong = f"weight {unused[0]} takes no part in the scores; leave it out, or set requires_grad = False"
+    except FAULTS as error:
+        raise _explained(own, error, model) from error
+    if wrong:
+        raise _explained(own, TypeError(wrong), model)
+
+
+def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) -> str | None:
+    """What is wrong with the scores of a batch of pictures, and with what the model did to it."""
+    if not isinstance(scores, torch.Tensor) or not scores.is_floating_point():
+        kind = scores.dtype if isinstance(scores, torch.Tensor) else type(scores).__name__
+        return f"returns {kind}; allowed: a tensor of floating-point scores"
+    if scores.shape != (len(pictures), classes):
+        return (
+            f"returns scores of shape {(*scores.shape,)} for {len(pictures)} pictures; allowed: (pictures, {classes})"
+        )
+    if pictures._version:
+        return "changes the pictures that it is given; loaders use a batch again: let it change a copy"
+    if not any(one.requires_grad for one in model.parameters()):
+        return "has no weights that can be trained"
+    return None if scores.requires_grad else "its scores depend on no weight that can be trained"
+
+
+def _explained(own: OwnModel, error: BaseException, model: Any = None) -> ModelError:
+    """An error with the last line of the model's files that it came through; else where the model, or its function, is
+    defined."""
+    files = {str(file): file for file in own.files}
+    at = [(files[f.filename], f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
+    if isinstance(error, SyntaxError) and error.filename in files:
+        at.append((files[error.filename], error.lineno))
+    function = getattr(sys.modules.get(own.module), own.function, None)
+    codes = [getattr(one, "__code__", None) for one in (function, getattr(model, "forward", None))]
+    defined = [(files[c.co_filename], c.co_firstlineno) for c in codes if c and c.co_filename in files]
+    file, line = (at or defined or [(own.files[0], 1)])[-1]
+    what = error if isinstance(error, TypeError) and error.__traceback__ is None else f"{type(error).__name__}: {error}"
+    return ModelError(f"{file}:{line}: model {own.name}: {' '.join(str(what).split())[:300]}")
