@@ -21,7 +21,7 @@ _FIRST = (
     *("machine", "dataset", "model", "recipe", "schedule", "framework", "options", "loader", "form", "workers"),
     *("global_batch", "profiled", "timed", "epochs", "of_epochs", "bandwidth_mbit", "interrupt_steps"),
 )
-_FIELDS = tuple(RunSpec.__dataclass_fields__)
+_FIELDS = tuple(name for name in RunSpec.__dataclass_fields__ if name in ROLES)
 _ORDER = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
 
 

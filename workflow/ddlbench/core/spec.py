@@ -6,12 +6,14 @@ A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one; 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from hashlib import sha256
 from typing import Any
 
 from ddlbench.core import registry
+from ddlbench.core.program import Program
 from ddlbench.core.recipe import LATER, Recipe
 from ddlbench.core.recipe import ROLES as recipe_roles
 from ddlbench.core.roles import AXIS, EXTENT, FOLLOWS, REPEAT, SETTING, SIZE, WATCHED, Role, role
@@ -19,6 +21,7 @@ from ddlbench.core.roles import AXIS, EXTENT, FOLLOWS, REPEAT, SETTING, SIZE, WA
 # Repeats beyond so many are control runs: other repeats of one cell, spread over a study to see whether the machine
 # drifts. A study may have more repeats tomorrow; its control runs keep their ids.
 CONTROLS = 1000
+OWN = "own"  # said of a program's run where ours has a member's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +110,7 @@ class RunSpec:
             null="not killed",
         ),
     )
+    program: Program | None = None  # a user's own, in place of our training; its settings are column `options`
 
     model_sha256: str | None = field(  # None: the name says which model it is
         default=None,
@@ -126,6 +130,8 @@ class RunSpec:
 
         A variant's name is followed by four digits made from its options: two studies may mean different things by it.
         """
+        if self.program:
+            return self._id_of(self.program)
         epochs = f"{self.epochs}of{self.of_epochs}" if self.of_epochs else f"{self.epochs}"
         parts = [
             self.machine,
@@ -145,6 +151,14 @@ class RunSpec:
         parts += ["profiled"] if self.profiled else []
         return "-".join(parts + ([f"interrupt{self.interrupt_steps}"] if self.interrupt_steps else []))
 
+    def _id_of(self, program: Program) -> str:
+        """That of a program's run: its settings in words; four digits tell values apart that no path can hold."""
+        settings = [f"{name}_{value}" for name, value in program.settings]
+        plain = [re.sub(r"[^A-Za-z0-9._]+", "_", one)[:60] for one in settings]
+        odd = f".{sha256(json.dumps(settings).encode()).hexdigest()[:4]}" if plain != settings else ""
+        parts = [self.machine, program.name, *plain, f"{self.workers}workers", f"bs{self.global_batch}"]
+        return "-".join([*parts, f"r{self.repeat}"]) + odd
+
     @property
     def model_name(self) -> str:
         """The model in a file's name: `nets.wide.build` of `nets.wide:build`."""
@@ -156,7 +170,7 @@ class RunSpec:
 
     @property
     def _preferred(self) -> str | None:
-        return next(iter(registry.member("loaders", self.loader).FORMS), None)
+        return None if self.program else next(iter(registry.member("loaders", self.loader).FORMS), None)
 
     @property
     def reads(self) -> str | None:
@@ -179,7 +193,9 @@ class RunSpec:
         return self.of_epochs or self.epochs
 
     def all_options(self) -> dict[str, Any]:
-        """The adapter's options with their values in this run."""
+        """The adapter's options with their values in this run; a program's settings."""
+        if self.program:
+            return dict(self.program.settings)
         given = {name: value for name, value in self.options if name != "framework"}
         return {**registry.option_defaults(self.adapter), **given}
 
@@ -210,7 +226,8 @@ class RunSpec:
         recipe = vars(self.recipe)
         own = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
         flat = {name: getattr(self, name) for name in _OWN_COLUMNS}
-        flat["options"] = json.dumps(dict(self.options), sort_keys=True)
+        options = self.program.settings if self.program else self.options
+        flat["options"] = json.dumps(dict(options), sort_keys=True)
         flat |= {"of_epochs": self.full_epochs, "form": self.reads, "recipe": self.recipe.name}
         return {"run": self.id, **flat, **own, "seed": self.seed}
 
@@ -236,6 +253,8 @@ class RunSpec:
         if "options" in data:
             data["options"] = tuple((name, value) for name, value in data["options"])
         try:
+            if data.get("program"):
+                data["program"] = Program.of(data["program"])
             return cls(recipe=Recipe(**recipe), **data)
         except TypeError as error:  # a field without a default is missing
             raise ValueError(f"these are no settings of a run: {error}") from None
@@ -269,7 +288,11 @@ _LATER = {
     RunSpec: {f.name: f.default for f in fields(RunSpec) if f.name not in _FIRST and f.default is not MISSING},
     Recipe: LATER,
 }
-_OWN_COLUMNS = (*(f.name for f in fields(RunSpec) if f.name != "recipe"), "batch_per_worker", "nodes")
+_OWN_COLUMNS = (
+    *(f.name for f in fields(RunSpec) if f.name not in ("recipe", "program")),
+    "batch_per_worker",
+    "nodes",
+)
 _RECIPE_COLUMNS = tuple(f.name for f in fields(Recipe) if f.name != "name")
 COLUMNS = ("run", *_OWN_COLUMNS, "recipe", *_RECIPE_COLUMNS)
 # What each column is in a comparison; the run itself, which is none of these, is left out.
@@ -284,7 +307,7 @@ _DERIVED = {
     "nodes": Role(FOLLOWS, "Nodes that the workers fill.", ("workers",)),
 }
 ROLES: Mapping[str, Role] = {
-    **{f.name: f.metadata["role"] for f in fields(RunSpec)},
+    **{f.name: f.metadata["role"] for f in fields(RunSpec) if f.name != "program"},
     **_DERIVED,
     **{name: recipe_roles.get(name, Role(SETTING)) for name in _RECIPE_COLUMNS},
 }
@@ -293,7 +316,28 @@ ROLES: Mapping[str, Role] = {
 def _written(value: RunSpec | Recipe) -> dict[str, Any]:
     """The fields that go into JSON."""
     later = _LATER[type(value)]
-    return {name: v for name, v in vars(value).items() if name not in later or v != later[name]}
+    given = {name: v for name, v in vars(value).items() if name not in later or v != later[name]}
+    return {name: v.written() if isinstance(v, Program) else v for name, v in given.items()}
+
+
+def of_program(
+    program: Program, *, machine: str, device: str, workers: int, workers_per_node: int, global_batch: int, **more: Any
+) -> RunSpec:
+    """The run of a user's program; `more` are further fields. What no program says has the word OWN, or counts 1."""
+    own = dict.fromkeys(("dataset", "loader", "form", "schedule"), OWN)
+    counts = {"loader_threads": 1, "epochs": 1, "repeat": 1}
+    return RunSpec(
+        **(own | counts | more),
+        recipe=Recipe(name=OWN, base_lr=1.0, base_batch=1, warmup_epochs=0, image_size=8),
+        model=program.name,
+        framework=program.framework,
+        program=program,
+        machine=machine,
+        device=device,
+        workers=workers,
+        workers_per_node=workers_per_node,
+        global_batch=global_batch,
+    )
 
 
 def complete(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from ddlbench.core import registry
 from ddlbench.settings.keys import class_of, in_words, schema_of
 from ddlbench.settings.machine import Machine
+from ddlbench.settings.program import ProgramFile
 from ddlbench.settings.recipe import RecipeFile
 from ddlbench.settings.study import BATCH, REQUIRED
 from ddlbench.settings.study_keys import BlockKeys, TopLevelKeys
@@ -30,6 +31,7 @@ edit.
 | `machines/<machine>.yaml` | where to run: nodes, GPUs or cores, queue, software |
 | `recipes/<recipe>.yaml` | how to train: everything that decides accuracy |
 | `models/<module>.py` | models of your own |
+| `programs/<program>.yaml` | a training program of your own: how it is started, and how its steps are read |
 | `references/<reference>.csv` | published numbers with their sources, drawn beside ours |
 
 A file's name, without its suffix, is its name in other files: at most 100 letters, digits, `.`, `_` and `-`. A
@@ -155,6 +157,22 @@ learning rate follows the linear scaling rule: its peak is `base_lr` x global ba
 `warmup_epochs` the rate rises with each step, from `warmup_lr` to where the study's schedule stands when they end.
 """
 
+PROGRAM = """\
+## Programs
+
+A training program that exists already. It runs as it is; ddlbench starts, watches and ends it, and makes the same
+record of its steps as of its own trainings:
+
+```yaml
+command: python train.py --batch-size {batch_per_worker} --precision {precision} --out {folder}
+files: [train.py, configs]
+settings: {precision: [bf16, fp32]}
+sample: tokens
+lines: 'step (?P<step>\\d+).*?loss (?P<loss>[\\d.]+).*?(?P<samples_per_s>[\\d.,]+) tok/s'
+resume: --resume {folder}/last.pt
+```
+"""
+
 REFERENCES = """\
 ## References
 
@@ -197,6 +215,8 @@ def page() -> str:
             RECIPE,
             _table(recipe),
             _inner(recipe, "by_batch", "each row of "),
+            PROGRAM,
+            _table(schema_of(ProgramFile)),
             REFERENCES.rstrip("\n"),
         ]
     )

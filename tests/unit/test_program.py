@@ -1,0 +1,128 @@
+"""A user's own program: its file, the lines about what is wrong in it, its digest, its value in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ddlbench.core.program import Program
+from ddlbench.core.spec import RunSpec, of_program
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.program import ProgramFile, load_program
+
+GIVEN = {
+    "command": "python 'my train.py' --batch {batch_per_worker} --precision {precision} --out {folder}",
+    "files": ["my train.py", "net"],
+    "settings": {"precision": ["bf16", "fp32"], "layers": [2, 4]},
+    "sample": "tokens",
+    "lines": r"step (?P<step>\d+) loss (?P<loss>\S+)",
+    "resume": "--resume {folder}/last.pt",
+}
+VALUES = {"batch_per_worker": 8, "folder": "/a folder/out"}
+
+
+def load(project: Path, **changes: Any) -> ProgramFile:
+    """The program `mine` of a project with these keys changed; None leaves a key out."""
+    for name, text in (("my train.py", "print()"), ("net/wide.py", "a"), ("net/deep/er.py", "b")):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (project / name).exists():
+            (project / name).write_text(text)
+    folder = project / "config" / "programs"
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = {name: value for name, value in (GIVEN | changes).items() if value is not None}
+    (folder / "mine.yaml").write_text(yaml.safe_dump(keys, sort_keys=False))
+    return load_program("mine", folder)
+
+
+def spec(program: Program, **more: Any) -> RunSpec:
+    size = {"workers": 2, "workers_per_node": 2, "global_batch": 16}
+    return of_program(program, **{"machine": "local", "device": "cpu", **size, **more})
+
+
+def test_its_settings_make_runs_and_fill_the_command(tmp_path: Path) -> None:
+    programs = load(tmp_path).programs()
+    settings = [dict(one.settings) for one in programs]
+    assert settings == [{"precision": p, "layers": n} for p in ("bf16", "fp32") for n in (2, 4)]
+    words = ["python", "my train.py", "--batch", "8", "--precision", "bf16", "--out", "/a folder/out"]
+    assert programs[0].argv(VALUES) == words
+    assert programs[0].argv(VALUES, resumes=True) == [*words, "--resume", "/a folder/out/last.pt"]
+    assert len({spec(one).id for one in programs}) == 4
+    assert spec(programs[0]).id == "local-mine-precision_bf16-layers_2-2workers-bs16-r1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named", "allowed"),
+    [
+        ({"command": None}, "command", "missing"),
+        ({"command": " "}, "command", "a command"),
+        ({"command": "python 'train.py"}, "command", "closed quotes"),
+        ({"command": "python {batch_size}"}, "{batch_size}", "batch_per_worker"),
+        ({"command": "python {workers:03d}"}, "command", "names in braces"),
+        ({"command": "python {workers"}, "command", "names in braces"),
+        ({"resume": "--from {fodler}"}, "resume", "folder"),
+        ({"comand": "x"}, "comand", "command"),
+        ({"ranks": "all"}, "ranks", "each, own"),
+        ({"reads": "wandb"}, "reads", "lines, mllog"),
+        ({"reads": "mllog"}, "lines", "leave out"),
+        ({"lines": None}, "lines", "missing"),
+        ({"lines": "(?P<step"}, "lines", "regular expression"),
+        ({"lines": r"(?P<stepp>\d+)"}, "stepp", "step"),
+        ({"lines": r"step \d+"}, "lines", "no named group"),
+        ({"lines": [r"loss (?P<loss>\S+)"]}, "lines", "(?P<step>...)"),
+        ({"settings": {"folder": ["a"]}}, "settings.folder", "a name that commands do not have"),
+        ({"settings": {"precision": []}}, "settings.precision", "at least 1 item"),
+        ({"settings": {"precision": ["a", "a"]}}, "settings.precision", "each item once"),
+        ({"settings": {"a b": [1]}}, "settings", "text matching"),
+        ({"files": ["none.py"]}, "files", "lie below"),
+        ({"files": ["../other"]}, "files", "lie below"),
+        ({"files": ["/etc/passwd"]}, "files", "lie below"),
+        ({"files": None}, "files", "missing"),
+        ({"environment": "no/venv"}, "environment", "bin/python"),
+        ({"sample": "two words"}, "sample", "letters"),
+    ],
+)
+def test_a_wrong_key_is_one_line(tmp_path: Path, changes: dict[str, Any], named: str, allowed: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, **changes)
+    said = str(error.value)
+    assert said.startswith(f"{tmp_path / 'config/programs/mine.yaml'}: ")
+    assert named in said
+    assert allowed in said
+    assert "\n" not in said
+
+
+def test_a_change_of_its_files_changes_its_digest_and_nothing_else_does(tmp_path: Path) -> None:
+    before = load(tmp_path).digest
+    (tmp_path / "net/__pycache__").mkdir()
+    (tmp_path / "net/__pycache__/wide.pyc").write_text("compiled")
+    (tmp_path / "other.py").write_text("c")
+    assert load(tmp_path).digest == before
+    (tmp_path / "net/deep/er.py").write_text("c")
+    changed = load(tmp_path).digest
+    (tmp_path / "net/deep/er.py").rename(tmp_path / "net/deep/est.py")
+    assert len({before, changed, load(tmp_path).digest}) == 3
+
+
+def test_its_run_is_a_value_that_comes_back_from_json(tmp_path: Path) -> None:
+    modules = load(tmp_path, environment=["GCC/13", "PyTorch"], lines=[r"(?P<step>\d+)", r"top1 (?P<top1>\S+)"])
+    for program in (modules.at({"precision": "bf16", "layers": 2}), load(tmp_path).programs()[3]):
+        run = spec(program, repeat=3)
+        assert RunSpec.from_json(run.to_json()) == run
+        columns = run.columns()
+        assert columns["model"] == columns["framework"] == "mine"
+        assert columns["options"] == '{{"layers": {layers}, "precision": "{precision}"}}'.format(
+            **dict(program.settings)
+        )
+        assert (columns["loader"], columns["dataset"], columns["form"], columns["seed"]) == ("own", "own", "own", 3)
+
+
+def test_a_setting_framework_is_its_framework(tmp_path: Path) -> None:
+    settings = {"framework": ["fsdp"], "precision": ["bf16"], "text": ["a b/c"]}
+    (program,) = load(tmp_path, settings=settings).programs()
+    run = spec(program)
+    assert run.framework == "fsdp"
+    assert "/" not in run.id
+    assert " " not in run.id
+    assert run.id != spec(load(tmp_path, settings=settings | {"text": ["a/b c"]}).programs()[0]).id

@@ -1,0 +1,160 @@
+"""A user's own training program: one YAML file in config/programs that says how it is started and read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ddlbench.core.files import sha256
+from ddlbench.core.program import EACH, GROUPS, OWN, PLACEHOLDERS, READS, Program, Scalar, placeholders
+from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of
+from ddlbench.settings.keys import Keys, Name, key, mapping, value_of
+from ddlbench.settings.reading import read_yaml
+
+Texts = Annotated[tuple[str, ...], Field(min_length=1)]
+Setting = Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,99}$")]
+Axis = Annotated[list[Scalar], Field(min_length=1)]  # inside a mapping pydantic takes no list for a tuple
+PASSED_OVER = {"__pycache__", ".git"}  # in folders of `files`: what a run itself changes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramFile(Keys):
+    """A program as its file says; `settings` are axes here."""
+
+    command: str = key(
+        "What starts it, from the folder that holds config/. It is cut into words as a shell would, without a shell. "
+        f"In braces: {', '.join(PLACEHOLDERS)}, and the names of settings.",
+        minLength=1,
+    )
+    files: Texts = key(
+        "Files and folders that are part of a run, from the folder that holds config/: a change makes its runs stale."
+    )
+    ranks: str = key(
+        "Who starts its ranks. each: ddlbench, one process per worker, with torchrun's variables (RANK, LOCAL_RANK, "
+        "WORLD_SIZE, MASTER_ADDR, MASTER_PORT). own: the program, from one process.",
+        EACH,
+        enum=[EACH, OWN],
+    )
+    settings: Annotated[tuple[tuple[str, Any], ...], mapping(Axis, Setting, in_order=False)] = key(
+        "Further axes: they fill the command, name the runs and stand in column options. A setting framework is the "
+        "framework of figures and comparisons.",
+        (),
+    )
+    sample: Name = key("What is counted: axes and sentences say it.", "samples")
+    reads: str = key("How its steps are read, a member of workflow/ddlbench/run/readings.", "lines", enum=READS)
+    lines: str | Texts = key(
+        f"Patterns (Python's re) of the lines that it prints, for reads lines, with named groups: {', '.join(GROUPS)}.",
+        (),
+    )
+    resume: str = key("Words added to the command when a run goes on after an interruption. Left out, it cannot.", None)
+    environment: str | Texts = key(
+        "The folder of its own Python environment (with bin/python), or a list of environment modules. Left out, "
+        "ddlbench's own.",
+        None,
+    )
+    name: str = ""
+    path: Path = Path()
+    digest: str = ""
+
+    def programs(self) -> list[Program]:
+        """One program per combination of its settings' values, in the order of the file."""
+        names = [name for name, _ in self.settings]
+        return [self.at(dict(zip(names, values, strict=True))) for values in product(*(v for _, v in self.settings))]
+
+    def at(self, settings: Mapping[str, Scalar]) -> Program:
+        """The program with one value for each of its settings."""
+        shared = ("name", "command", "ranks", "sample", "reads", "resume", "digest")
+        return Program(
+            settings=tuple(settings.items()),
+            patterns=(self.lines,) if isinstance(self.lines, str) else self.lines,
+            environment=self.environment,
+            **{name: getattr(self, name) for name in shared},
+        )
+
+
+def load_program(name: str, folder: Path = CONFIG / "programs") -> ProgramFile:
+    """The program of that name; its files lie beside the folder config/. Raises ConfigError."""
+    path = folder / f"{name}.yaml"
+    given = value_of(ProgramFile, read_yaml(path), path, name=name)
+    _check_settings(given, path)
+    for text in ("command", "resume"):
+        if getattr(given, text) is not None:
+            _check_words(getattr(given, text), dict(given.settings), path, text)
+    _check_patterns(given, path)
+    if isinstance(given.environment, str):
+        place = Path(expand(given.environment, path, "environment"))
+        if not (folder.parent.parent / place / "bin" / "python").exists():
+            raise complain(path, "environment", str(place), "allowed: a folder with bin/python in it, or [modules]")
+    return replace(given, path=path, digest=_digest(given.files, path, folder.parent.parent))
+
+
+def _check_settings(given: ProgramFile, path: Path) -> None:
+    for name, values in given.settings:
+        if name in PLACEHOLDERS:
+            free = f"allowed: a name that commands do not have already: {', '.join(PLACEHOLDERS)}"
+            raise complain(path, f"settings.{name}", values, free)
+        if len({repr(value) for value in values}) < len(values):
+            raise complain(path, f"settings.{name}", values, "allowed: each item once")
+
+
+def _check_words(text: str, settings: Mapping[str, Any], path: Path, where: str) -> None:
+    """Raises ConfigError unless a shell could cut the text into words, and all names in its braces are known."""
+    try:
+        words, names = shlex.split(text), placeholders(text)
+    except ValueError as error:
+        how = "allowed: words with closed quotes, and names in braces ({{ and }} are braces themselves)"
+        raise complain(path, where, text, f"{str(error)[0].lower()}{str(error)[1:]}; {how}") from None
+    if not words:
+        raise complain(path, where, text, "allowed: a command")
+    for name in sorted(names - {*PLACEHOLDERS, *settings}):
+        raise complain(path, where, f"{{{name}}}", one_of([*PLACEHOLDERS, *settings], name))
+
+
+def _check_patterns(given: ProgramFile, path: Path) -> None:
+    """Raises ConfigError unless reading `lines` has patterns whose groups are known, and one of them a step."""
+    patterns = (given.lines,) if isinstance(given.lines, str) else given.lines
+    if (given.reads == "lines") != bool(patterns):
+        needs = "is missing: patterns of the lines" if given.reads == "lines" else "belongs to reads: lines; leave out"
+        raise ConfigError(f"{path}: lines: {needs} that hold a step (reads: {given.reads})")
+    steps = False
+    for pattern in patterns:
+        try:
+            groups = re.compile(pattern).groupindex
+        except re.error as error:
+            raise complain(path, "lines", pattern, f"{error}; allowed: a regular expression of Python's re") from None
+        for name in groups:
+            if name not in GROUPS:
+                raise complain(path, "lines", f"(?P<{name}>", one_of(GROUPS, name))
+        if not groups:
+            raise complain(path, "lines", pattern, f"it has no named group; {one_of(GROUPS)}")
+        steps |= "step" in groups
+    if patterns and not steps:
+        raise complain(path, "lines", list(patterns), "allowed: at least one pattern with (?P<step>...)")
+
+
+def _digest(files: Iterable[str], path: Path, project: Path) -> str:
+    """SHA-256 over names and contents of the files, in the order of their names. Raises ConfigError."""
+    made = hashlib.sha256()
+    for name in files:
+        place = project / name
+        if Path(name).is_absolute() or ".." in Path(name).parts or not place.exists():
+            raise complain(path, "files", name, f"allowed: files and folders that lie below {project}")
+        inside = sorted(place.rglob("*")) if place.is_dir() else [place]
+        inside = [one for one in inside if one.is_file() and not PASSED_OVER & {*one.relative_to(project).parts}]
+        if not inside:
+            raise complain(path, "files", name, "allowed: a file, or a folder with files in it")
+        for one in inside:
+            try:
+                made.update(f"{one.relative_to(project)}\0{sha256(one)}\0".encode())
+            except OSError as error:
+                unread = f"{one}: {error.strerror}; allowed: files that can be read"
+                raise complain(path, "files", name, unread) from None
+    return made.hexdigest()
