@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +20,7 @@ from ddlbench.train.frameworks import _common
 from tests.conftest import shared
 from tests.contract import launches
 from tests.contract.launches import FRAMEWORKS, TWO, on_two
+from tests.disks import small_disk
 
 ENDS_WITHIN_S = 60
 # DataLoader's worker processes look for their parent every five seconds.
@@ -148,14 +148,9 @@ def test_out_of_memory(tmp_path, data):
 
 def test_the_disk_is_full(tmp_path, data, run):
     """While a run logs; the record of another run on that disk stays whole."""
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a small file system")
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", disk])
-    if mounted.returncode:
-        pytest.skip("cannot mount a small file system here")
-    try:
+    with small_disk(disk, "400k"):
         earlier = run("plain", "ddp", 2)
         for name in ("run.mllog", "steps.parquet"):
             shutil.copy(earlier.folder / name, disk / name)
@@ -169,12 +164,6 @@ def test_the_disk_is_full(tmp_path, data, run):
             assert (earlier.folder / name).read_bytes() == (disk / name).read_bytes()
         assert not (disk / spec.id / "run.mllog").exists()
         assert_gone(outcome.marker)
-    finally:
-        # Processes that are about to end have no environment to be known by.
-        deadline = time.monotonic() + LINGER_S * shared()
-        while subprocess.run(["umount", disk]).returncode and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert not disk.is_mount()
 
 
 @pytest.mark.parametrize(("framework", "job"), [("ddp", "4711"), ("horovod", "4712")])

@@ -10,11 +10,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
+from ddlbench.core import notes
 from ddlbench.core.record import KERNELS, MLLOG, ROWS, SEAL, STEPS, RankLog, StepRow, packed, read_log
 from ddlbench.run import __main__ as supervisor
-from ddlbench.run import failed, finish
+from ddlbench.run import failed, finish, job
 from ddlbench.train.assignment import Assignment
 
+from tests.disks import fill, small_disk
 from tests.kills import killed_at
 from tests.unit.records import RANKS, SPEC, write_record
 
@@ -94,6 +96,40 @@ def test_a_record_that_cannot_be_joined_is_joined_by_the_next_call(
     assert whole(run)
     (said,) = [event for event in read_log(run / MLLOG) if event.key == "ddlbench_ranks"]
     assert said.time_s == 1000  # when its ranks ended
+
+
+def test_a_disk_that_is_full_when_training_is_over(tmp_path: Path) -> None:
+    """However much room is left: no half record, the reason is kept, and the next call trains nothing."""
+    given, disk = leave(tmp_path / "given"), tmp_path / "disk"
+    with (given / ".partial" / MLLOG).open("a") as log:
+        log.write("# of another program\n" * 1000)  # the log does not fit where the table does
+    disk.mkdir()
+    outcomes = []
+    with small_disk(disk, "600k"):
+        for pages in range(24):
+            run = disk / str(pages) / SPEC.id
+            shutil.copytree(given, run)
+            notes.reserve(run / ".partial")
+            filler = fill(disk, pages)
+            failure = finish.make_record(SPEC, run, run / ".partial")
+            outcomes.append(failure is None)
+            if failure is not None:
+                assert failure["cause"] == "disk full" and "make room" in failure["message"], pages
+                assert job.ended("run", run, run / ".partial", 0, failure) == 1
+                assert json.loads((run / failed.FOLDER / failed.FAILURE).read_text())["cause"] == "disk full", pages
+                assert not (run / MLLOG).exists() and not (run / STEPS).exists()
+            filler.unlink()
+            if failure is not None:
+                assert supervisor.execute(SPEC, run, None, TRAINS_NOT) == 0
+            assert whole(run), pages
+            shutil.rmtree(run.parent)
+    assert outcomes == sorted(outcomes) and {*outcomes} == {False, True}
+
+
+def test_no_line_of_a_log_is_missing_on_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / MLLOG).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        RankLog(tmp_path, 0).event("run_stop")
 
 
 @pytest.mark.parametrize("what", ["a rank has not ended", "the log has no end", "it is another run"])

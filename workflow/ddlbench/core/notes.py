@@ -29,6 +29,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 # Takes up room in a run's folder while the run is made, so that on a full disk ranks can still say why they ended.
 # Room on the disk for a rank to say why it ended, and for the supervisor; a rank's may be taken by the other ranks.
 RESERVES, RESERVE_BYTES = (".reserve-ranks", ".reserve-supervisor"), 1 << 15
+DISK_FULL = "disk full"  # a cause
 STOPPED_NOTE = "stopped"  # rank 0 leaves it beside the checkpoint
 # What Gloo, NCCL and Horovod say when the other side of a connection is gone.
 LOST = (
@@ -77,9 +78,15 @@ def reserve(folder: Path) -> None:
         (folder / name).write_bytes(os.urandom(RESERVE_BYTES))
 
 
+def give_back(folder: Path, *names: str) -> None:
+    """Make the room of these reserves free, before something is written on a disk that may be full."""
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+
+
 def report(folder: Path, rank: int, error: BaseException) -> None:
     """Leave why this rank ended, for `ddlbench.run`."""
-    (folder / RESERVES[0]).unlink(missing_ok=True)
+    give_back(folder, RESERVES[0])
     message = "".join(traceback.format_exception_only(error)).strip()
     said = {"cause": cause(error), "message": message, "time": time.time(), "step": getattr(error, "step", None)}
     write_json(folder / f"failure-{rank}.json", said)
@@ -95,7 +102,7 @@ def cause(error: BaseException) -> str:
     if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
         return "out of memory"
     if any(_says_disk_full(one) for one in _origins(error)):
-        return "disk full"
+        return DISK_FULL
     if "address already in use" in text or "eaddrinuse" in text:
         return "port in use"
     if any(words in text for words in LOST):

@@ -116,6 +116,14 @@ def packed(rows: Sequence[StepRow]) -> Rows:
     return np.array([tuple(nan if value is None else value for value in row) for row in rows], dtype=step_type())
 
 
+class _WholeFile(logging.FileHandler):
+    """A log in which no line may be missing: logging itself goes on when the disk is full."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Raise what kept a line from being written."""
+        raise
+
+
 @dataclass
 class RankLog:
     """What one rank writes into the run's folder: only rank 0 writes anything.
@@ -139,7 +147,7 @@ class RankLog:
             os.truncate(path, size)  # what came after the checkpoint is made again
         logger = logging.Logger("ddlbench.mllog")
         if self.rank == 0:
-            logger.addHandler(logging.FileHandler(self.folder / self.name))
+            logger.addHandler(_WholeFile(self.folder / self.name))
         else:
             logger.addHandler(logging.NullHandler())
         root = str(Path(__file__).resolve().parents[2])

@@ -90,8 +90,8 @@ def execute(
     os.environ["DDLBENCH_FOLDER"] = str(partial)
     waits = {"silent_s": patience.silent_s, "grace_s": patience.grace_s}
     seen = job.watch_with_data(argv, partial, hidden, data, spec.id, nodes=spec.nodes, **waits)
-    for name in notes.RESERVES:
-        (partial / name).unlink(missing_ok=True)
+    # The supervisor needs its own when the record cannot be made.
+    notes.give_back(partial, *notes.RESERVES[: 2 if seen.code else 1])
     if interrupted.happened(spec, folder, partial) and seen.signal is None:
         print(f"killed after {spec.interrupt_steps} steps, as its study asks; started again", flush=True)
         return interrupted.AGAIN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import sys
@@ -68,11 +69,14 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
     `ended_s` is when training ended, if that was long ago. It may be called again, wherever the call before was killed:
     before the seal all is made again, after it the files are moved, the log last.
     """
+    files = None
     try:
         files = sealed(partial / MLLOG)
         if files is None:
             _complete(spec, partial, interrupted.kept(spec, folder), ended_s)
-            files = sealed(partial / MLLOG) or {}
+            files = sealed(partial / MLLOG)
+        if files is None:
+            raise ValueError(f"{MLLOG} has no seal, though it was sealed now")
         for name in files:
             if (partial / name).exists():
                 (partial / name).replace(folder / name)
@@ -82,8 +86,11 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
         (partial / MLLOG).replace(folder / MLLOG)
         sync(folder)
     except Exception as error:  # a full disk, a package that is broken: what was trained stays
+        unfinished = [STEPS] if files is None else []  # it would take the room for the reason, and is made again
+        notes.give_back(partial, *notes.RESERVES, failed.FAILURE, *unfinished)
         cause, message = notes.cause(error), f"its record could not be made: {error}"
         if all((partial / name).exists() for name in (MLLOG, ROWS)):
+            message += "; make room" if cause == notes.DISK_FULL else ""
             message += "; started again it is not trained again"
         else:  # whatever was started, it was not our training
             cause, message = "launcher failed", f"ranks ended well and left no record ({error}); read train.log"
@@ -105,13 +112,12 @@ def summarise(folder: Path) -> None:
 
 def _complete(spec: RunSpec, partial: Path, interruption: dict[str, Any] | None, ended_s: float | None) -> None:
     """Join the steps, and add to the log what only the supervisor knows, and the seal. Raises OSError, ValueError."""
-    data = (partial / MLLOG).read_bytes()
     end = _end(partial / MLLOG)
     if not end:
         raise ValueError(f"{MLLOG} has no run_stop, though the launcher ended well")
     ranks = [json.loads((partial / f"rank-{r}.json").read_text()) for r in range(spec.workers)]
     join_steps(partial, spec.workers)
-    (partial / MLLOG).write_bytes(data[:end])  # without what an earlier call added behind it
+    os.truncate(partial / MLLOG, end)  # without what an earlier call added behind it; on a full disk too
     log = RankLog(partial, 0)
     time_ms = round(1e3 * (ended_s or time.time()))
     log.mllog.event("ddlbench_ranks", ranks, time_ms=time_ms)

@@ -35,7 +35,8 @@ def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execu
     except OSError as error:  # a full disk, or one that can only be read
         with suppress(OSError):  # an older reason must not stand for this one; a checkpoint beside it stays
             (folder / failed.FOLDER / failed.FAILURE).unlink(missing_ok=True)
-        sys.exit(f"{name} failed: {notes.cause(error)}: {error}")
+        todo = "; make room, and start again" if notes.cause(error) == notes.DISK_FULL else ""
+        sys.exit(f"{name} failed: {notes.cause(error)}: {error}{todo}")
     sys.exit(code)
 
 
@@ -64,5 +65,6 @@ def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, 
     if failure is None:
         return 0
     where = failed.keep(folder, partial, failure)
-    print(f"{name} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr)
+    with suppress(OSError):  # a full disk; the reason is kept by now
+        print(f"{name} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr)
     return code or 1
