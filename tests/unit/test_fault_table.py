@@ -41,7 +41,7 @@ def test_the_page_shows_it() -> None:
         "SLURM keeps no accounts here (",
         "squeue is asked for the states of jobs",
         "is of other settings than this study's plan",
-        "was made since this job was asked for",
+        "is already made",
         "is being made by ",
         "its record could not be made",
         "is damaged, the run does without it",

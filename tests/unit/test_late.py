@@ -38,11 +38,14 @@ def test_a_record_that_was_made_meanwhile_stays(monkeypatch: pytest.MonkeyPatch,
     folder = write_record(tmp_path)
     assert made(monkeypatch, folder, **before)
     assert not made(monkeypatch, folder, **after)  # somebody wants it again
-    assert not made(monkeypatch, folder)  # nor without a Snakemake
+    assert made(monkeypatch, folder)  # no Snakemake does: the job's script was submitted by hand
     assert not made(monkeypatch, folder, replace(SPEC, recipe=replace(SPEC.recipe, base_lr=9.0)), **before)
     steps = (folder / STEPS).read_bytes()
     (folder / STEPS).unlink()
     assert not made(monkeypatch, folder, **before)
+    for damaged in (steps[:-1], steps + b"0"):
+        (folder / STEPS).write_bytes(damaged)
+        assert not made(monkeypatch, folder, **before)
     (folder / STEPS).write_bytes(steps)
     (folder / MLLOG).write_text((folder / MLLOG).read_text().replace('"value": 0.5', '"value": 0.6'))
     assert not made(monkeypatch, folder, **before)  # it is damaged
@@ -96,10 +99,11 @@ def test_a_late_job_leaves_the_finished_record_and_its_log(tmp_path: Path) -> No
     folder = write_record(tmp_path)
     (folder / "train.log").write_text("it trained\n")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert run(folder, "false", **{late.ASKED: str(MADE_S - 1)}).wait() == 0
-    (refused,) = folder.glob("refused-*.log")
-    assert refused.read_text() == f"{SPEC.id}: was made since this job was asked for; that record stays\n"
-    refused.unlink()
+    for asked in ({late.ASKED: str(MADE_S - 1)}, {}):  # by a Snakemake, by hand
+        assert run(folder, "false", **asked).wait() == 0
+        (refused,) = folder.glob("refused-*.log")
+        assert refused.read_text() == f"{SPEC.id}: is already made; that record stays\n"
+        refused.unlink()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert run(folder, "false", **{late.ASKED: str(MADE_S + 1)}).wait() == 1  # asked for anew: it is made again
     assert not (folder / MLLOG).exists() and (folder / "failed/failure.json").exists()

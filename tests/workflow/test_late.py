@@ -10,7 +10,19 @@ from ddlbench.core import living
 from ddlbench.run import hold
 
 from tests.unit.records import edit_log
-from tests.workflow.conftest import mini
+from tests.workflow.conftest import edit, mini, planned, snakemake
+
+# What each supervisor does once its record is there: it kills Snakemake, which has not noted it yet.
+KILLS = """
+import psutil
+
+def make_record(*arguments, make=make_record):
+    failure = make(*arguments)
+    for process in psutil.Process().parents():
+        if "profiles/local" in process.cmdline():
+            process.kill()
+    return failure
+"""
 
 
 def files(run: Path) -> dict[str, bytes]:
@@ -37,6 +49,27 @@ def test_neither_a_finished_record_nor_a_living_run_is_touched(finished: Path) -
     refused = [{name: left[n].pop(name) for name in list(left[n]) if name.startswith("refused-")} for n in (0, 1)]
     assert tuple(left) == before, said
     (late,), (second,) = (list(one.values()) for one in refused)
-    assert b"was made since this job was asked for; that record stays" in late
+    assert b"is already made; that record stays" in late
     assert f"is being made by process {os.getpid()}".encode() in second
     assert f"is being made by process {os.getpid()}" in said
+
+
+def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(finished: Path) -> None:
+    """Of another recipe than the one that Snakemake remembers."""
+    edit(finished / "config/recipes/mini.yaml", base_lr=0.2)
+    finish = finished / "workflow/ddlbench/run/finish.py"
+    with finish.open("a") as code:
+        code.write(KILLS)
+    mini_of = ("--config", "study=mini", "machine=mini")
+    killed = snakemake(finished, "--until", "train", *mini_of, PYTHONPATH=str(finished / "workflow"))
+    assert killed.returncode == -9, killed.stdout
+    finish.write_text(finish.read_text().removesuffix(KILLS))
+    (new,) = (
+        run for run in (finished / "results/runs").iterdir() if '"base_lr": 0.2' in (run / "run.mllog").read_text()
+    )
+    before = (new / "run.mllog").read_bytes()
+    assert planned(finished)["train"] == 1
+    done = mini(finished, "--until", "train")
+    assert done.returncode == 0, done.stdout
+    assert (new / "run.mllog").read_bytes() == before
+    assert "train" not in planned(finished)

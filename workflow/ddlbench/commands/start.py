@@ -63,6 +63,8 @@ class Start:
                 locks = Path(self.workflow.persistence.path, "locks")
                 survivors.settle(locks, runs.outputs(self.plan) if queue else ())
         if self.workflow.is_main_process:
+            outputs = {run: (layout.run_log(run), layout.run_steps(run)) for run in self.plan.runs}
+            snakemake_outputs.forget_marks(self.workflow.persistence, outputs, self._is_sound)
             # Whatever Snakemake remembers of them. A preflight is of something else if training waits for it.
             self.workflow.dag.forcefiles |= {self.preflight} if self.waits else set()
             self.workflow.dag.forcefiles |= {layout.run_log(run) for run in self.plan.runs if self._is_made_again(run)}
@@ -72,6 +74,9 @@ class Start:
         """Whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
         w = self.workflow
         return bool(w.is_main_process and w.executor_plugin is not None and not w.dryrun)
+
+    def _is_sound(self, run: str) -> bool:
+        return late.sound(Path(layout.run(run)), self.plan.runs[run].spec) is not None
 
     def _is_made_again(self, run: str) -> bool:
         """Whether a record is of other settings, or lacks its steps, which Snakemake does not miss, or the weights that

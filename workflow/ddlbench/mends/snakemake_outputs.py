@@ -1,4 +1,5 @@
 """Snakemake 9.27: it removes a job's outputs and log before it executes the job, and outputs after the job failed.
+Killed before it has noted that a job ended, it makes what is there again.
 
 They may be another job's by then, which makes the same run or has just made it: `run/late.py` says when.
 
@@ -8,11 +9,14 @@ so, as `ensure` and `update` do for single files; a job that is locked out then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ddlbench.mends import only_for
+from ddlbench.mends import only_for, private
+
+MINE = ("snakemake", ("9",), "snakemake_outputs")
 
 
 def mend(rules: Collection[str], earlier: Callable[[Path], Path], refused: Callable[[list[Path]], None]) -> None:
@@ -25,12 +29,15 @@ def mend(rules: Collection[str], earlier: Callable[[Path], Path], refused: Calla
     remove, clean = Job.remove_existing_output, Job.cleanup
     if getattr(remove, "leaves_records", False):
         return
-    only_for("snakemake", ("9",), "snakemake_outputs")
+    only_for(*MINE)
 
     async def remove_existing_output(self: Any) -> None:
         if self.rule.name not in rules:
             await remove(self)
             return
+        # What it remembers is of the record before: should this Snakemake be killed, the new record speaks for itself.
+        for output in self.output:
+            private(self.dag.workflow.persistence, "_delete_record", *MINE)(str(output))
         for log in map(Path, self.log):
             if earlier(log).exists():  # of the job that makes the run; this one is of a third
                 log.unlink(missing_ok=True)
@@ -47,3 +54,15 @@ def mend(rules: Collection[str], earlier: Callable[[Path], Path], refused: Calla
 
     remove_existing_output.leaves_records = True  # type: ignore[attr-defined]
     Job.remove_existing_output, Job.cleanup = remove_existing_output, cleanup
+
+
+def forget_marks(persistence: Any, jobs: Mapping[str, Collection[str]], sound: Callable[[str], object]) -> None:
+    """Snakemake marks the outputs of a job until it has noted that the job ended: unmark those of jobs whose record is
+    `sound`, which it would make again. `jobs` are outputs by job."""
+    marked, unmark = (private(persistence, name, *MINE) for name in ("_filter_incomplete_keys", "_unmark_incomplete"))
+    left = marked([output for outputs in jobs.values() for output in outputs])
+    for job, outputs in jobs.items() if left else ():
+        if left.intersection(outputs) and sound(job):
+            for output in outputs:
+                with suppress(OSError):  # another user's folder: then it is only said that the job is made again
+                    unmark(output)

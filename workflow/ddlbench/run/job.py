@@ -22,7 +22,7 @@ def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execu
     try:
         with held(folder):
             if is_made():
-                print(f"{name}: was made since this job was asked for; that record stays", flush=True)
+                print(f"{name}: is already made; that record stays", flush=True)
                 late.step_aside(log)
                 sys.exit(0)
             late.begin(log)

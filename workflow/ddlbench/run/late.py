@@ -1,9 +1,10 @@
 """A job that came late: another one makes its run right now, or has made it since this one was asked for.
 
-It was submitted twice, another clone of the project has the same `results/`, or SLURM queued it again after it had made
-the run. Snakemake removes a job's outputs and its log before it executes it, and outputs after it failed: they may be
-another job's by then. `mends/snakemake_outputs.py` keeps them; the supervisor, which holds the run's folder, removes
-what is made again (`__main__.py`). A record is never half written, so nothing else must be removed.
+It was submitted twice, by Snakemake or its script by hand, another clone of the project has the same `results/`, or
+SLURM queued it again after it had made the run. Snakemake removes a job's outputs and its log before it executes it,
+and outputs after it failed: they may be another job's by then. `mends/snakemake_outputs.py` keeps them; the supervisor,
+which holds the run's folder, removes what is made again (`__main__.py`). A record is never half written, so nothing
+else must be removed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core.record import MLLOG, STEPS, ended_well, read_log, sealed
+from ddlbench.core.files import sha256
+from ddlbench.core.record import MLLOG, STEPS, Event, ended_well, read_log, sealed
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
 
@@ -25,33 +27,44 @@ ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s sinc
 
 
 def made(folder: Path, spec: RunSpec) -> bool:
-    """Whether a run's record is whole and of these settings, and was made after this job was asked for, or was already
-    finished before SLURM requeued this very job."""
+    """Whether a job leaves a run's record as it is: it is sound, and was made after this job was asked for, or was
+    already finished before SLURM requeued this very job.
+
+    A job that no Snakemake asked for leaves every sound record: its script was submitted once more, by hand.
+    """
+    last = sound(folder, spec)
+    if last is None or ASKED not in os.environ:
+        return last is not None
+    job = os.environ.get("SLURM_JOB_ID") if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None
+    by_this_job = job is not None and last["ddlbench_facts"].value.get("slurm_job_id") == job
+    return by_this_job or last["run_stop"].time_s > asked_s()
+
+
+def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
+    """The last event of each key of a run's record; None if it is not whole, not as sealed, or of other settings."""
     log = folder / MLLOG
     try:
-        if sealed(log) is None or not (folder / STEPS).exists() or stale.is_of_other_settings(log, spec):
-            return False
+        files = sealed(log)
+        if files is None or STEPS not in files or stale.is_of_other_settings(log, spec):
+            return None
         last = {event.key: event for event in read_log(log)}
-        if not ended_well(last):
-            return False
-        job = os.environ.get("SLURM_JOB_ID") if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None
-        by_this_job = job is not None and last["ddlbench_facts"].value.get("slurm_job_id") == job
-        return by_this_job or last["run_stop"].time_s > asked_s()
+        good = ended_well(last) and "ddlbench_facts" in last
+        return last if good and all(sha256(folder / name) == digest for name, digest in files.items()) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or one that tables refuse
-        return False
+        return None
 
 
 def inferred(record: Path, spec: Mapping[str, Any]) -> bool:
     """Whether a job of inference of these settings left its record after this job was asked for."""
     try:
-        new = record.stat().st_mtime > asked_s()
+        new = record.stat().st_mtime > asked_s() or ASKED not in os.environ
         return new and json.loads(record.read_text(encoding="utf-8"))["spec"] == spec
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def asked_s() -> float:
-    """When this job was asked for [s since 1970]; without a Snakemake now or later, so that nothing is newer."""
+    """When this job was asked for [s since 1970]; infinity without a Snakemake."""
     try:
         return float(os.environ[ASKED])
     except (KeyError, ValueError):
