@@ -13,6 +13,7 @@ from ddlbench.analysis import comparisons, frameworks, kernels
 from ddlbench.analysis.tables import frame
 from ddlbench.audit import _findings
 from ddlbench.core.files import sha256
+from ddlbench.core.plural import rounded
 from ddlbench.plan.row import Row
 from ddlbench.show.figures import _hover
 from ddlbench.show.page import about, answer, picture, rows, spent, tables, write
@@ -109,7 +110,7 @@ def test_an_efficiency_that_answers_nothing_is_left_open(
     monkeypatch.setattr(answer, "_runs_of", lambda *_: ["a", "b"])
     found = answer.answer(NOTHING | {"comparisons": compared().head(0)}, (), "workers")
     if told:
-        assert found.said[0].words.startswith(f"ddp with native keeps {answer.number(100 * low)} to ")
+        assert found.said[0].words.startswith(f"ddp with native keeps {rounded(100 * low, 2)} to ")
     else:
         assert found.said == ()
         assert found.open[0].startswith("1 of 1 series over workers have intervals of efficiency too wide")
@@ -134,14 +135,6 @@ def test_a_sentence_about_runs_that_cannot_be_compared_says_so(monkeypatch: pyte
     assert found.findings == (("same-precision", (error,)),)
     assert said(monkeypatch, (error | {"severity": "warning"},)).said[0].unfair == ()
     assert said(monkeypatch, (error | {"runs": "c"},)).said[0].unfair == ()
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.00023, "0.00023"), (0.064, "0.064"), (6.4, "6.4"), (12.5, "12"), (99.6, "100"), (1234.5, "1,234"), (1e-7, "0")],
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert answer.number(value) == text
 
 
 def test_the_bill_says_what_it_does_not_know() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ddlbench.core import plural
 from ddlbench.plan import bill, checkpoints, reads
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.measured import Measured
@@ -69,7 +70,7 @@ def test_the_plan_counts_them(paper: Plan, tmp_path: Path) -> None:
     most = max(row.checkpoint_bytes or 0 for row in table)
     assert 1.5e9 < most < 2.5e9  # ResNet-152 on 1024 workers
     text = "\n".join(plan_table.lines(paper, table, reads.forms(paper, {}), None))
-    assert f"Checkpoints: at most {bill.number(most / 1e9)} GB for a run while it trains" in text
+    assert f"Checkpoints: at most {plural.amount(most / 1e9)} GB for a run while it trains" in text
     table = [replace(row, model="own", checkpoint_bytes=None, checkpoint_inodes=None) for row in table[:1]]
     text = "\n".join(plan_table.lines(paper, table, [], None))
     assert "Checkpoints of own are not counted: neither a record nor model-sizes.csv says how large." in text

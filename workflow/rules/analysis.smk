@@ -157,7 +157,7 @@ rule figure_data:
         ],
         tables=lambda wildcards: [
             layout.table(STUDY.name, table) + ".parquet"
-            for table in registry.member("figures", PLOTS[wildcards.figure].plot).TABLES
+            for table in registry.constant("figures", PLOTS[wildcards.figure].plot, "TABLES")
             if OTHERS or table == "inference"
         ],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),

@@ -17,9 +17,9 @@ from pathlib import Path
 from ddlbench.analysis.failures import FAILED as LEFT
 from ddlbench.analysis.failures import failures
 from ddlbench.core import layout, living
-from ddlbench.core.plural import count_of
+from ddlbench.core.plural import amount, count_of, total
 from ddlbench.core.record import MLLOG
-from ddlbench.plan.bill import counted, number
+from ddlbench.plan.bill import counted
 from ddlbench.plan.row import INFER, Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
@@ -126,15 +126,15 @@ def lines(
         said.append(f"  ... and {len(failed) - MOST} more: ddlbench failures")
     left = kinds[RUNNING] + kinds[WAITING]
     said.append(_end(plan, left, kinds[RUNNING], states, clock()))
-    used, to_come = _hours(kinds[DONE], ""), _hours(left, "")
+    used, to_come = (total(row.gpu_hours for row in rows) for rows in (kinds[DONE], left))
     began = [(row, since) for row in kinds[RUNNING] if (since := states[row.run].since)]
     so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
     unit = "GPU hours" if plan.machine.device == "cuda" else f"hours of workers ({plan.machine.device_name})"
-    ends = " to ".join(_hours(left, end) for end in ("_low", "_high"))
+    ends = " to ".join(total(getattr(row, f"gpu_hours_{end}") for row in left) for end in ("low", "high"))
     words = f"{unit}: {used} used by finished runs"
     words += f", {to_come} for the others ({ends})" if left else ""
-    words += f", of which {number(so_far)} are used" if began else ""
-    said.append(f"{words}; max_gpu_hours: {'none' if limit is None else number(limit)}")
+    words += f", of which {amount(so_far)} are used" if began else ""
+    said.append(f"{words}; max_gpu_hours: {'none' if limit is None else amount(limit)}")
     return [*said, f"squeue: {trouble}"] if trouble else said
 
 
@@ -143,15 +143,6 @@ def _queue(waiting: Sequence[Now]) -> str:
     reasons = Counter(one.reason for one in waiting if one.reason)
     words = f"{reasons.total()} of {len(waiting)} that wait have a SLURM job"
     return words + (f": {', '.join(f'{count} {reason}' for reason, count in reasons.most_common())}" if reasons else "")
-
-
-def _hours(rows: Sequence[Row], end: str) -> str:
-    """The sum; `?` if nothing is known, with `>` before it if some of it is not."""
-    values = [getattr(row, f"gpu_hours{end}") for row in rows]
-    known = [value for value in values if value is not None]
-    if values and not known:
-        return "?"
-    return (">" if len(known) < len(values) else "") + number(sum(known))
 
 
 def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mapping[str, Now], clock: float) -> str:

@@ -1,8 +1,58 @@
-"""A number with its noun, for messages and tables."""
+"""How numbers are written for people: with their noun, with so many digits, in their unit."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 
 def count_of(number: int, noun: str) -> str:
     """`1 node`, `2 nodes`."""
     return f"{number} {noun}" + ("" if number == 1 else "s")  # NumPy's numbers too: their truth values multiply no text
+
+
+def worker(device: str) -> str:
+    """What people call a worker, by its device (`cpu`, `cuda`, or whatever others computed on)."""
+    return {"cpu": "worker", "cuda": "GPU"}.get(device, "accelerator")
+
+
+def rounded(value: float, digits: int) -> str:
+    """So many digits that matter, all digits of a larger number: `0.12`, `1,234`."""
+    if abs(value) >= 10**digits - 0.5:
+        return f"{value:,.0f}"
+    text = f"{value:,.{digits}g}"
+    return f"{float(text):f}".rstrip("0").rstrip(".") if "e" in text else text
+
+
+def amount(value: float) -> str:
+    """Three digits that matter, all digits of large ones: `1234`, `0.5`; `<0.001` of less."""
+    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}" if value >= 0.001 else "<0.001"
+
+
+def between(low: float, high: float) -> str:
+    """`6 to 9`; one number where both ends are written alike."""
+    return " to ".join(dict.fromkeys(rounded(end, 2) for end in (low, high)))
+
+
+def percents(low: float, high: float) -> str:
+    """Writes shares as `6 to 9 %`."""
+    return f"{between(100 * low, 100 * high)} %"
+
+
+def total(values: Iterable[float | None], say: Callable[[float], str] = amount) -> str:
+    """The sum; `?` if nothing is known, with `>` before it if some of it is not."""
+    values = list(values)
+    known = [value for value in values if value is not None]
+    if values and not known:
+        return "?"
+    return (">" if len(known) < len(values) else "") + say(sum(known))
+
+
+def duration(seconds: float, say: Callable[[float], str] = amount) -> str:
+    """`2.5 h`, `3 min`, `0.5 s`."""
+    unit, name = next((u, n) for u, n in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= u or u == 1)
+    return f"{say(seconds / unit)} {name}"
+
+
+def gigabytes(size: float) -> str:
+    """`3.5 MB`, `150.0 GB`."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

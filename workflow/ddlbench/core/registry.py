@@ -103,9 +103,22 @@ def installed(*distributions: str) -> str:
     return next((name for name in distributions if release(name)), distributions[0])
 
 
+@cache
+def _parsed(room: str, name: str) -> ast.Module:
+    return ast.parse(path(room, name).read_text(encoding="utf-8"))
+
+
 def docstring(room: str, name: str) -> str:
     """The member's module docstring, read without importing it (a figure's caption, for one)."""
-    return ast.get_docstring(ast.parse(path(room, name).read_text(encoding="utf-8"))) or ""
+    return ast.get_docstring(_parsed(room, name)) or ""
+
+
+def constant(room: str, name: str, constant: str) -> tuple[str, ...]:
+    """A tuple of names that a member's file has, read without importing it; an empty one if the file has none."""
+    for line in _parsed(room, name).body:
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == constant:
+            return tuple(ast.literal_eval(line.value))
+    return ()
 
 
 # What `train/models.py` builds without timm: two of our own, and one of torchvision's.

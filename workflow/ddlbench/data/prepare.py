@@ -26,10 +26,11 @@ from typing import Any
 from ddlbench import __version__
 from ddlbench.core import registry
 from ddlbench.core.files import printable
+from ddlbench.core.plural import gigabytes
 from ddlbench.data.crew import Crew, CrewError
 from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest, Split, copy
 from ddlbench.data.part import Part, Written, noted
-from ddlbench.data.progress import Progress, in_words
+from ddlbench.data.progress import Progress
 from ddlbench.data.source import BadImage, DataError, Entry, Place, Source, SourceError
 from ddlbench.data.target import JOB, Target, TargetError, clash
 from ddlbench.settings import environment_modules
@@ -239,7 +240,7 @@ def _explain(error: OSError, folder: Path, missing: float) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = shutil.disk_usage(folder).free
         return (
-            f"{where}: {error.strerror}: about {in_words(missing)} more are needed, {in_words(free)} are free in "
+            f"{where}: {error.strerror}: about {gigabytes(missing)} more are needed, {gigabytes(free)} are free in "
             f"{folder}; make room and start again, finished parts are kept"
         )
     return f"{where}: {error.strerror or error}"
@@ -289,7 +290,7 @@ def main() -> None:
         sys.exit("stopped; start again to go on")
     for name, split in manifest.splits.items():
         skipped = f", {len(split.skipped)} skipped (the manifest names them)" if split.skipped else ""
-        print(f"{a.dataset} {a.form} {name}: {split.images} images, {in_words(split.bytes)}{skipped}")
+        print(f"{a.dataset} {a.form} {name}: {split.images} images, {gigabytes(split.bytes)}{skipped}")
 
 
 if __name__ == "__main__":

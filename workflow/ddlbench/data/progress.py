@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from time import monotonic
 
+from ddlbench.core.plural import gigabytes
+
 EVERY_S = 5
 
 
@@ -19,8 +21,8 @@ class Progress:
     def begin(self, missing: float, work: Path) -> None:
         """Print what is to be done: about `missing` bytes, into the folder `work`."""
         kept = f", {self.done} of them done before" if self.done else ""
-        free = in_words(shutil.disk_usage(work).free)
-        self._print(f"{self.parts} {self.kind}{kept}; about {in_words(missing)} to write, {free} are free")
+        free = gigabytes(shutil.disk_usage(work).free)
+        self._print(f"{self.parts} {self.kind}{kept}; about {gigabytes(missing)} to write, {free} are free")
 
     def add(self, size: int) -> None:
         """One more part is done, of `size` bytes."""
@@ -32,13 +34,8 @@ class Progress:
         """Print what was done."""
         seconds = monotonic() - self.began
         rate = f"{self.bytes / seconds / 1e6:.0f} MB/s"
-        self._print(f"{self.done} of {self.parts} {self.kind}, {in_words(self.bytes)} in {seconds:.0f} s ({rate})")
+        self._print(f"{self.done} of {self.parts} {self.kind}, {gigabytes(self.bytes)} in {seconds:.0f} s ({rate})")
 
     def _print(self, text: str) -> None:
         print(f"{self.name}: {text}", flush=True)
         self.printed = monotonic()
-
-
-def in_words(count: float) -> str:
-    """A number of bytes for people: 3.5 MB, 150.0 GB."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import files, layout
-from ddlbench.core.plural import count_of
+from ddlbench.core.plural import amount, count_of
 from ddlbench.plan import asking, checkpoints
 from ddlbench.plan.estimate import Estimator
 from ddlbench.plan.measured import read_all, read_published
@@ -102,14 +102,14 @@ def check_limit(table: Sequence[Row], limit: float | None) -> None:
     if hours > limit:
         low, high = (sum(getattr(row, f"gpu_hours_{end}") or 0.0 for row in table) for end in ("low", "high"))
         raise ConfigError(
-            f"{where}: {number(limit)} would be passed: {counted(table)} are to be made, of about {number(hours)} "
-            f"GPU hours ({number(low)} to {number(high)}); look with ddlbench plan, then raise it or make fewer runs"
+            f"{where}: {amount(limit)} would be passed: {counted(table)} are to be made, of about {amount(hours)} "
+            f"GPU hours ({amount(low)} to {amount(high)}); look with ddlbench plan, then raise it or make fewer runs"
         )
     if unknown:
         nothing = [row for row in table if row.gpu_hours_high is None]
         models = sorted({row.model for row in nothing})
         raise ConfigError(
-            f"{where}: {number(limit)} cannot be kept: nothing is known of {counted(nothing)} ({', '.join(models)}); "
+            f"{where}: {amount(limit)} cannot be kept: nothing is known of {counted(nothing)} ({', '.join(models)}); "
             "give images_per_s of these models in the machine's file, or first make one run with "
             "--config max_gpu_hours=null"
         )
@@ -121,8 +121,3 @@ def counted(table: Sequence[Row]) -> str:
     runs = len(table) - jobs
     said = [count_of(runs, "run")] * (runs > 0 or not jobs)
     return " and ".join([*said, *[f"{count_of(jobs, 'job')} of inference"] * (jobs > 0)])
-
-
-def number(value: float) -> str:
-    """Three digits that matter, all digits of large ones."""
-    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}" if value >= 0.001 else "<0.001"

@@ -256,7 +256,7 @@ def parts(plan: Plan) -> dict[str, Part]:
 
 def is_of_inference(plot: str) -> bool:
     """Whether a plot shows jobs of inference, and no runs."""
-    return "inference" in registry.member("figures", plot).TABLES
+    return "inference" in registry.constant("figures", plot, "TABLES")
 
 
 def figure_options(plan: Plan, name: str) -> str:

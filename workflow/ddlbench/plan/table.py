@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddlbench.core import registry
-from ddlbench.plan.bill import counted, gpu_hours, number
+from ddlbench.core.plural import amount, duration, total
+from ddlbench.plan.bill import counted, gpu_hours
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import Form
 from ddlbench.plan.row import INFER, Row
@@ -37,7 +38,7 @@ def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form], limit: float 
     if limit is not None:
         hours, unknown = gpu_hours(todo)
         verdict = "WOULD BE PASSED: nothing will be started" if hours > limit or unknown else "will not be passed"
-        said.append(f"max_gpu_hours {number(limit)} {verdict}")
+        said.append(f"max_gpu_hours {amount(limit)} {verdict}")
     return said
 
 
@@ -47,16 +48,16 @@ COLUMNS: dict[str, Callable[[Sequence[Row]], str]] = {
     "runs": lambda table: str(len(table)),
     "done": lambda table: str(sum(row.state == DONE for row in table)),
     "stale": lambda table: str(sum(row.state == STALE for row in table)),
-    "nodes": lambda table: _span([row.nodes for row in table], number),
-    "wall_per_run": lambda table: _span(_todo(table, "wall_s"), _duration),
-    "at_least-at_most": lambda table: _span(_todo(table, "wall_s_low") + _todo(table, "wall_s_high"), _duration),
-    "gpu_hours": lambda table: _total(_todo(table, "gpu_hours")),
+    "nodes": lambda table: _span([row.nodes for row in table], amount),
+    "wall_per_run": lambda table: _span(_todo(table, "wall_s"), duration),
+    "at_least-at_most": lambda table: _span(_todo(table, "wall_s_low") + _todo(table, "wall_s_high"), duration),
+    "gpu_hours": lambda table: total(_todo(table, "gpu_hours")),
     "low-high": lambda table: "-".join(
-        dict.fromkeys(_total(_todo(table, f"gpu_hours_{end}")) for end in ("low", "high"))
+        dict.fromkeys(total(_todo(table, f"gpu_hours_{end}")) for end in ("low", "high"))
     ),
-    "core_hours": lambda table: _total(_todo(table, "core_hours")),
-    "energy_kwh": lambda table: _total(_todo(table, "energy_kwh")),
-    "price": lambda table: _total(_todo(table, "price")),
+    "core_hours": lambda table: total(_todo(table, "core_hours")),
+    "energy_kwh": lambda table: total(_todo(table, "energy_kwh")),
+    "price": lambda table: total(_todo(table, "price")),
 }
 # What a column is made of, where it has another name.
 FIELDS = {"wall_per_run": "wall_s", "at_least-at_most": "wall_s_low", "low-high": "gpu_hours_low"}
@@ -92,24 +93,11 @@ def _todo(table: Sequence[Row], column: str) -> list[float | None]:
     return [getattr(row, column) for row in table if row.state != DONE]
 
 
-def _total(values: Sequence[float | None]) -> str:
-    """The sum; ? if nothing is known, with > before it if some of it is not."""
-    known = [value for value in values if value is not None]
-    if values and not known:
-        return "?"
-    return (">" if len(known) < len(values) else "") + number(sum(known))
-
-
 def _span(values: Sequence[float | None], say: Callable[[float], str]) -> str:
     known = [value for value in values if value is not None]
     if not known:
         return "?" if values else ""
     return "-".join(dict.fromkeys((say(min(known)), say(max(known)))))
-
-
-def _duration(seconds: float) -> str:
-    unit, name = next((u, n) for u, n in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= u or u == 1)
-    return f"{number(seconds / unit)} {name}"
 
 
 def _controls(plan: Plan) -> str:
@@ -123,15 +111,15 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     if any(row.rule == INFER for row in table):
         said.append(f"{counted(table)}: rows `inference` are inference jobs.")
     if done:
-        said.append(f"Done: {counted(done)}, which took {number(gpu_hours(done)[0])} GPU hours.")
+        said.append(f"Done: {counted(done)}, which took {amount(gpu_hours(done)[0])} GPU hours.")
     known = [row.wall_s for row in todo if row.wall_s is not None]
     if known:
-        said.append(f"Longest run: {_duration(max(known))}. All one after another: {_duration(sum(known))}.")
+        said.append(f"Longest run: {duration(max(known))}. All one after another: {duration(sum(known))}.")
     unknown = [row for row in todo if row.estimate.startswith(UNKNOWN)]
     if unknown:
         models = ", ".join(sorted({row.model for row in unknown}))
         most = [row.gpu_hours_high for row in unknown if row.gpu_hours_high is not None]
-        most_hours = f" (at most {number(sum(most))} GPU hours, their queues' limits)" if most else ""
+        most_hours = f" (at most {amount(sum(most))} GPU hours, their queues' limits)" if most else ""
         said.append(
             f"{len(unknown)} runs of {models} are not counted{most_hours}: no record, no images_per_s, no operations."
         )
@@ -143,7 +131,7 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     for by, words in how.items():
         if rows := [row for row in todo if row.estimate_by == by and row.rule != INFER]:
             low, hours, high = (
-                _total([getattr(row, f"gpu_hours{end}") for row in rows]) for end in ("_low", "", "_high")
+                total([getattr(row, f"gpu_hours{end}") for row in rows]) for end in ("_low", "", "_high")
             )
             said.append(f"{hours} GPU hours ({low} to {high}) of {len(rows)} runs are {words}.")
     asked = sorted({row.estimate for row in todo if row.rule == INFER})
@@ -196,7 +184,7 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
 
 
 def _gb(size: float) -> str:
-    return f"{number(size / 1e9)} GB"
+    return f"{amount(size / 1e9)} GB"
 
 
 def _stale(table: Sequence[Row]) -> list[str]:

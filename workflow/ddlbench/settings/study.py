@@ -254,16 +254,16 @@ def _figure(path: Path, name: str, own: FigureKeys, study: FileKeys, config: Pat
     for block in own.runs or ():
         if "/" not in block:  # those of other studies: `_borrowed`
             _is_one_of(study.runs, block, path, f"{key}.runs")
-    plot = registry.member("figures", own.plot)
     for setting in ("basis", "target"):  # those that only some figures have
-        if getattr(own, setting) is not None and setting not in plot.SETTINGS:
+        if getattr(own, setting) is not None and setting not in registry.constant("figures", own.plot, "SETTINGS"):
             raise ConfigError(f"{path}: {key}.{setting}: plot {own.plot} has no such setting; leave it out")
     if own.reference is not None:
         names = [name for name in names_in(config / "references", ".csv") if name != "claims"]  # of no figure
         _is_one_of(names, own.reference, path, f"{key}.reference")
         offered = published(config / "references" / f"{own.reference}.csv")
-        if offered.isdisjoint(plot.PUBLISHED):
-            wanted = f"it can draw {', '.join(plot.PUBLISHED)}" if plot.PUBLISHED else "it draws no published numbers"
+        drawn = registry.constant("figures", own.plot, "PUBLISHED")
+        if offered.isdisjoint(drawn):
+            wanted = f"it can draw {', '.join(drawn)}" if drawn else "it draws no published numbers"
             offers = f"plot {own.plot} can draw nothing of it: {wanted}, the file has {', '.join(sorted(offered))}"
             raise complain(path, f"{key}.reference", own.reference, offers)
     for column, _ in own.select:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.statistics import CANNOT_TELL
+from ddlbench.core.plural import rounded
 
 # What a series says of its scaling; the kinds that claim nothing, with what is said of all series of a kind.
 CLAIMED, UNSURE, ONE_RUN, ONE_COUNT = "claimed", "unsure", "one run", "one count"
@@ -71,7 +72,7 @@ def counts(numbers: Sequence[int], what: str) -> str:
 
 def short(value: float) -> str:
     """Four digits."""
-    return "unknown" if value is None or value != value else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return "unknown" if value is None or value != value else rounded(value, 4)
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ddlbench.core.plural import count_of
+from ddlbench.core.plural import count_of, duration, rounded
 from ddlbench.outlook.recommendation.candidates import PREDICTED, half_widths
 from ddlbench.outlook.recommendation.choice import Choice, faster_by
 from ddlbench.outlook.recommendation.convergence import REFERENCE
@@ -70,18 +70,18 @@ def numbers(row: Row) -> str:
     if row["hours_low"] is not None:
         of = ", of the throughput only" if row["interval_of"] == "rate" else ""
         interval = f"95 %: {_hours(row['hours_low'])} to {_hours(row['hours_high'])}{of}"
-    said = [f"{_hours(row['hours'])} ({interval})", f"{_short(row['worker_hours'])} worker hours"]
+    said = [f"{_hours(row['hours'])} ({interval})", f"{rounded(row['worker_hours'], 3)} worker hours"]
     if row["price"] is not None:
-        said.append(f"{_short(row['price'])} {row['currency'] or ''}".strip())
+        said.append(f"{rounded(row['price'], 3)} {row['currency'] or ''}".strip())
     if row["energy_kwh"] is not None:
-        said.append(f"{_short(row['energy_kwh'])} kWh")
+        said.append(f"{rounded(row['energy_kwh'], 3)} kWh")
     return ", ".join(said)
 
 
 def _throughput(row: Row) -> str:
     if row["speed_by"] == PREDICTED:
-        return f"{_short(row['images_per_s'])} images/s, predicted from {row['measured_workers']} workers"
-    return f"{_short(row['images_per_s'])} images/s, measured (n = {row['repeats']})"
+        return f"{rounded(row['images_per_s'], 3)} images/s, predicted from {row['measured_workers']} workers"
+    return f"{rounded(row['images_per_s'], 3)} images/s, measured (n = {row['repeats']})"
 
 
 def _epochs(row: Row) -> str:
@@ -118,10 +118,4 @@ def _percent(share: float) -> str:
 
 
 def _hours(hours: float) -> str:
-    if hours >= 1:
-        return f"{_short(hours)} h"
-    return f"{_short(hours * 60)} min" if hours * 60 >= 1 else f"{_short(hours * 3600)} s"
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return duration(3600 * hours, lambda value: rounded(value, 3))

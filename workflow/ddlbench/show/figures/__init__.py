@@ -35,14 +35,14 @@ class Options:
 
 
 class FigureMember(Protocol):
-    """One file of this room. Importing it imports neither pandas nor matplotlib: the planner reads the constants.
+    """One file of this room. Its docstring is the caption that people read below the figure in the report.
 
-    Its docstring is the caption that people read below the figure in the report.
+    The planner reads docstring and constants without importing it (`registry.constant`), so they are plain text there.
+    Two constants may be left out: PUBLISHED, what it can draw of a reference (quantities in it; of a file without, its
+    columns), and SETTINGS, keys of a figure in a study that it takes and not all do: `basis`, `target`.
     """
 
     TABLES: tuple[str, ...]  # that its data is made from
-    PUBLISHED: tuple[str, ...]  # what it can draw of a reference: quantities in it; of a file without, its columns
-    SETTINGS: tuple[str, ...]  # keys of a figure in a study that it takes and not all do: `basis`, `target`
 
     def data(self, tables: Tables, options: Options) -> pd.DataFrame:
         """What the picture is drawn from, one row per point or bar or run: all that is in `<figure>.csv`.

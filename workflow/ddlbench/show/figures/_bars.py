@@ -26,6 +26,7 @@ FILLS: tuple[tuple[str, str], ...] = (
     ("0.75", ""),
 )
 FILLS += (("#117733", "\\\\\\\\"), ("#66ccee", ""), ("#222222", ""), ("#999933", "xxxx"))
+EDGE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.5}
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
 MARK = " (extrapolated)"
 ALWAYS = ("model", "loader")  # where there are several, bars of one panel are of one
@@ -34,6 +35,17 @@ OTHERS = settings(
     without=("machine", "framework", "options", "workers", "interrupt_steps"),
     first=("model", "loader", "form", "global_batch"),
 )
+NAMES = ("run", "framework", "workers", *OTHERS)  # what the data of these figures have beside their parts
+
+
+def finished(figure: Figure, x: str, options: Options) -> Figure:
+    """The figure with the names of its axes, and its legend."""
+    return _style.finished(figure, x, f"framework, {_style.worker_label(options)}")
+
+
+def reach(axes: Axes, x: float) -> None:
+    """Has the axes, which panels share, reach so far at least."""
+    axes.set_xlim(right=max(axes.get_xlim()[1], x))
 
 
 def stacks(
@@ -86,8 +98,8 @@ def _interval(whole: pd.Series[float]) -> tuple[float, float]:
     """The interval of the whole bar over repeats; NaN for one."""
     if len(whole) < 2 or not (whole > 0).all():
         return math.nan, math.nan
-    of = over_repeats(whole.tolist())
-    return (of.low, of.high) if of.low is not None and of.high is not None else (math.nan, math.nan)
+    ends = over_repeats(whole.tolist())
+    return (ends.low, ends.high) if ends.low is not None and ends.high is not None else (math.nan, math.nan)
 
 
 def _places(rows: pd.DataFrame) -> pd.DataFrame:
@@ -103,9 +115,7 @@ def _stack(axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str]) -> tuple[fl
     for (column, label), (colour, hatch) in zip(parts.items(), FILLS, strict=False):
         width = rows[column].fillna(0.0).astype("float64")
         begins = right.where(width >= 0, left)
-        bars = axes.barh(
-            rows["bar"], width, left=begins, label=label, color=colour, hatch=hatch, edgecolor="black", linewidth=0.5
-        )
+        bars = axes.barh(rows["bar"], width, left=begins, label=label, color=colour, hatch=hatch, **EDGE)
         for bar, pale in zip(bars, rows["published"], strict=True):
             bar.set_alpha(0.45 if pale else 1.0)
         right, left = right + width.clip(lower=0.0), left + width.clip(upper=0.0)
@@ -126,7 +136,7 @@ def whiskers(axes: Axes, rows: pd.DataFrame, low: str, high: str) -> None:
             across.append(float(group[right].max()))
     for end in ("low", "high"):
         axes.plot(several[end], several["bar"], marker="|", color="black", markersize=6, linestyle="none")
-    axes.set_xlim(right=max(axes.get_xlim()[1], 1.05 * max(across)))  # the axis is shared
+    reach(axes, 1.05 * max(across))
     _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if len(single) else "")
 
 
@@ -141,9 +151,4 @@ def reference_points(axes: Axes, rows: pd.DataFrame, points: pd.DataFrame, x: st
         lying = {"^": ">", "v": "<"}.get(marker, marker)
         look = _style.REFERENCE | {"marker": lying}
         axes.plot(group[x], places[group.index], label=f"{name}: {says}", **look)
-        axes.set_xlim(right=max(axes.get_xlim()[1], 1.05 * float(group[x].max())))  # the axis is shared
-
-
-def y_label(options: Options) -> str:
-    """Says what a bar's name means."""
-    return f"framework, {_style.worker_label(options)}"
+        reach(axes, 1.05 * float(group[x].max()))

@@ -11,30 +11,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 
+from ddlbench.core.plural import rounded
+
 
 def name(figure: Figure) -> dict[str, list[str]]:
     """Gives lines with markers and bars an id; what to say of each of their marks, by this id."""
-    said: dict[str, list[str]] = {}
+    marks: dict[str, list[str]] = {}
     x, y = (_label(figure, end) for end in ("xlabel", "ylabel"))
     for axes in figure.axes:
         for line in axes.get_lines():
             label = str(line.get_label())
             points = [
-                f"{label}\n{x}: {_number(at)}\n{y}: {_number(value)}"
-                for at, value in zip(line.get_xdata(), line.get_ydata(), strict=True)  # type: ignore[arg-type]
-                if _finite(at) and _finite(value)
+                f"{label}\n{x}: {rounded(at, 4)}\n{y}: {rounded(value, 4)}"
+                for at, value in np.array([line.get_xdata(), line.get_ydata()], dtype=float).T
+                if math.isfinite(at + value)
             ]
             if points and not label.startswith("_") and str(line.get_marker()) not in ("", "None", "none", " "):
-                line.set_gid(f"points-{len(said)}")
-                said[f"points-{len(said)}"] = points
+                line.set_gid(f"points-{len(marks)}")
+                marks[f"points-{len(marks)}"] = points
         for bar, words in _bars(axes, x, y):
-            bar.set_gid(f"bar-{len(said)}")
-            said[f"bar-{len(said)}"] = [words]
-    return said
+            bar.set_gid(f"bar-{len(marks)}")
+            marks[f"bar-{len(marks)}"] = [words]
+    return marks
 
 
 def _bars(axes: Axes, x: str, y: str) -> Iterator[tuple[Any, str]]:
@@ -43,7 +46,7 @@ def _bars(axes: Axes, x: str, y: str) -> Iterator[tuple[Any, str]]:
             lying = container.orientation == "horizontal"
             for bar in container.patches:
                 value = bar.get_width() if lying else bar.get_height()
-                yield bar, f"{container.get_label()}\n{x if lying else y}: {_number(value)}"
+                yield bar, f"{container.get_label()}\n{x if lying else y}: {rounded(value, 4)}"
 
 
 def _label(figure: Figure, which: str) -> str:
@@ -52,20 +55,12 @@ def _label(figure: Figure, which: str) -> str:
     return " ".join(next(filter(None, labels), which[0]).split())
 
 
-def _finite(value: Any) -> bool:
-    return math.isfinite(float(value))
-
-
-def _number(value: Any) -> str:
-    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def titled(svg: str, said: Mapping[str, Sequence[str]]) -> str:
+def titled(svg: str, marks: Mapping[str, Sequence[str]]) -> str:
     """The text of an SVG file with a title for each mark that `name` named.
 
     Where a file shows another number of marks than a line has points, nobody can tell which is which: they get none.
     """
-    for gid, words in said.items():
+    for gid, words in marks.items():
         begin = svg.find(f'<g id="{gid}">')
         if begin < 0:
             continue

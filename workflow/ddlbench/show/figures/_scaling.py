@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,6 +13,7 @@ from ddlbench.analysis.together import SERIES, title
 from ddlbench.show.figures import Options, Tables, _style
 from ddlbench.show.figures._tables import distinguishing, references
 
+Panels = list[tuple[Axes, pd.DataFrame]]  # with their rows
 MOST_LINES = 4  # that share a panel, where framework and loader both vary
 # What a measure of scaling is of, by the basis that a study names.
 OF = {"steps": "training steps", "run": "the whole training"}
@@ -23,7 +26,7 @@ def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
     return table[[*SERIES, "workers", "ref_workers", "repeats", *ends, "spread_low", "spread_high"]]
 
 
-def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, Panels]:
     """A figure and its panels with their rows of `table` (see `data`), which also have `line` (its label) and `style`.
 
     There is one line per framework and loader, and one panel per model, batch, ...; where that would put more than
@@ -60,7 +63,7 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, list[tuple[Ax
     return _style.panels(table, by, options)
 
 
-def lines(axes: Axes, rows: pd.DataFrame, measure: str) -> None:
+def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> None:
     """The lines through the medians of a measure, with their intervals, or the spread of steps where there is one run.
 
     The columns are those of `data`. Lines that have bars stand side by side, so that no bar hides another.
@@ -71,36 +74,47 @@ def lines(axes: Axes, rows: pd.DataFrame, measure: str) -> None:
         style = points["style"].iloc[0]
         if barred[points.index].any():
             style = style | {"transform": next(sides)}
-        axes.plot(points["workers"], points[measure], label=label, **style)
-        x, middle = points["workers"], points[measure]
-        _style.bars(axes, x, middle, points[f"{measure}_low"], points[f"{measure}_high"], style)
-        _style.spread(axes, x, middle, middle * points["spread_low"], middle * points["spread_high"], style)
+        at, middle = points[x], points[measure]
+        axes.plot(at, middle, label=label, **style)
+        axes.update_datalim([*zip(at, middle, strict=True)])  # matplotlib leaves out what stands aside
+        _style.bars(axes, at, middle, points[f"{measure}_low"], points[f"{measure}_high"], style)
+        low, high = (middle * points[f"spread_{end}"] for end in ("low", "high"))
+        _style.bars(axes, at, middle, low, high, style, steps=True)
     _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if rows["spread_low"].notna().any() else "")
 
 
-def relative(data: pd.DataFrame, measure: str, options: Options, y_label: str, log: bool) -> Figure:
-    """The picture of a measure that compares with a base: `speed_up`, whose ideal is a line, or `efficiency`, 1."""
+def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quantity: str = "") -> Figure:
+    """The picture of a measure over worker counts, with published numbers of a quantity. Efficiency has no log axis."""
     figure, places = panels(data, options)
     counts = sorted({count for _, rows in places for count in rows["workers"]})
     for axes, rows in places:
         lines(axes, rows, measure)
-        for ref in sorted(rows["ref_workers"].unique()):
-            beyond = [count for count in counts if count >= ref]
-            ideal = [count / ref if measure == "speed_up" else 1.0 for count in beyond]
-            axes.plot(beyond, ideal, label="ideal", **_style.IDEAL)
-    seen = published(places, measure.replace("_", "-"), options)
-    if log:
+        for at, values in _ideal(rows, measure, counts):
+            axes.plot(at, values, label="ideal", **_style.IDEAL)
+    seen = published(places, quantity, options) if quantity else set()
+    if measure != "efficiency":
         _style.log_y(figure)
     else:
         for axes in figure.axes:
             axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
     _style.count_axis(figure, seen | {*counts})
-    _style.labels(figure, _style.worker_label(options), f"{y_label}\n({OF[options.basis]})")
-    _style.legend(figure)
-    return figure
+    return _style.finished(figure, _style.worker_label(options), y_label)
 
 
-def published(panels: list[tuple[Axes, pd.DataFrame]], quantity: str, options: Options) -> set[int]:
+def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tuple[list[int], list[float]]]:
+    """Points of the ideal: of efficiency 1, of speed-up a line from each base, else from the best on the fewest."""
+    if measure in ("speed_up", "efficiency"):
+        for ref in sorted(rows["ref_workers"].unique()):
+            beyond = [count for count in counts if count >= ref]
+            yield beyond, [count / ref if measure == "speed_up" else 1.0 for count in beyond]
+    elif len(counts) > 1:
+        fewest = rows["workers"].min()
+        first = rows[rows["workers"] == fewest][measure]
+        slower = measure == "reached_s"
+        yield counts, [first.min() * fewest / n if slower else first.max() * n / fewest for n in counts]
+
+
+def published(panels: Panels, quantity: str, options: Options) -> set[int]:
     """Draw the published numbers of a quantity in each panel that they fit; the worker counts that they are at."""
     counts: set[int] = set()
     for axes, rows in panels:

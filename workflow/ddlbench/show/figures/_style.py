@@ -22,6 +22,7 @@ from matplotlib.transforms import ScaledTranslation, Transform
 
 from ddlbench.analysis import together
 from ddlbench.core import registry
+from ddlbench.core.plural import worker
 from ddlbench.settings.study import SCHEDULES
 from ddlbench.show.figures import Options, _hover
 
@@ -45,18 +46,14 @@ MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">")
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", ":", (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
 IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
 RELATIONS = {"approx": ("o", "about"), "above": ("^", "more than"), "below": ("v", "less than")}
-REFERENCE: dict[str, Any] = {
-    "linestyle": "none",
-    "markersize": 7,
-    "markerfacecolor": "none",
-    "markeredgecolor": "black",
-    "markeredgewidth": 1.2,
-    "zorder": 4,
-}
-DEVICES = {"cuda": "GPUs", "accelerator": "accelerators"}
+REFERENCE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markerfacecolor": "none", "zorder": 4}
+REFERENCE |= {"markeredgecolor": "black", "markeredgewidth": 1.2}
+
+Values = Any  # a column, or the index of a table
+Style = dict[str, Any]
 
 
-def member_style(framework: str, loader: str, shown: Iterable[str] = ()) -> dict[str, Any]:
+def member_style(framework: str, loader: str, shown: Iterable[str] = ()) -> Style:
     """How a line is drawn: the framework is colour and fill of the marker, the loader is marker and line style.
 
     `shown`: all frameworks of the study, of which the variants come after the members of the house.
@@ -66,8 +63,7 @@ def member_style(framework: str, loader: str, shown: Iterable[str] = ()) -> dict
         "color": COLOURS[f % len(COLOURS)],
         "fillstyle": FILLS[(f + f // len(COLOURS)) % len(FILLS)],  # the second time round, others go with each colour
         "markerfacecoloralt": "white",
-        "marker": MARKERS[m % len(MARKERS)],
-        "linestyle": LINES[m % len(LINES)],
+        **_nth(m),
         **_nested(f),
     }
 
@@ -78,19 +74,18 @@ def _place(room: str, name: str, shown: Iterable[str] = ()) -> int:
     return [*members, *sorted({*shown, name} - {*members})].index(name)
 
 
-def schedule_style(schedule: str) -> dict[str, Any]:
+def schedule_style(schedule: str) -> Style:
     """Says how a schedule's line is drawn."""
     return nth_style([*SCHEDULES, schedule].index(schedule))
 
 
-def nth_style(n: int) -> dict[str, Any]:
+def nth_style(n: int) -> Style:
     """How the n-th line is drawn, counted from 0, where lines are neither frameworks nor loaders."""
-    return {
-        "color": OTHER_COLOURS[n % len(OTHER_COLOURS)],
-        "marker": MARKERS[n % len(MARKERS)],
-        "linestyle": LINES[n % len(LINES)],
-        **_nested(n),
-    }
+    return {"color": OTHER_COLOURS[n % len(OTHER_COLOURS)], **_nth(n), **_nested(n)}
+
+
+def _nth(n: int) -> Style:
+    return {"marker": MARKERS[n % len(MARKERS)], "linestyle": LINES[n % len(LINES)]}
 
 
 def _nested(n: int) -> dict[str, float]:
@@ -122,14 +117,19 @@ def panels(
     for empty in places[len(groups) :]:
         empty.remove()
     for place, (axes, (values, _)) in enumerate(zip(places, groups, strict=False)):
-        said = [together.title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
-        axes.set_title(", ".join(said))
+        titles = [together.title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
+        axes.set_title(", ".join(titles))
         axes.tick_params(labelbottom=place + across >= len(groups) or not share_x)
     if rows.empty:
-        places[0].text(0.5, 0.5, "no finished runs", transform=places[0].transAxes, ha="center", va="center")
-        places[0].set(xticks=[], yticks=[])
+        nothing(places[0])
         return figure, []
     return figure, [(axes, group) for axes, (_, group) in zip(places, groups, strict=False)]
+
+
+def nothing(axes: Axes) -> None:
+    """A panel that says that there is nothing to show."""
+    axes.text(0.5, 0.5, "no finished runs", transform=axes.transAxes, ha="center", va="center")
+    axes.set(xticks=[], yticks=[])
 
 
 def labels(figure: Figure, x: str, y: str) -> None:
@@ -149,12 +149,7 @@ def count_axis(figure: Figure, counts: Iterable[int]) -> None:
     """x by powers of two, with ticks exactly at the counts as plain numbers."""
     counts = sorted(set(counts))
     for axes in figure.axes:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(counts))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-        if counts:
-            axes.set_xlim(counts[0] / 1.3, counts[-1] * 1.3)
+        _ticks_at(axes, counts, 1.3, base=2)
         if len(figure.axes) > 1 and len(counts) > 5:
             axes.tick_params(axis="x", labelrotation=60)
 
@@ -162,18 +157,23 @@ def count_axis(figure: Figure, counts: Iterable[int]) -> None:
 def at_values(figure: Figure, values: Iterable[float]) -> None:
     """x logarithmic, with ticks exactly at the values as plain numbers."""
     values = sorted(set(values))
-    for axes in figure.axes:
-        if values:
-            axes.set_xscale("log")
-            axes.xaxis.set_major_locator(FixedLocator(values))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-            axes.set_xlim(values[0] / 1.5, values[-1] * 1.5)
+    for axes in figure.axes if values else ():
+        _ticks_at(axes, values, 1.5, base=10)
+
+
+def _ticks_at(axes: Axes, values: Sequence[float], beyond: float, base: int) -> None:
+    """A logarithmic x axis that reaches so many times beyond the values."""
+    axes.set_xscale("log", base=base)
+    axes.xaxis.set_major_locator(FixedLocator(values))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}" if base == 2 else f"{value:,.0f}"))
+    if values:
+        axes.set_xlim(values[0] / beyond, values[-1] * beyond)
 
 
 def worker_label(options: Options) -> str:
     """The name of the axis of worker counts."""
-    return DEVICES.get(options.device, f"workers ({options.device_name})")
+    return f"workers ({options.device_name})" if options.device == "cpu" else f"{worker(options.device)}s"
 
 
 def log_y(figure: Figure) -> None:
@@ -202,43 +202,30 @@ def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
         yield axes.transData + aside
 
 
-def bars(
-    axes: Axes,
-    x: pd.Series[Any] | pd.Index[Any],
-    middle: pd.Series[Any],
-    low: pd.Series[Any],
-    high: pd.Series[Any],
-    style: dict[str, Any],
-) -> None:
-    """A bar with caps from `low` to `high` at each point that has them."""
-    known = low.notna() & high.notna()
-    if known.any():
-        ends = ((middle - low)[known].clip(lower=0.0), (high - middle)[known].clip(lower=0.0))
-        place = style.get("transform", axes.transData)
-        axes.errorbar(x[known], middle[known], ends, fmt="none", ecolor=style["color"], capsize=3, transform=place)
-        _make_room(axes, x[known], low[known], high[known])
-
-
-def spread(
-    axes: Axes,
-    x: pd.Series[Any],
-    middle: pd.Series[Any],
-    low: pd.Series[Any],
-    high: pd.Series[Any],
-    style: dict[str, Any],
-) -> None:
-    """A dotted bar without caps from `low` to `high` at each point of a single run: not the look of an interval."""
-    known = low.notna() & high.notna()
-    if known.any():
-        look = {"linestyles": ":", "linewidth": 1.2, "transform": style.get("transform", axes.transData)}
-        axes.vlines(x[known], low[known], high[known], colors=style["color"], **look)
-        _make_room(axes, x[known], low[known], high[known])
-
-
-def _make_room(axes: Axes, x: pd.Series[Any] | pd.Index[Any], low: pd.Series[Any], high: pd.Series[Any]) -> None:
-    """Let the axes reach as far as the bars: matplotlib does not count what is drawn beside its values."""
+def bars(axes: Axes, x: Values, middle: Values, low: Values, high: Values, style: Style, steps: bool = False) -> None:
+    """A bar with caps from `low` to `high` at each point that has them; a dotted one without caps where it is not an
+    interval, but the spread of a single run's `steps`."""
+    there = low.notna() & high.notna()
+    if not there.any():
+        return
+    x, middle, low, high = (values[there] for values in (x, middle, low, high))
+    place = style.get("transform", axes.transData)
+    if steps:
+        axes.vlines(x, low, high, colors=style["color"], linestyles=":", linewidth=1.2, transform=place)
+    else:
+        ends = ((middle - low).clip(lower=0.0), (high - middle).clip(lower=0.0))
+        axes.errorbar(x, middle, ends, fmt="none", ecolor=style["color"], capsize=3, transform=place)
+    # matplotlib does not count what is drawn beside its values.
     axes.update_datalim([*zip(x, low, strict=True), *zip(x, high, strict=True)])
     axes.autoscale_view()
+
+
+def medians(axes: Axes, points: pd.DataFrame, x: str, y: str, label: str, style: dict[str, Any]) -> None:
+    """A line through the medians of repeats (column `run`), and a band from the lowest to the highest of them."""
+    ends = points.groupby(x)[y].agg(["median", "min", "max"])
+    axes.plot(ends.index, ends["median"], label=label, markevery=max(1, len(ends) // 10), **style)
+    if points["run"].nunique() > 1:
+        axes.fill_between(ends.index, ends["min"], ends["max"], color=style["color"], alpha=0.2, linewidth=0)
 
 
 INTERVAL, SPREAD = "95 % interval", "5 % to 95 % of its steps"
@@ -260,28 +247,19 @@ def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
     """Published numbers as hollow black markers, their notes beside them; of a limit, a triangle to its open side."""
     for (name, relation), group in points.groupby(["name", "relation"]):
         marker, says = RELATIONS[str(relation)]
-        axes.plot(
-            group[x],
-            group["value"],
-            label=f"{name}: {says}",
-            **REFERENCE | {"marker": marker},
-        )
+        axes.plot(group[x], group["value"], label=f"{name}: {says}", **REFERENCE | {"marker": marker})
     for at, group in points.sort_values("value").groupby(x):
         below, side = float("-inf"), "right"
         for value, note in zip(group["value"], group["note"], strict=True):
             close = value - below < 0.08 * value  # notes would lie on one another: the other side
             below, side = value, "left" if close and side == "right" else "right"
-            axes.annotate(
-                note,
-                (at, value),
-                (-6 if side == "right" else 6, 0),
-                textcoords="offset points",
-                ha=side,
-                va="center",
-                fontsize="small",
-                path_effects=[withStroke(linewidth=2, foreground="white")],
-                zorder=3.9,
-            )
+            look = {"fontsize": "small", "path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 3.9}
+            beside(axes, note, at, value, aside=-6 if side == "right" else 6, ha=side, **look)
+
+
+def beside(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look: Any) -> None:
+    """A text so many points beside a place."""
+    axes.annotate(text, (x, y), (aside, 0), textcoords="offset points", va="center", **look)
 
 
 def legend(figure: Figure) -> None:
@@ -294,32 +272,23 @@ def legend(figure: Figure) -> None:
         entries[last] = entries.pop(last)  # ours first, then what bars are, the ideal and what others published
     if entries:
         across = max(1, int(figure.get_figwidth() / (0.8 + 0.06 * max(map(len, entries)))))  # inches, about
-        figure.legend(
-            list(entries.values()),
-            list(entries),
-            loc="outside lower center",
-            ncols=min(len(entries), across),
-            handlelength=3.5,
-            frameon=False,
-        )
+        look: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(entries), across), "handlelength": 3.5}
+        figure.legend(list(entries.values()), list(entries), frameon=False, **look)
+
+
+def finished(figure: Figure, x: str, y: str) -> Figure:
+    """The figure with the names of its axes, and its legend."""
+    labels(figure, x, y)
+    legend(figure)
+    return figure
 
 
 def stamp(figure: Figure, rules: Sequence[str]) -> None:
     """A mark across the figure that names the rules of the audit which its runs break (docs/audit.md)."""
     shown = rules if len(rules) < 5 else [*rules[:3], f"and {len(rules) - 3} more rules"]
-    figure.text(
-        0.5,
-        0.52,
-        "\n".join(["unfair comparison", *shown]),
-        rotation=15,
-        ha="center",
-        va="center",
-        fontsize=12,
-        fontweight="bold",
-        color="#bb0000",
-        zorder=100,
-        bbox={"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": "#bb0000", "linewidth": 2, "alpha": 0.85},
-    )
+    box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": "#bb0000", "linewidth": 2, "alpha": 0.85}
+    look: dict[str, Any] = {"fontsize": 12, "fontweight": "bold", "color": "#bb0000", "zorder": 100, "bbox": box}
+    figure.text(0.5, 0.52, "\n".join(["unfair comparison", *shown]), rotation=15, ha="center", va="center", **look)
 
 
 def save(figure: Figure, prefix: Path) -> None:

@@ -3,22 +3,17 @@ over all workers, logarithmic), with one line for each learning-rate schedule. P
 reach from the lowest to the highest of them. Colourless hollow markers are published numbers with their schedules.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.show.figures._tables import distinguishing, references
 
 TABLES = ("runs",)
 PUBLISHED = ("top1",)
-SETTINGS: tuple[str, ...] = ()
 
 APART = 0.5  # labels of the axis need so many doublings between them
 WITHIN = ("model", "dataset", "recipe", "epochs", "of_epochs", "framework", "loader", "form", "workers")
@@ -34,9 +29,6 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel for each model, framework, ... if there are several."""
-    from ddlbench.show.figures import _style
-    from ddlbench.show.figures._tables import distinguishing, references
-
     figure, panels = _style.panels(data, distinguishing(data, ["schedule", "global_batch"], WITHIN), options)
     sizes = set(data["global_batch"])
     for axes, rows in panels:
@@ -57,6 +49,4 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
                 if all(abs(math.log2(size / other)) > APART for other in sizes):
                     sizes.add(size)
     _style.count_axis(figure, sizes)
-    _style.labels(figure, "global batch size [images]", "top-1 accuracy [%]")
-    _style.legend(figure)
-    return figure
+    return _style.finished(figure, "global batch size [images]", "top-1 accuracy [%]")

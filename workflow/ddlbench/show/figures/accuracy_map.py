@@ -4,26 +4,18 @@ with the fewest floating-point operations per image above; each column is a data
 from 0 by a verdict; small ones are their 95 % interval. What was not run is hatched.
 """
 
-from __future__ import annotations
+import pandas as pd
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.analysis.statistics import difference
+from ddlbench.show.figures import Options, Tables, _map
 
 TABLES = ("runs",)
-PUBLISHED: tuple[str, ...] = ()
-SETTINGS: tuple[str, ...] = ()
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per setting and framework: the difference [percentage points] as `value`, with its interval."""
-    from ddlbench.analysis.statistics import difference
-    from ddlbench.show.figures import _map
-
     runs = tables["runs"]
     percent = runs.assign(top1_percent=100 * runs["final_top1"])
     return _map.data({"runs": percent}, "top1_percent", difference)
@@ -31,10 +23,6 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per framework and worker count."""
-    from matplotlib.colors import Normalize
-
-    from ddlbench.show.figures import _map
-
     widest = max(1.0, float(data["value"].abs().max())) if len(data) else 1.0
     label = f"top-1 accuracy minus that of {', '.join(sorted(set(data['base'])))}\n[percentage points]"
     return _map.draw(data, options, Normalize(-widest, widest), "{:+.1f}", label)

@@ -5,49 +5,37 @@ chosen one. What a checkpoint and a restart take was measured on interrupted run
 are interrupted is what the machine's file says.
 """
 
-from __future__ import annotations
+import pandas as pd
+from matplotlib.figure import Figure
 
-from typing import TYPE_CHECKING
-
-from ddlbench.core.plural import count_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.analysis.costs import CHOSEN, DALY, YOUNG
+from ddlbench.core.plural import count_of, worker
+from ddlbench.show.figures import Options, Tables, _bars, _style
+from ddlbench.show.figures._tables import distinguishing
 
 TABLES = ("costs",)
-PUBLISHED: tuple[str, ...] = ()
-SETTINGS: tuple[str, ...] = ()
 MEASURES = ("interval", "interval_s", "loss_percent", "checkpoint_s", "restart_s", "between_s", "n", "why")
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per setting and interval: the loss [%], and what it was computed from."""
-    from ddlbench.show.figures import _bars
-
-    return tables["costs"][["run", "framework", "workers", *_bars.OTHERS, *MEASURES]]
+    return tables["costs"][[*_bars.NAMES, *MEASURES]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per framework, model, loader, ...; one line per worker count."""
-    from ddlbench.analysis.costs import CHOSEN, DALY, YOUNG
-    from ddlbench.show.figures import _bars, _style
-    from ddlbench.show.figures._tables import distinguishing
-
-    known = data[data["loss_percent"].notna()]
-    known = known.assign(batch_per_worker=known["global_batch"] // known["workers"])
+    sure = data[data["loss_percent"].notna()]
+    sure = sure.assign(batch_per_worker=sure["global_batch"] // sure["workers"])
     counts = sorted(set(data["workers"]))
     others = ["batch_per_worker" if name == "global_batch" else name for name in _bars.OTHERS]
-    by = distinguishing(known, ["workers", "interval", "interval_s"], ["framework", *others])
-    figure, panels = _style.panels(known, by, options)
+    by = distinguishing(sure, ["workers", "interval", "interval_s"], ["framework", *others])
+    figure, panels = _style.panels(sure, by, options)
     if not panels and len(data):
         for text in figure.axes[0].texts:
             text.set_text("\n".join(sorted(set(data["why"].dropna()))))
             text.set_wrap(True)
         return figure
-    unit = "GPU" if options.device == "cuda" else "worker"
+    unit = worker(options.device)
     for axes, rows in panels:
         for workers in sorted(set(rows["workers"])):
             line = rows[rows["workers"] == workers]
@@ -57,22 +45,12 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             axes.plot(curve["interval_s"] / 60, curve["loss_percent"], label=count_of(workers, unit), **plain)
             for name, marker in ((DALY, "D"), (YOUNG, "x")):
                 best = line[line["interval"] == name]
-                axes.plot(
-                    best["interval_s"] / 60,
-                    best["loss_percent"],
-                    marker=marker,
-                    color=style["color"],
-                    markeredgecolor="black",
-                    linestyle="none",
-                    zorder=5,
-                )
+                look = {"color": style["color"], "markeredgecolor": "black", "linestyle": "none", "zorder": 5}
+                axes.plot(best["interval_s"] / 60, best["loss_percent"], marker=marker, **look)
         for chosen in sorted(set(rows.loc[rows["interval"] == CHOSEN, "interval_s"].dropna())):
             axes.axvline(chosen / 60, **_style.IDEAL | {"linestyle": "--"}, label=f"chosen: {chosen / 60:g} min")
         for name, marker in ((DALY, "D"), (YOUNG, "x")):
             axes.plot([], [], marker=marker, color="black", linestyle="none", label=f"{name}'s best")
-    for axes in figure.axes:
-        axes.set_xscale("log")
+    figure.axes[0].set_xscale("log")  # all panels share it
     _style.log_y(figure)
-    _style.labels(figure, "interval between checkpoints [min]", "expected loss [%]")
-    _style.legend(figure)
-    return figure
+    return _style.finished(figure, "interval between checkpoints [min]", "expected loss [%]")

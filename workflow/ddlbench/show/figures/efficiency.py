@@ -6,15 +6,10 @@ dotted bar shows the spread of its steps. Colourless hollow markers are publishe
 was published.
 """
 
-from __future__ import annotations
+import pandas as pd
+from matplotlib.figure import Figure
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _scaling
 
 TABLES = ("runs",)
 PUBLISHED = ("efficiency",)
@@ -23,13 +18,9 @@ SETTINGS = ("basis",)
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per series of runs and worker count (`analysis/scaling.py`)."""
-    from ddlbench.show.figures import _scaling
-
     return _scaling.data(tables, options, "efficiency")
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model and batch; E_G = S_G * ref / G of `analysis/scaling.py`."""
-    from ddlbench.show.figures import _scaling
-
-    return _scaling.relative(data, "efficiency", options, "efficiency", log=False)
+    return _scaling.draw(data, options, "efficiency", f"efficiency\n({_scaling.OF[options.basis]})", "efficiency")

@@ -5,19 +5,13 @@ the middle of each step spent its time, so the cost of a slow worker is waiting.
 transfer and compute apart, they are one part. Bars are of the total times of n repeats; they carry no interval.
 """
 
-from __future__ import annotations
+import pandas as pd
+from matplotlib.figure import Figure
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.analysis.losses import waterfall
+from ddlbench.show.figures import Options, Tables, _bars, _style
 
 TABLES = ("runs", "losses")
-PUBLISHED: tuple[str, ...] = ()
-SETTINGS: tuple[str, ...] = ()
 PARTS = {
     "efficiency": "efficiency",
     "input_s": "input",
@@ -34,15 +28,11 @@ PARTS = {
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per series of runs and worker count beyond the fewest (`analysis/losses.py`)."""
-    from ddlbench.analysis.losses import waterfall
-
     return waterfall(tables["runs"], tables["losses"])
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per loader, model, batch, ...; one bar per framework and worker count."""
-    from ddlbench.show.figures import _bars, _style
-
     # A part that is nothing anywhere needs no place in the legend.
     parts = {name: label for name, label in PARTS.items() if data[name].abs().max() >= 0.0005 or name == "efficiency"}
     batch = data["global_batch"].fillna(data["batch_per_worker"] * data["workers"])
@@ -51,6 +41,4 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, _ in panels:
         axes.axvline(1.0, **_style.IDEAL)
         axes.axvline(0.0, color="black", linewidth=0.8)
-    _style.labels(figure, "share of workers' time", _bars.y_label(options))
-    _style.legend(figure)
-    return figure
+    return _bars.finished(figure, "share of workers' time", options)

@@ -5,17 +5,12 @@ computation is in it. Without a GPU the shares are of the operators' CPU time. P
 doubt marked; they need not add up to 100 %, and their loading may count other things than ours.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.figure import Figure
 
 from ddlbench.core import registry
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _bars
+from ddlbench.show.figures._tables import finished
 
 PARTS = {
     "communication_percent": "communication",
@@ -24,39 +19,26 @@ PARTS = {
     "elementwise_percent": "element-wise",
     "other_percent": "other",
 }
-OURS = {
-    "allreduce_percent": "communication_percent",
-    "io_percent": "input_percent",
-    "cudnn_percent": "computation_percent",
-}  # by what a reference calls them
 TABLES = ("runs", "kernels")
-PUBLISHED = tuple(OURS)
-SETTINGS: tuple[str, ...] = ()
+PUBLISHED = ("allreduce_percent", "io_percent", "cudnn_percent")
+OURS = dict(zip(PUBLISHED, PARTS, strict=False))  # by what a reference calls them
 OTHERS = ("model", "loader", "form", "dataset", "recipe")  # panels, where they tell bars apart
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per profiled run: its shares [%]."""
-    from ddlbench.show.figures._tables import finished
-
     more = [column for column in OTHERS if column not in tables["kernels"]]
     return finished(tables, "kernels", more)[["run", *OTHERS, "framework", "workers", *PARTS]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model, loader, ...; one bar per framework and worker count."""
-    import pandas as pd
-
-    from ddlbench.show.figures import _bars, _style
-
     table = data.drop(columns="run").assign(published=False)
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
     figure, panels = _bars.stacks(table, PARTS, options, OTHERS)
     for axes, _ in panels:
         axes.set_xlim(0, 100)
-    _style.labels(figure, "kernel time [%]", _bars.y_label(options))
-    _style.legend(figure)
-    return figure
+    return _bars.finished(figure, "kernel time [%]", options)
 
 
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:

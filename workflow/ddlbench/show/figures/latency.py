@@ -5,20 +5,15 @@ Below, the throughput of the same requests. A model whose layers are sliced over
 number. A way to serve that could not be measured is named in the legend.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _style
 
 TABLES = ("inference",)
-PUBLISHED: tuple[str, ...] = ()
-SETTINGS: tuple[str, ...] = ()
 P50, P95, RATE = "latency_p50_s", "latency_p95_s", "throughput_images_per_s"
 SHOWN = ["run", "model", "recipe", "precision", "member", "workers", "repeat", "batch", P50, P95, RATE, "cpu", "gpu"]
 
@@ -31,10 +26,6 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One column of panels per model and recipe; one line per way to serve and number of workers."""
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import _style
-
     columns = ["model", "recipe"] if data["recipe"].nunique() > 1 else ["model"]
     measured = data.dropna(subset=[P50])
     groups = list(data.groupby(columns)) if len(measured) else [(("",), data)]
@@ -42,8 +33,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure.suptitle(options.title, wrap=True)
     if measured.empty:
         axes = figure.subplots()
-        axes.text(0.5, 0.5, "no finished runs", transform=axes.transAxes, ha="center", va="center")
-        axes.set(xticks=[], yticks=[], xlabel="pictures in a request", ylabel="latency [ms]")
+        _style.nothing(axes)
+        axes.set(xlabel="pictures in a request", ylabel="latency [ms]")
         return figure
     places = figure.subplots(2, len(groups), squeeze=False, sharex=True, sharey="row")
     ways = list(dict.fromkeys(map(tuple, data[["member", "workers"]].itertuples(index=False))))

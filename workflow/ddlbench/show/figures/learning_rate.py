@@ -3,27 +3,19 @@ each global batch size. It rises linearly during warm-up. Its peak grows with th
 scale.
 """
 
-from __future__ import annotations
+import pandas as pd
+from matplotlib.figure import Figure
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.show.figures._tables import distinguishing, finished
 
 TABLES = ("runs", "learning_rates")
-PUBLISHED: tuple[str, ...] = ()
-SETTINGS: tuple[str, ...] = ()
 
 BY = ["global_batch", "recipe", "epochs", "of_epochs"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per step that was kept, of the first of the runs that share schedule, batch, recipe and epochs."""
-    from ddlbench.show.figures._tables import finished
-
     table = finished(tables, "learning_rates", ["schedule", *BY])
     first = table.groupby(["schedule", *BY])["run"].transform("min")
     return table.loc[table["run"] == first, ["run", "schedule", *BY, "epoch", "lr"]]
@@ -31,11 +23,6 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Each line is one run: those with the same recipe, batch, epochs and schedule have the same rates."""
-    import pandas as pd
-
-    from ddlbench.show.figures import _style
-    from ddlbench.show.figures._tables import distinguishing
-
     figure, panels = _style.panels(data, distinguishing(data, ["schedule"], BY), options, share_y=False)
     for axes, rows in panels:
         for schedule, runs in rows.groupby("schedule"):
@@ -47,6 +34,4 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             axes.plot(epochs, rates, label=schedule, **style)
         axes.set_ylim(bottom=0)
         _style.whole_numbers(axes.xaxis)
-    _style.labels(figure, "epochs trained", "learning rate")
-    _style.legend(figure)
-    return figure
+    return _style.finished(figure, "epochs trained", "learning rate")

@@ -3,68 +3,42 @@ colourless diamond is the most that tensors took during training, activations in
 is the most that the whole process took; most of that is PyTorch itself and the loader's buffers.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _bars, _style
 
 PARTS = {"parameters_bytes": "parameters", "gradients_bytes": "gradients", "optimizer_bytes": "optimizer state"}
 PEAKS = {"cuda": "peak_device_memory_bytes", "cpu": "peak_resident_bytes"}
 TABLES = ("runs",)
-PUBLISHED: tuple[str, ...] = ()
-SETTINGS: tuple[str, ...] = ()
 MIB = 2**20
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: the parts and the peak [bytes]."""
-    from ddlbench.show.figures import _bars
-
     runs, peak = finished(tables["runs"]), PEAKS[options.device]
     runs = runs[runs[[*PARTS, peak]].notna().any(axis=1)]
-    return runs[["run", "framework", "workers", *_bars.OTHERS, *PARTS, peak]]
+    return runs[[*_bars.NAMES, *PARTS, peak]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model, loader, ...; one bar per framework (or variant) and worker count."""
-    from ddlbench.show.figures import _bars, _style
-
     peak = PEAKS[options.device]
     table = data.assign(**{column: data[column].astype("float64") / MIB for column in (*PARTS, peak)})
     figure, panels = _bars.stacks(table, PARTS, options)
     for axes, rows in panels:
         if options.device == "cuda":
-            axes.plot(
-                rows[peak],
-                rows["bar"],
-                label="most on the GPU",
-                color="black",
-                marker="D",
-                markersize=4.5,
-                linestyle="none",
-            )
+            look: dict[str, Any] = {"color": "black", "marker": "D", "markersize": 4.5, "linestyle": "none"}
+            axes.plot(rows[peak], rows["bar"], label="most on the GPU", **look)
             right = 1.05 * rows[peak].fillna(0.0).max()
         else:
             ends = rows[list(PARTS)].sum(axis=1)
             for end, place, most in zip(ends, rows["bar"], rows[peak], strict=True):
                 if most == most:  # measured
-                    axes.annotate(
-                        f"process {most:,.0f}",
-                        (end, place),
-                        (4, 0),
-                        textcoords="offset points",
-                        va="center",
-                        fontsize="small",
-                    )
+                    _style.beside(axes, f"process {most:,.0f}", end, place, fontsize="small")
             right = 1.7 * ends.max()
-        axes.set_xlim(right=max(axes.get_xlim()[1], right))  # the axis is shared
-    _style.labels(figure, "memory [MiB]", _bars.y_label(options))
-    _style.legend(figure)
-    return figure
+        _bars.reach(axes, right)
+    return _bars.finished(figure, "memory [MiB]", options)

@@ -4,19 +4,14 @@ model; a diamond is its published count (config/references/operations.csv), wher
 pictures. Only the top levels are shown, so that labels stay readable; modules without operations are left out.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import pandas as pd
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _bars, _style
 
 TABLES = ("operations",)
-PUBLISHED: tuple[str, ...] = ()
-SETTINGS: tuple[str, ...] = ()
 COUNTERS = {"deepspeed_flops_per_image": "DeepSpeed's profiler", "torch_flops_per_image": "PyTorch's counter"}
 THEIRS = "published_flops_per_image"
 MOST = 20  # modules of a panel, beside the whole model
@@ -27,14 +22,10 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     table = tables["operations"]
     shown = [of_run[shown_modules(of_run)] for _, of_run in table.groupby("run", sort=True)]
     columns = ["run", "model", "image_size", "module", "depth", *COUNTERS, THEIRS, "published_by"]
-    if not shown:
-        return table[columns]
-    import pandas as pd
-
-    return pd.concat(shown)[columns].reset_index(drop=True)
+    return pd.concat(shown)[columns].reset_index(drop=True) if shown else table[columns]
 
 
-def shown_modules(table: pd.DataFrame) -> pd.Series[bool]:
+def shown_modules(table: pd.DataFrame) -> "pd.Series[bool]":
     """Keeps of one run's modules the whole model, and those at a depth, or less deep without parts, that cut it up."""
     counted = (table[list(COUNTERS)].fillna(0) > 0).any(axis=1)
     inner = {name.rpartition(".")[0] for name in table["module"]}
@@ -51,42 +42,27 @@ def shown_modules(table: pd.DataFrame) -> pd.Series[bool]:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model and size of pictures; two bars per module. Runs of one model count the same: one is shown."""
-    from ddlbench.show.figures import _bars, _style
-
     data = data[data["run"].isin(data.groupby(["model", "image_size"])["run"].first())]
     by = ["model", "image_size"] if data["image_size"].nunique() > 1 else ["model"]
     figure, panels = _style.panels(data, [] if data.empty else by, options, share_y=False, share_x=False)
-    deepest = 0
     for axes, rows in panels:
         places = range(len(rows))
-        deepest = max(deepest, len(rows))
         for number, (column, label) in enumerate(COUNTERS.items()):
             if rows[column].isna().all():  # a record of before PyTorch's count was kept
                 continue
             colour, hatch = _bars.FILLS[2 * number]
-            axes.barh(
-                [place + 0.4 * (number - 0.5) for place in places],
-                rows[column].fillna(0.0).astype("float64") / 1e6,
-                0.4,
-                label=label,
-                color=colour,
-                hatch=hatch,
-                edgecolor="black",
-                linewidth=0.5,
-            )
-        known = rows[THEIRS].notna().tolist()
-        if any(known):
-            at = [place for place in places if known[place]]
-            values = rows.loc[known, THEIRS]
-            look: dict[str, Any] = {"marker": "D", "linestyle": "none"}
+            middles, ends = [place + 0.4 * (number - 0.5) for place in places], rows[column].fillna(0.0) / 1e6
+            axes.barh(middles, ends.astype("float64"), 0.4, label=label, color=colour, hatch=hatch, **_bars.EDGE)
+        published = [(value / 1e6, place) for place, value in enumerate(rows[THEIRS]) if not pd.isna(value)]
+        if published:
+            look: dict[str, Any] = {"marker": "D", "linestyle": "none", "zorder": 4}
             look |= {"markerfacecolor": "white", "markeredgecolor": "black"}
-            axes.plot([value / 1e6 for value in values], at, label="published: whole model", zorder=4, **look)
+            axes.plot(*zip(*published, strict=True), label="published: whole model", **look)
         axes.set_yticks(list(places), rows["module"], fontsize="small")
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(False, axis="y")
-    _style.labels(figure, "operations per picture [million]", "module")
     if panels:
         down, across = _style.grid(len(panels))
+        deepest = max(len(rows) for _, rows in panels)
         figure.set_size_inches(1.8 + 3.4 * across, 1.6 + down * (0.6 + 0.27 * deepest))
-    _style.legend(figure)
-    return figure
+    return _style.finished(figure, "operations per picture [million]", "module")

@@ -5,15 +5,11 @@ Points are medians over n repeats; bars with caps are their 95 % intervals. Of a
 interval, and a dotted bar shows the spread of its steps. Colourless hollow markers are published numbers.
 """
 
-from __future__ import annotations
+import pandas as pd
+from matplotlib.figure import Figure
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.core.plural import worker
+from ddlbench.show.figures import Options, Tables, _scaling
 
 TABLES = ("runs",)
 PUBLISHED = ("speed-up",)
@@ -22,16 +18,11 @@ SETTINGS = ("basis",)
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per series of runs and worker count (`analysis/scaling.py`)."""
-    from ddlbench.show.figures import _scaling
-
     return _scaling.data(tables, options, "speed_up")
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model and batch; S_G = T_ref / T_G of `analysis/scaling.py`."""
-    from ddlbench.show.figures import _scaling
-
     bases = sorted(map(int, data["ref_workers"].unique()))
-    unit = {"cuda": "GPU", "accelerator": "accelerator"}.get(options.device, "worker")
-    over = f" over {' or '.join(map(str, bases))} {unit}{'s' * (bases != [1])}" if bases else ""
-    return _scaling.relative(data, "speed_up", options, f"speed-up{over}", log=True)
+    over = f" over {' or '.join(map(str, bases))} {worker(options.device)}{'s' * (bases != [1])}" if bases else ""
+    return _scaling.draw(data, options, "speed_up", f"speed-up{over}\n({_scaling.OF[options.basis]})", "speed-up")

@@ -5,15 +5,16 @@ verdict; small ones are their 95 % interval. What was not run is hatched. Of run
 published, and what these runs say to it.
 """
 
-from __future__ import annotations
+from textwrap import wrap
 
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED, factor
+from ddlbench.analysis.scaling import TIMES
+from ddlbench.analysis.statistics import ratio
+from ddlbench.show.figures import Options, Tables, _map, _scaling
 
 TABLES = ("runs",)
 PUBLISHED = ("framework-speed-up",)
@@ -22,21 +23,11 @@ SETTINGS = ("basis",)
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per setting and framework: the speed-up as `value`, with its interval."""
-    from ddlbench.analysis.scaling import TIMES
-    from ddlbench.analysis.statistics import ratio
-    from ddlbench.show.figures import _map
-
     return _map.data(tables, TIMES[options.basis], lambda theirs, base: ratio(base, theirs))
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per framework and worker count."""
-    from textwrap import wrap
-
-    from matplotlib.colors import LogNorm
-
-    from ddlbench.show.figures import _map, _scaling
-
     least, most = (float(end) for end in (data["value"].min(), data["value"].max()))
     scale = LogNorm(min(0.8, least), max(1.25, most)) if len(data) else LogNorm(0.8, 1.25)
     label = f"time of {', '.join(sorted(set(data['base'])))} over time of the other\n({_scaling.OF[options.basis]})"
@@ -51,8 +42,6 @@ def verdicts(data: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
     `analysis/claims.py` judges: all settings must fit a number that was given; one that reaches it is enough for what
     was reached `up-to`.
     """
-    from ddlbench.analysis.claims import CONTRADICTED, SUPPORTED, UNDECIDED, factor
-
     lines = []
     given = [] if reference is None else reference[reference["quantity"].isin(PUBLISHED)].to_dict("records")
     for row in given:

@@ -7,38 +7,26 @@ interval of the whole. Of a single run (n = 1) there is none: a dotted line reac
 longest steps. Where communication was not measured (a question mark) it is within the others.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.figure import Figure
 
 from ddlbench.core.record import STEP_PARTS
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _bars
+from ddlbench.show.figures._tables import finished
 
 PARTS = {name: part.word for name, part in STEP_PARTS.items()}
 TABLES = ("runs", "step_times")
-PUBLISHED: tuple[str, ...] = ()
-SETTINGS: tuple[str, ...] = ()
 SPREAD = ["step_p5_s", "step_p95_s"]
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: the median of each part of a step, and the 5 % shortest and longest steps [s]."""
-    from ddlbench.show.figures import _bars
-    from ddlbench.show.figures._tables import finished
-
     table = finished(tables, "step_times", ["framework", "workers", *_bars.OTHERS, *SPREAD])
-    return table[["run", "framework", "workers", *_bars.OTHERS, *PARTS, *SPREAD]]
+    return table[[*_bars.NAMES, *PARTS, *SPREAD]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per loader, model, batch, ...; one bar per framework and worker count."""
-    from ddlbench.show.figures import _bars, _style
-
     milliseconds = data.assign(**{part: 1e3 * data[part] for part in [*PARTS, *SPREAD]})
     figure, panels = _bars.stacks(milliseconds, PARTS, options)
     for axes, rows in panels:
@@ -48,6 +36,4 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             label = "communication not measured"
             axes.plot(end, unknown["bar"], marker="$?$", color="black", markersize=6, linestyle="none", label=label)
         _bars.whiskers(axes, rows, *SPREAD)
-    _style.labels(figure, "median step [ms]", _bars.y_label(options))
-    _style.legend(figure)
-    return figure
+    return _bars.finished(figure, "median step [ms]", options)

@@ -3,41 +3,30 @@ at the end of a bar are its 95 % interval. Of runs that trained only some of the
 added at the rate of those that were trained. Colourless hollow markers are published times for so many workers.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import pandas as pd
+from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.show.figures import Options, Tables, _bars
+from ddlbench.show.figures._tables import references
 
 PARTS = {"full_train_s": "training"}
 TABLES = ("runs",)
 PUBLISHED = ("runtime",)
-SETTINGS: tuple[str, ...] = ()
 UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: the time of its whole training [s]."""
-    from ddlbench.show.figures import _bars
-
     runs = finished(tables["runs"])
     runs = runs[runs["full_train_s"].notna()]
-    return runs[["run", "framework", "workers", *_bars.OTHERS, *PARTS]]
+    return runs[[*_bars.NAMES, *PARTS]]
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per loader, model, batch, ...; one bar per framework and worker count."""
-    from ddlbench.show.figures import _bars, _style
-    from ddlbench.show.figures._tables import references
-
     longest = 0.0 if data.empty else float(data["full_train_s"].max())
-    unit, seconds = next((one for one in UNITS if longest >= 2 * one[1]), UNITS[-1])
+    unit, seconds = next((unit for unit in UNITS if longest >= 2 * unit[1]), UNITS[-1])
     table = data.assign(full_train_s=data["full_train_s"] / seconds, spread=float("nan"))
     figure, panels = _bars.stacks(table, PARTS, options)
     for axes, rows in panels:
@@ -46,6 +35,4 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         if len(points):
             points["time"] = points["value"] * points["unit"].map(dict(UNITS)) / seconds
             _bars.reference_points(axes, rows, points, "time")
-    _style.labels(figure, f"training time [{unit}]", _bars.y_label(options))
-    _style.legend(figure)
-    return figure
+    return _bars.finished(figure, f"training time [{unit}]", options)

@@ -6,30 +6,26 @@ al. 2020 (arXiv:1910.02054, section 5) with 4 bytes for each number, because run
 without ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K = 4 for SGD with momentum, 8 for Adam.
 """
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-    from ddlbench.show.figures import Options, Tables
+from ddlbench.analysis.together import finished
+from ddlbench.analysis.zero import held_bytes, optimizer_bytes
+from ddlbench.show.figures import Options, Tables, _bars, _style
 
 PARTS = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 TABLES = ("runs",)
 PUBLISHED = ("parameters",)
-SETTINGS: tuple[str, ...] = ()
 APART = 5  # a model that was not measured is shown if it is so many times as large as the one before
 MIB = 2**20
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per run: what its worker holds [bytes], the stage of ZeRO, and K of its optimizer [bytes]."""
-    from ddlbench.analysis.together import finished
-    from ddlbench.analysis.zero import optimizer_bytes
-
     runs = finished(tables["runs"])
     runs = runs[runs[list(PARTS)].notna().all(axis=1)]
     stages = [_stage(row["framework"], row["options"]) for row in runs.to_dict("records")]
@@ -45,11 +41,6 @@ def _stage(framework: str, options: str) -> int:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per number of workers; groups of bars are models by size, bars of a group frameworks and stages."""
-    from matplotlib.patches import Patch
-
-    from ddlbench.analysis.zero import held_bytes
-    from ddlbench.show.figures import _bars, _style
-
     data = data.assign(held=data[list(PARTS)].sum(axis=1) / MIB)
     figure, panels = _style.panels(data, ["workers"] if data["workers"].nunique() > 1 else [], options)
     names = list(data.sort_values(["stage", "framework"])["framework"].unique())

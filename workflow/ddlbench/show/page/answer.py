@@ -21,8 +21,9 @@ from ddlbench.analysis.scaling import names, placed, scaling
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER
 from ddlbench.analysis.together import SERIES
 from ddlbench.audit import SEVERITIES, _findings
+from ddlbench.core.plural import count_of, percents, rounded
 from ddlbench.show.page import asked
-from ddlbench.show.page.words import Sentence, count, number, percents
+from ddlbench.show.page.words import Sentence
 
 MOST = 6  # sentences of a kind on the first screen; the tables have all
 CLAIMS = "Sources' claims"
@@ -126,16 +127,16 @@ def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Sent
 
 def _compared(row: Mapping[str, Any], unit: str, differ: Sequence[str]) -> Sentence:
     """`differ` are the settings in which comparisons differ, and which are named for that."""
-    where = f"{row['with']} on {count(row['workers'], unit)}"
+    where = f"{row['with']} on {count_of(row['workers'], unit.removesuffix('s'))}"
     named = settings(row, differ)
     begins = f"{', '.join(named)}: with {where}" if named else f"With {where}"
     left, right, low, high = row["left"], row["right"], float(row["low"]), float(row["high"])
-    times = f"{number(low)} to {number(high)} times"
+    times = f"{rounded(low, 2)} to {rounded(high, 2)} times"
     if row["verdict"] == CANNOT_TELL:
         words = f"{begins}, {left} and {right} cannot be told apart: {left} is {times} as fast as {right}."
         if not pd.isna(row["more_repeats"]):
             more = int(row["more_repeats"])
-            hours = f"about {number(float(row['more_worker_hours']))} hours of {unit}"
+            hours = f"about {rounded(float(row['more_worker_hours']), 2)} hours of {unit}"
             repeats = f"{more} more repeat{'s' if more != 1 else ''} would probably tell, {hours}"
             words += f" {repeats}." if more <= MANY else f" Not even {MANY} more repeats would tell."
     elif row["verdict"] == FASTER:
@@ -159,11 +160,11 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Se
         ours = ", ".join([ours, *settings(row, telling(last))])
         low, high = float(row["efficiency_low"]), float(row["efficiency_high"])
         if low <= 1 <= high and high > WIDE * low:
-            vague.append(f"{ours} ({number(100 * low)} to {number(100 * high)} %)")
+            vague.append(f"{ours} ({rounded(100 * low, 2)} to {rounded(100 * high, 2)} %)")
             continue
         words = (
-            f"{ours} keeps {number(100 * low)} to {number(100 * high)} % of its efficiency, "
-            f"over the whole training, from {row['ref_workers']} to {count(row['workers'], unit)}."
+            f"{ours} keeps {rounded(100 * low, 2)} to {rounded(100 * high, 2)} % of its efficiency, "
+            f"over the whole training, from {row['ref_workers']} to {count_of(row['workers'], unit.removesuffix('s'))}."
         )
         if high < 1:
             words += _why(lost, row)
@@ -196,7 +197,8 @@ def _why(lost: pd.DataFrame, row: Mapping[str, Any]) -> str:
     whole = 1 - float(ours["efficiency"].iloc[0])
     if not parts[worst] > 0 or whole <= 0:
         return ""
-    return f" The largest part of the loss: {WORDS[worst]} ({number(100 * min(1.0, parts[worst] / whole))} % of it)."
+    share = rounded(100 * min(1.0, parts[worst] / whole), 2)
+    return f" The largest part of the loss: {WORDS[worst]} ({share} % of it)."
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

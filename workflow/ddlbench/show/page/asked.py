@@ -13,8 +13,9 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.statistics import Ratio, difference, over_repeats, ratio
+from ddlbench.core.plural import between, count_of
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
-from ddlbench.show.page.words import Sentence, between, count
+from ddlbench.show.page.words import Sentence
 
 POINT = 1.0  # points of top-1 that count as a loss
 SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
@@ -91,8 +92,9 @@ def memory(runs: pd.DataFrame, unit: str) -> Iterator[Sentence | str]:
             continue
         told = [f"{name} {between(one.low or 0, one.high or 0)} times that" for name, one in apart.items()]
         other = "loader" if axis == "framework" else "framework"
+        workers = count_of(int(same["workers"].iloc[0]), unit.removesuffix("s"))
         words = (
-            f"{model} with {same[other].iloc[0]} on {count(int(same['workers'].iloc[0]), unit)}: a worker takes the "
+            f"{model} with {same[other].iloc[0]} on {workers}: a worker takes the "
             f"least {where} with {least}, {between(own.low / 1e9, own.high / 1e9)} GB; {', '.join(told)}."
         )
         yield Sentence(words, f"95 % intervals, {own.n} runs each", tuple(same["run"]))
@@ -113,7 +115,7 @@ def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iter
         trained, whole = (same[name].iloc[0] for name in ("epochs", "of_epochs"))
         long = ""
         if pd.notna(whole):
-            long = f", {count(int(whole), 'epochs')}" + (
+            long = f", {count_of(int(whole), 'epoch')}" + (
                 f" (by {trained} that were trained)" if trained < whole else ""
             )
         words = f"{model}{long}: cheapest {'and fastest ' * (cheap is fast)}is {_setting(cheap, unit)}, "
@@ -185,7 +187,7 @@ def _repeats(runs: pd.DataFrame) -> int:
 
 def _setting(runs: pd.DataFrame, unit: str) -> str:
     one = runs.iloc[0]
-    return f"{one['framework']}, {one['loader']} on {count(int(one['workers']), unit)}"
+    return f"{one['framework']}, {one['loader']} on {count_of(int(one['workers']), unit.removesuffix('s'))}"
 
 
 def _hours(runs: pd.DataFrame, price: tuple[float, str] | None) -> str:
