@@ -92,7 +92,7 @@ def test_the_machines_file_is_compared_with_slurms_nodes(
         ("squeue", "--noheader", "--jobs=7", "--format=%N"): "n[1]\n",
         ("sinfo", "--noheader", "--all", "--Node", "--nodes=n[1]", "--format=%N|%c|%X|%Y|%G"): f"{line}\n{line}\nhi\n",
     }
-    monkeypatch.setattr(slurm, "_said", lambda *command: answers[command])
+    monkeypatch.setattr(slurm, "_answer", lambda *command: answers[command])
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     problems = judge.judge_nodes(JUWELS, slurm.nodes_of_this_job())

@@ -11,7 +11,7 @@ from typing import Any
 from ddlbench.core.plural import count_of
 from ddlbench.settings import environment_modules
 from ddlbench.settings.machine import Machine
-from ddlbench.slurm.queue import Node
+from ddlbench.slurm.cluster import Node
 
 NO_SPACE_BYTES, LITTLE_SPACE_BYTES = 100 << 20, 5 << 30
 CLOCK_S = 0.1
@@ -54,10 +54,10 @@ def judge_nodes(machine: Machine, nodes: Iterable[Node]) -> list[Problem]:
     said = f"{file}: workers_per_node x cores_per_worker: {machine.workers_per_node} x {machine.cores_per_worker}"
     hosts_of: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
-        if wanted > node.threads:
-            text = f"{said} is more than the {count_of(node.threads, 'core')} that SLURM gives of a node"
+        if wanted > node.cpus:
+            text = f"{said} is more than the {count_of(node.cpus, 'core')} that SLURM gives of a node"
             hosts_of[f"{text}; runs that fill a node will be refused"].append(node.name)
-        elif wanted < node.cores:
+        elif node.cores and wanted < node.cores:
             idle = "stay idle in timed runs, which take whole nodes"
             hosts_of[f"{said} of {count_of(node.cores, 'core')}; the others {idle}"].append(node.name)
         if machine.device == "cuda" and node.gpus > machine.workers_per_node:

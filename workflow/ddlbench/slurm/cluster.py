@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,10 @@ INFINIBAND = 32  # ARPHRD_INFINIBAND, Linux's if_arp.h: what /sys/class/net/<int
 
 @dataclass(frozen=True)
 class Node:
-    """What most nodes of a partition are. `cpus` are those that SLURM counts; the rest is None where nobody says.
+    """A node by its name, or what most nodes of a partition are. `gres` are SLURM's words for generic resources.
 
-    `cores` are real ones, `threads` the hardware threads of each; `memory_mb` is what jobs may get [MiB].
+    `cpus` are those that SLURM counts and jobs may have; the rest is None where nobody says. `cores` are real ones,
+    `threads` the hardware threads of each; `memory_mb` is what jobs may get [MiB].
     """
 
     gres: str
@@ -32,11 +34,12 @@ class Node:
     cores: int | None = None
     threads: int | None = None
     memory_mb: int | None = None
+    name: str = ""
 
     @property
     def gpus(self) -> int:
-        """GPUs, by SLURM's words for generic resources: `gpu:a100:4(S:0-1)` -> 4."""
-        return sum(int(n) for n in re.findall(r"\bgpu(?::[A-Za-z][^:,(]*)?:(\d+)", self.gres))
+        """GPUs: `gpu:a100:4(S:0-1)` -> 4."""
+        return sum(int(n) for n in re.findall(r"\bgpu(?::[A-Za-z][^:,()]*)?:(\d+)", self.gres))
 
     @property
     def kind(self) -> str | None:
@@ -86,10 +89,9 @@ def ask(command: Sequence[str]) -> str:
 
 def asked_if_there(command: Sequence[str]) -> str:
     """What a command prints; nothing if it does not answer."""
-    try:
+    with suppress(ConfigError):
         return ask(command)
-    except ConfigError:
-        return ""
+    return ""
 
 
 def fields(text: str) -> list[dict[str, str]]:
@@ -111,26 +113,26 @@ def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str,
 
     `partitions` and `nodes` are what `scontrol --oneliner show` says of these. A partition that is closed is left out.
     """
-    said = {one["PartitionName"]: one for one in fields(partitions) if "PartitionName" in one}
+    facts = {line["PartitionName"]: line for line in fields(partitions) if "PartitionName" in line}
     members: dict[str, list[Node]] = {}
-    for one in fields(nodes):
-        if node := _node(one):
-            for partition in one.get("Partitions", "").split(","):
+    for line in fields(nodes):
+        if node := _node(line):
+            for partition in line.get("Partitions", "").split(","):
                 members.setdefault(partition, []).append(node)
     queues_by_name: dict[str, Queue] = {}
     rows = [line.split("|") for line in sinfo.splitlines()]
     # sinfo has one row for each kind of node in a partition: the largest says what it is.
     for row in sorted((row for row in rows if len(row) == 5 and row[1].isdigit()), key=lambda row: -int(row[1])):
         name, count, limit, cpus, gres = (part.strip() for part in row)
-        own = said.get(name, {})
-        if name in queues_by_name or own.get("State", "UP") != "UP":
+        partition_facts = facts.get(name, {})
+        if name in queues_by_name or partition_facts.get("State", "UP") != "UP":
             continue
         kinds = Counter(members.get(name, ()))
         (node, alike) = kinds.most_common(1)[0] if kinds else (Node(gres, _number(cpus) or 1), 0)
         total = max(int(count), kinds.total())
-        most = min(total, _number(own.get("MaxNodes", "")) or total)
-        memory = _default_memory(own, site or {})
-        way = _gives_way(own, site or {})
+        most = min(total, _number(partition_facts.get("MaxNodes", "")) or total)
+        memory = _default_memory(partition_facts, site or {})
+        way = _gives_way(partition_facts, site or {})
         queues_by_name[name] = Queue(name, most, minutes(limit), node, kinds.total() - alike, memory, way)
     return sorted(
         queues_by_name.values(),
@@ -144,22 +146,23 @@ def _gives_way(partition: Mapping[str, str], site: Mapping[str, str]) -> str:
     return "" if mode == "OFF" or site.get("PreemptType", "preempt/none") == "preempt/none" else mode
 
 
-def _default_memory(*said: Mapping[str, str]) -> str | None:
+def _default_memory(*facts: Mapping[str, str]) -> str | None:
     """What a job gets that asks for none: a partition's word goes before the site's; None where nobody says."""
-    words = [f"{name}={one[name]}" for one in said for name in ("DefMemPerNode", "DefMemPerCPU") if name in one]
+    names = ("DefMemPerNode", "DefMemPerCPU")
+    words = [f"{name}={place[name]}" for place in facts for name in names if name in place]
     return next((word for word in words if not word.endswith("UNLIMITED")), words[0] if words else None)
 
 
-def _node(said: Mapping[str, str]) -> Node | None:
+def _node(facts: Mapping[str, str]) -> Node | None:
     """A node as `scontrol show node` says it; None of what is none."""
-    cpus, sockets, cores = (_number(said.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket"))
+    cpus, sockets, cores = (_number(facts.get(name, "")) for name in ("CPUTot", "Sockets", "CoresPerSocket"))
     if not cpus:
         return None
-    memory = _number(said.get("RealMemory", ""))
-    memory = memory - (_number(said.get("MemSpecLimit", "")) or 0) if memory else None
-    gres = said.get("Gres", "(null)")
+    memory = _number(facts.get("RealMemory", ""))
+    memory = memory - (_number(facts.get("MemSpecLimit", "")) or 0) if memory else None
+    gres = facts.get("Gres", "(null)")
     real = sockets * cores if sockets and cores else None
-    return Node(gres, cpus, real, _number(said.get("ThreadsPerCore", "")), memory)
+    return Node(gres, cpus, real, _number(facts.get("ThreadsPerCore", "")), memory)
 
 
 def _number(text: str) -> int | None:
@@ -179,17 +182,17 @@ def minutes(limit: str) -> int:
 
 def interfaces(ip: str, system: Path = Path("/sys/class/net")) -> list[Interface]:
     """The interfaces that `ip -brief address` shows as up with an address: InfiniBand first, then fast ones."""
+
+    def fact(path: Path) -> int | None:
+        try:
+            return _number(path.read_text(encoding="utf-8", errors="replace"))  # a speed of -1: nobody knows
+        except OSError:
+            return None
+
     up = []
     for row in (line.split() for line in ip.splitlines()):
         name = row[0].partition("@")[0] if row else ""
         if len(row) > 2 and name != "lo" and row[1] in ("UP", "UNKNOWN") and re.fullmatch(r"[\w.:-]+", name):
-            type_, speed = _said(system / name / "type"), _said(system / name / "speed")
+            type_, speed = fact(system / name / "type"), fact(system / name / "speed")
             up.append(Interface(name, type_ == INFINIBAND or name.startswith("ib"), speed))
-    return sorted(up, key=lambda one: (not one.infiniband, -(one.mbit_per_s or 0)))
-
-
-def _said(path: Path) -> int | None:
-    try:
-        return _number(path.read_text(encoding="utf-8", errors="replace"))  # a speed of -1: nobody knows
-    except OSError:
-        return None
+    return sorted(up, key=lambda interface: (not interface.infiniband, -(interface.mbit_per_s or 0)))

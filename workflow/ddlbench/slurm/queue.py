@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
+from ddlbench.slurm.cluster import Node
+
 # States of a job of which a process may run.
 LIVING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "CONFIGURING", "SIGNALING", "STAGE_OUT")
 # Reasons for which a job does not start until a person does something (`squeue --format=%r`).
@@ -36,7 +38,6 @@ _USED_UP = re.compile(r"(?:Assoc|QOS)Grp(?:\w*(?<!Run)Minutes\w*|WallLimit)")
 _TOO_LARGE = re.compile(r"(?:Assoc|QOS)(?:Max\w*Per(?:Job|Node)\w*|Min\w+)|(?:QOS|Association)TimeLimit")
 _SHARED = re.compile(r"(?:Assoc|QOS)(?:Grp|Max)(?!Jobs|SubmitJob)\w+")
 
-
 # slurmd's exit code and signal of a job whose log it could not open.
 BLIND = "0:53"
 # sbatch's words where a user, an account or a QOS has as many jobs in the queue as it may have, and where the
@@ -51,16 +52,6 @@ class Where:
     nodes: str
     started_s: float
     blind: bool = False
-
-
-@dataclass(frozen=True)
-class Node:
-    """What SLURM says of a node: hardware threads that jobs may have, cores and GPUs."""
-
-    name: str
-    threads: int
-    cores: int
-    gpus: int
 
 
 def squeue(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
@@ -94,19 +85,18 @@ def nodes_of_this_job() -> list[Node]:
     Snakemake's SLURM plugin takes SLURM_JOB_NODELIST away from what a job executes.
     """
     job = os.environ.get("SLURM_JOB_ID")
-    names = _said("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
+    names = _answer("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
     return nodes(names) if names else []
 
 
 def nodes(names: str) -> list[Node]:
     """The nodes of SLURM's list `node[1-2]`; none if SLURM does not answer."""
-    said = _said("sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G")
+    lines = _answer("sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G")
     found = []
-    for line in sorted(set(said.splitlines())):  # one line for each partition of a node
+    for line in sorted(set(lines.splitlines())):  # one line for each partition of a node
         with suppress(ValueError):
-            name, threads, sockets, cores, gres = line.split("|")
-            gpus = sum(int(count) for count in re.findall(r"\bgpu(?::[^:,()]+)?:(\d+)", gres))
-            found.append(Node(name, int(threads), int(sockets) * int(cores), gpus))
+            name, cpus, sockets, cores, gres = line.split("|")
+            found.append(Node(gres, int(cpus), int(sockets) * int(cores), name=name))
     return found
 
 
@@ -162,8 +152,8 @@ def shared_limit(reason: str) -> str:
 
 def later(refusal: str) -> str | None:
     """Why SLURM refused a job that it may take later, by what the plugin says of it; None if it will never take it."""
-    said = _LATER.search(refusal.split("sbatch call:")[0])
-    return said[0] if said else None
+    why = _LATER.search(refusal.split("sbatch call:")[0])
+    return why[0] if why else None
 
 
 def is_own_limit(refusal: str) -> bool:
@@ -176,13 +166,12 @@ def most_jobs(reason: str) -> str:
     not say it."""
     if "Submit" not in reason:
         return ""
-    of = "PerAccount" if "PerAccount" in reason else "PerUser" if reason.startswith("QOSMax") else ""
-    what = f"{'Grp' if 'Grp' in reason else 'Max'}SubmitJobs{of}"
-    whose = (
-        ["qos"] if reason.startswith("QOS") else ["assoc", *([] if "Grp" in reason else [f"user={getpass.getuser()}"])]
-    )
-    said = _said("sacctmgr", "--noheader", "--parsable2", "show", *whose, f"format={what}")
-    return " or ".join(map(str, sorted({int(number) for number in said.split() if number.isdigit()})))
+    each = "PerAccount" if "PerAccount" in reason else "PerUser" if reason.startswith("QOSMax") else ""
+    group, user = "Grp" in reason, f"user={getpass.getuser()}"
+    limit = f"{'Grp' if group else 'Max'}SubmitJobs{each}"
+    whose = ["qos"] if reason.startswith("QOS") else ["assoc"] if group else ["assoc", user]
+    answer = _answer("sacctmgr", "--noheader", "--parsable2", "show", *whose, f"format={limit}")
+    return " or ".join(map(str, sorted({int(number) for number in answer.split() if number.isdigit()})))
 
 
 def jobs_of_mine() -> int | None:
@@ -197,7 +186,7 @@ def cancel(name: str, comment: str | None = None) -> None:
         named = squeue([f"--name={name}", "--format=%i|%k"])
         named.check_returncode()
         jobs = [line.split("|", 1) for line in named.stdout.splitlines() if "|" in line]
-        ids = [job for job, of in jobs if comment in (None, of)]
+        ids = [job for job, its_comment in jobs if comment in (None, its_comment)]
         if ids:
             subprocess.run(["scancel", *ids], capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
@@ -219,13 +208,15 @@ def no_accounting() -> str | None:
 
 def where(job: str) -> Where | None:
     """Where a job ran, while SLURM remembers it; None if it does not, or if the job never started."""
-    told = dict(re.findall(r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)", _said("scontrol", "show", "job", job)))
+    facts = dict(
+        re.findall(r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)", _answer("scontrol", "show", "job", job))
+    )
     try:
-        started = datetime.fromisoformat(told["StartTime"]).timestamp()
+        started = datetime.fromisoformat(facts["StartTime"]).timestamp()
     except (KeyError, ValueError):
         return None
-    nodes = told.get("BatchHost") or told.get("NodeList", "(null)")
-    return None if nodes == "(null)" else Where(nodes, started, told.get("ExitCode") == BLIND)
+    nodes = facts.get("BatchHost") or facts.get("NodeList", "(null)")
+    return None if nodes == "(null)" else Where(nodes, started, facts.get("ExitCode") == BLIND)
 
 
 _MISSING = re.compile(
@@ -241,12 +232,11 @@ def missing(log: str) -> str | None:
     return match[0].strip()[:300] if match else None
 
 
-def _said(*command: str) -> str:
+def _answer(*command: str) -> str:
     """What a SLURM command prints; "" if it fails or does not answer."""
-    try:
+    with suppress(OSError, subprocess.SubprocessError):
         return _ask(*command).stdout
-    except (OSError, subprocess.SubprocessError):
-        return ""
+    return ""
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:

@@ -39,15 +39,15 @@ def batches(runs: pd.DataFrame) -> Iterator[Sentence | str]:
             if change[most].low is None:
                 alone += 1
                 continue
-            parts.append(f"by {_points(change[most])} points with {schedule}")
-            lost = [size for size, one in change.items() if one.high is not None and one.high < -POINT]
+            parts.append(f"by {_ends(change[most])} points with {schedule}")
+            lost = [size for size, points in change.items() if points.high is not None and points.high < -POINT]
             lost_from[str(schedule)] = f"from batch {lost[0]} on" if lost else "at no batch"
         if parts:
-            said = "; ".join(f"with {schedule} {where}" for schedule, where in lost_from.items())
+            where = "; ".join(f"with {schedule} {place}" for schedule, place in lost_from.items())
             if len(set(lost_from.values())) == 1:
-                said = next(iter(lost_from.values()))
+                where = next(iter(lost_from.values()))
             words = f"{model}: from batch {least} to {most}, top-1 changes {', '.join(parts)}."
-            words += f" More than a point is surely lost {said}."
+            words += f" More than a point is surely lost {where}."
             yield Sentence(words, f"95 % intervals, {_repeats(same)} runs each", tuple(same["run"]))
         if alone:
             yield f"{alone} series of {model} over batches have {WITHOUT}."
@@ -61,14 +61,15 @@ def schedules(runs: pd.DataFrame) -> Iterator[Sentence | str]:
             sides = _sides(same[same["global_batch"] == size], "schedule", "top1")
             best = max(sides, key=lambda name: over_repeats(list(sides[name].values())).middle)
             apart = {name: difference(sides[best], sides[name]) for name in sides if name != best}
-            if any(one.low is None for one in apart.values()):
+            if any(points.low is None for points in apart.values()):
                 alone += 1
                 continue
-            above = [f"{_points(one)} points above {name}" for name, one in apart.items() if one.low and one.low > 0]
-            like = [f"{name} ({_points(one)} points)" for name, one in apart.items() if not (one.low and one.low > 0)]
-            told = [f"is {' and '.join(above)}"] if above else []
-            told += [f"cannot be told from {' and '.join(like)}"] if like else []
-            parts.append(f"at batch {size}, {best} {', and '.join(told)}")
+            better = {name for name, points in apart.items() if points.low and points.low > 0}
+            above = [f"{_ends(points)} points above {name}" for name, points in apart.items() if name in better]
+            like = [f"{name} ({_ends(points)} points)" for name, points in apart.items() if name not in better]
+            verdicts = [f"is {' and '.join(above)}"] if above else []
+            verdicts += [f"cannot be told from {' and '.join(like)}"] if like else []
+            parts.append(f"at batch {size}, {best} {', and '.join(verdicts)}")
         if parts:
             sure = f"95 % intervals of top-1, {_repeats(same)} runs each"
             yield Sentence(f"{model}: {'; '.join(parts)}.", sure, tuple(same["run"]))
@@ -86,18 +87,18 @@ def memory(runs: pd.DataFrame, unit: str) -> Iterator[Sentence | str]:
         sides = _sides(same, axis, "peak")
         least = min(sides, key=lambda name: over_repeats(list(sides[name].values())).middle)
         apart = {name: ratio(sides[name], sides[least]) for name in sides if name != least}
-        own = over_repeats(list(sides[least].values()))
-        if own.low is None or own.high is None or any(one.low is None for one in apart.values()):
+        peak = over_repeats(list(sides[least].values()))
+        if peak.low is None or peak.high is None or any(times.low is None for times in apart.values()):
             yield f"The {where} of {model} under its {axis}s: {WITHOUT}."
             continue
-        told = [f"{name} {between(one.low or 0, one.high or 0)} times that" for name, one in apart.items()]
+        others = [f"{name} {_ends(times)} times that" for name, times in apart.items()]
         other = "loader" if axis == "framework" else "framework"
         workers = count_of(int(same["workers"].iloc[0]), unit.removesuffix("s"))
         words = (
             f"{model} with {same[other].iloc[0]} on {workers}: a worker takes the "
-            f"least {where} with {least}, {between(own.low / 1e9, own.high / 1e9)} GB; {', '.join(told)}."
+            f"least {where} with {least}, {between(peak.low / 1e9, peak.high / 1e9)} GB; {', '.join(others)}."
         )
-        yield Sentence(words, f"95 % intervals, {own.n} runs each", tuple(same["run"]))
+        yield Sentence(words, f"95 % intervals, {peak.n} runs each", tuple(same["run"]))
 
 
 def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iterator[Sentence | str]:
@@ -105,25 +106,24 @@ def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iter
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
     timed = timed.assign(hours=timed["nodes"] * timed["full_train_s"] / 3600)
     for (model, *_), same in timed.groupby(["model", *SAME], dropna=False):
-        settings = [one for _, one in same.groupby([*SIDES, "workers", "global_batch", "schedule"], dropna=False)]
-        known = [one for one in settings if len(one) > 1]
-        if len(known) < 2:
+        settings = [part for _, part in same.groupby([*SIDES, "workers", "global_batch", "schedule"], dropna=False)]
+        repeated = [part for part in settings if len(part) > 1]
+        if len(repeated) < 2:
             if len(settings) > 1:
                 yield f"Costs of {model}: {WITHOUT}."
             continue
-        cheap, fast = (known[_least([one[by].median() for one in known])] for by in ("hours", "full_train_s"))
+        cheap, fast = (min(repeated, key=lambda part: part[by].median()) for by in ("hours", "full_train_s"))
         trained, whole = (same[name].iloc[0] for name in ("epochs", "of_epochs"))
         long = ""
         if pd.notna(whole):
-            long = f", {count_of(int(whole), 'epoch')}" + (
-                f" (by {trained} that were trained)" if trained < whole else ""
-            )
+            long = f", {count_of(int(whole), 'epoch')}"
+            long += f" (by {trained} that were trained)" if trained < whole else ""
         words = f"{model}{long}: cheapest {'and fastest ' * (cheap is fast)}is {_setting(cheap, unit)}, "
         words += _hours(cheap, price)
         if cheap is not fast:
             words += f"; fastest is {_setting(fast, unit)}, {_hours(fast, price)}"
-        made = tuple(dict.fromkeys([*cheap["run"], *fast["run"]]))
-        yield Sentence(f"{words}.", f"95 % intervals, {min(len(cheap), len(fast))} runs each", made)
+        of_runs = tuple(dict.fromkeys([*cheap["run"], *fast["run"]]))
+        yield Sentence(f"{words}.", f"95 % intervals, {min(len(cheap), len(fast))} runs each", of_runs)
 
 
 def price(costs: pd.DataFrame) -> tuple[float, str] | None:
@@ -148,37 +148,35 @@ def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[
     found = []
     setting = [name for name in (*SIDES, *also) if name not in together.differing_with(axis)]
     for (model, *_), same in runs.groupby(["model", *SAME], dropna=False):
-        groups = [one for _, one in same.groupby(setting, dropna=False)] if setting else [same]
+        groups = [part for _, part in same.groupby(setting, dropna=False)] if setting else [same]
         if axis in ("global_batch", "schedule"):  # where a batch was trained on several numbers of workers, each alone
-            mixed = [one.groupby("global_batch")["workers"].nunique().max() > 1 for one in groups]
-            split = zip(groups, mixed, strict=True)
-            groups = [part for one, m in split for part in ([g for _, g in one.groupby("workers")] if m else [one])]
+            groups = [part for group in groups for part in _by_workers(group)]
         if axis == "global_batch":
-            groups = [one for one in groups if one["workers"].nunique() == 1 or one[axis].nunique() > 2]
+            groups = [part for part in groups if part["workers"].nunique() == 1 or part[axis].nunique() > 2]
         if axis == "schedule":
-            several = [one.groupby("global_batch")[axis].transform("nunique") > 1 for one in groups]
-            groups = [one[kept] for one, kept in zip(groups, several, strict=True)]
-        order = [(one[axis].nunique(), one["workers"].max(), len(one)) for one in groups if len(one)]
-        groups = [one for one in groups if len(one)]
-        if groups and max(order)[0] > 1:
-            found.append((str(model), groups[order.index(max(order))]))
-    return sorted(found, key=lambda one: -len(one[1]))
+            groups = [part[part.groupby("global_batch")[axis].transform("nunique") > 1] for part in groups]
+        groups = [part for part in groups if len(part)]
+        most = max(groups, key=lambda part: (part[axis].nunique(), part["workers"].max(), len(part)), default=None)
+        if most is not None and most[axis].nunique() > 1:
+            found.append((str(model), most))
+    return sorted(found, key=lambda model_and_runs: -len(model_and_runs[1]))
+
+
+def _by_workers(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    mixed = runs.groupby("global_batch")["workers"].nunique().max() > 1
+    return [part for _, part in runs.groupby("workers")] if mixed else [runs]
 
 
 def _sides(runs: pd.DataFrame, axis: str, measure: str) -> dict[Any, dict[int, float]]:
     """A measure by repeat, for each value of an axis."""
     return {
-        value: {int(n): float(one) for n, one in zip(side["repeat"], side[measure], strict=True)}
+        value: {int(n): float(result) for n, result in zip(side["repeat"], side[measure], strict=True)}
         for value, side in runs.groupby(axis)
     }
 
 
-def _points(one: Ratio) -> str:
-    return between(one.low or 0.0, one.high or 0.0)
-
-
-def _least(values: Sequence[float]) -> int:
-    return min(range(len(values)), key=values.__getitem__)
+def _ends(interval: Ratio) -> str:
+    return between(interval.low or 0.0, interval.high or 0.0)
 
 
 def _repeats(runs: pd.DataFrame) -> int:
@@ -186,8 +184,8 @@ def _repeats(runs: pd.DataFrame) -> int:
 
 
 def _setting(runs: pd.DataFrame, unit: str) -> str:
-    one = runs.iloc[0]
-    return f"{one['framework']}, {one['loader']} on {count_of(int(one['workers']), unit.removesuffix('s'))}"
+    first = runs.iloc[0]
+    return f"{first['framework']}, {first['loader']} on {count_of(int(first['workers']), unit.removesuffix('s'))}"
 
 
 def _hours(runs: pd.DataFrame, price: tuple[float, str] | None) -> str:

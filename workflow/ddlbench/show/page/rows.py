@@ -18,6 +18,7 @@ import pandas as pd
 from ddlbench.analysis.failures import FAILED
 from ddlbench.analysis.together import settings
 from ddlbench.core import layout
+from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.roles import EXTENT, SETTING
 
@@ -75,7 +76,7 @@ def runs_cell(runs: Iterable[str], known: set[str]) -> Cell:
     names = [*runs]
     links = tuple((f"{place}", f"#{quote(anchor(run))}") for place, run in enumerate(names[:MANY], 1) if run in known)
     named = "\n".join(names[:NAMED] + ([f"and {len(names) - NAMED} more"] if len(names) > NAMED else []))
-    return Cell(f"{len(names)} runs" if len(names) != 1 else "1 run", float(len(names)), links, named)
+    return Cell(count_of(len(names), "run"), float(len(names)), links, named)
 
 
 def plain(
@@ -85,17 +86,17 @@ def plain(
 
     Settings that all rows share are told once, above the table.
     """
-    made = []
+    rows = []
     if len(table) > MOST_ROWS:
         means += f" The first {MOST_ROWS} of {len(table)} rows."
         table = table.head(MOST_ROWS)
-    told = [name for name in columns if name in SHARED and name in table]
+    settings_there = [name for name in columns if name in SHARED and name in table]
     if len(table) > 1:
-        shared = [name for name in told if table[name].nunique() == 1 and table[name].notna().all()]
-        said = ", ".join(f"{name} {table[name].iloc[0]}" for name in shared)
+        shared = [name for name in settings_there if table[name].nunique() == 1 and table[name].notna().all()]
+        alike = ", ".join(f"{name} {table[name].iloc[0]}" for name in shared)
         columns = {name: text for name, text in columns.items() if name not in shared}
-        means += f" All rows: {said}." if said else ""
-    columns = {name: text for name, text in columns.items() if name not in told or table[name].notna().any()}
+        means += f" All rows: {alike}." if alike else ""
+    columns = {name: text for name, text in columns.items() if name not in settings_there or table[name].notna().any()}
     for record in table[[name for name in columns if name in table]].to_dict("records"):
         cells = []
         for name, value in record.items():
@@ -105,9 +106,9 @@ def plain(
                 cells.append(Cell("", links=((str(value), f"#{quote(anchor(str(value)))}"),)))
             else:
                 cells.append(cell(value))
-        made.append(("", tuple(cells)))
-    named = tuple((name.replace("_", " "), means) for name, means in columns.items() if name in table)
-    return Table(id, title, means, named, tuple(made), file)
+        rows.append(("", tuple(cells)))
+    heads = tuple((name.replace("_", " "), text) for name, text in columns.items() if name in table)
+    return Table(id, title, means, heads, tuple(rows), file)
 
 
 # Columns of `runs` that people read: heading, explanation, and what a value is divided by for it.
@@ -131,16 +132,12 @@ SHOWN: dict[str, tuple[str, str, float]] = {
 }
 
 
-def _scaled(value: Any, by: float) -> Cell:
-    return cell(value if by == 1 or pd.isna(value) else float(value) / by)
-
-
 def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../") -> Table:
     """One row per run that left a record. `findings`: rules of the audit with an error or a warning, by run.
 
     `up` leads from the page to `results`.
     """
-    made = []
+    rows = []
     shown = [name for name in SHOWN if name in table and table[name].notna().any()]
     for record in table.head(MOST_ROWS).to_dict("records"):
         run = str(record["run"])
@@ -153,22 +150,16 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
         if isinstance(commit, str):
             about.append(f"commit   {commit}{' with uncommitted changes' if changed is True else ''}")
         broken = findings.get(run, ())
-        first = Cell(run, links=links, more="\n".join(about))
-        cells = [
-            first,
-            *(_scaled(record[name], SHOWN[name][2]) for name in shown),
-            Cell(", ".join(broken), float(len(broken))),
-        ]
-        made.append((anchor(run), tuple(cells)))
+        scales = [(record[name], SHOWN[name][2]) for name in shown]
+        cells = [cell(value if per == 1 or pd.isna(value) else float(value) / per) for value, per in scales]
+        first, last = Cell(run, links=links, more="\n".join(about)), Cell(", ".join(broken), float(len(broken)))
+        rows.append((anchor(run), (first, *cells, last)))
     columns = [("run", "Its record, its steps, its log, what failed of it before."), *(SHOWN[n][:2] for n in shown)]
     columns.append(("audit", "Rules of the audit with an error or a warning about this run."))
     means = "One row per run. Empty cells were not measured; table not_measured says why."
     if len(table) > MOST_ROWS:
         means += f" The first {MOST_ROWS} of {len(table)} rows."
-    return Table(
-        "runs", "Runs", means,
-        tuple(columns), tuple(made), "tables/runs.csv",
-    )  # fmt: skip
+    return Table("runs", "Runs", means, tuple(columns), tuple(rows), "tables/runs.csv")
 
 
 def day(seconds: float) -> str:
