@@ -1,7 +1,5 @@
 """How numbers are written for people: with their noun, with so many digits, in their unit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 

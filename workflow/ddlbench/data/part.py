@@ -4,8 +4,6 @@ A part is written as `<name>.partial` and renamed when it is complete. What it h
 just before that, so that a run that goes on after a kill need not read it again.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

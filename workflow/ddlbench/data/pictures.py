@@ -5,8 +5,6 @@ become RGB JPEGs, as in TF-slim's converter (tensorflow/models, research/slim, b
 a PNG that is named .JPEG (n02105855_2933) and JPEGs in CMYK (22 in train, one in val).
 """
 
-from __future__ import annotations
-
 import io
 import struct
 from typing import Any, NamedTuple

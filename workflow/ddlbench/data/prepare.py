@@ -6,8 +6,6 @@ that are finished, if it has the same job (source, seed, versions), and makes th
 prepares a form; a second one waits for it, and then has nothing to do.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import hashlib

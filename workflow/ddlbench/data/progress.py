@@ -1,7 +1,5 @@
 """What `prepare` prints while it works: parts and bytes done, every few seconds."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from time import monotonic

@@ -5,8 +5,6 @@ A reader leaves a mark beside the form, a small file in `.<form>.readers/`, and 
 killed is forgotten after STALE_S, on the same machine at once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import uuid

@@ -5,8 +5,6 @@ can shuffle, deal them to shards, and read each where it lies: a file of its own
 array.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol

@@ -11,8 +11,6 @@ manifest, an unfinished one by its job file. Names beside the place `raw`:
     .raw.readers/   marks of those who read the form (readers.py)
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -5,8 +5,6 @@ pictures decoded; images per class are compared with the manifest, and among the
 short look that every run takes before it trains.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -5,8 +5,6 @@
 start. Warnings are printed, and every record cites them: the SHA-256 of this job's output is in `ddlbench_facts`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

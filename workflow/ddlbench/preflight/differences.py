@@ -3,8 +3,6 @@
 A thousand ranks see the same software, modules and interfaces. `__main__.py` judges the facts whole, then writes these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compares what ranks saw on a machine with what its file promises. Pure: `scout.py` looks, `__main__.py` acts."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

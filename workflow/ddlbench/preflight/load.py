@@ -1,7 +1,5 @@
 """A few seconds of full load on one device: matrix products and copies in its memory. `nodes.py` compares the rates."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

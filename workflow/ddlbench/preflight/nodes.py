@@ -4,8 +4,6 @@
 with its other devices). What has to be equal, such as the rate of a port, is compared with most of the others.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import defaultdict

@@ -3,8 +3,6 @@
 `__main__.py` runs in the job and compares the machine with it.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 The launcher starts it under `__main__.py`. It only measures; `judge.py` says what is wrong.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

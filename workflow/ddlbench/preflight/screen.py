@@ -4,8 +4,6 @@
 to ask (docs/nodes.md).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket

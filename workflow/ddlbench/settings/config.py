@@ -4,8 +4,6 @@
 (which files exist, what members a room has) is checked in `study.py` and `machine.py`.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

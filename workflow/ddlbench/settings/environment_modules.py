@@ -4,8 +4,6 @@ Nothing else would notice: a job's shell goes on when `module load` fails, or wh
 and the software is then whatever lies on the path. The Snakefile tells every job what its machine asks for.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -5,8 +5,6 @@ schema's words. Schema, `config/README.md` and messages follow. Fields without `
 `study_keys.py`, machines in `machine.py`, `config.yaml` in `workflow.py`, recipes in `core/recipe.py`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence

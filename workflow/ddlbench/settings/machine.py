@@ -1,7 +1,5 @@
 """Where runs happen: `config/machines/<name>.yaml` as a frozen value; `launch.py` makes commands of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

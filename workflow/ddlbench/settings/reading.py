@@ -5,8 +5,6 @@ nodes; their values are made below, so that a word means what it looks like. Key
 values are allowed is checked later, by `keys.py`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

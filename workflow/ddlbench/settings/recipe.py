@@ -1,7 +1,5 @@
 """A recipe: one YAML file that says how to train; its keys are fields of `ddlbench.core.recipe.Recipe`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cached_property
 from pathlib import Path

@@ -5,8 +5,6 @@ is one of REFUSED, or the beginning of one. Short flags are refused altogether (
 one word. Sources: sbatch(1) and srun(1) of SLURM 22.05 and 24.05; `validation.py` of Snakemake's SLURM plugin 2.8.0.
 """
 
-from __future__ import annotations
-
 # Any value, but for control characters: whoever hands a flag to a shell quotes it.
 PATTERN = r"^--[a-z][a-z0-9-]*(=[^\x00-\x1f\x7f]*)?$"
 _BY_REASON = {

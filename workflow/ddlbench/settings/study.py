@@ -4,8 +4,6 @@ Its keys are in `study_keys.py`. What they cannot say of themselves is checked h
 and what does not go together.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The keys of a study's file, each declared here and nowhere else. `study.py` reads the file, `plan/` acts on it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

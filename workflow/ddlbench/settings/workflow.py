@@ -1,7 +1,5 @@
 """The keys of `config/config.yaml` and of the command line (`--config`): what to run where."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 

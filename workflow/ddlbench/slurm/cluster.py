@@ -4,8 +4,6 @@
 everything else here is a pure function of their output.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter

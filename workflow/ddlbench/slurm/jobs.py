@@ -1,7 +1,5 @@
 """What a job asks of SLURM, as Snakemake's plugin wants it said, and the srun that starts a run's ranks in it. Pure."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Protocol
 

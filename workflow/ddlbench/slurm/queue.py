@@ -3,8 +3,6 @@
 Nothing here raises if SLURM does not answer, but `squeue`, which asks for living jobs only.
 """
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

@@ -4,8 +4,6 @@ On SLURM ranks are no children of their supervisor, and one that is killed leave
 `srun: error: node1: task 0: Killed`. Tasks are ranks. `watch.py` asks.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

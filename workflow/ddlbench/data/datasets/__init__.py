@@ -3,8 +3,6 @@
 `Dataset` is what such a file offers. To add a data set, write one more file.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

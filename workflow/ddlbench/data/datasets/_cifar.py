@@ -4,8 +4,6 @@ A row is one label byte, or two (coarse, fine), then 1024 bytes each of red, gre
 https://www.cs.toronto.edu/~kriz/cifar.html, where the archives' digests are published too.
 """
 
-from __future__ import annotations
-
 import tarfile
 import zlib
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The development kit of ILSVRC 2012: which class each validation picture is of."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zlib

@@ -1,7 +1,5 @@
 """Files that data sets lie in: fetched with a checked digest, written whole or not at all, read in stretches."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Where the members of a tar archive lie, from its headers alone: data are skipped, nothing is unpacked."""
 
-from __future__ import annotations
-
 import os
 import re
 import tarfile

@@ -3,8 +3,6 @@
 Fetched, or data.sources.cifar10 names the archive or the folder unpacked from it. Stored as PNG, which loses nothing.
 """
 
-from __future__ import annotations
-
 from ddlbench.data.datasets import Fixed, _cifar
 from ddlbench.data.datasets._rows import Rows
 from ddlbench.data.source import Place

@@ -6,8 +6,6 @@ pictures' classes: ILSVRC2012_devkit_t12.tar.gz, or a text file with one synset 
 Labels follow the sorted synsets. Counts: Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable

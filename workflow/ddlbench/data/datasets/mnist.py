@@ -5,8 +5,6 @@ RGB PNG, which loses nothing. The files' format: http://yann.lecun.com/exdb/mnis
 bytes).
 """
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

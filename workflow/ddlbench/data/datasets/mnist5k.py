@@ -4,8 +4,6 @@
 and stored as RGB PNG, which loses nothing.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from pathlib import Path
 

@@ -5,8 +5,6 @@ Framing: https://www.tensorflow.org/tutorials/load_data/tfrecord (length, masked
 Features: https://github.com/tensorflow/models/blob/master/research/slim/datasets/build_imagenet_data.py
 """
 
-from __future__ import annotations
-
 import struct
 from contextlib import suppress
 from functools import lru_cache

@@ -4,8 +4,6 @@ They are hidden, belong to one manifest (its digest is in their names), and are 
 their pages.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import socket

@@ -3,8 +3,6 @@
 A source that is such a tree already is used where it lies: its files are read and digested, none is copied.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -3,8 +3,6 @@
 What a record is: `_example.py`. What all forms of shards do alike: `_shards.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ python -m ddlbench.show.figures data PLOT --tables results/STUDY/tables --out FI
 python -m ddlbench.show.figures draw PLOT --data FIGURE.csv --out FIGURE [--title TEXT ...]
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ SVG has an element for that, `<title>`. matplotlib writes none, so `name` gives 
 is written, and `titled` puts the words into what was written.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What the maps share: a cell per setting (model, and data set with recipe), with what a framework changes there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any

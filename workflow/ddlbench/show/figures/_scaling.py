@@ -1,7 +1,5 @@
 """What the figures over worker counts share: their data, panels, and one line per framework and loader in each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd

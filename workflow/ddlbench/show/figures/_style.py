@@ -3,8 +3,6 @@
 Importing this sets matplotlib's look for the process; members of `figures/` import it when they draw.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What figures are drawn from: the rows of their runs, in a file of their own, and published numbers beside them."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import fields

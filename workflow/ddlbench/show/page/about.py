@@ -1,7 +1,5 @@
 """What a page is about: a study's figures and the runs that they show, its machine, its bill."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ table `comparisons` (`analysis/statistics.py` decides), intervals of efficiency 
 efficiency away is accounting (`analysis/losses.py`), told only where the loss itself is sure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

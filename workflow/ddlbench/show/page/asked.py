@@ -4,8 +4,6 @@ One sentence per question and model, of runs that differ in nothing but what is 
 `analysis/statistics.py` over repeats; what rests on single runs is counted and has no sentence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@
 of its runs it is; `<figure>.runs.csv` says of which.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ matplotlib writes what `figures/` draws; texts in it are paths. Elements and att
 are left out, whatever a file says, so that no picture can bring a script, a link or a comment into the page.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from pathlib import Path

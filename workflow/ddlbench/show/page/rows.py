@@ -4,8 +4,6 @@ A run links to its record, its log, what failed of it, and the command that star
 names links to its row. All links are relative to `results/<study>/`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The bill so far, and the plan beside what runs took, from the rows of `ddlbench plan` (`plan/row.py`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tables of the page, with the words above each and what each column says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sentence of the answer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -5,8 +5,6 @@ nothing else: no network, no script from a study. Jinja2 escapes whatever it is 
 what `picture.inline` made of shapes.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
