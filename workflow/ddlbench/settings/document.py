@@ -14,6 +14,7 @@ import jinja2
 from ddlbench.core import registry
 from ddlbench.settings.keys import class_of, in_words, schema_of
 from ddlbench.settings.machine import Machine
+from ddlbench.settings.program import ProgramFile
 from ddlbench.settings.recipe import RecipeFile
 from ddlbench.settings.study import BATCH, REQUIRED
 from ddlbench.settings.study_keys import BlockKeys, TopLevelKeys
@@ -23,7 +24,8 @@ from ddlbench.settings.workflow import Config
 def page() -> str:
     """The text of config/README.md: `README.md.jinja` with a table for each kind of file and each key with keys."""
     either = {key: f"required: this or `{other}`" for key, other in zip(BATCH, BATCH[::-1], strict=True)}
-    files = {"config": Config, "machine": Machine, "recipe": RecipeFile, "study": TopLevelKeys, "block": BlockKeys}
+    files = {"config": Config, "machine": Machine, "recipe": RecipeFile, "program": ProgramFile}
+    files |= {"study": TopLevelKeys, "block": BlockKeys}
     schemas = {name: schema_of(keys) for name, keys in files.items()}
     schemas["block"] = {**schemas["block"], "required": REQUIRED}
     text = Path(__file__).with_name("README.md.jinja").read_text(encoding="utf-8")
