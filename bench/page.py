@@ -38,6 +38,7 @@ from ddlbench.plan import bill, reads, runs  # noqa: E402
 from ddlbench.plan.estimate import Estimator  # noqa: E402
 from ddlbench.plan.measured import read_published  # noqa: E402
 from ddlbench.plan.runs import Plan  # noqa: E402
+from ddlbench.records import ours  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402
 from ddlbench.settings.study import load_study  # noqa: E402
 from ddlbench.show.figures import Options  # noqa: E402
@@ -133,7 +134,7 @@ def collect_runs(plan: Plan, images: Mapping[str, int], results: Path) -> None:
     """The tables of made-up runs, a log of each, the hosts of their machine and what a preflight said of it."""
     rng = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
-        template = summary.of(write_record(Path(folder)))
+        template = summary.make(ours.record(write_record(Path(folder))))
     before = Estimator(plan.machine, (), read_published())
     made, began_s = {}, BEGAN_S
     for run in plan.order:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import collect, read, tables
+from ddlbench.analysis import collect, tables
 from ddlbench.core import spec
 from ddlbench.core.columns import Column
 from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_COLUMNS
+from ddlbench.records import ours
 from ddlbench.train import measure
 from ddlbench.train.measure import Measure, Meter
 
@@ -75,8 +76,8 @@ def test_a_run_goes_on_from_a_checkpoint_of_before_a_column_was_added(tmp_path: 
 
 
 def test_a_record_of_before_a_column_of_steps_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "STEP_COLUMNS", {**STEP_COLUMNS, "added_s": "float32"})
-    steps = read.read(write_record(tmp_path)).steps
+    monkeypatch.setattr(ours, "STEP_COLUMNS", {**STEP_COLUMNS, "added_s": "float32"})
+    steps = ours.record(write_record(tmp_path)).steps
     assert len(steps) and steps["added_s"].isna().all()
     assert set(STEP_COLUMNS) - set(FIRST_STEP_COLUMNS) <= NULLABLE
     assert {"communication_s"} <= NULLABLE < set(STEP_COLUMNS)

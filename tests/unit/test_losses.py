@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import losses
 from ddlbench.analysis.losses import PARTS, SPLIT
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.core.record import STEP_COLUMNS, Event
 from ddlbench.show.figures import efficiency_loss
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench.analysis import nodes, read
+from ddlbench.analysis import nodes
 from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, beside
 from ddlbench.core.record import STEP_PARTS
+from ddlbench.records import ours
 
 from tests.specs import run_spec
 from tests.unit.records import RANKS, replace_steps, with_clocks, write_record
@@ -153,7 +154,7 @@ def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
     steps[[*STEP_PARTS]] = [0.01, 0.1, 0.2, 0.02, 0.01]
     steps.loc[steps["rank"] == 6, "backward_s"] *= 1.3
     replace_steps(record, with_clocks(steps))
-    rows = nodes.rows(nodes.spells(read.read(record)))
+    rows = nodes.rows(nodes.spells(ours.record(record)))
     assert (rows[0]["host"], rows[0]["part"], rows[0]["local_rank"]) == ("node1", "compute", 2)
     assert rows[0]["verdict"] == HARDWARE
     assert "rank 2 there" in nodes.lines(rows)[0]
@@ -162,7 +163,7 @@ def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
 
 def test_where_waiting_is_not_measured_apart_compute_says_nothing(tmp_path: Path) -> None:
     record = planted(tmp_path, measured=False)
-    assert {spell.of.part for spell in nodes.spells(read.read(record))} == {"data_wait"}
+    assert {spell.of.part for spell in nodes.spells(ours.record(record))} == {"data_wait"}
 
 
 def test_records_that_tell_nothing(tmp_path: Path) -> None:
@@ -194,4 +195,4 @@ def test_a_log_that_makes_no_sense_is_refused_and_stops_nothing(tmp_path: Path, 
 def test_ranks_of_one_host_are_no_comparison(tmp_path: Path) -> None:
     spec = run_spec(workers=2, global_batch=8, epochs=3)
     record = write_record(tmp_path, spec, ranks=[rank | {"host": "node7"} for rank in RANKS])
-    assert list(nodes.spells(read.read(record))) == []
+    assert list(nodes.spells(ours.record(record))) == []

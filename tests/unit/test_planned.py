@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import planned
 from ddlbench.analysis.collect import collect
 from ddlbench.core.record import MLLOG
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import runs, stale
+from ddlbench.records import _planned
 
 from tests.unit.records import SPEC, edit_log, write_record
 
 
 def digest(spec: RunSpec) -> str:
-    return planned.digest(json.loads(spec.to_json()))
+    return _planned.digest(json.loads(spec.to_json()))
 
 
 def test_a_record_of_another_recipe_is_refused_and_the_others_are_collected(tmp_path: Path) -> None:
@@ -37,10 +37,10 @@ def test_an_older_record_of_the_same_settings_is_collected(tmp_path: Path) -> No
     folder = write_record(tmp_path / "runs")
     edit_log(folder, f'"base_lr": {SPEC.recipe.base_lr}', f'"base_lr": {SPEC.recipe.base_lr}0')
     assert collect([folder], tmp_path / "tables", {}, {SPEC.id: digest(SPEC)}) == []
-    assert planned.digest({"recipe": {"a": 1, "b": True}, "c": [2]}) == planned.digest(
+    assert _planned.digest({"recipe": {"a": 1, "b": True}, "c": [2]}) == _planned.digest(
         {"recipe": {"a": 1.0, "b": True}, "c": (2.0,)}
     )
-    assert planned.digest({"b": True}) != planned.digest({"b": 1})
+    assert _planned.digest({"b": True}) != _planned.digest({"b": 1})
 
 
 def test_every_planned_run_has_a_digest_of_its_own(demo: runs.Plan) -> None:

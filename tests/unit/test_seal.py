@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core.record import KERNELS, MLLOG, SEAL, STEPS, read_log, seal, sealed
 from ddlbench.records import _sealing
+from ddlbench.records.ours import record
 
 from tests.unit.records import SPEC, edit_log, of_version_0_1, write_record
 
@@ -34,7 +34,7 @@ def profiled(folder: Path) -> Path:
 def refused(folder: Path) -> str:
     """What is said of a record; "" if it is believed."""
     try:
-        read(folder)
+        record(folder)
     except RefusedError as error:
         return f"{error.file.name}: {error.what}"
     return ""

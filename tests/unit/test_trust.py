@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import refusals, summary, tables
 from ddlbench.analysis.collect import collect, columns_of, rows_of
-from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.tables import TABLES, frame
 from ddlbench.core.record import MLLOG, STEP_PARTS, STEPS, events
 from ddlbench.records import _sealing
+from ddlbench.records.ours import record
 
 from tests.unit.records import RANKS, SPEC, edit_log, of_version_0_1, replace_steps, seal_again, write_record
 
@@ -259,12 +259,12 @@ def test_whatever_stands_in_a_log_is_a_row_or_a_refusal(tmp_path: Path) -> None:
         (folder / MLLOG).write_text("\n".join(spoilt) + "\n")
         seal_again(folder)
         try:
-            record = read(folder)
+            believed = record(folder)
         except RefusedError as error:
             refusals += 1
             assert str(error).isprintable() and len(str(error)) < 300 + len(str(folder / MLLOG)) + 3
             continue
-        made = json.loads(json.dumps(summary.make(record)))
+        made = json.loads(json.dumps(summary.make(believed)))
         for name, rows in rows_of(made, {}).items():
             frame(name, rows)  # has the types that it should
         with tables.writing("epochs", tmp_path) as write:

@@ -41,6 +41,7 @@ READING = {
 }
 READERS = [
     *[registry.source("analysis", name) for name in registry.members("analysis")],
+    *[os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("records/*.py"))],
     registry.source("train", "measure"),
     "config/references/operations.csv",
 ]
@@ -71,7 +72,6 @@ rule collect:
         [layout.records(STUDY.name, part) for part in PARTS],
         others=OTHERS,
         code=READERS,
-        readers=[os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("records/*.py"))] if OTHERS else [],
     output:
         [f"{TABLES}/{name}.{suffix}" for name in COLLECTED for suffix in ("parquet", "csv")],
         f"{TABLES}/learning_rates.parquet",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ddlbench.analysis import times
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import throughput
 from ddlbench.core import registry
 from ddlbench.core.columns import Column, Values, Why, types

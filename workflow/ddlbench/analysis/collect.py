@@ -7,22 +7,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import comparisons, costs, failures, kernels, operations, planned, refusals, summary, tables
+from ddlbench.analysis import comparisons, costs, failures, kernels, operations, refusals, tables
 from ddlbench.analysis import measures as all_measures
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
+from ddlbench.core import registry
 from ddlbench.core.columns import Why
-from ddlbench.core.record import MLLOG
 
 LONG = ("epochs", "learning_rates")  # rows per epoch: written while records are read, as they may not fit in memory
-
-
-def read_ours(place: Path, wanted: str | None = None) -> Summary | None:
-    """What tables need of the record in a run's folder; None without one. `records/__init__.py` says more."""
-    if not (place / MLLOG).exists():
-        return None
-    planned.check(place, wanted)
-    return summary.of(place)
 
 
 def collect(
@@ -33,21 +25,22 @@ def collect(
     order: Sequence[str] = (),
     scaling: Mapping[str, str] | None = None,
     price: tuple[float | None, str | None] = (None, None),
-    read: Callable[[Path, str | None], Summary | None] = read_ours,
+    read: Callable[[Path, str | None], Summary | None] | None = None,
     terms: costs.Terms | None = None,
     inferences: Iterable[Path] = (),
 ) -> Rows:
     """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of table `refused`.
 
-    `read` is of a member of `records/`: others' records are no folders, but files.
+    `read` is that of a member of `records/`, ours if it is None: others' records are no folders, but files.
 
     `peaks` are the machine's `peak_tflops_per_worker`, by precision; `settings` are digests of what the plan has for
-    each run (`planned.py`), without which a record of any settings is taken; `order` are the plan's runs in their
-    order, `scaling` what its blocks say of them (`plan/runs.py`), `price` that of a worker's hour, with its currency;
-    `terms` are for table `costs`. A folder with a log is a record. One that cannot be believed is in table `refused`
-    and in no other, and keeps no other run from its tables. A folder without a log that a failed run left something in
-    is in table `failures`, and so are those of the folders `inferences` whose last try failed.
+    each run (`records/_planned.py`), without which a record of any settings is taken; `order` are the plan's runs in
+    their order, `scaling` what its blocks say of them (`plan/runs.py`), `price` that of a worker's hour, with its
+    currency; `terms` are for table `costs`. A folder with a log is a record. One that cannot be believed is in table
+    `refused` and in no other, and keeps no other run from its tables. A folder without a log that a failed run left
+    something in is in table `failures`, and so are those of the folders `inferences` whose last try failed.
     """
+    read = read or registry.member("records", "ours").read
     rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
     rows["failures"] = failures.failures(folders, inferences)
     with ExitStack() as stack:

@@ -16,9 +16,10 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import refusals, statistics, times
+from ddlbench.analysis import statistics, times
 from ddlbench.analysis.origin import variables
-from ddlbench.analysis.read import Record, read
+from ddlbench.analysis.record import Record
+from ddlbench.core import registry
 from ddlbench.core.columns import Column
 from ddlbench.core.files import aside, printable
 from ddlbench.core.record import COMPUTE, MLLOG
@@ -104,16 +105,10 @@ def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
         logs = sorted(folder.glob(f"*/{MLLOG}")) or sorted(folder.glob(f"runs/*/{MLLOG}"))
     else:
         logs = sorted(results.glob(f"runs/{name}-*/{MLLOG}"))
-    runs, refused = [], []
-    for log in logs:
-        try:
-            record = read(log.parent)
-        except refusals.RefusedError as error:
-            refused.append(str(error))
-            continue
-        one = run(record) if folder.is_dir() or record.spec.machine == name else None
-        runs += [one] if one else []
-    return runs, refused
+    refused: list[str] = []
+    believed = registry.member("records", "ours").records(logs, refused)
+    runs = [run(record) for record in believed if folder.is_dir() or record.spec.machine == name]
+    return [of_record for of_record in runs if of_record], refused
 
 
 def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:

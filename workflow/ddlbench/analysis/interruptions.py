@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.core.columns import PROFILER, SHARING, Column, Values, Why
 
 COLUMNS = (

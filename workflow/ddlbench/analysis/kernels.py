@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.core import registry
 from ddlbench.core.columns import Column, Why
 from ddlbench.core.record import KERNELS

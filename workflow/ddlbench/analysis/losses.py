@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import in_series
 from ddlbench.analysis.together import BATCH, KEYS, SERIES, finished
 from ddlbench.core.columns import Column

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import accuracy, interruptions, resources, said, times
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
 
 # Made of measures of more than one module.

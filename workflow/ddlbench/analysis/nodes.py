@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ddlbench.analysis import refusals, times
-from ddlbench.analysis.read import Record, read
+from ddlbench.analysis import times
+from ddlbench.analysis.record import Record
 from ddlbench.analysis.slow import DEVIATIONS, SHARE, deviation, is_slow
 from ddlbench.analysis.statistics import Interval, over_repeats
+from ddlbench.core import registry
 from ddlbench.core.columns import Column
 from ddlbench.core.files import aside
 from ddlbench.core.record import COMPUTE, MLLOG, read_log
@@ -195,15 +196,10 @@ def records(machine: str, folder: Path) -> tuple[list[HostEpoch], int, list[str]
 
     Only those whose log names two hosts are read whole.
     """
-    all_spells, count, refused = [], 0, []
-    for log in sorted(folder.glob(f"{machine}-*/{MLLOG}")):
-        if not _tells(log):
-            continue
-        try:
-            record = read(log.parent)
-        except refusals.RefusedError as error:
-            refused.append(str(error))
-            continue
+    all_spells: list[HostEpoch] = []
+    count, refused = 0, list[str]()
+    logs = [log for log in sorted(folder.glob(f"{machine}-*/{MLLOG}")) if _tells(log)]
+    for record in registry.member("records", "ours").records(logs, refused):
         of_run = list(spells(record)) if record.spec.machine == machine else []
         all_spells += of_run
         count += bool(of_run)

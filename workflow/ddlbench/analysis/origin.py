@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.core import registry
 from ddlbench.core.columns import Column
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.core.columns import UNKNOWN, Column, Values, Why
 from ddlbench.core.record import beside_s, train_s
 

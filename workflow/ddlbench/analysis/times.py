@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ddlbench.analysis import statistics
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.analysis.scaling import throughput
 from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
 from ddlbench.core.record import COMPUTE, STEP_PARTS, Event, train_s

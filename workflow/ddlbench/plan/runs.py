@@ -14,13 +14,13 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ddlbench.analysis import planned
 from ddlbench.core import registry
 from ddlbench.core.recipe import for_schedule
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess, fits, infer, launch, order
 from ddlbench.plan.stale import changes
+from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
@@ -202,7 +202,7 @@ def outputs(plan: Plan) -> list[tuple[str, str]]:
 
 def digests(plan: Plan) -> dict[str, str]:
     """Digests each run's settings, by run: `collect` refuses records of others."""
-    return {run: planned.digest(json.loads(job.spec.to_json())) for run, job in plan.runs.items()}
+    return {run: digest(json.loads(job.spec.to_json())) for run, job in plan.runs.items()}
 
 
 def scaling(plan: Plan) -> dict[str, str]:

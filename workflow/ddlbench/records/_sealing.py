@@ -16,30 +16,28 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ddlbench.analysis import summary
-from ddlbench.analysis.read import read
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.core.files import sha256
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG, STEPS, seal, sealed
-from ddlbench.records.ours import find
+from ddlbench.records.ours import SUMMARY, find, record
 
 
 def seal_before(folder: Path) -> bool:
     """Seal a run's record if it has no seal; False if it has one. Raises RefusedError if it cannot be true, OSError."""
     log = folder / MLLOG
-    with suppress(ValueError, KeyError, TypeError, AttributeError):  # `read` says what is wrong with its seal
+    with suppress(ValueError, KeyError, TypeError, AttributeError):  # `record` says what is wrong with its seal
         if sealed(log) is not None:
             return False
-    if not read(folder, before=True).success:
+    if not record(folder, before=True).success:
         raise RefusedError(log, "has no end: its run did not end well")
     known: dict[str, str] = {}
     with suppress(OSError, ValueError, KeyError, TypeError):  # no summary
-        head = json.loads((folder / summary.NAME).read_text(encoding="utf-8").splitlines()[0])
+        head = json.loads((folder / SUMMARY).read_text(encoding="utf-8").splitlines()[0])
         known = {name: about[2] for name, about in head["files"].items() if about}
     for name, digest in known.items():
         if sha256(folder / name) != digest:
-            raise RefusedError(folder / name, f"is another one than {summary.NAME} was made of: it was changed")
+            raise RefusedError(folder / name, f"is another one than {SUMMARY} was made of: it was changed")
     made = log.stat()
     seal(folder)
     os.utime(log, ns=(made.st_atime_ns, made.st_mtime_ns))

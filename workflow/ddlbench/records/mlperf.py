@@ -32,11 +32,7 @@ RESULT = re.compile(r"result_(\d{1,9})\.txt")
 # Training samples of an epoch, where the rules fix the data set: some writers log steps, or leave them out.
 SAMPLES = {"resnet": 1_281_167, "retinanet": 1_170_301, "unet3d": 168}
 NOT_SAID = "an MLPerf log does not say it"
-# What a number of a log may be. `time_ms` lies between 2001 and 2286; 0 is what some write for no time.
-TIMES_MS = (1e12, 1e13)
-MOST = 1e12  # samples, of a batch or of a training, or epochs
 MOST_OF_SYSTEM = 10**6  # nodes, and accelerators on each
-MEND = "mend the file, or leave it out of records.folder"
 NUMBERS = {
     "nodes": r"num(?:ber)?[ _](?:of[ _])?nodes",
     "per_node": r"(?:accelerators[ _]per[ _]node|num_accelerators)",
@@ -53,7 +49,7 @@ def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
 
 def read(place: Path, wanted: str | None = None) -> Summary | None:
     """One log; `wanted` is of no use here. Raises RefusedError if it is none, or nothing says how many accelerators."""
-    from ddlbench.analysis.summary import misfit
+    from ddlbench.records import _sound
 
     try:
         log = _mllog.read(place)
@@ -65,41 +61,21 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
         raise RefusedError(
             place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a result log of MLPerf training"
         )
-    _check(place, log)
-    made = _summary(place, log)
-    if problem := misfit(made):
-        raise RefusedError(place, problem, MEND)
-    return made
-
-
-def _check(place: Path, log: Log) -> None:
-    """Raises RefusedError at a number that cannot be true: it would make others wrong, or no table could hold it."""
-    import numpy as np
-
-    for key, marks in log.marks.items():
-        rows = np.frombuffer(marks.rows).reshape(-1, 3)
-        for name, numbers, good in (
-            ("time_ms", rows[:, 0], (rows[:, 0] >= TIMES_MS[0]) & (rows[:, 0] < TIMES_MS[1]) | (rows[:, 0] == 0)),
-            ("how much was trained", rows[:, 1], np.isnan(rows[:, 1]) | (abs(rows[:, 1]) <= MOST)),
-            ("epoch_count", rows[:, 2], (key != "block_start") | np.isnan(rows[:, 2]) | (abs(rows[:, 2]) <= MOST)),
-        ):
-            if not good.all():
-                raise RefusedError(place, f"{key}: {name} cannot be {numbers[~good][0]:g}", MEND)
-    for key in ("global_batch_size", "train_samples"):
-        if key in log.said and not 1 <= plain(log.said[key]) <= MOST:
-            what = f"{key} is no number from 1 to {MOST:.0f}: {str(log.said[key])[:40]!r}"
-            raise RefusedError(place, what, MEND)
+    _sound.check_published(place, log)
+    summary = _summary(place, log)
+    _sound.check_summary(place, summary, _sound.MEND)
+    return summary
 
 
 def _summary(place: Path, log: Log) -> Summary:
-    from ddlbench.records import _times
+    from ddlbench.records import _sound, _times
 
     org, name, benchmark = (printable(p.name) for p in (place.parents[3], place.parents[1], place.parent))
     file = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
     try:
         system = read_system(file, log)
     except ValueError as error:
-        raise RefusedError(place, f"what is said of its system: {error}", MEND) from None
+        raise RefusedError(place, f"what is said of its system: {error}", _sound.MEND) from None
     workers = system.workers
     if not workers:
         lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"

@@ -1,16 +1,194 @@
-"""Records that `ddlbench.run` made: a folder per run, whose log must say by `ddlbench_spec` which run it is."""
+"""Records that `ddlbench.run` made: a folder per run, whose log must say by `ddlbench_spec` which run it is.
+
+`record` reads one and believes what `_sound.py` believes: the only way by which it comes into tables. `read` gives what
+tables need of it: from `summary.jsonl` beside it if that was made of this very record by this version, else from the
+record, and leaves it there. `ddlbench.run` calls it when a run ends well, `collect` for each run. The file is a copy
+that may be deleted at any time, never a source. Its first line says of which files and by which version it was made,
+and the SHA-256 of the second, which is the summary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from ddlbench.analysis.collect import read_ours as read
-from ddlbench.core.record import MLLOG
+import pandas as pd
 
-__all__ = ["find", "read"]
+from ddlbench.analysis.record import Record
+from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.summary import VERSION, Summary, make
+from ddlbench.core.files import sha256, write_text
+from ddlbench.core.record import (
+    COMMS,
+    FLOPS,
+    FLOPS_COUNTED,
+    KERNELS,
+    MLLOG,
+    READ,
+    SEALED_BEFORE,
+    STEP_COLUMNS,
+    STEPS,
+    Event,
+    ended_well,
+    read_log,
+    sealed,
+)
+from ddlbench.core.spec import RunSpec, steps_per_epoch
+from ddlbench.records import _planned, _sound
+
+SUMMARY = "summary.jsonl"
+FILES = (MLLOG, STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)
+Stamps = Mapping[str, list[int] | None]  # the size and the time of each file; None for one that is not there
 
 
 def find(folder: Path, benchmarks: Sequence[str] = ()) -> list[Path]:
     """The run folders in a folder. Ours name no benchmark: `benchmarks` is not asked."""
     return sorted(log.parent for log in folder.glob(f"*/{MLLOG}"))
+
+
+def read(place: Path, wanted: str | None = None) -> Summary | None:
+    """What tables need of the record in a run's folder; None without one. `records/__init__.py` says more."""
+    if not (place / MLLOG).exists():
+        return None
+    _planned.check(place, wanted)
+    stamps = _stamps(place)  # before it is read: what changes meanwhile makes the summary old at once
+    summary = _kept(place, stamps)
+    if summary is None:
+        summary = make(record(place))
+        _keep(place, stamps, json.dumps(summary))
+    return summary
+
+
+def records(logs: Iterable[Path], refused: list[str]) -> Iterator[Record]:
+    """The records of these logs that can be believed; a line about each other one is added to `refused`."""
+    for log in logs:
+        try:
+            yield record(log.parent)
+        except RefusedError as error:
+            refused.append(str(error))
+
+
+def record(folder: Path, *, before: bool = False) -> Record:
+    """The record in a run's folder. With `before` it may be one of version 0.1.0, which wrote no seal.
+
+    Raises RefusedError, naming the file, if it is not that run's, is not as it was sealed, or cannot be true.
+    """
+    log = folder / MLLOG
+    try:
+        return _read(folder, log, before)
+    except RefusedError:
+        raise
+    except Exception as error:  # whatever stands in a file must not keep the other runs from their tables
+        raise RefusedError(log, f"cannot be understood ({type(error).__name__}: {error})") from error
+
+
+def _read(folder: Path, log: Path, before: bool) -> Record:
+    events = list(read_log(log))
+    last = {event.key: event for event in events}
+    digests = _digests(log, last, before)
+    if "ddlbench_spec" not in last:
+        raise RefusedError(log, "has no ddlbench_spec, so nothing says which run it is of")
+    spec = RunSpec.from_json(json.dumps(last["ddlbench_spec"].value))
+    if spec.id != folder.name:
+        raise RefusedError(log, f"is the record of run {spec.id}")
+    _sound.check_log(log, events, spec)
+    images: int = last["train_samples"].value
+    if not ended_well(last):
+        return Record(folder, spec, events, last, images, False, pd.DataFrame())
+    for name in READ:
+        _sound.check_digest(folder / name, digests.get(name))
+    steps = _table(folder / STEPS).reset_index(drop=True)
+    _sound.check_steps(folder / STEPS, steps, spec, images)
+    _sound.check_clocks(folder / STEPS, steps, _pauses(events), steps_per_epoch(images, spec.global_batch))
+    steps = steps.reindex(columns=[*STEP_COLUMNS])  # null where the record is of before a column
+    # Sums of millions of float32 would lose digits.
+    steps = steps.astype({name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"})
+    steps = steps.sort_values(["step", "rank"])
+    kernels = None
+    if spec.profiled and (folder / KERNELS).exists():
+        kernels = _table(folder / KERNELS)
+        _sound.check_kernels(folder / KERNELS, kernels)
+    return Record(folder, spec, events, last, images, True, steps, kernels)
+
+
+def _digests(log: Path, last: Mapping[str, Event], before: bool) -> dict[str, str]:
+    """SHA-256 that the files beside the log must have, by name; of version 0.1.0 what it did not say is as it is."""
+    files = sealed(log)
+    if files is not None:
+        return files
+    if SEALED_BEFORE not in last:
+        raise RefusedError(log, "has no seal as its last line: it is cut off or was changed")
+    if not before:
+        todo = f"ddlbench seal {log.parent.parent}: checks the records of version 0.1.0 there, and seals them"
+        raise RefusedError(log, "has no seal yet: it is of version 0.1.0", todo)
+    said = {STEPS: last[SEALED_BEFORE].value}
+    if "ddlbench_kernels_sha256" in last:
+        said[KERNELS] = last["ddlbench_kernels_sha256"].value
+    return {name: sha256(log.parent / name) for name in READ if (log.parent / name).exists()} | said
+
+
+def _pauses(events: Sequence[Event]) -> set[int] | None:
+    """After which steps a checkpoint was written or the run went on from one; None where the log does not say it."""
+    if any(event.key == SEALED_BEFORE for event in events):
+        return None
+    resumed = {event.value["step"] for event in events if event.key == "ddlbench_resumed"}
+    return resumed | {event.value for event in events if event.key == "ddlbench_checkpoint"}
+
+
+def _table(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except Exception as error:  # pyarrow has many kinds
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        raise RefusedError(path, f"cannot be read ({first})") from error
+
+
+def _kept(folder: Path, stamps: Stamps) -> Summary | None:
+    """The summary beside the record; None if it is none, damaged, or of other files or another version."""
+    try:
+        first, body = (folder / SUMMARY).read_text(encoding="utf-8").splitlines()
+        head = json.loads(first)
+        if head["version"] != VERSION or head["sha256"] != _digest(body):
+            return None
+        if not all(_same(folder / name, stamp, head["files"][name]) for name, stamp in stamps.items()):
+            return None
+        summary: Summary = json.loads(body)
+        _sound.check_summary(folder / SUMMARY, summary)
+        if summary["run"]["run"] != folder.name:
+            return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if any(stamp and stamp != head["files"][name][:2] for name, stamp in stamps.items()):
+        _keep(folder, stamps, body)  # copied: next time its times will do
+    return summary
+
+
+def _keep(folder: Path, stamps: Stamps, body: str) -> None:
+    with suppress(OSError):  # somebody else's records, which we may only read; or a full disk
+        files = {name: [*stamp, sha256(folder / name)] if stamp else None for name, stamp in stamps.items()}
+        head = {"version": VERSION, "files": files, "sha256": _digest(body)}
+        write_text(folder / SUMMARY, f"{json.dumps(head)}\n{body}\n")
+
+
+def _same(path: Path, stamp: list[int] | None, known: Any) -> bool:
+    """Whether it is still the record's file. One of the same size and time is not read; others are compared."""
+    if stamp is None or known is None:
+        return stamp is known
+    return bool(stamp == known[:2] or (stamp[0] == known[0] and sha256(path) == known[2]))
+
+
+def _stamps(folder: Path) -> Stamps:
+    stamps: dict[str, list[int] | None] = dict.fromkeys(FILES)
+    for name in FILES:
+        with suppress(FileNotFoundError):
+            about = (folder / name).stat()
+            stamps[name] = [about.st_size, about.st_mtime_ns]
+    return stamps
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

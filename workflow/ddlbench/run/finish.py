@@ -14,7 +14,6 @@ from typing import Any
 import mlperf_logging.mllog.mllog  # noqa: F401
 import pandas as pd
 
-from ddlbench.analysis import summary
 from ddlbench.core import beats, notes
 from ddlbench.core.files import sync
 from ddlbench.core.record import (
@@ -32,6 +31,7 @@ from ddlbench.core.record import (
     writing_table,
 )
 from ddlbench.core.spec import RunSpec
+from ddlbench.records import ours
 from ddlbench.run import failed, interrupted
 from ddlbench.train.assignment import Assignment
 
@@ -105,9 +105,9 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
 def summarise(folder: Path) -> None:
     """Leave beside the record what tables need of it, now that it is at hand. Tables can be made without it."""
     try:
-        summary.of(folder)
+        ours.read(folder)
     except Exception as error:  # the run has ended well, whatever becomes of this
-        print(f"{folder}: left no {summary.NAME}: {error}", file=sys.stderr)
+        print(f"{folder}: left no {ours.SUMMARY}: {error}", file=sys.stderr)
 
 
 def _complete(spec: RunSpec, partial: Path, interruption: dict[str, Any] | None, ended_s: float | None) -> None:

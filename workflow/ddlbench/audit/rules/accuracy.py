@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pandas as pd
 
-from ddlbench.analysis.possible import is_fraction
 from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import MLCOMMONS, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import each, groups, ids, in_, present, timed
 from ddlbench.core import registry
+from ddlbench.records._sound import is_fraction
 
 
 @rule("error", "runs.final_top1", "find out how the accuracy was counted", "arithmetic")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from ddlbench.analysis.measures import COLUMNS
-from ddlbench.analysis.possible import is_time, steps
 from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
 from ddlbench.audit._compare import each, ids, positive
+from ddlbench.core.spec import steps_per_epoch
+from ddlbench.records._sound import is_time
 
 
 @rule(
     "error",
     "runs.train_s epochs.train_s",
     "find out who set the clock; train the run again",
-    "ddlbench/analysis/trust.py, which refuses records by the same judgement",
+    "ddlbench/records/_sound.py, which refuses records by the same judgement",
 )
 def impossible_clocks(material: Material) -> Findings:
     """Times are finite and at least 0, rates finite and above 0, and a whole is not shorter than its parts: the
@@ -43,8 +44,9 @@ def rates_against_clocks(material: Material) -> Findings:
     A rate that the clocks do not allow was computed from something else, or times were left out.
     """
     runs = material.runs
+    steps = [steps_per_epoch(*sizes) for sizes in zip(runs["images"], runs["global_batch"], strict=True)]
     messages = runs["communication_s"].fillna(0.0) if "communication_s" in runs else 0.0
-    parts = (runs["data_wait_s"] + runs["compute_s"] + messages) * steps(runs["images"], runs["global_batch"])
+    parts = (runs["data_wait_s"] + runs["compute_s"] + messages) * steps
     epoch = runs["images"] / runs["throughput_images_per_s"]
     says = "{throughput_images_per_s} images/s are {epoch} s an epoch; its steps alone take {parts} s"
     bad = parts > 1.05 * epoch  # the last step of an epoch is smaller than the mean

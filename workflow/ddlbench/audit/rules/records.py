@@ -37,7 +37,7 @@ def failed_runs(material: Material) -> Findings:
     "warning",
     "refused.run",
     "find out who changed the record; move its folder away and start the workflow to make the run again",
-    "ddlbench/analysis/trust.py",
+    "ddlbench/records/_sound.py",
 )
 def refused_records(material: Material) -> Findings:
     """Records that cannot be true are named; they are in no table and no figure."""

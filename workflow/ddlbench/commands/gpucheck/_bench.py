@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis.read import Record, read
+from ddlbench.analysis.record import Record
 from ddlbench.analysis.times import measures
 from ddlbench.commands.gpucheck import FAIL, SKIPPED, Row
 from ddlbench.core import registry
@@ -21,6 +21,7 @@ from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import launch
 from ddlbench.plan.installed import missing_packages
+from ddlbench.records import ours
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.recipe import load_recipe
 
@@ -123,7 +124,7 @@ class Bench:
             (folder / "train.log").write_text(done.stdout + done.stderr, encoding="utf-8")
             if done.returncode:
                 raise RunFailedError(last_words(done.stderr) + f" ({folder / 'train.log'})")
-        return read(folder)
+        return ours.record(folder)
 
     def environment(self) -> dict[str, str]:
         """This process's, with this Python's programs (torchrun, horovodrun) first."""

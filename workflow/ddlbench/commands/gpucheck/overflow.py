@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.commands.gpucheck import Row, judged
 from ddlbench.commands.gpucheck._bench import Bench, each, losses
 from ddlbench.core import registry

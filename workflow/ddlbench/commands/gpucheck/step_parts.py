@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddlbench.analysis.read import Record
+from ddlbench.analysis.record import Record
 from ddlbench.commands.gpucheck import Row, judged
 from ddlbench.commands.gpucheck._bench import Bench
 from ddlbench.core.record import STEP_PARTS

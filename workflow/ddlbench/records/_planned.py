@@ -28,7 +28,7 @@ def digest(settings: Mapping[str, Any]) -> str:
 def check(folder: Path, wanted: str | None) -> None:
     """Raises RefusedError if the record in a run's folder is of other settings than those of the digest `wanted`.
 
-    None is any. What else may be wrong with the record, `read.py` says.
+    None is any. What else may be wrong with the record, `ours.py` says.
     """
     if wanted is None:
         return
@@ -36,7 +36,7 @@ def check(folder: Path, wanted: str | None) -> None:
         with (folder / MLLOG).open(encoding="utf-8", errors="replace") as lines:
             said = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
         other = isinstance(said, Mapping) and digest(said) != wanted
-    except Exception:  # whatever stands there, `read.py` refuses it and says why
+    except Exception:  # whatever stands there, `ours.py` refuses it and says why
         return
     if other:
         raise RefusedError(folder / MLLOG, "is of other settings than this study's plan", TODO)

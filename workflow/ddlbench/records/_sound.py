@@ -1,6 +1,8 @@
-"""What a record must satisfy to be believed. Each check raises RefusedError, which names the file and what is wrong.
+"""Is this record sound? What ours, those of others and their summaries must satisfy to be believed.
 
-A record can be wrong because files were copied, mixed up, cut off or damaged, or because a clock was set meanwhile.
+Each check raises RefusedError, which names the file and what is wrong. A record can be wrong because files were copied,
+mixed up, cut off or damaged, or because a clock was set meanwhile. The audit asks published numbers by the same
+`is_amount`, `is_time` and `is_fraction`.
 """
 
 from __future__ import annotations
@@ -14,13 +16,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ddlbench.analysis.possible import LARGEST, is_amount, is_fraction, is_time
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.resources import OF_RANKS
+from ddlbench.analysis.summary import LISTS, TABLES, Summary
 from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_PARTS, Event, ended_well
 from ddlbench.core.spec import RunSpec, steps_per_epoch
+from ddlbench.records._mllog import Log, plain
+
+LARGEST = 2**63  # whole numbers in tables have 64 bits
+ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero
+# What a number of another's log may be. `time_ms` lies between 2001 and 2286; 0 is what some write for no time.
+TIMES_MS = (1e12, 1e13)
+MOST = 1e12  # samples, of a batch or of a training, or epochs
+MEND = "mend the file, or leave it out of records.folder"
 
 # Parts of a step [s]; communication is null where the framework cannot measure it.
 SECONDS = (*STEP_PARTS, "end_s")
@@ -48,6 +58,21 @@ SECONDS_SAID = {
     "ddlbench_epoch_start_s",
 }
 OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbench_epoch_start_s"}
+
+
+def is_amount(value: Any) -> bool:
+    """Whether it is a finite number, at least 0: a time, a count, an amount."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LARGEST
+
+
+def is_time(seconds: Any) -> Any:
+    """Whether it is a finite time, as a difference of two times may come out [s]; of a column, row by row."""
+    return (seconds >= -ROUNDING_S) & (seconds < math.inf)
+
+
+def is_fraction(value: Any) -> bool:
+    """Whether it is a number from 0 to 1."""
+    return is_amount(value) and value <= 1
 
 
 def check_digest(path: Path, said: str | None) -> None:
@@ -282,6 +307,40 @@ def _check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) -
     bad = ~is_time(values)
     if bad.any():
         raise RefusedError(path, f"{name} is {values[bad].iloc[0]} in {int(bad.sum())} rows; allowed: {allowed}")
+
+
+def check_published(place: Path, log: Log) -> None:
+    """The numbers of another's log can be true: else they would make others wrong, or no table could hold them."""
+    for key, marks in log.marks.items():
+        rows = np.frombuffer(marks.rows).reshape(-1, 3)
+        for name, numbers, good in (
+            ("time_ms", rows[:, 0], (rows[:, 0] >= TIMES_MS[0]) & (rows[:, 0] < TIMES_MS[1]) | (rows[:, 0] == 0)),
+            ("how much was trained", rows[:, 1], np.isnan(rows[:, 1]) | (abs(rows[:, 1]) <= MOST)),
+            ("epoch_count", rows[:, 2], (key != "block_start") | np.isnan(rows[:, 2]) | (abs(rows[:, 2]) <= MOST)),
+        ):
+            if not good.all():
+                raise RefusedError(place, f"{key}: {name} cannot be {numbers[~good][0]:g}", MEND)
+    for key in ("global_batch_size", "train_samples"):
+        if key in log.said and not 1 <= plain(log.said[key]) <= MOST:
+            what = f"{key} is no number from 1 to {MOST:.0f}: {str(log.said[key])[:40]!r}"
+            raise RefusedError(place, what, MEND)
+
+
+def check_summary(path: Path, summary: Summary, todo: str | None = None) -> None:
+    """Tables can hold what a summary says. The run's settings are not looked at."""
+    for table, columns in TABLES.items():
+        holds = {column.name: column.holds for column in columns}
+        of_run = summary.get(table) or {}
+        if table in LISTS and of_run:
+            if of_run.keys() | {"run"} != holds.keys() or len({*map(len, of_run.values())}) > 1:
+                what = f"{table}: its columns are not of one length, or others than {', '.join(holds)}"
+                raise RefusedError(path, what, todo)
+            cells: Any = ((name, value) for name, values in of_run.items() for value in values)
+        else:
+            cells = (cell for row in (of_run if isinstance(of_run, list) else [of_run]) for cell in row.items())
+        for name, value in cells:
+            if name in holds and not holds[name](value):
+                raise RefusedError(path, f"{table}: {name} cannot be {value!r}", todo)
 
 
 def _few(numbers: Sequence[Any]) -> str:
