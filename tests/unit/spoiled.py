@@ -1,5 +1,6 @@
 """Good files of each kind under config/, for tests that spoil them."""
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -80,6 +81,14 @@ study: mine
 machine: mine
 account: null
 """
+
+
+def bad_input(section: str) -> list[list[str]]:
+    """Rows of a section of `bad_input.txt`, which says how they are written."""
+    text = Path(__file__).with_name("bad_input.txt").read_text(encoding="utf-8")
+    (rows,) = re.findall(rf"^## {section}: .*\n((?:[^#]|#(?!#))*)", text, re.MULTILINE)
+    lines = [line for line in rows.splitlines() if line and not line.startswith("#")]
+    return [[cell.encode().decode("unicode_escape") for cell in line.split(" | ")] for line in lines]
 
 
 def write_study(folder: Path, text: str | Mapping[str, Any], name: str = "mine") -> Study:

@@ -1,6 +1,7 @@
-"""The check of one GPU: its parts, limits, verdicts and table. test_gpucheck_parts.py runs it on a CPU (slow)."""
+"""The check of one GPU: its parts, limits, verdicts and table; whole, on a CPU with small sizes (slow)."""
 
 import json
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -29,6 +30,8 @@ from ddlbench.commands.gpucheck import (
 from ddlbench.commands.gpucheck import __main__ as check
 from ddlbench.commands.gpucheck._bench import Bench, last_words
 from ddlbench.core import registry
+
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -331,3 +334,19 @@ def test_without_a_gpu_it_says_so_and_makes_nothing(tmp_path: Path, capsys: pyte
 def test_the_last_words_are_the_last_line_with_something_in_it() -> None:
     assert last_words("Traceback\nValueError: 3\n\n  \n") == "ValueError: 3"
     assert last_words("") == "it said nothing"
+
+
+@pytest.mark.slow
+def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
+    folder = tmp_path / "check"
+    command = ["make", "gpu-check", "DEVICE=cpu", f"CHECK=--folder {folder}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    said = json.loads((folder / "gpu-check.json").read_text())
+    assert [row for row in said["rows"] if row["verdict"] == FAIL] == []
+    assert (done.returncode, said["verdict"]) == (0, "PASS"), done.stdout + done.stderr
+    assert {row["part"] for row in said["rows"]} == set(PARTS)
+    assert {row["verdict"] for row in said["rows"]} <= set(VERDICTS)
+    assert said["note"] in done.stdout
+    for row in said["rows"]:
+        assert row["compared"]
+        assert row["what"] in done.stdout

@@ -1,17 +1,25 @@
-"""Orders, shares and what worker processes share: the parts of loaders that need no pictures."""
+"""The parts of loaders that need no pictures: orders, shares, worker processes, and how batches come to a GPU."""
 
+import multiprocessing
 import os
 import re
+import signal
+import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
+from ddlbench.core import notes
 from ddlbench.data.forms import _kept, raw
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
 from ddlbench.data.verify import index
-from ddlbench.train.loaders import _share, native, torchvision
+from ddlbench.train.loaders import _share, _stream, _workers, native, torchvision
 
 from tests.contract.engine_cases import Case, spec_of
 
@@ -170,3 +178,143 @@ def test_where_nothing_can_be_written_each_rank_lists_for_itself(tmp_path, monke
     assert files.list is None
     assert len(listed) == 2  # each class once
     assert files.name(4) == f"{folder}/train/class001/3.png"
+
+
+def work() -> None:
+    _workers.listen_to_rank()
+    time.sleep(60)
+
+
+@pytest.fixture
+def worker():
+    with _workers.signals_blocked():
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+    yield process
+    process.kill()
+    process.join()
+
+
+@pytest.mark.parametrize("number", notes.STOP_SIGNALS)
+def test_a_signal_from_elsewhere_is_ignored_from_the_first_moment(worker, number):
+    os.system(f"kill -{int(number)} {worker.pid}")  # from another process than the one that forked it
+    worker.join(0.3)
+    assert worker.is_alive()
+    for _ in range(100):  # one that has not listened yet hears two SIGTERMs as one, the first
+        worker.terminate()
+        worker.join(0.1)
+        if worker.exitcode is not None:
+            break
+    assert worker.exitcode == 0
+
+
+def test_workers_end_with_a_rank_that_is_killed():
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+
+    def rank() -> None:
+        process = multiprocessing.get_context("fork").Process(target=listening, args=(theirs,))
+        process.start()
+        time.sleep(60)
+
+    def listening(pipe) -> None:
+        _workers.listen_to_rank()
+        pipe.send(os.getpid())
+        time.sleep(60)
+
+    killed = multiprocessing.get_context("fork").Process(target=rank)
+    killed.start()
+    assert ours.poll(30)
+    left = psutil.Process(ours.recv())
+    killed.kill()
+    killed.join()
+    _, alive = psutil.wait_procs([left], timeout=20)
+    for process in alive:
+        process.kill()
+    assert not alive
+
+
+def test_whoever_forks_hears_them_again():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with _workers.signals_blocked():
+        assert set(notes.STOP_SIGNALS) <= signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+class Pretended:
+    """CUDA with two streams, `main` and `side`. What happens is in `told`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[str] = []
+        self.current = SimpleNamespace(name="main", wait_stream=lambda of: self.told.append(f"main waits for {of}"))
+        self.done: set[int] = set()
+        self.events = 0
+        monkeypatch.setattr("torch.cuda.current_stream", lambda: self.current)
+        monkeypatch.setattr("torch.cuda.stream", self.stream)
+        monkeypatch.setattr("torch.cuda.Event", self.event)
+
+    @contextmanager
+    def stream(self, name: str) -> Any:
+        before, self.current = self.current, SimpleNamespace(name=name)
+        yield
+        self.current = before
+
+    def tensor(self, name: str) -> Any:
+        def to(device: str, non_blocking: bool) -> Any:
+            self.told.append(f"{name} to {device} on {self.current.name}, blocking {not non_blocking}")
+            return SimpleNamespace(record_stream=lambda s: self.told.append(f"{name} is used on {s.name}"))
+
+        return SimpleNamespace(to=to)
+
+    def event(self) -> Any:
+        self.events += 1
+        number = self.events
+        return SimpleNamespace(
+            record=lambda: self.told.append(f"record {number}"),
+            query=lambda: number in self.done,
+            synchronize=lambda: self.told.append(f"wait {number}"),
+        )
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Pretended:
+    return Pretended(monkeypatch)
+
+
+def test_batches_are_copied_beside_the_computation(cuda: Pretended) -> None:
+    _stream.copied([cuda.tensor("pixels"), cuda.tensor("labels")], "cuda", "side")
+    assert cuda.told == [
+        "pixels to cuda on side, blocking False",
+        "labels to cuda on side, blocking False",
+        "main waits for side",
+        "pixels is used on main",
+        "labels is used on main",
+    ]
+
+
+class Batch:
+    """One that says when it is let go."""
+
+    def __init__(self, number: int, gone: list[int]) -> None:
+        self.number, self.gone = number, gone
+
+    def __del__(self) -> None:
+        self.gone.append(self.number)
+
+
+def test_memory_of_others_is_kept_until_the_gpu_has_used_it(cuda: Pretended) -> None:
+    held, gone = _stream.KeptBatches(), []  # type: ignore[var-annotated]
+    for number in (1, 2, 3):
+        held.keep(Batch(number, gone))
+    assert gone == []  # the GPU is at work on the first
+    cuda.done = {1, 2}
+    held.keep(Batch(4, gone))
+    assert gone == [1, 2]
+    assert not any("wait" in told for told in cuda.told)
+
+
+def test_a_host_far_ahead_waits_for_its_gpu(cuda: Pretended) -> None:
+    held, gone = _stream.KeptBatches(), []  # type: ignore[var-annotated]
+    for number in range(1, _stream.MOST_KEPT + 2):
+        held.keep(Batch(number, gone))
+    assert cuda.told[-1] == "wait 1"
+    assert gone == [1]

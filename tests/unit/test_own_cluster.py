@@ -1,4 +1,4 @@
-"""Processes that run SLURM's tests at the same time get clusters that are apart. None is started here."""
+"""What the tests themselves need: clusters of SLURM that are apart, and what is made once for all."""
 
 import re
 import subprocess
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ddlbench.train import place
 
+from tests.conftest import Once
 from tests.slurm import conftest
 from tests.slurm.conftest import CLUSTERS, PORT, SCRIPT, own_cluster
 
@@ -45,3 +46,24 @@ def test_ranks_of_jobs_on_different_clusters_meet_at_different_ports() -> None:
         assert len(ports) == len(jobs)
         assert not ports & seen
         seen |= ports
+
+
+def test_it_is_made_once(once: Once) -> None:
+    calls = []
+    folders = {once("made", lambda folder: calls.append(folder)) for _ in range(2)}
+    assert list(folders) == calls
+    assert calls[0].is_dir()
+
+
+def test_it_fails_once(once: Once) -> None:
+    calls = []
+
+    def fail(folder: Path) -> None:
+        calls.append(folder)
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        once("fails", fail)
+    with pytest.raises(pytest.fail.Exception, match="fails could not be made, as another test said: OSError: no room"):
+        once("fails", fail)
+    assert len(calls) == 1

@@ -1,36 +1,24 @@
-"""How files under config/ are read: hard or hostile YAML ends in one line, and text stays text."""
+"""How files under config/ are read: hard or hostile YAML ends in one line, text stays text, and data have a source."""
 
 import time
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ddlbench.core import registry
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.reading import read_yaml, typed
 from ddlbench.settings.study import load_study
+from ddlbench.settings.workflow import check_config
 
-from tests.unit.spoiled import Files
+from tests.unit.spoiled import Files, bad_input
 
 
 @pytest.mark.parametrize("kind", ["study", "machine", "recipe", "config"])
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("a: [1, 2\nb: 3\n", "is not YAML: line 2, column "),
-        ("a: b: c\n", "is not YAML: line 1, column 5: mapping values are not allowed here"),
-        ("a: 1\n\tb: 2\n", "is not YAML: line 2, column 1: "),
-        ("a: !!python/object:os.system {}\n", "is not YAML: line 1, column 4: "),
-        ("a: \x00\n", "is not YAML: "),
-        ("- a\n- b\n", '["a", "b"] is not allowed; allowed: a mapping of keys to values'),
-        ("just text\n", '"just text" is not allowed; allowed: a mapping of keys to values'),
-        ("", "is empty; allowed: a mapping of keys to values"),
-        ("# nothing but a comment\n", "is empty; allowed: a mapping of keys to values"),
-        ("a: 1\nb: 2\na: 3\n", "a: is given twice, in lines 1 and 3"),
-        ("a: {b: 1, c: 2, b: 3}\n", "b: is given twice, in lines 1 and 1"),
-        ("a:\n  - b: 1\n    b: 2\n", "b: is given twice, in lines 2 and 3"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), bad_input("no mapping"))
 def test_a_file_that_is_no_mapping(files: Files, kind: str, text: str, says: str) -> None:
     files.spoil("study", "recipe: demo", "recipe: mine")
     files.path[kind].write_text(text, encoding="utf-8")
@@ -105,24 +93,6 @@ def test_variables_keep_their_names(files: Files) -> None:
     assert files.machine().environment == (("A", "b"), ("NO", "1"), ("ON", "010x"), ("y", "yes"))
 
 
-@pytest.mark.parametrize(
-    ("kind", "right", "wrong", "says"),
-    [
-        ("study", "recipe: demo", 'recipe: "demo\\n"', 'recipe: "demo\\n" is not allowed'),
-        ("study", "  efficiency:", '  "efficiency\\n":', 'figures: "efficiency\\n" is not allowed'),
-        ("machine", "{A: b}", '{"A\\n": b}', 'environment: "A\\n" is not allowed'),
-        ("config", "study: mine", 'study: "mine\\n"', 'study: "mine\\n" is not allowed'),
-        ("study", "epochs: 2", "epochs: 1:30", 'epochs: "1:30" is not allowed; allowed: a whole number'),
-        ("study", "repeats: 1", "repeats: 100000", "repeats: 100000 is not allowed; allowed: a whole"),
-    ],
-)
-def test_a_line_break_or_a_time_is_no_name_and_no_number(
-    files: Files, kind: str, right: str, wrong: str, says: str
-) -> None:
-    files.spoil(kind, right, wrong)
-    assert says in files.complaint()
-
-
 def test_anchors_and_merges_are_not_taken_for_repetitions(files: Files) -> None:
     text = "a: &a {x: 1, y: 2}\nb: {c: &c {<<: *a, x: 3}}\nd: {<<: *c, y: 4}\n"
     files.path["config"].write_text(text, encoding="utf-8")
@@ -151,11 +121,6 @@ def test_a_missing_file(files: Files, key: str, folder: str, right: str) -> None
 def test_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_study("mine", tmp_path / "studies")
-
-
-def test_a_key_with_a_line_break_stays_one_line(files: Files) -> None:
-    files.spoil("config", "study:", '"stu\\ndy": 1\nstudy:')
-    assert "stu\\ndy: unknown key" in files.complaint()
 
 
 @pytest.mark.parametrize("text", ["it's", 'a "b"', "$(touch x)", "a b", "`id`; rm -r x", "{a}"])
@@ -213,3 +178,55 @@ def test_values_of_the_command_line_are_those_of_a_file() -> None:
     assert typed(10) == 10 and typed(None) is None
     with pytest.raises(ConfigError, match="--config: "):
         typed("010")
+
+
+FILE = "config/config.yaml"
+
+
+def checked(data: dict[str, Any]) -> dict[str, Any]:
+    return check_config({"study": "demo", "machine": "local", **data}, FILE)["data"]
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert checked({}) == {"on_error": "stop", "sources": {}}
+    assert checked({"data": {"on_error": "skip"}}) == {"on_error": "skip", "sources": {}}
+    assert checked({"data": {"sources": {"imagenet": "/d"}}}) == {"on_error": "stop", "sources": {"imagenet": "/d"}}
+
+
+def test_every_data_set_may_have_a_source() -> None:
+    checked({"data": {"sources": dict.fromkeys(registry.members("datasets"), "/d")}})
+
+
+def test_a_source_may_name_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/x")
+    monkeypatch.setenv("SET", "/data")
+    given = {"imagenet": "~/ILSVRC2012", "mnist": "$SET/mnist"}
+    assert checked({"data": {"sources": given}})["sources"] == {
+        "imagenet": "/home/x/ILSVRC2012",
+        "mnist": "/data/mnist",
+    }
+
+
+def test_helpers_are_no_data_sets() -> None:
+    files = {path.name for path in registry.folder("datasets").glob("*.py")}
+    helpers = {name for name in files if name.startswith("_")}
+    assert len(helpers) > 4
+    assert {registry.path("datasets", name).name for name in registry.members("datasets")} == files - helpers
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({1: 2}, "1: unknown key"),
+        ({None: 2, True: 3}, "(None|True): unknown key"),
+        ({"max_gpu_hours": 10**400}, r"max_gpu_hours: 10{199}\.\.\. is not allowed; allowed: .*, below 2\^63"),
+        ({"max_gpu_hours": 10**5000}, "has a number of more than 4300 digits"),
+        ({"max_gpu_hours": float("nan")}, "max_gpu_hours: NaN is not allowed"),
+        ({"account": date(2024, 1, 1)}, 'account: "2024-01-01" is not allowed; allowed: text'),
+        ({"data": {"sources": {1: "x", None: "y"}}}, "data.sources.(1|None): unknown data set"),
+    ],
+)
+def test_what_yaml_1_1_makes_of_words_is_one_line(config: dict[Any, Any], complaint: str) -> None:
+    """Snakemake reads config.yaml and the command line as YAML 1.1: keys may be numbers, values dates."""
+    with pytest.raises(ConfigError, match=rf"^{FILE}: {complaint}"):
+        checked(config)

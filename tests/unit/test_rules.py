@@ -1,16 +1,19 @@
-"""What makes finished work stale although nothing about it has changed: another text of the rules that made it.
-
-Snakemake compares a rule's shell command with the one that made a file. These two have stood since the first records: a
-change of theirs prepares every data set and trains every run again, on every cluster. Change what they call instead.
-"""
+"""What Snakemake reads: rules whose text makes finished work stale, and profiles of clusters."""
 
 import re
+from typing import Any
 
 import pytest
+import yaml
 from ddlbench.plan import stale
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
+from snakemake.profiles import ProfileConfigFileParser
 
 from tests.conftest import ROOT
 
+# Snakemake compares a rule's shell command with the one that made a file. These two have stood since the first records:
+# a change of theirs prepares every data set and trains every run again on every cluster. Change what they call instead.
 TEXTS = {
     "train": (
         "python -m ddlbench.run --folder results/runs/{wildcards.run} --manifest {input:q} --spec {params.spec:q} "
@@ -32,3 +35,30 @@ def test_an_upgrade_makes_nothing_stale(file: str) -> None:
 
 def test_rule_train_has_the_command_that_the_plan_compares() -> None:
     assert re.search(r"shell:\n +stale\.COMMAND\n", (ROOT / "workflow/rules/train.smk").read_text(encoding="utf-8"))
+
+
+def options(profile: str) -> dict[str, Any]:
+    """What `--profile profiles/<profile>` adds to the command line, read in the project's folder."""
+    with (ROOT / "profiles" / profile / "config.yaml").open(encoding="utf-8") as file:
+        return dict(ProfileConfigFileParser().parse(file))
+
+
+def test_juwels_says_only_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    slurm, juwels = options("slurm"), options("juwels")
+    assert (slurm["executor"], slurm["retries"], slurm["slurm-requeue"]) == ("slurm", "2", "True")
+    own = {name: value for name, value in juwels.items() if value != slurm.get(name)}
+    assert own == {"configfile": ["profiles/juwels/ddlbench.yaml"]}
+    assert slurm["software-deployment-method"] == ["env-modules"]
+    assert slurm.keys() <= juwels.keys()
+
+
+@pytest.mark.parametrize("profile", ["slurm", "juwels"])
+def test_a_cluster_profile_names_a_study_and_a_machine_with_a_queue(
+    monkeypatch: pytest.MonkeyPatch, profile: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    (file,) = options(profile)["configfile"]
+    named = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+    assert load_study(named["study"]).blocks
+    assert load_machine(named["machine"]).partitions
