@@ -1,7 +1,5 @@
 """Models that people wrote: found without being imported, and refused in one line that names file and line."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

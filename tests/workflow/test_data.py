@@ -8,7 +8,8 @@ import threading
 import time
 from pathlib import Path
 
-from tests.workflow.conftest import ask, snakemake
+from tests.sources import picture
+from tests.workflow.conftest import ask, mini, planned, snakemake
 
 FORM = "results/prepared sets' $(touch executed)/mnist5k/raw"
 
@@ -72,3 +73,25 @@ def test_two_workflows_prepare_the_same_set(project: Path, tmp_path: Path) -> No
     assert sum("is there already" in d.stdout for d in done.values()) == 1
     again = snakemake(tmp_path / "one", f"{tmp_path}/data/mnist5k/tfrecord/manifest.json")
     assert "Nothing to be done" in again.stdout
+
+
+def test_pictures_of_the_users(fresh: Path, tmp_path: Path) -> None:
+    """A changed description makes what was prepared stale, and nothing else; the plan says what it guesses."""
+    for number in range(40):
+        (tmp_path / f"pictures/class {number % 2}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"pictures/class {number % 2}/{number}.png").write_bytes(picture(number, 32, 32))
+    (fresh / "config/datasets").mkdir()
+    description = fresh / "config/datasets/mine.yaml"
+    description.write_text(f"folder: {tmp_path}/pictures\n")
+    study = fresh / "config/studies/mini.yaml"
+    study.write_text(study.read_text().replace("dataset: mnist5k", "dataset: mine"))
+    first = planned(fresh)
+    assert (first["prepare"], first["train"]) == (1, 2)  # the synthetic loader's numbers come from the manifest too
+    assert "mine.yaml: mine is not prepared: the plan guesses 2 classes and 36 pictures" in ask(fresh, "plan").stdout
+    done = mini(fresh, "results/runs/mini-mine-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1/run.mllog")
+    assert done.returncode == 0, done.stdout
+    assert "one picture in 10 of each class" in (fresh / "results/logs/prepare-mine-raw.log").read_text()
+    assert "guesses" not in ask(fresh, "plan").stdout
+    assert "prepare" not in planned(fresh)
+    description.write_text(f"folder: {tmp_path}/pictures\nvalidation_every: 5\n")
+    assert planned(fresh)["prepare"] == 1

@@ -23,7 +23,7 @@ PARTS = runs.parts(PLAN)
 wildcard_constraints:
     figure="|".join(re.escape(figure) for figure in PLOTS) or "none",
     part="|".join(PARTS) or "none",
-    dataset="|".join(registry.members("datasets")),
+    dataset="|".join(map(re.escape, datasets())),
     form="|".join(registry.members("forms")),
 
 

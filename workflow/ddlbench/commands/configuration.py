@@ -19,6 +19,7 @@ from ddlbench.core import registry
 from ddlbench.data import target
 from ddlbench.plan import reads, runs
 from ddlbench.settings.config import ConfigError
+from ddlbench.settings.dataset import load_dataset
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.reading import read_yaml, typed
 from ddlbench.settings.study import Study, load_study
@@ -45,6 +46,8 @@ def read(config: Mapping[str, Any]) -> Settings:
     checked = check_config({**config, **numbers})
     study, machine = load_study(checked["study"]), load_machine(checked["machine"])
     sources = checked["data"]["sources"]
+    for name in {block.dataset for block in study.blocks} - {*registry.members("datasets")}:
+        sources[name] = load_dataset(name).to_json()
     images = reads.images(study, machine, sources)
     plan = runs.make_plan(study, machine, checked["account"], images)
     target.check({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})

@@ -25,12 +25,14 @@ from ddlbench import __version__
 from ddlbench.core import registry
 from ddlbench.core.files import printable
 from ddlbench.core.plural import gigabytes
+from ddlbench.data import datasets
 from ddlbench.data.crew import Crew, CrewError
 from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest, Split, copy
 from ddlbench.data.part import Part, Written, noted
 from ddlbench.data.progress import Progress
 from ddlbench.data.source import BadImage, DataError, Entry, Place, Source, SourceError
 from ddlbench.data.target import JOB, Target, TargetError, clash
+from ddlbench.settings import dataset as own
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, complain, one_of
 
@@ -57,9 +59,10 @@ def prepare(
     place = place or Place(None, folder.parent / "fetched")
     if place.given and (problem := clash(folder, place.given)):
         raise TargetError(problem)
-    member = registry.member("datasets", dataset)
+    member = datasets.of(dataset)
     opened = partial(member.open_source, place)
-    expected = member.expected(place.given)
+    # What users describe holds what it holds.
+    expected = member.expected(place.given) if dataset in registry.members("datasets") else None
     return write_form(opened, dataset, form, folder, seed, processes=processes, on_error=on_error, expected=expected)
 
 
@@ -274,9 +277,9 @@ def main() -> None:
     environment_modules.check()
     folder = a.manifest.parent
     try:
-        for room, name in (("datasets", a.dataset), ("forms", a.form)):
-            if name not in registry.members(room):
-                raise complain("prepare", room[:-1], name, one_of(registry.members(room), name))
+        for what, name, known in (("dataset", a.dataset, own.datasets()), ("form", a.form, registry.members("forms"))):
+            if name not in known:
+                raise complain("prepare", what, name, one_of(known, name))
         place = Place(a.source or None, a.cache or folder.parent / "fetched")
         manifest = prepare(a.dataset, a.form, folder, place=place, processes=a.processes, on_error=a.on_error)
     except (ConfigError, DataError, CrewError) as error:

@@ -28,6 +28,7 @@ from ddlbench.data.manifest import KEPT, Manifest
 from ddlbench.data.part import NOTES, write_through
 from ddlbench.data.source import DataError, Entry
 from ddlbench.settings.config import ConfigError
+from ddlbench.settings.dataset import lies_at
 
 JOB = "job.json"
 LEFT = "nothing was touched"
@@ -188,6 +189,7 @@ def fault(folder: Path, replace: bool = False) -> str | None:
 
 def clash(folder: Path, given: str) -> str | None:
     """Why a form of the source that was `given` may not lie in this folder, on one line; None if it may."""
+    given = lies_at(given)
     source = Path(given).expanduser()
     if not os.path.lexists(source) or not overlap(source, folder):  # what is no path is no file either
         return None

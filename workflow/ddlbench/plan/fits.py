@@ -8,6 +8,7 @@ from __future__ import annotations
 from ddlbench.core import registry
 from ddlbench.core.schedule import warm_up_fault
 from ddlbench.core.spec import RunSpec, steps_per_epoch
+from ddlbench.data import datasets
 from ddlbench.settings.config import complain, names_in
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
@@ -68,9 +69,10 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
     if len(spec.id) > LONGEST_ID:
         allowed = f"allowed: ids of at most {LONGEST_ID} characters; shorten names of machine, recipe or variant"
         raise complain(study.path, where, spec.id, allowed)
-    images = int(registry.member("datasets", spec.dataset).IMAGES["train"])
+    known = spec.dataset in registry.members("datasets")  # of a set of the user's, its manifest knows
+    images = datasets.of(spec.dataset).IMAGES["train"] if known else 0
     made = spec.epochs * steps_per_epoch(images, spec.global_batch)
-    if spec.interrupt_steps is not None and spec.interrupt_steps >= made:
+    if spec.interrupt_steps is not None and known and spec.interrupt_steps >= made:
         allowed = f"allowed: less than its {made} steps with a global batch of {spec.global_batch}"
         raise complain(study.path, f"{where}.interrupt.steps", spec.interrupt_steps, allowed)
     reason = registry.member("frameworks", spec.adapter).refuses(spec)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ddlbench.core import layout, registry
 from ddlbench.core.spec import RunSpec
+from ddlbench.data import datasets
 from ddlbench.plan import first_guess, launch
 from ddlbench.settings.config import complain
 from ddlbench.settings.machine import Machine
@@ -87,7 +88,7 @@ def work_s(spec: InferSpec, rate: float) -> float:
     one_s = FORWARD / rate
     # Three requests of each batch size come before those that are counted (`_measure.latencies`).
     sent = sum((requests(batch * one_s) + 3) * batch for batch in spec.batches)
-    return one_s * (sent + 2 * int(registry.member("datasets", spec.run.dataset).IMAGES["val"]))
+    return one_s * (sent + 2 * datasets.of(spec.run.dataset).IMAGES["val"])
 
 
 def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlbench.core import registry
+from ddlbench.data import datasets
+from ddlbench.data.datasets._own import Own
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
 from ddlbench.plan.runs import Plan
@@ -29,7 +31,7 @@ class Form:
 def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
     """(images per split, classes) of a data set, `given` what data.sources says of it. Raises ConfigError."""
     try:
-        images_and_classes: tuple[dict[str, int], int] = registry.member("datasets", dataset).expected(given)
+        images_and_classes: tuple[dict[str, int], int] = datasets.of(dataset).expected(given)
     except SourceError as error:
         raise ConfigError(f"config/config.yaml: {error}") from None
     return images_and_classes
@@ -50,9 +52,9 @@ def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[s
 def forms(plan: Plan, sources: Mapping[str, str]) -> list[Form]:
     """Every form that a run reads. Raises ConfigError."""
     read = []
-    pairs = {(r.spec.dataset, r.spec.reads, r.manifest) for r in plan.runs.values() if r.spec.reads and r.manifest}
+    pairs = {(r.spec.dataset, Path(r.manifest).parent.name, r.manifest) for r in plan.runs.values() if r.manifest}
     for dataset, form, manifest in sorted(pairs):
-        member, given = registry.member("datasets", dataset), sources.get(dataset)
+        member, given = datasets.of(dataset), sources.get(dataset)
         split, classes = expected(dataset, given)
         size, inodes = registry.member("forms", form).needs(split, classes, member.PICTURE_BYTES)
         try:
@@ -82,6 +84,9 @@ def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
             said.append(
                 f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, as seen from here"
             )
+    for dataset in _unprepared(plan, runs):
+        if dataset not in registry.members("datasets"):
+            said += Own(dataset).remarks()
     asked = [plan.runs[run].resources for run in runs if run in plan.runs][:1]
     if any(one.get("slurm_partition") and not one.get("slurm_account") for one in asked):
         said.append(
@@ -93,7 +98,11 @@ def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
 
 def _wanted(plan: Plan, runs: Collection[str]) -> dict[str, str]:
     """What `data.sources` has to name, by data set, for these runs; prepared ones need nothing."""
-    made = (plan.runs[run] for run in runs if run in plan.runs)
-    unprepared = {job.spec.dataset for job in made if job.manifest and not Path(job.manifest).exists()}
-    needs = {dataset: registry.member("datasets", dataset).NEEDS for dataset in sorted(unprepared)}
+    needs = {dataset: datasets.of(dataset).NEEDS for dataset in _unprepared(plan, runs)}
     return {dataset: need for dataset, need in needs.items() if need is not None}
+
+
+def _unprepared(plan: Plan, runs: Collection[str]) -> list[str]:
+    """The data sets of which these runs want a form that is not there."""
+    made = (plan.runs[run] for run in runs if run in plan.runs)
+    return sorted({job.spec.dataset for job in made if job.manifest and not Path(job.manifest).exists()})

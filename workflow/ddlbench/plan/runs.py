@@ -18,6 +18,7 @@ from ddlbench.core import registry
 from ddlbench.core.recipe import for_schedule
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
+from ddlbench.data import datasets
 from ddlbench.plan import first_guess, fits, infer, launch, order
 from ddlbench.plan.stale import changes
 from ddlbench.records._planned import digest
@@ -142,7 +143,9 @@ def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence
 
 
 def _planned(spec: RunSpec, machine: Machine, account: str | None, images: int | None) -> PlannedRun:
-    manifest = f"{machine.data}/{spec.dataset}/{spec.reads}/manifest.json" if spec.reads else None
+    # How many pictures and classes a set of the user's has, only its manifest says, also to who reads nothing else.
+    form = spec.reads or (None if spec.dataset in registry.members("datasets") else "raw")
+    manifest = f"{machine.data}/{spec.dataset}/{form}/manifest.json" if form else None
 
     def asks(attempt: int) -> dict[str, str | int | None]:
         return launch.resources(spec, machine, guess_minutes(spec, machine, attempt, images), account)
@@ -288,6 +291,6 @@ def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int
 
     `images` are those of an epoch; None: as many as the data set's module says.
     """
-    images = images or int(registry.member("datasets", spec.dataset).IMAGES["train"])
+    images = images or datasets.of(spec.dataset).IMAGES["train"]
     model, work = (spec.model, spec.recipe.image_size), spec.epochs * images
     return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers))

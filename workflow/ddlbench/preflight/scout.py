@@ -21,6 +21,7 @@ from typing import Any
 
 from ddlbench.core import notes, registry
 from ddlbench.core.pages import in_memory
+from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
 from ddlbench.preflight import screen
 from ddlbench.settings import environment_modules
@@ -83,7 +84,7 @@ def complaints(models: Iterable[Sequence[Any]], tell: Callable[[str], None]) -> 
         if own:
             _, dataset, manifest = own
             of = Manifest.read(Path(manifest).parent).classes if manifest else None
-            classes = len(of) if of is not None else registry.member("datasets", dataset).NUM_CLASSES
+            classes = len(of) if of is not None else datasets.of(dataset).NUM_CLASSES
             said = own_models.complaint(name, classes, image_size)
         else:
             said = built.complaint(name, image_size)

@@ -12,6 +12,7 @@ from typing import Any
 import jinja2
 
 from ddlbench.core import registry
+from ddlbench.settings.dataset import DatasetFile
 from ddlbench.settings.keys import class_of, in_words, schema_of
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.program import ProgramFile
@@ -24,7 +25,7 @@ from ddlbench.settings.workflow import Config
 def page() -> str:
     """The text of config/README.md: `README.md.jinja` with a table for each kind of file and each key with keys."""
     either = {key: f"required: this or `{other}`" for key, other in zip(BATCH, BATCH[::-1], strict=True)}
-    files = {"config": Config, "machine": Machine, "recipe": RecipeFile, "program": ProgramFile}
+    files = {"config": Config, "machine": Machine, "recipe": RecipeFile, "program": ProgramFile, "dataset": DatasetFile}
     files |= {"study": TopLevelKeys, "block": BlockKeys}
     schemas = {name: schema_of(keys) for name, keys in files.items()}
     schemas["block"] = {**schemas["block"], "required": REQUIRED}

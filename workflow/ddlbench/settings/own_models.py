@@ -5,8 +5,6 @@ Here their source is only read, never imported: the plan runs where torch may be
 `train/own_models.py` calls the function.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import symtable

@@ -16,6 +16,7 @@ from ddlbench.core import registry
 from ddlbench.core.spec import COLUMNS
 from ddlbench.settings import own_models
 from ddlbench.settings.config import CONFIG, ConfigError, complain, names_in, one_of
+from ddlbench.settings.dataset import datasets, load_dataset
 from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.recipe import RecipeFile, load_recipe
@@ -220,7 +221,7 @@ def _block(
         "loaders": registry.members("loaders"),
         "schedules": SCHEDULES,
         "frameworks": frameworks,
-        "dataset": registry.members("datasets"),
+        "dataset": datasets(path.parent.parent / "datasets"),
         "recipe": names_in(recipes, ".yaml"),
         "form": registry.members("forms"),
     }
@@ -230,6 +231,9 @@ def _block(
         values = merged.get(key) or ()
         for value in (values,) if isinstance(values, str) else values:
             _is_one_of(names, value, path, where(key))
+    folder, dataset = path.parent.parent / "datasets", merged["dataset"]
+    if dataset not in registry.members("datasets") or (folder / f"{dataset}.yaml").exists():
+        load_dataset(dataset, folder)
     block = Block(
         name=name,
         recipe_file=load_recipe(merged["recipe"], recipes),

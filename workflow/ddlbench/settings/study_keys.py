@@ -33,7 +33,9 @@ class Interrupt(Keys):
 class BlockKeys(Keys):
     """What a block says, or the top level for all blocks. One of the batch sizes is given: per worker, or global."""
 
-    dataset: str = key("Data set to train on, a member of workflow/ddlbench/data/datasets.", None)
+    dataset: str = key(
+        "Data set to train on, a member of workflow/ddlbench/data/datasets or a file in config/datasets.", None
+    )
     recipe: Name = key("Name of a file in config/recipes, without .yaml.", None)
     epochs: Count = key("Epochs to train.", None)
     measure: Measure = key(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import beats, registry
+from ddlbench.core import beats
 from ddlbench.core.files import write_json
 from ddlbench.core.spec import RunSpec
+from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
 
 FILE = "assignment.json"
@@ -62,7 +63,7 @@ class Assignment:
     def sizes(self) -> tuple[dict[str, int], int]:
         """Images by split, and the number of classes: the manifest's, or the data set's own where nothing is read."""
         if self.data is None:
-            dataset = registry.member("datasets", self.spec.dataset)
-            return dict(dataset.IMAGES), int(dataset.NUM_CLASSES)
+            dataset = datasets.of(self.spec.dataset)
+            return dict(dataset.IMAGES), dataset.NUM_CLASSES
         manifest = Manifest.read(self.data)
         return {name: split.images for name, split in manifest.splits.items()}, len(manifest.classes)

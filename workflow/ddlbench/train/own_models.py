@@ -3,8 +3,6 @@
 Whatever goes wrong in it is one line that names the model's file and the line in it.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import traceback

@@ -1,11 +1,13 @@
 """Where pictures come from: one file per data set; its name is the set's name in a study.
 
-`Dataset` is what such a file offers. To add a data set, write one more file.
+`Dataset` is what such a file offers. To add a data set, write one more file; those of users are described in
+`config/datasets/`, and `_own.py` opens them.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
+from ddlbench.core import registry
 from ddlbench.data.source import Place, Source
 
 
@@ -33,6 +35,15 @@ class Dataset(Protocol):
 
     def in_place(self, given: str | None) -> bool:
         """Whether `given` is a tree of class folders, which a form that is IN_PLACE uses where it lies."""
+
+
+def of(name: str) -> Dataset:
+    """The data set of this name, ours or described by the user. Raises ConfigError."""
+    if name in registry.members("datasets"):
+        return cast(Dataset, registry.member("datasets", name))
+    from ddlbench.data.datasets._own import Own
+
+    return Own(name)
 
 
 @dataclass(frozen=True)

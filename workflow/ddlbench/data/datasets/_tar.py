@@ -24,11 +24,13 @@ KINDS = {
 
 
 class Member(NamedTuple):
-    """A regular file in an archive: its name without folders, and its `size` bytes from `offset` of the archive."""
+    """A regular file in an archive: its name without folders, its `size` bytes from `offset` of the archive, and its
+    name with folders."""
 
     name: str
     offset: int
     size: int
+    path: str
 
 
 def opened(path: Path) -> BinaryIO:
@@ -57,7 +59,7 @@ def members(stream: BinaryIO, name: str, start: int = 0, end: int | None = None)
             if info.offset_data + info.size > end:
                 raise SourceError(f"{name}: ends early, in or before member {info.name!r}")
             if info.isreg():
-                yield Member(PurePosixPath(info.name).name, info.offset_data, info.size)
+                yield Member(PurePosixPath(info.name).name, info.offset_data, info.size, info.name)
             last = f"member {info.name!r}"
             archive.members.clear()  # a million of them would be kept
     except (tarfile.TarError, OSError, ValueError, OverflowError, MemoryError, RecursionError) as error:

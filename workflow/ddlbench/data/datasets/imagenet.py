@@ -6,16 +6,15 @@ pictures' classes: ILSVRC2012_devkit_t12.tar.gz, or a text file with one synset 
 Labels follow the sorted synsets. Counts: Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y.
 """
 
-import os
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddlbench.data import pictures
 from ddlbench.data.datasets import _devkit, _tar
-from ddlbench.data.datasets._files import TO_THE_END, absolute, read_stretch, read_words
+from ddlbench.data.datasets._files import absolute, read_stretch, read_words
+from ddlbench.data.datasets._tree import Tree, class_folders, each_once
 from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
 
 IMAGES = {"train": 1281167, "val": 50000}
@@ -39,14 +38,14 @@ def open_source(place: Place) -> Source:
         raise SourceError(f"imagenet: nothing says where it lies; {LAYOUT}")
     folder = absolute(place.given)
     if (folder / "train").is_dir():
-        return Tree(_folders(folder / "train"), {"source": str(folder)}, folder)
+        return Tree(class_folders(folder / "train", LAYOUT), {"source": str(folder)}, folder, LAYOUT)
     if not (folder / TRAIN).is_file():
         raise SourceError(f"{folder}: holds neither train/ nor {TRAIN}; {LAYOUT}")
     with _tar.opened(folder / TRAIN) as stream:
         synsets = tuple(sorted(_synset(m, folder / TRAIN) for m in _tar.members(stream, str(folder / TRAIN))))
     if not synsets:
         raise SourceError(f"{folder / TRAIN}: holds no archives of synsets")
-    _each_once(synsets, f"{folder / TRAIN}", "inner archives")
+    each_once(synsets, f"{folder / TRAIN}", "inner archives")
     archives = {name: f"{(folder / name).stat().st_size} bytes" for name in (TRAIN, VAL) if (folder / name).is_file()}
     return Archives(synsets, {"source": str(folder), "archives": archives}, folder)
 
@@ -59,38 +58,6 @@ def expected(given: str | None) -> tuple[dict[str, int], int]:
 def in_place(given: str | None) -> bool:
     """Whether the folder holds a tree of class folders."""
     return given is not None and (absolute(given) / "train").is_dir()
-
-
-@dataclass(frozen=True)
-class Tree:
-    """Class folders of pictures. Their sizes are not asked for: that takes longer than to read all names."""
-
-    classes: tuple[str, ...]
-    described: dict[str, Any]
-    tree: Path
-
-    def entries(self, split: str) -> list[Entry]:
-        """By synset, then by name; files that are not named like pictures are passed over.
-
-        Raises SourceError if a class folder is empty or none of train's, or two names differ in their case only.
-        """
-        labels = {name: label for label, name in enumerate(self.classes)}
-        entries = []
-        for synset in _folders(self.tree / split):
-            folder = self.tree / split / synset
-            if synset not in labels:
-                raise SourceError(f"{folder}: {synset} is no class of train")
-            names = _listed(folder, lambda f: pictures.is_named_so(f.name) and f.is_file())
-            if not names:
-                raise SourceError(f"{folder}: holds no pictures ({', '.join(pictures.SUFFIXES)})")
-            _each_once(names, str(folder), "files")
-            label, path = labels[synset], str(folder)
-            entries += [Entry(name, label, f"{path}/{name}", 0, TO_THE_END) for name in names]
-        return entries
-
-    def read(self, entry: Entry) -> Picture:
-        """The file, mended if it has to be. Raises BadImage."""
-        return pictures.mended(read_stretch(entry), entry.path)
 
 
 @dataclass(frozen=True)
@@ -122,7 +89,7 @@ class Archives:
                 by_class[label] = _entries(there, str(path), label)
                 if not by_class[label]:
                     raise SourceError(f"{name}: holds no pictures")
-                _each_once((e.filename for e in by_class[label]), name, "members")
+                each_once((e.filename for e in by_class[label]), name, "members")
         return [entry for entries in by_class for entry in entries]
 
     def _val(self) -> list[Entry]:
@@ -133,7 +100,7 @@ class Archives:
             entries = sorted(_entries(_tar.members(stream, str(path)), str(path), 0))
         if not entries:
             raise SourceError(f"{path}: holds no pictures")
-        _each_once((e.filename for e in entries), str(path), "members")
+        each_once((e.filename for e in entries), str(path), "members")
         if len(entries) != len(synsets):
             raise SourceError(f"{source}: {len(synsets)} lines for the {len(entries)} pictures in {path}")
         for synset in synsets:
@@ -151,23 +118,6 @@ class Archives:
         raise SourceError(f"{self.folder}: nothing says the classes of {VAL}; {LAYOUT}")
 
 
-def _folders(folder: Path) -> tuple[str, ...]:
-    """The class folders in one of a tree's splits, sorted."""
-    names = _listed(folder, lambda f: f.is_dir() and not f.name.startswith("."))
-    if not names:
-        raise SourceError(f"{folder}: holds no class folders; {LAYOUT}")
-    return tuple(names)
-
-
-def _listed(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
-    """The names of what is wanted in a folder, sorted."""
-    try:
-        with os.scandir(folder) as listing:
-            return sorted(file.name for file in listing if wanted(file))
-    except OSError as error:
-        raise SourceError(f"{folder}: cannot be read: {error.strerror}; {LAYOUT}") from None
-
-
 def _synset(inner: _tar.Member, path: Path) -> str:
     """The class whose pictures an inner archive holds, from its name."""
     if not inner.name.endswith(".tar") or inner.name.startswith("."):
@@ -178,10 +128,3 @@ def _synset(inner: _tar.Member, path: Path) -> str:
 def _entries(members: Iterable[_tar.Member], path: str, label: int) -> list[Entry]:
     """The members that are named like pictures."""
     return [Entry(m.name, label, path, m.offset, m.size) for m in members if pictures.is_named_so(m.name)]
-
-
-def _each_once(names: Iterable[str], where: str, what: str) -> None:
-    """Raises SourceError if two names are the same, or would be on a file system that ignores case."""
-    for name, times in Counter(n.casefold() for n in names).most_common(1):
-        if times > 1:
-            raise SourceError(f"{where}: {times} {what} of one name: {name}")

@@ -1,0 +1,53 @@
+"""Data sets that people describe: `config/datasets/<name>.yaml`; `data/datasets/_own.py` opens them."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddlbench.core import registry
+from ddlbench.settings.config import CONFIG, ConfigError, expand, names_in
+from ddlbench.settings.keys import Keys, key, value_of
+from ddlbench.settings.reading import read_yaml
+
+FOLDER = CONFIG / "datasets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetFile(Keys):
+    """All keys of the file."""
+
+    folder: str = key(
+        "Where the pictures lie: class folders in `train` and `val`, or in one of them, or in the folder itself; or "
+        "WebDataset shards (`*.tar`), in such folders or named `train-...` and `val-...`. `~` and `$NAME` work.",
+        minLength=1,
+    )
+    validation_every: int = key(
+        "Where there are no pictures for validation: one in so many of each class, in the order of names, is taken.",
+        10,
+        minimum=2,
+    )
+
+    def to_json(self) -> str:
+        """One line, as the job that prepares the pictures is told: another text makes what is prepared stale."""
+        return json.dumps(vars(self), sort_keys=True)
+
+
+def lies_at(given: str) -> str:
+    """The folder, of what the job that prepares is told: a path, or what `DatasetFile.to_json` wrote."""
+    return str(json.loads(given)["folder"]) if given.startswith("{") else given
+
+
+def load_dataset(name: str, folder: Path | None = None) -> DatasetFile:
+    """The description of that name. Raises ConfigError."""
+    path = (folder or FOLDER) / f"{name}.yaml"
+    if name in registry.members("datasets"):
+        raise ConfigError(f"{path}: ddlbench has a data set of this name; rename the file")
+    data = read_yaml(path)
+    said = value_of(DatasetFile, data, path)
+    return DatasetFile(folder=expand(said.folder, path, "folder"), validation_every=said.validation_every)
+
+
+def datasets(folder: Path | None = None) -> Iterable[str]:
+    """The names that a study may use for its data set."""
+    return [*registry.members("datasets"), *names_in(folder or FOLDER, ".yaml")]
