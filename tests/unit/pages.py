@@ -34,7 +34,7 @@ EVIL_SVG = (
 )
 
 
-NOBODY_KNOWS: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__)
+NOBODY_KNOWS: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__) | {"rule": "train"}
 
 
 def of_machine(folder: Path) -> None:

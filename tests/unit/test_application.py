@@ -71,8 +71,17 @@ def planned(**changed: object) -> Row:
         "block": "b",
         "model": "resnet50",
         "state": MISSING,
+        "rule": "train",
     }
-    named |= {"framework": "ddp", "loader": "native", "workers": 8, "nodes": 2, "epochs": 90, "of_epochs": 90}
+    named |= {
+        "rule": "train",
+        "framework": "ddp",
+        "loader": "native",
+        "workers": 8,
+        "nodes": 2,
+        "epochs": 90,
+        "of_epochs": 90,
+    }
     named |= {"estimate": "guess", "wall_s": 3600.0, "disk_bytes": 2e9, "inodes": 5, "core_hours": 96.0}
     return Row(**{**named, "checkpoint_bytes": 1e9, "checkpoint_inodes": 7, **changed})  # type: ignore[arg-type]
 

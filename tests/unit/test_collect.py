@@ -276,13 +276,13 @@ def test_failed_jobs_of_inference_are_listed_beside_failed_runs(tmp_path: Path) 
         (folder / "failed").mkdir(parents=True)
     (jobs[2] / "inference.json").write_text("{}")  # it went well after a try that did not
     (jobs[1] / "failed/failure.json").write_text(json.dumps({"cause": "killed", "rank": 1, "host": "node2", "time": 0}))
-    rows = failures.failures(runs, jobs)
+    rows = failures.failures([*runs, *jobs])
     assert [(row["rule"], row["run"]) for row in rows] == [("train", "one"), ("infer", "dead"), ("infer", "slow")]
     assert (rows[1]["cause"], rows[1]["rank"], rows[1]["host"]) == ("killed", 1, "node2")
     assert rows[1]["log"] == str(tmp_path / "inference/dead/infer.log")
     counts = ["1 failed run and 2 failed jobs of inference", "0 failed runs", "1 failed job of inference"]
     assert [failures.counted(some) for some in (rows, [], rows[1:2])] == counts
-    collect(runs, tmp_path / "tables", inferences=jobs)
+    collect(runs, tmp_path / "tables", beside=jobs)
     table = pd.read_parquet(tmp_path / "tables/failures.parquet")
     assert list(table["run"]) == ["one", "dead", "slow"]
     # The audit counts runs: a table of inference is made of all jobs, or not at all.

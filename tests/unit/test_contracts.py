@@ -25,6 +25,7 @@ CONTRACTS = {
     "records": "RecordReader",
     "application": "FormatMember",
     "gpucheck": "Part",
+    "kinds": "Kind",
 }
 MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]
 
@@ -99,6 +100,7 @@ BROKEN = [
     ("inference", "int8", "SPLITS = False", "", "SPLITS"),
     ("records", "ours", "def find(folder: Path,", "def find(", "find"),
     ("application", "docx", 'SUFFIX = ".docx"', "", "SUFFIX"),
+    ("kinds", "inference", "OUTPUTS = (RECORD,)", "OUTPUTS = RECORD", "OUTPUTS"),
     ("gpucheck", "energy", "LIMIT_S = ", "LIMIT = ", "LIMIT_S"),
     ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
 ]

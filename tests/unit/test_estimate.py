@@ -15,8 +15,9 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, reads
 from ddlbench.plan import table as plan_table
 from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
+from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.measured import Measured, read_measured, read_published
-from ddlbench.plan.runs import Plan, guess_minutes, make_plan
+from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine

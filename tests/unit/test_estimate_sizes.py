@@ -12,8 +12,8 @@ from ddlbench.core.record import STEP_COLUMNS, step_type, writing_table
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import reads
-from ddlbench.plan.row import STEP_BYTES
-from ddlbench.plan.runs import Plan, guess_minutes, make_plan
+from ddlbench.plan.kinds.training import STEP_BYTES, guess_minutes
+from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study

@@ -14,7 +14,7 @@ import pytest
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.mends import snakemake_outputs
-from ddlbench.run import late
+from ddlbench.run import infer, late
 from ddlbench.run.facts import facts
 from snakemake.jobs import Job
 
@@ -114,7 +114,7 @@ def test_a_job_of_inference_that_came_late(monkeypatch: pytest.MonkeyPatch, tmp_
     record.write_text(json.dumps({"spec": {"batch": 1}}))
     for asked, spec, expected in ((1, 1, True), (1, 2, False), (-1, 1, False)):
         monkeypatch.setenv(late.ASKED, str(time.time() - 60 * asked))
-        assert late.inferred(record, {"batch": spec}) is expected
+        assert infer.is_made(record, {"batch": spec}) is expected
 
 
 def test_snakemake_still_removes_where_it_did() -> None:

@@ -13,7 +13,8 @@ import pytest
 from ddlbench.core import registry
 from ddlbench.plan import bill, launch
 from ddlbench.plan.installed import missing_packages
-from ddlbench.plan.runs import Plan, guess_minutes, make_plan
+from ddlbench.plan.kinds.training import guess_minutes
+from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.jobs import node_resources

@@ -138,7 +138,7 @@ def test_a_sentence_about_runs_that_cannot_be_compared_says_so(monkeypatch: pyte
 
 
 def test_the_bill_says_what_it_does_not_know() -> None:
-    fields: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__)
+    fields: dict[str, Any] = dict.fromkeys(Row.__dataclass_fields__) | {"rule": "train"}
     known = Row(
         **fields | {"state": "done", "gpu_hours": 2.0, "energy_kwh": 1.5, "energy_measured": True, "price": 4.0}
     )

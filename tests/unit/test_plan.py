@@ -12,7 +12,8 @@ from ddlbench.core import registry
 from ddlbench.core import spec as spec_module
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.spec import COLUMNS, RunSpec, complete
-from ddlbench.plan.runs import Plan, PlannedRun, make_plan, scaling
+from ddlbench.plan.kinds import Job
+from ddlbench.plan.runs import Plan, make_plan, scaling
 from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -299,7 +300,7 @@ print(" ".join(sorted(heavy & set(sys.modules))))
 def test_runs_on_gpus_of_one_machine_never_share_it() -> None:
     spec = replace(pick(make_plan(load_study("demo"), LAPTOP)), timed=False)
     for device, threads in (("cpu", spec.workers), ("cuda", 16)):
-        assert PlannedRun(replace(spec, device=device), None, {}, lambda attempt: {}).threads(16) == threads
+        assert Job("training", replace(spec, device=device), None, lambda attempt: {}).threads(16) == threads
 
 
 def test_the_study_of_one_gpu() -> None:

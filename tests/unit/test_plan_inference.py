@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ddlbench.commands import status
+from ddlbench.commands.rule import Rule
 from ddlbench.commands.start import Start
-from ddlbench.commands.training import Serving
 from ddlbench.plan import bill, table
-from ddlbench.plan.asking import Asking
 from ddlbench.plan.estimate import Estimator
-from ddlbench.plan.infer import FORWARD, guess_minutes, work_s
+from ddlbench.plan.kinds.inference import FORWARD, Asking, guess_minutes, work_s
 from ddlbench.plan.measured import Measured
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
@@ -47,13 +47,13 @@ def write(results: Path, spec: InferSpec, **record: object) -> Path:
 
 
 def one(plan: Plan, member: str, model: str = "lenet") -> InferSpec:
-    (spec,) = [j.spec for j in plan.inferences.values() if (j.spec.member, j.spec.run.model) == (member, model)]
+    (spec,) = [j.spec for j in plan.beside.values() if (j.spec.member, j.spec.run.model) == (member, model)]
     return spec
 
 
 def test_every_job_has_a_row_after_the_runs(plan: Plan, tmp_path: Path) -> None:
     found = rows(plan, tmp_path)
-    assert list(found) == [*plan.runs, *plan.inferences]
+    assert list(found) == [*plan.runs, *plan.beside]
     assert [row.place for row in found.values()] == [*range(1, 13)]
     sliced = found[one(plan, "tensor-slicing").id]
     assert (sliced.rule, sliced.block, sliced.framework, sliced.workers) == ("infer", "inference", "tensor-slicing", 2)
@@ -100,9 +100,9 @@ def test_records_of_like_jobs_are_measurements(plan: Plan, tmp_path: Path) -> No
 
 def test_a_job_is_done_with_its_record_and_its_run(plan: Plan, tmp_path: Path) -> None:
     spec = replace(one(plan, "plain"), trained=False)
-    job = replace(next(iter(plan.inferences.values())), spec=spec, trained=None)
-    trained = plan.inferences[one(plan, "int8").id]
-    mine = replace(plan, inferences={spec.id: job, trained.spec.id: trained})
+    job = replace(next(iter(plan.beside.values())), spec=spec, weights_of=None)
+    trained = plan.beside[one(plan, "int8").id]
+    mine = replace(plan, beside={spec.id: job, trained.spec.id: trained})
     write(tmp_path, spec, took_s=36.0)
     write(tmp_path, trained.spec, took_s=36.0)
     found = rows(mine, tmp_path)
@@ -117,20 +117,27 @@ def test_a_job_that_is_done_wants_no_data_that_are_gone(
     monkeypatch.chdir(tmp_path)
     spec, other = one(plan, "plain"), one(plan, "int8")
     write(Path("results"), spec)
-    runs = {spec.run.id: True}
-    start = SimpleNamespace(workflow=SimpleNamespace(is_main_process=True), kept=[*runs], plan=plan)
-    start.is_done_without_data, start.given = runs.get, SimpleNamespace(machine=plan.machine)
-    serving = Serving(start)  # type: ignore[arg-type]
-    asked, new = (SimpleNamespace(job=one.id) for one in (spec, other))
-    manifest = plan.inferences[spec.id].manifest
-    assert serving.manifest(asked) == f"{manifest}: is gone, and {spec.id} is done"
-    assert serving.manifest(new) == manifest
-    runs[spec.run.id] = False  # the run whose weights it asks is to be made
-    assert serving.manifest(asked) == manifest
-    runs[spec.run.id] = True
+    start: Any = object.__new__(Start)
+    start.plan, start.kept, start.given = plan, [spec.run.id], SimpleNamespace(machine=plan.machine)
+    dag = SimpleNamespace(forcerules=[], forcefiles=set(), targetfiles=set())
+    start.workflow, start.waits = SimpleNamespace(is_main_process=True, dag=dag), False
+    start._settled = True
+    serving = Rule(start, "infer", None)
+    manifest = str(plan.beside[spec.id].manifest)
+
+    def reads(job: InferSpec, run_is_done: bool) -> object:
+        start._done, start._states = {}, {spec.id: "done" if run_is_done else "stale"}
+        return serving.input(SimpleNamespace(job=job.id))
+
+    assert reads(spec, True) == f"{manifest}: is gone, and {spec.id} is done"
+    assert reads(other, True) == manifest
+    assert reads(spec, False) == manifest  # `test_a_job_is_done_with_its_record_and_its_run`
+    dag.forcerules = [SimpleNamespace(name="infer")]
+    assert reads(spec, True) == manifest
+    dag.forcerules = []
     Path(manifest).parent.mkdir(parents=True)
     Path(manifest).write_text("{}")
-    assert serving.manifest(asked) == manifest
+    assert reads(spec, True) == manifest
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"spec": 1}', '{"spec": {"run": {}}}', '{"took_s": 5}'])
@@ -143,9 +150,9 @@ def test_a_record_that_cannot_be_read_counts_as_none(text: str, plan: Plan, tmp_
 @pytest.mark.parametrize("took", [None, -1, "5", float("inf"), float("nan")])
 def test_a_record_of_an_older_version_does_not_say_how_long_it_took(took: object, plan: Plan, tmp_path: Path) -> None:
     spec = replace(one(plan, "plain"), trained=False)
-    job = replace(next(iter(plan.inferences.values())), spec=spec, trained=None)
+    job = replace(next(iter(plan.beside.values())), spec=spec, weights_of=None)
     write(tmp_path, spec, took_s=took)
-    row = rows(replace(plan, inferences={spec.id: job}), tmp_path)[spec.id]
+    row = rows(replace(plan, beside={spec.id: job}), tmp_path)[spec.id]
     assert (row.state, row.wall_s, row.gpu_hours) == ("done", None, None)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import configuration, snakefile
+from ddlbench.commands.rule import Rule
 from ddlbench.commands.start import Start
-from ddlbench.commands.training import Training
 from ddlbench.core import layout, registry
 from ddlbench.mends import snakemake_python
 from ddlbench.plan import installed
@@ -26,7 +26,7 @@ class Waits(Exception):
     """Stands for Snakemake's word that a checkpoint is still to be made."""
 
 
-def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any) -> Training:
+def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any) -> Rule:
     """Rule train of study `demo`; `calls` notes what is asked before training starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(survivors, "settle", lambda *_: calls.append("settle"))
@@ -37,12 +37,13 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
         raise Waits
 
     dag = SimpleNamespace(forcefiles=set(), forcerules=set(), targetfiles=set())
-    workflow = SimpleNamespace(persistence=SimpleNamespace(path=""), dag=dag, **(STARTS_JOBS | state))
+    persistence = SimpleNamespace(path="", _filter_incomplete_keys=lambda outputs: set(), _unmark_incomplete=None)
+    workflow = SimpleNamespace(persistence=persistence, dag=dag, **(STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
-    return Training(Start(workflow, configuration.read({"study": "demo", "machine": "local"})), checkpoints)
+    return Rule(Start(workflow, configuration.read({"study": "demo", "machine": "local"})), "train", checkpoints)
 
 
-def wildcards(of: Training) -> Any:
+def wildcards(of: Rule) -> Any:
     return SimpleNamespace(run=next(run for run, job in of.plan.runs.items() if job.manifest))
 
 
@@ -109,9 +110,9 @@ def test_snakemake_compares_what_is_trained_and_not_how_it_is_started(
     of = training(monkeypatch, tmp_path, [])
     run = wildcards(of)
     assert of.spec(run) == of.plan.runs[run.run].spec.to_json()
-    assert set(of.resources) == {*of.plan.runs[run.run].resources, "supervision"}
+    assert set(of.resources) == {*of.plan.runs[run.run].resources}
     assert of.resources["launch"](run, 1) == of.plan.runs[run.run].resources["launch"]
-    assert of.resources["supervision"].startswith(f"--preflight={promise.path(of.plan)}")
+    assert of.start.supervision.startswith(f"--preflight={promise.path(of.plan)}")
     for function in (of.input, of.threads, of.spec, of.priority, of.resources["launch"]):
         assert function.__signature__ == inspect.signature(function)  # 5000 runs plan in the time of 5000 bare jobs
 

@@ -81,7 +81,7 @@ rule collect:
         **READING,
         runs=list(PLAN.runs),
         kind=STUDY.records.kind if STUDY.records else "ours",
-        inferences=list(PLAN.inferences),
+        beside=[str(job.folder()) for job in PLAN.beside.values()],
         settings=lambda wildcards: SETTINGS_OF,
         order=list(PLAN.order),
         scaling=lambda wildcards: SCALING_OF,
@@ -137,8 +137,7 @@ onerror:
     from ddlbench.analysis import failures, refusals
 
     print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
-    asked = [Path(layout.inference(job)).parent for job in PLAN.inferences]
-    failed = failures.failures([Path(layout.run(run)) for run in PLAN.runs], asked)
+    failed = failures.failures(PLAN.folders())
     print("", *promise.errors(Path(START.preflight)), sep="\n", file=sys.stderr)
     print(*failures.lines(failed, most=5), sep="\n", file=sys.stderr)
     if failed:
@@ -149,7 +148,7 @@ onerror:
 
 
 # What a figure is drawn from, in a file of its own that people can take and plot themselves, and which of its runs it
-# shows. Records of others, and jobs of inference, are read from the study's tables.
+# shows. Records of others, and jobs that do not train, are read from the study's tables.
 rule figure_data:
     input:
         records=lambda wildcards: [
@@ -158,7 +157,7 @@ rule figure_data:
         tables=lambda wildcards: [
             layout.table(STUDY.name, table) + ".parquet"
             for table in registry.constant("figures", PLOTS[wildcards.figure].plot, "TABLES")
-            if OTHERS or table == "inference"
+            if OTHERS or f"{TABLES}/{table}" in BESIDE
         ],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,

@@ -1,17 +1,16 @@
 # What trained models cost to ask: one job per model, way to serve and repeat, for studies with a key `inference`.
-SERVING = training.Serving(START)
-INFERRED = [layout.inference(job) for job in PLAN.inferences]
-INFER_TABLE = [layout.table(STUDY.name, "inference") + ".parquet"] if PLAN.inferences else []
+SERVING = jobs.Rule(START, "infer", checkpoints)
+INFERRED = [job for job in PLAN.beside.values() if job.kind == "inference"]
 
 
 rule infer:
     input:
-        manifest=SERVING.manifest,
-        trained=SERVING.trained,
+        manifest=SERVING.input,
+        trained=SERVING.weights,
     output:
-        layout.inference("{job}"),
+        "results/inference/{job}/inference.json",
     log:
-        layout.inference_log("{job}"),
+        "results/inference/{job}/infer.log",
     envmodules:
         *MACHINE.modules,
     threads: SERVING.threads
@@ -28,14 +27,14 @@ rule infer:
 
 rule infer_table:
     input:
-        records=INFERRED,
+        records=[str(job.outputs()[0]) for job in INFERRED],
         code=[registry.source("analysis", name) for name in ("inference", "statistics", "tables")],
     output:
         multiext(layout.table(STUDY.name, "inference"), ".parquet", ".csv"),
     log:
         layout.study_log(STUDY.name, "infer-table"),
     params:
-        specs=lambda wildcards: [job.spec.to_json() for job in PLAN.inferences.values()],
+        specs=lambda wildcards: [job.spec.to_json() for job in INFERRED],
     message:
         "table of {STUDY.name}: inference"
     script:

@@ -19,7 +19,7 @@ rule page:
                 "refused",
             )
         ],
-        inferred=INFER_TABLE,  # what failed of it is not on the page: it is whole by then
+        beside=[f"{table}.parquet" for table in BESIDE],  # what failed of them is not on the page: they are whole by then
         said=[f"{TABLES}/{name}.csv" for name in ("verdicts", "audit", "frameworks")],
         # Titles, prices, what the machine is called, what the preflight found.
         settings=snakefile.written(STUDY, MACHINE),

@@ -1,4 +1,4 @@
-# All training, whatever the framework: one job per run. `ddlbench/commands/training.py` says what TRAINING answers,
+# All training, whatever the framework: one job per run. `ddlbench/commands/rule.py` says what TRAINING answers,
 # `start.py` what must be over before a job starts.
 rule train:
     input:
@@ -16,11 +16,12 @@ rule train:
     # How the run is started: another partition, launcher or checkpoint interval makes no finished run stale.
     resources:
         **TRAINING.resources,
+        supervision=START.supervision,
     # What is trained: a change makes the run stale. So does another text of the command below.
     params:
         spec=TRAINING.spec,
     message:
-        TRAINING.message
+        f"train {{wildcards.run}}{TRAINING.asks}\n$ {{resources.launch}}"
     shell:
         stale.COMMAND
 

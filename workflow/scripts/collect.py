@@ -16,12 +16,12 @@ terminal = sys.stderr
 with logged(snakemake.log[0]) as log:
     places = [Path(layout.run(run)) for run in snakemake.params.runs]
     places += [Path(record) for record in snakemake.input.others]
-    asked = [Path(layout.inference(job)).parent for job in snakemake.params.inferences]
+    beside = map(Path, snakemake.params.beside)
     read = registry.member("records", snakemake.params.kind).read
     tables = Path(snakemake.output[0]).parent
     given = snakemake.params
     terms = Terms(*given.terms)
     planned = given.peaks, given.settings, given.order, given.scaling
-    refused = collect(places, tables, *planned, tuple(given.price), read, terms, asked)
+    refused = collect(places, tables, *planned, tuple(given.price), read, terms, beside)
     for out in (log, terminal):
         print(*refusals.lines(refused), sep="\n", file=out, flush=True)

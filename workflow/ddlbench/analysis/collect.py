@@ -27,7 +27,7 @@ def collect(
     price: tuple[float | None, str | None] = (None, None),
     read: Callable[[Path, str | None], Summary | None] | None = None,
     terms: costs.Terms | None = None,
-    inferences: Iterable[Path] = (),
+    beside: Iterable[Path] = (),
 ) -> Rows:
     """Read run folders and write all tables into `folder`, rows sorted by run id. Gives the rows of table `refused`.
 
@@ -38,11 +38,12 @@ def collect(
     their order, `scaling` what its blocks say of them (`plan/runs.py`), `price` that of a worker's hour, with its
     currency; `terms` are for table `costs`. A folder with a log is a record. One that cannot be believed is in table
     `refused` and in no other, and keeps no other run from its tables. A folder without a log that a failed run left
-    something in is in table `failures`, and so are those of the folders `inferences` whose last try failed.
+    something in is in table `failures`, and so are those of the folders `beside`, of jobs
+    that do not train.
     """
     read = read or registry.member("records", "ours").read
     rows: dict[str, Rows] = {name: [] for name in TABLES if name not in LONG}
-    rows["failures"] = failures.failures(folders, inferences)
+    rows["failures"] = failures.failures([*folders, *beside])
     with ExitStack() as stack:
         add = {name: stack.enter_context(tables.writing(name, folder)) for name in LONG}
         for run in sorted(folders, key=lambda run: (run.name, run)):

@@ -1,4 +1,4 @@
-"""What failed, and why: runs, and jobs of inference. `ddlbench failures` prints and writes this while others go on.
+"""What failed, and why, whatever kind of job it was. `ddlbench failures` prints and writes this while others go on.
 
 It needs no record and no other table, so it works at any time. `ddlbench.run` writes what it reads.
 """
@@ -9,16 +9,16 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ddlbench.core import kinds
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable
-from ddlbench.core.plural import count_of
-from ddlbench.core.record import MLLOG
-from ddlbench.train.inference import _record as asked_record
 
-FAILED = "failed"  # in the folder of a run, or of a job of inference: what a failed attempt left
-TRAIN, INFER = "train", "infer"  # the rules whose jobs are listed
+if TYPE_CHECKING:
+    import pandas as pd
+
+FAILED = "failed"  # in the folder of a job: what a failed attempt left
 REPORT = "failure.json"  # there: cause, rank, host, message, step, time, and slurm_job_id on a cluster
 COLUMNS = (
     Column("run", "str", "The run, or the job of inference, that failed."),
@@ -35,22 +35,27 @@ COLUMNS = (
 NAMES = tuple(column.name for column in COLUMNS)
 
 
-def failures(runs: Iterable[Path], inferences: Iterable[Path] = ()) -> list[dict[str, Any]]:
-    """One row (COLUMNS) per folder that has no record but leftovers of a failed attempt: of runs, then of jobs of
-    inference, each sorted by id.
+def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
+    """One row (COLUMNS) per job's folder that has no record but leftovers of a failed attempt: of runs, then of other
+    kinds of jobs, each sorted by id.
 
     What is not known is None: a run that was killed together with its supervisor leaves no report.
     """
-    kinds = [(TRAIN, runs, MLLOG, "train.log"), (INFER, inferences, asked_record.RECORD, "infer.log")]
+    order = kinds.every()
+    of_kind = sorted((order.index(kinds.of_folder(folder)), folder) for folder in folders)
     return [
-        _row(rule, folder, folder / log)
-        for rule, folders, record, log in kinds
-        for folder in sorted(folders)
-        if (folder / FAILED).is_dir() and not (folder / record).exists()
+        _row(order[place], folder)
+        for place, folder in of_kind
+        if (folder / FAILED).is_dir() and not (folder / order[place].OUTPUTS[0]).exists()
     ]
 
 
-def _row(rule: str, folder: Path, log: Path) -> dict[str, Any]:
+def of_runs(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of runs. Other jobs are made again before their table, or a page, is: theirs are of earlier tries."""
+    return table[[kinds.trains(rule) for rule in table["rule"]]]
+
+
+def _row(kind: Any, folder: Path) -> dict[str, Any]:
     left = folder / FAILED
     try:
         report = json.loads((left / REPORT).read_text(encoding="utf-8"))
@@ -62,15 +67,12 @@ def _row(rule: str, folder: Path, log: Path) -> dict[str, Any]:
     when = report.get("time", left.stat().st_mtime)
     if isinstance(when, int | float):
         when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
-    return row | {"run": folder.name, "rule": rule, "when": when, "log": str(log)}
+    return row | {"run": folder.name, "rule": kind.RULE, "when": when, "log": str(folder / kind.LOG)}
 
 
 def counted(rows: list[dict[str, Any]]) -> str:
     """`2 failed runs`, `1 failed run and 1 failed job of inference`."""
-    asked = sum(row["rule"] == INFER for row in rows)
-    trained = len(rows) - asked
-    said = [count_of(trained, "failed run")] * (trained > 0 or not asked)
-    return " and ".join([*said, *[f"{count_of(asked, 'failed job')} of inference"] * (asked > 0)])
+    return kinds.counted((row["rule"] for row in rows), "failed ")
 
 
 def lines(rows: list[dict[str, Any]], most: int | None = None) -> list[str]:

@@ -84,12 +84,11 @@ def status(call: Call) -> int:
 
 
 def failures(call: Call) -> int:
-    """What failed runs and jobs of inference left, whatever else is done: a table too."""
+    """What failed jobs left, whatever else is done: a table too."""
     from ddlbench.analysis import failures, refusals, tables
 
     planned = call.settings.plan
-    asked = [Path(layout.inference(job)).parent for job in planned.inferences]
-    rows = failures.failures([Path(layout.run(run)) for run in planned.runs], asked)
+    rows = failures.failures(planned.folders())
     folder = Path(layout.tables(planned.study.name))
     tables.write("failures", rows, folder)
     lines = [*failures.lines(rows), f"{failures.counted(rows)}: {folder}/failures.csv"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ddlbench.audit import _findings
-from ddlbench.core import layout
+from ddlbench.core import kinds, layout
 from ddlbench.mends import ReleaseError
 from ddlbench.plan import runs
 from ddlbench.settings import config as settings
@@ -63,9 +63,10 @@ def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
             sys.exit(f"{one}: is of study {of}, and the study is {study}; ask with --config study={of}")
         if (of, folder) == (study, "figures") and not any(name.startswith(f"{figure}.") for figure in figures):
             sys.exit(f"{one}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}")
-        if of == "inference" and folder not in plan.inferences:
-            machine = plan.machine.name
-            sys.exit(f"{folder}: is no job of inference of study {study} on machine {machine}, or not any more")
+        for kind in kinds.beside():
+            if of == kind.FOLDER and folder not in plan.beside:
+                asked = f"{''.join(kind.NOUN)} of study {study} on machine {plan.machine.name}"
+                sys.exit(f"{folder}: is no {asked}, or not any more")
 
 
 def left_over(study: Study) -> list[str]:

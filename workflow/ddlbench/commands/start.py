@@ -1,12 +1,13 @@
 """What one call of Snakemake settles once: what an earlier one left, which records are made again, limits.
 
 All that changes Snakemake's own state is here, or in `mends/`. It cannot come before the rules are read: only when
-Snakemake asks for the first run's input it says whether it will start jobs. `training.py` asks for it there.
+Snakemake asks for the first run's input it says whether it will start jobs. `rule.py` asks for it there.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Collection
 from functools import cached_property
@@ -15,11 +16,10 @@ from typing import Any
 
 from ddlbench.commands.configuration import Settings
 from ddlbench.commands.snakefile import STARTED, complaints
-from ddlbench.core import layout
+from ddlbench.core import kinds, layout
 from ddlbench.core.record import STEPS, WEIGHTS
 from ddlbench.mends import slurm_states, snakemake_outputs, snakemake_python
-from ddlbench.plan import bill, installed, measured, reads, runs, stale
-from ddlbench.plan.row import INFER, TRAIN
+from ddlbench.plan import bill, installed, reads, runs, stale
 from ddlbench.preflight import promise
 from ddlbench.run import late, reason, survivors
 from ddlbench.settings.config import ConfigError
@@ -33,13 +33,12 @@ class Start:
         self.preflight = promise.path(self.plan)
         self._settled = False
         self._done: dict[str, bool] = {}
-        # Runs whose trained model is asked by inference, and which therefore leave their weights.
-        self.kept = sorted({job.spec.run.id for job in self.plan.inferences.values() if job.spec.trained})
+        self.kept = self.plan.weights
         queue = given.machine.partitions
         with complaints():
             snakemake_python.mend()
             reason.mend_errors()
-            snakemake_outputs.mend((TRAIN, INFER), late.earlier, late.print_refusals)
+            snakemake_outputs.mend(kinds.rules(), late.earlier, late.print_refusals)
             if workflow.is_main_process:
                 os.environ[late.ASKED] = str(STARTED)
             if queue and workflow.is_main_process:
@@ -78,9 +77,19 @@ class Start:
     def _is_sound(self, run: str) -> bool:
         return late.sound(Path(layout.run(run)), self.plan.runs[run].spec) is not None
 
+    @property
+    def supervision(self) -> str:
+        """Options of `ddlbench.run` that do not change what is trained."""
+        checkpoints = self.given.config["checkpoint"].items()
+        options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
+        machine = self.given.machine
+        options += [f"--silent-s={machine.silent_s:g}", f"--grace-s={machine.grace_s:g}"]
+        options += [f"--keep-weights-of={run}" for run in self.kept]
+        return shlex.join([f"--preflight={self.preflight}", *options])
+
     def _is_made_again(self, run: str) -> bool:
         """Whether a record is of other settings, or lacks its steps, which Snakemake does not miss, or the weights that
-        inference wants."""
+        another job wants."""
         log = Path(layout.run_log(run))
         beside = [STEPS, *([WEIGHTS] if run in self.kept else [])]
         return log.exists() and (
@@ -98,33 +107,39 @@ class Start:
             not promise.is_current(self.plan) or not all(self.is_done_without_data(run) for run in gone)
         )
 
-    def is_done_without_data(self, run: str) -> bool:
-        """Whether a run's record is of today's settings, and the data that it read are gone.
+    def is_done_without_data(self, name: str) -> bool:
+        """Whether a job's record is of today's settings, and the data that it read are gone.
 
-        Snakemake would prepare them, and a dry run would list the run as to be made again. Where no rule makes the
+        Snakemake would prepare them, and a dry run would list the job as to be made again. Where no rule makes the
         input of a job, Snakemake takes what the job made for plain files.
         """
-        if run not in self._done:
-            self._done[run] = self.workflow.is_main_process and self._state_without_data(run) == stale.DONE
-        return self._done[run]
+        if name not in self._done:
+            self._done[name] = bool(self.workflow.is_main_process) and self._lacks_only_data(name)
+        return self._done[name]
 
-    def _state_without_data(self, run: str) -> str | None:
-        job, log, dag = self.plan.runs[run], Path(layout.run_log(run)), self.workflow.dag
-        if not job.manifest or Path(job.manifest).exists() or not log.exists():
-            return None
+    def _lacks_only_data(self, name: str) -> bool:
+        job, dag = self.plan.jobs[name], self.workflow.dag
+        record, *_ = outputs = job.outputs()
+        if not job.manifest or Path(job.manifest).exists() or not record.exists():
+            return False
         wanted = {rule.name for rule in dag.forcerules} | {str(file) for file in (*dag.forcefiles, *dag.targetfiles)}
-        lacks_weights = run in self.kept and not log.with_name(WEIGHTS).exists()
-        if lacks_weights or wanted & {TRAIN, str(log), layout.run_steps(run)}:
-            return None
-        record = measured.read_measured(log.parent)
-        memory = stale.memories([run]).get(run)
-        spec = record.spec if record else None
-        return stale.state(log.parent, job.spec, spec, job.manifest, memory, stale.COMMAND)[0]
+        lacks_weights = name in self.kept and not record.with_name(WEIGHTS).exists()
+        if lacks_weights or wanted & {job.rule, *map(str, outputs)}:
+            return False
+        return self._states[name] == stale.DONE
+
+    @cached_property
+    def _states(self) -> dict[str, str]:
+        """The state of each job of the plan."""
+        memories = stale.memories(self.plan.runs)
+        rows = bill.rows(self.plan, self.given.images, layout.RESULTS, memories, stale.COMMAND)
+        return {row.run: row.state for row in rows}
 
     def keep_limit(self) -> None:
         """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`, or their data lie nowhere."""
-        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in (TRAIN, INFER)]
-        made = {job.wildcards.run if job.rule.name == TRAIN else job.wildcards.job for job in jobs}
+        wildcards = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
+        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in wildcards]
+        made = {getattr(job.wildcards, wildcards[job.rule.name]) for job in jobs}
         with complaints():
             self._check_limit(made)
             for line in reads.unnamed(self.plan, self.given.config["data"]["sources"], made):
@@ -139,9 +154,8 @@ class Start:
     def warn(self) -> None:
         """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`, or what
         they need is missing."""
-        missing = {run for run in self.plan.runs if not Path(layout.run_log(run)).exists()}
+        missing = {name for name, job in self.plan.jobs.items() if not job.outputs()[0].exists()}
         said = reads.remarks(self.plan, self.given.config["data"]["sources"], missing)
-        missing |= {job for job in self.plan.inferences if not Path(layout.inference(job)).exists()}
         try:
             self._check_limit(missing)
         except ConfigError as error:

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from ddlbench.analysis.failures import FAILED as LEFT
 from ddlbench.analysis.failures import failures
-from ddlbench.core import layout, living
+from ddlbench.core import kinds, living
 from ddlbench.core.plural import amount, count_of, total
-from ddlbench.core.record import MLLOG
 from ddlbench.plan.bill import counted
-from ddlbench.plan.row import INFER, Row
+from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
 from ddlbench.run import hold, survivors
@@ -34,7 +33,7 @@ PARTIAL = ".partial"
 
 @dataclass(frozen=True)
 class Now:
-    """What a run, or a job of inference, that is not done is at: `since` it runs [s since 1970], what to say of it.
+    """What a job that is not done is at: `since` it runs [s since 1970], what to say of it.
 
     `reason` is SLURM's word for why the run's job has not started; "" where it is in no queue.
     """
@@ -59,12 +58,7 @@ def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[d
             jobs = {comments[job.comment]: job for job in survivors.slurm_jobs({*comments}, folder)}
         except ConfigError as error:
             trouble = str(error)
-    return {row.run: _now(row, _folder(row, results), jobs.get(row.run)) for row in todo}, trouble
-
-
-def _folder(row: Row, results: Path) -> Path:
-    """Where a run, or a job of inference, leaves what it leaves."""
-    return Path(layout.run(row.run, results)) if row.rule != INFER else Path(layout.inference(row.run, results)).parent
+    return {row.run: _now(row, kinds.folder(row.rule, row.run, results), jobs.get(row.run)) for row in todo}, trouble
 
 
 def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
@@ -72,28 +66,18 @@ def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
     since = None
     with suppress(OSError):
         since = (partial / "assignment.json").stat().st_mtime
+    how_far = kinds.of_rule(row.rule).progress(folder, row)
     if job:
         if job.state in slurm.LIVING:
-            return Now(RUNNING, since, f"{_epochs(partial, row)}SLURM job {job.id}")
+            return Now(RUNNING, since, f"{how_far}SLURM job {job.id}")
         advice = slurm.advice(job.id, job.reason)
         return Now(WAITING, None, f"SLURM job {job.id} {advice}" if advice else "", job.reason)
     holder = living.read(folder / hold.HOLDER)
     if holder is not None and hold.alive(holder) is not False:
-        return Now(RUNNING, since, f"{_epochs(partial, row)}{holder}")
+        return Now(RUNNING, since, f"{how_far}{holder}")
     if (folder / LEFT).is_dir() and not partial.is_dir():
         return Now(FAILED)
     return Now(WAITING, None, "was stopped" if partial.is_dir() else "")
-
-
-def _epochs(partial: Path, row: Row) -> str:
-    """How many epochs are done, by the log that is being written; "" for inference, which has none."""
-    if row.rule == INFER:
-        return ""
-    try:
-        done = (partial / MLLOG).read_text(encoding="utf-8", errors="replace").count('"key": "epoch_stop"')
-    except OSError:
-        return "starting, "
-    return f"epoch {min(done + 1, row.epochs)} of {row.epochs}, "
 
 
 def lines(
@@ -106,28 +90,27 @@ def lines(
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
     """The screen. `limit` is `max_gpu_hours`."""
-    kinds: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
+    by_state: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
     for row in rows:
-        kinds[states[row.run].state if row.run in states else DONE].append(row)
+        by_state[states[row.run].state if row.run in states else DONE].append(row)
     said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
-    said.append(f"{counted(rows)}: {', '.join(f'{len(of)} {kind}' for kind, of in kinds.items())}")
+    said.append(f"{counted(rows)}: {', '.join(f'{len(of)} {kind}' for kind, of in by_state.items())}")
     for kind in (RUNNING, WAITING):
         # Of those that wait, what waits for a person, and what was begun.
-        named = [row for row in kinds[kind] if states[row.run].words]
+        named = [row for row in by_state[kind] if states[row.run].words]
         said += [f"  {kind:8}{row.run}: {states[row.run].words}" for row in named[:MOST]]
         said += [f"  ... and {len(named) - MOST} more"] if len(named) > MOST else []
-    if plan.machine.partitions and kinds[WAITING] and not trouble:
-        said.append(f"  queue   {_queue([states[row.run] for row in kinds[WAITING]])}")
-    trained = [_folder(row, results) for row in kinds[FAILED] if row.rule != INFER]
-    failed = failures(trained, [_folder(row, results) for row in kinds[FAILED] if row.rule == INFER])
+    if plan.machine.partitions and by_state[WAITING] and not trouble:
+        said.append(f"  queue   {_queue([states[row.run] for row in by_state[WAITING]])}")
+    failed = failures(kinds.folder(row.rule, row.run, results) for row in by_state[FAILED])
     for one in failed[:MOST]:
         said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
     if len(failed) > MOST:
         said.append(f"  ... and {len(failed) - MOST} more: ddlbench failures")
-    left = kinds[RUNNING] + kinds[WAITING]
-    said.append(_end(plan, left, kinds[RUNNING], states, clock()))
-    used, to_come = (total(row.gpu_hours for row in rows) for rows in (kinds[DONE], left))
-    began = [(row, since) for row in kinds[RUNNING] if (since := states[row.run].since)]
+    left = by_state[RUNNING] + by_state[WAITING]
+    said.append(_end(plan, left, by_state[RUNNING], states, clock()))
+    used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], left))
+    began = [(row, since) for row in by_state[RUNNING] if (since := states[row.run].since)]
     so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
     unit = "GPU hours" if plan.machine.device == "cuda" else f"hours of workers ({plan.machine.device_name})"
     ends = " to ".join(total(getattr(row, f"gpu_hours_{end}") for row in left) for end in ("low", "high"))

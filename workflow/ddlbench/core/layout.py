@@ -5,7 +5,7 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
 
     results/
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
-        inference/<job>/        inference.json, infer.log, failed/     shared by all studies
+        inference/<job>/        inference.json, infer.log, failed/     another kind of job (`plan/kinds/`)
         <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
         <study>/application/    the scaling section of an application, in all formats
         <study>/records/        digests of records, by which figures show them
@@ -46,21 +46,6 @@ def run_log(run: str, results: Path = RESULTS) -> str:
 def run_steps(run: str, results: Path = RESULTS) -> str:
     """The steps of a run."""
     return f"{results}/runs/{run}/{STEPS}"
-
-
-def inferences(results: Path = RESULTS) -> str:
-    """The folder of all jobs of inference."""
-    return f"{results}/inference"
-
-
-def inference(job: str, results: Path = RESULTS) -> str:
-    """The record of a job of inference: there if and only if the job has ended well."""
-    return f"{results}/inference/{job}/inference.json"
-
-
-def inference_log(job: str) -> str:
-    """What the job's processes printed."""
-    return f"{RESULTS}/inference/{job}/infer.log"
 
 
 def train_log(run: str) -> str:

@@ -27,6 +27,7 @@ WITHIN = {
     "inference": "train",
     "figures": "show",
     "application": "outlook",
+    "kinds": "plan",
     "gpucheck": "commands",
 }
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import files, layout
-from ddlbench.core.plural import amount, count_of
-from ddlbench.plan import asking, checkpoints
+from ddlbench.core import files, kinds, layout, registry
+from ddlbench.core.plural import amount
 from ddlbench.plan.estimate import Estimator
+from ddlbench.plan.kinds import Books
 from ddlbench.plan.measured import read_all, read_published
-from ddlbench.plan.row import INFER, Entry, Row, of_inference, of_run
+from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
-from ddlbench.plan.stale import DONE, Memory, state
+from ddlbench.plan.stale import Memory
 from ddlbench.settings.config import ConfigError
 
 
@@ -32,39 +32,13 @@ def rows(
     memories: Mapping[str, Memory] | None = None,
     command: str | None = None,
 ) -> list[Row]:
-    """One row per run, in the plan's order, then one per job of inference; `memories` by run and `command` are for
-    `stale.state`.
-    """
+    """One row per job, kind by kind in the plan's order; `memories` by run and `command` are for `stale.state`."""
     records = read_all(Path(layout.runs(results)))
     estimator = Estimator(plan.machine, records.values(), read_published())
-    block_of: dict[str, str] = {}
-    for block, runs in plan.blocks.items():
-        for run in runs:
-            block_of.setdefault(run, block)
-    table = []
-    for run, planned in plan.runs.items():
-        record, folder = records.get(run), Path(layout.run(run, results))
-        recorded, memory = record.spec if record else None, (memories or {}).get(run)
-        is_now, why = state(folder, planned.spec, recorded, planned.manifest, memory, command)
-        entry = Entry(run, block_of[run], plan.places[run], is_now, why)
-        room = None if is_now == DONE else checkpoints.room(planned.spec, records.values())
-        epoch = images[planned.spec.dataset]
-        table.append(of_run(entry, planned, estimator, epoch, record, folder, room))
-    return table + _asked(plan, results, estimator, {one.run for one in table if one.state == DONE})
-
-
-def _asked(plan: Plan, results: Path, trains: Estimator, done: Collection[str]) -> list[Row]:
-    """The rows of jobs of inference; `done` are the runs that need not be made."""
-    if not plan.inferences:
-        return []
-    records = asking.read_all(Path(layout.inferences(results)))
-    answers = asking.Asking(records.values(), trains)
-    table = []
-    for place, (name, planned) in enumerate(plan.inferences.items(), start=len(plan.runs) + 1):
-        record, folder = records.get(name), Path(layout.inference(name, results)).parent
-        is_now, why = asking.state(folder, planned.spec, record, planned.spec.run.id in done)
-        entry = Entry(name, "inference", place, is_now, why)
-        table.append(of_inference(entry, planned, answers, record))
+    books = Books(plan, images, results, records, estimator, memories or {}, command)
+    table: list[Row] = []
+    for name, jobs in plan.by_kind().items():
+        table += registry.member("kinds", name).rows(jobs, books, table)
     return table
 
 
@@ -115,9 +89,6 @@ def check_limit(table: Sequence[Row], limit: float | None) -> None:
         )
 
 
-def counted(table: Sequence[Row]) -> str:
-    """How many runs and jobs of inference: `31 runs`, `2 runs and 10 jobs of inference`."""
-    jobs = sum(row.rule == INFER for row in table)
-    runs = len(table) - jobs
-    said = [count_of(runs, "run")] * (runs > 0 or not jobs)
-    return " and ".join([*said, *[f"{count_of(jobs, 'job')} of inference"] * (jobs > 0)])
+def counted(table: Iterable[Row]) -> str:
+    """How many jobs: `31 runs`, `2 runs and 10 jobs of inference`."""
+    return kinds.counted(row.rule for row in table)

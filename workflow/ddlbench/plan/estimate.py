@@ -61,6 +61,13 @@ class Estimate:
     by: str | None = None
 
 
+def taken(s: float | None) -> Estimate:
+    """What a job that is done took by its record [s]; None where that does not say it."""
+    return (
+        Estimate(s, s, s, "its record", MEASURED) if s else Estimate(s, s, s, f"{UNKNOWN}: its record does not say it")
+    )
+
+
 def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """(what records must share to be of the same kind, what they must at least share) of a RunSpec's fields."""
     recipe = spec["recipe"]

@@ -6,20 +6,19 @@ The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import product
 from math import prod
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from ddlbench.core import registry
-from ddlbench.core.recipe import for_schedule
+from ddlbench.core import kinds, layout, registry
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
-from ddlbench.data import datasets
-from ddlbench.plan import first_guess, fits, infer, launch, order
+from ddlbench.plan import order
+from ddlbench.plan.kinds import Given, Job
 from ddlbench.plan.stale import changes
 from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError, complain
@@ -30,46 +29,47 @@ MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
 
 
 @dataclass(frozen=True)
-class PlannedRun:
-    """A run, what it reads, and what it asks of the machine (`launch.resources`)."""
-
-    spec: RunSpec
-    manifest: str | None  # of the form that it reads
-    resources: Mapping[str, str | int | None]  # of its first attempt
-    retry: Callable[[int], Mapping[str, str | int | None]]  # of a later one
-
-    def asks(self, attempt: int) -> Mapping[str, str | int | None]:
-        """`resources` of the first attempt; each further one asks for that much time again, as far as queues go."""
-        return self.resources if attempt == 1 else self.retry(attempt)
-
-    def threads(self, cores: int | None) -> int:
-        """Of `cores` on one machine: timed runs have it to themselves, and so have runs on GPUs, which all begin with
-        the first one.
-        """
-        return cores or 1 if self.spec.timed or self.spec.device == "cuda" else self.spec.workers
-
-
-@dataclass(frozen=True)
 class Plan:
     """All runs of a study on a machine, each once, by id; and which of them each block named.
 
     `order` are all ids in the order in which they are to be made, control runs among them. `left_out` are numbers of
-    workers that the machine does not have, and that the study does not insist on. `inferences` are the jobs that ask
-    runs' models, by id.
+    workers that the machine does not have, and that the study does not insist on. `beside` are jobs of kinds that do
+    not train, by id.
     """
 
     study: Study
     machine: Machine
-    runs: Mapping[str, PlannedRun]
+    runs: Mapping[str, Job[RunSpec]]
     blocks: Mapping[str, tuple[str, ...]]
     left_out: tuple[int, ...]
     order: tuple[str, ...] = ()
-    inferences: Mapping[str, infer.PlannedInference] = field(default_factory=dict)
+    beside: Mapping[str, Job[Any]] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> dict[str, int]:
         """Each run's place in the order, counted from 1."""
         return {run: place for place, run in enumerate(self.order, start=1)}
+
+    @property
+    def jobs(self) -> dict[str, Job[Any]]:
+        """All jobs by id, runs first."""
+        return {**self.runs, **self.beside}
+
+    def by_kind(self) -> dict[str, list[Job[Any]]]:
+        """All jobs by their kind's name, runs first."""
+        kinds_of: dict[str, list[Job[Any]]] = {}
+        for job in self.jobs.values():
+            kinds_of.setdefault(job.kind, []).append(job)
+        return kinds_of
+
+    @property
+    def weights(self) -> list[str]:
+        """Runs whose trained model another job takes, and which therefore leave their weights (ids)."""
+        return sorted({job.weights_of for job in self.jobs.values() if job.weights_of})
+
+    def folders(self, results: Path = layout.RESULTS) -> list[Path]:
+        """The folders of all jobs."""
+        return [job.folder(results) for job in self.jobs.values()]
 
 
 def make_plan(
@@ -87,7 +87,7 @@ def make_plan(
         if block.fit:
             left_out |= {workers for workers in block.workers if workers > machine.workers}
         ids = []
-        for spec in _runs(block, study, machine):
+        for spec in (spec for kind in kinds.every() for spec in kind.runs(study, machine, block)):
             run = spec.id
             known = specs.setdefault(run, spec)
             if known != replace(spec, timed=known.timed):
@@ -104,11 +104,12 @@ def make_plan(
         ordered = order.with_controls(study, ordered, cell)
         controls = {spec.id: spec for spec in ordered if spec.control}
         specs, blocks[order.BLOCK] = specs | controls, tuple(controls)
-    made = {run: _planned(spec, machine, account, (images or {}).get(spec.dataset)) for run, spec in specs.items()}
-    asked = [made[run] for run in blocks[study.inference.runs]] if study.inference else []
-    inferences = infer.jobs(study, machine, asked, account)
+    given = Given(study, machine, account, images or {}, specs, blocks)
+    jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(given).items()}
+    beside = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
     places = tuple(spec.id for spec in ordered)
-    return Plan(study, machine, made, blocks, tuple(sorted(left_out)), places, inferences)
+    runs = {run: jobs[run] for run in specs}
+    return Plan(study, machine, runs, blocks, tuple(sorted(left_out)), places, beside)
 
 
 def _check_size(study: Study) -> None:
@@ -137,70 +138,17 @@ def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence
             allowed = f"machine {machine.name} has {machine.workers} workers, fewer than any of its runs needs"
             raise complain(study.path, key, list(names), allowed)
     for figure in study.figures:
-        if is_of_inference(figure.plot) and study.inference is None:
-            allowed = "the study has no key inference, whose jobs it shows; allowed: any other plot"
-            raise complain(study.path, f"figures.{figure.name}.plot", figure.plot, allowed)
-
-
-def _planned(spec: RunSpec, machine: Machine, account: str | None, images: int | None) -> PlannedRun:
-    # How many pictures and classes a set of the user's has, only its manifest says, also to who reads nothing else.
-    form = spec.reads or (None if spec.dataset in registry.members("datasets") else "raw")
-    manifest = f"{machine.data}/{spec.dataset}/{form}/manifest.json" if form else None
-
-    def asks(attempt: int) -> dict[str, str | int | None]:
-        return launch.resources(spec, machine, guess_minutes(spec, machine, attempt, images), account)
-
-    return PlannedRun(spec, manifest, asks(1), asks)
-
-
-def _runs(block: Block, study: Study, machine: Machine) -> Iterator[RunSpec]:
-    axes = product(
-        block.models,
-        block.adapters,
-        block.loaders,
-        [workers for workers in block.workers if workers <= machine.workers or not block.fit],
-        block.batch_per_worker or block.global_batch,
-        block.bandwidths_mbit or (None,),
-        block.schedules,
-        range(1, block.repeats + 1),
-    )
-    for model, framework, loader, workers, batch, bandwidth_mbit, schedule, repeat in axes:
-        fits.check(study, block, machine, loader, workers, batch)
-        global_batch = batch if block.global_batch else batch * workers
-        forms = registry.member("loaders", loader).FORMS
-        spec = RunSpec(
-            machine=machine.name,
-            device=machine.device,
-            dataset=block.dataset,
-            model=model,
-            recipe=for_schedule(block.recipe_file.at(global_batch), schedule),
-            framework=framework.name,
-            options=framework.options,
-            loader=loader,
-            workers=workers,
-            workers_per_node=min(workers, machine.workers_per_node),
-            loader_threads=machine.loader_threads,
-            global_batch=global_batch,
-            schedule=schedule,
-            epochs=block.trained_epochs,
-            of_epochs=block.measure.of if block.measure else None,
-            repeat=repeat,
-            timed=block.timed and not block.profiled,
-            profiled=block.profiled,
-            form=block.form if block.form in forms[1:] else None,
-            bandwidth_mbit=bandwidth_mbit,
-            interrupt_steps=block.interrupt.steps if block.interrupt else None,
-            model_sha256=block.sources.get(model),
-        )
-        fits.check_run(study, block, machine, spec)
-        yield spec
+        for key in beside(figure.plot):
+            if getattr(study, key) is None:
+                allowed = f"the study has no key {key}, whose jobs it shows; allowed: any other plot"
+                raise complain(study.path, f"figures.{figure.name}.plot", figure.plot, allowed)
 
 
 def outputs(plan: Plan) -> list[tuple[str, str]]:
     """(rule, wildcards joined by _) of every job that takes long."""
     forms = {tuple(run.manifest.split("/")[-3:-1]) for run in plan.runs.values() if run.manifest}
-    long = [("train", run) for run in plan.runs] + [("prepare", "_".join(form)) for form in sorted(forms)]
-    return long + [("infer", job) for job in plan.inferences]
+    long = [(job.rule, name) for name, job in plan.jobs.items()]
+    return long + [("prepare", "_".join(form)) for form in sorted(forms)]
 
 
 def digests(plan: Plan) -> dict[str, str]:
@@ -211,25 +159,26 @@ def digests(plan: Plan) -> dict[str, str]:
 def scaling(plan: Plan) -> dict[str, str]:
     """Which kind of series a run is in, by the batch that its blocks give: WEAK or STRONG. Runs of a block with one
     worker count, and those of blocks that say both, are left out."""
-    kinds: dict[str, set[str]] = {}
+    series: dict[str, set[str]] = {}
     for block in plan.study.blocks:
         ids = plan.blocks[block.name]
         if len({plan.runs[run].spec.workers for run in ids}) > 1:
             for run in ids:
-                kinds.setdefault(run, set()).add(STRONG if block.global_batch else WEAK)
-    return {run: kind for run, (kind, *other) in kinds.items() if not other}
+                series.setdefault(run, set()).add(STRONG if block.global_batch else WEAK)
+    return {run: kind for run, (kind, *other) in series.items() if not other}
 
 
 def figure_runs(plan: Plan, name: str) -> list[str] | None:
     """The ids of the runs that a figure shows: those of its blocks whose columns have one of the selected values.
 
-    None for a study of others' records: which runs there are, only its tables say. Of a figure of inference, its jobs.
+    None for a study of others' records: which runs there are, only its tables say. Of a figure of jobs that do not
+    train, these.
     """
     figure = next(f for f in plan.study.figures if f.name == name)
     if plan.study.records:
         return None
-    if is_of_inference(figure.plot):
-        return list(plan.inferences)
+    if keys := beside(figure.plot):
+        return [name for name, job in plan.beside.items() if registry.member("kinds", job.kind).KEY in keys]
     runs = dict.fromkeys(run for block in figure.runs for run in plan.blocks[block])
     if not figure.select:
         return list(runs)
@@ -249,7 +198,7 @@ def parts(plan: Plan) -> dict[str, Part]:
     showing: dict[str, tuple[str, ...]] = dict.fromkeys(plan.runs, ())
     for figure in plan.study.figures:
         for run in figure_runs(plan, figure.name) or ():
-            if run in showing:  # else a job of inference
+            if run in showing:  # else a job beside them
                 showing[run] += (figure.name,)
     made: dict[tuple[str, ...], list[str]] = {}
     for run, figures in showing.items():
@@ -257,9 +206,10 @@ def parts(plan: Plan) -> dict[str, Part]:
     return {sha256("/".join(figures).encode()).hexdigest()[:8]: Part(figures, ids) for figures, ids in made.items()}
 
 
-def is_of_inference(plot: str) -> bool:
-    """Whether a plot shows jobs of inference, and no runs."""
-    return "inference" in registry.constant("figures", plot, "TABLES")
+def beside(plot: str) -> list[str]:
+    """The study's keys of the jobs that a plot shows in place of runs; none if it shows runs."""
+    tables = registry.constant("figures", plot, "TABLES")
+    return [kind.KEY for kind in kinds.beside() if kind.TABLE in tables]
 
 
 def figure_options(plan: Plan, name: str) -> str:
@@ -284,13 +234,3 @@ def figure_options(plan: Plan, name: str) -> str:
 def device(plan: Plan) -> str:
     """What a worker's device is: the machine's, or `accelerator` in records of others."""
     return "accelerator" if plan.study.records else plan.machine.device
-
-
-def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:
-    """Run time limit [min] (`first_guess.limit_minutes`). A guess for queues: `estimate.py` predicts.
-
-    `images` are those of an epoch; None: as many as the data set's module says.
-    """
-    images = images or datasets.of(spec.dataset).IMAGES["train"]
-    model, work = (spec.model, spec.recipe.image_size), spec.epochs * images
-    return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers))

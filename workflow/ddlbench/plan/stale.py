@@ -77,11 +77,7 @@ def state(
     outputs = [folder / MLLOG, folder / STEPS]
     missing = [path.name for path in outputs if not path.exists()]
     if missing:
-        if (folder / ".partial").is_dir():
-            return STOPPED, "is running, or was stopped"
-        if (folder / "failed").is_dir():
-            return FAILED, "its last try failed"
-        return MISSING, "" if len(missing) == len(outputs) else f"its {missing[0]} is missing"
+        return unfinished(folder, "" if len(missing) == len(outputs) else f"its {missing[0]} is missing")
     if recorded is None:
         return STALE, "its record is not whole"
     reasons = changes(complete(recorded), complete(json.loads(spec.to_json())))
@@ -92,6 +88,13 @@ def state(
     if memory and command is not None and memory.command not in (None, command):
         reasons.append("rule train has another command")
     return (STALE, "; ".join(reasons)) if reasons else (DONE, "")
+
+
+def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
+    """(FAILED, STOPPED or MISSING; why) of the folder of a job without a record."""
+    if (folder / ".partial").is_dir():
+        return STOPPED, "is running, or was stopped"
+    return (FAILED, "its last try failed") if (folder / "failed").is_dir() else (MISSING, missing)
 
 
 def is_of_other_settings(log: Path, spec: RunSpec) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddlbench.core import registry
+from ddlbench.core import kinds, registry
 from ddlbench.core.plural import amount, duration, total
 from ddlbench.plan.bill import counted, gpu_hours
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import Form
-from ddlbench.plan.row import INFER, Row
+from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
 
@@ -108,8 +108,8 @@ def _controls(plan: Plan) -> str:
 def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     done = [row for row in table if row.state == DONE]
     said = []
-    if any(row.rule == INFER for row in table):
-        said.append(f"{counted(table)}: rows `inference` are inference jobs.")
+    beside = [kind for kind in kinds.beside() if any(row.rule == kind.RULE for row in table)]
+    said += [f"{counted(table)}: rows `{kind.KEY}` are {kind.KEY} jobs." for kind in beside]
     if done:
         said.append(f"Done: {counted(done)}, which took {amount(gpu_hours(done)[0])} GPU hours.")
     known = [row.wall_s for row in todo if row.wall_s is not None]
@@ -129,13 +129,14 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
         GUESSED: "guessed, from runs of other kinds, images_per_s or operations, and published efficiencies",
     }
     for by, words in how.items():
-        if rows := [row for row in todo if row.estimate_by == by and row.rule != INFER]:
+        if rows := [row for row in todo if row.estimate_by == by and kinds.trains(row.rule)]:
             low, hours, high = (
                 total([getattr(row, f"gpu_hours{end}") for row in rows]) for end in ("_low", "", "_high")
             )
             said.append(f"{hours} GPU hours ({low} to {high}) of {len(rows)} runs are {words}.")
-    asked = sorted({row.estimate for row in todo if row.rule == INFER})
-    said += [f"Hours of jobs of inference by: {', '.join(asked)}."] * bool(asked)
+    for kind in beside:
+        if basis := sorted({row.estimate for row in todo if row.rule == kind.RULE}):
+            said.append(f"Hours of {'s'.join(kind.NOUN)} by: {', '.join(basis)}.")
     measured = [row for row in table if row.epochs < row.of_epochs]
     if measured:
         full = sorted({f"{row.epochs} of {row.of_epochs}" for row in measured})
@@ -155,7 +156,7 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
 
 
 def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
-    # Data are prepared if a run, or a job of inference, that is to be made reads some.
+    # Data are prepared if a job that is to be made reads some.
     new = [form for form in forms if not form.there and any(registry.member("loaders", r.loader).FORMS for r in todo)]
     said = [
         f"Data: {form.dataset} as {form.form} is there, {_gb(form.bytes)}."
@@ -166,7 +167,7 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
         for form in forms
     ]
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
-    runs = [row for row in todo if row.rule != INFER]
+    runs = [row for row in todo if kinds.trains(row.rule)]
     kept = [row.checkpoint_bytes for row in runs if row.checkpoint_bytes is not None]
     room, files = sum(kept), sum(row.checkpoint_inodes or 0 for row in todo)
     if todo:

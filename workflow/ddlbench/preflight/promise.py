@@ -10,7 +10,8 @@ from typing import Any
 
 from ddlbench.core import layout, registry
 from ddlbench.plan import launch
-from ddlbench.plan.runs import Plan, PlannedRun
+from ddlbench.plan.kinds import Job
+from ddlbench.plan.runs import Plan
 from ddlbench.run.facts import PACKAGES
 
 PROGRAM = ("python", "-m", "ddlbench.preflight.scout")
@@ -88,7 +89,7 @@ def promised(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _model(job: PlannedRun) -> tuple[Any, ...]:
+def _model(job: Job[Any]) -> tuple[Any, ...]:
     """A model and its picture size; of one that people wrote also its source, and what says the number of classes."""
     spec = job.spec
     own = (spec.model_sha256, spec.dataset, job.manifest) if spec.model_sha256 else ()

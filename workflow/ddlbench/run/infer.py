@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from ddlbench.core import beats, layout, registry
+from ddlbench.core import beats, registry
 from ddlbench.core.files import sha256, write_json
 from ddlbench.core.record import MLLOG, WEIGHTS, sealed
 from ddlbench.run import job, late
@@ -28,7 +31,7 @@ from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.train.inference import InferSpec
-from ddlbench.train.inference._record import ASSIGNMENT, FAILED, PARTIAL, RECORD
+from ddlbench.train.inference._record import ASSIGNMENT, FAILED, LOG, PARTIAL, RECORD
 
 
 def execute(
@@ -77,6 +80,15 @@ def execute(
     return 0
 
 
+def is_made(record: Path, spec: Mapping[str, Any]) -> bool:
+    """Whether a job of inference of these settings left its record after this job was asked for."""
+    try:
+        new = record.stat().st_mtime > late.asked_s() or late.ASKED not in os.environ
+        return new and json.loads(record.read_text(encoding="utf-8"))["spec"] == spec
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
 def _check_weights(weights: Path, log: Path) -> None:
     """Raises ConfigError if the weights are not those that the run was sealed with. Version 0.1.0 sealed none."""
     try:
@@ -101,12 +113,11 @@ def main() -> None:
     except ValueError as error:
         sys.exit(f"--spec: {error}")
     trained = a.trained.parent if a.trained else None
-    log = a.folder / Path(layout.inference_log(spec.id)).name
     job.alone(
         spec.id,
         a.folder,
-        log,
-        lambda: late.inferred(a.folder / RECORD, json.loads(a.spec)),
+        a.folder / LOG,
+        lambda: is_made(a.folder / RECORD, json.loads(a.spec)),
         lambda: execute(spec, a.folder, a.manifest.parent, trained, a.command, load_machine(spec.run.machine).silent_s),
     )
 

@@ -1,4 +1,4 @@
-"""What jobs of training and of inference do alike: hold their folder, watch their ranks, and say how they ended."""
+"""What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended."""
 
 from __future__ import annotations
 

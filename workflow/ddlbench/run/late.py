@@ -9,14 +9,12 @@ else must be removed.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ddlbench.core.files import sha256
 from ddlbench.core.record import MLLOG, STEPS, Event, ended_well, read_log, sealed
@@ -52,15 +50,6 @@ def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
         return last if good and all(sha256(folder / name) == digest for name, digest in files.items()) else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or one that tables refuse
         return None
-
-
-def inferred(record: Path, spec: Mapping[str, Any]) -> bool:
-    """Whether a job of inference of these settings left its record after this job was asked for."""
-    try:
-        new = record.stat().st_mtime > asked_s() or ASKED not in os.environ
-        return new and json.loads(record.read_text(encoding="utf-8"))["spec"] == spec
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def asked_s() -> float:

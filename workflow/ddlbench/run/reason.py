@@ -1,4 +1,4 @@
-"""What Snakemake says of a run, or a job of inference, that failed: the reason first, on a line of its own.
+"""What Snakemake says of a job that failed: the reason first, on a line of its own.
 
 Snakemake prints the whole command instead, more than 1500 letters of which most are the run's settings, and twice where
 it runs jobs itself. The run's own log begins with the command that starts the ranks, so the log's name stands for it.
@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ddlbench.analysis import failures
+from ddlbench.core import kinds
 from ddlbench.core.files import printable
 
 STARTED = datetime.now(UTC).isoformat(timespec="seconds")
-OURS = "python -m ddlbench.run"  # how the commands of both rules begin
+OURS = "python -m ddlbench.run"  # how the commands of these rules begin
 
 
 class ReasonFirst(logging.Filter):
@@ -23,11 +24,10 @@ class ReasonFirst(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """False drops the record."""
         said = vars(record)
-        if said.get("rule_name") in (failures.TRAIN, failures.INFER) and said.get("aux") is not None:
+        if said.get("rule_name") in kinds.rules() and said.get("aux") is not None:
             folder, message = Path(said["output"][0]).parent, said["rule_msg"] or ""
-            of = ([folder], []) if said["rule_name"] == failures.TRAIN else ([], [folder])
             began = "before its run began" not in message  # else what is there is an earlier try's
-            rows = [row for row in failures.failures(*of) if began and row["when"] >= STARTED]
+            rows = [row for row in failures.failures([folder]) if began and row["when"] >= STARTED]
             why = failures.lines(rows)[:1] or ([] if message else _last_line(Path(said["log"][0])))
             said["rule_msg"] = "\n    ".join([*why, *filter(None, [message])]) or None
             said["aux"] = {**said["aux"], "command": f"stands at the head of {said['log'][0]}"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ddlbench.analysis.failures import INFER
+from ddlbench.analysis.failures import of_runs
 from ddlbench.analysis.measures import COLUMNS
 from ddlbench.analysis.together import ended_well
 from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
@@ -25,7 +25,7 @@ def failed_runs(material: Material) -> Findings:
     """
     failures = material["failures"]
     if "rule" in failures:
-        failures = failures[failures["rule"] != INFER]
+        failures = of_runs(failures)
     if len(failures):
         causes = Counter(failures["cause"].astype("str")) if "cause" in failures else Counter()
         said = ", ".join(f"{count} times {cause}" for cause, count in causes.most_common())

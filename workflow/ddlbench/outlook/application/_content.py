@@ -16,12 +16,13 @@ import pandas as pd
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.prediction import _series
+from ddlbench.core import kinds
 from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.outlook.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
 from ddlbench.plan.bill import counted
 from ddlbench.plan.reads import Form
-from ddlbench.plan.row import INFER, Row
+from ddlbench.plan.row import Row
 from ddlbench.plan.stale import DONE
 from ddlbench.settings.machine import Machine
 
@@ -179,7 +180,7 @@ def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, worke
         unknown += len(lacking)
         whole = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in known))
         each = "unknown" if lacking else short(sum(w or 0.0 for w, _ in known) / len(known) / 3600)
-        what = counts([epochs], "epochs") if epochs else "inference"
+        what = counts([epochs], "epochs") if epochs else kinds.of_rule(some[0].rule).KEY
         rows.append((f"{model}, {what}", str(nodes), str(count), str(len(some)), each, whole))
     header = ("runs", "nodes", workers, "number", "hours each (mean)", unit)
     how = {
@@ -213,7 +214,7 @@ def _storage(left: Sequence[Row], forms: Sequence[Form]) -> Table:
     amounts.append(
         (f"records of {counted(left)}", sum(row.disk_bytes for row in left), sum(row.inodes for row in left))
     )
-    runs = [row for row in left if row.rule != INFER]
+    runs = [row for row in left if kinds.trains(row.rule)]
     kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in runs if row.checkpoint_bytes is not None]
     name = "checkpoints, if all runs trained at once"
     if len(kept) < len(runs):

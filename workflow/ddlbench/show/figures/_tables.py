@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ddlbench.analysis.tables import EVERY
+from ddlbench.analysis.tables import BESIDE, EVERY
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.core import registry
 from ddlbench.core.files import aside
@@ -47,14 +47,15 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
-    """Which of these runs, or jobs of inference, the tables in a folder have: columns `run` and `status`, which is
+    """Which of these runs, or other jobs, the tables in a folder have: columns `run` and `status`, which is
     `success`, `failed`, `refused` or `missing`."""
     status = dict.fromkeys(runs, "missing")
-    for name, says in (("failures", "failed"), ("refused", "refused"), ("inference", "success"), ("runs", "")):
+    says = {"failures": "failed", "refused": "refused", **dict.fromkeys(BESIDE, "success"), "runs": ""}
+    for name, word in says.items():
         path = folder / f"{name}.parquet"
         if path.exists():
             table = pd.read_parquet(path)
-            said = table["status"] if name == "runs" else [says] * len(table)
+            said = table["status"] if name == "runs" else [word] * len(table)
             status |= {run: one for run, one in zip(table["run"], said, strict=True) if run in status}
     return pd.DataFrame({"run": [*status], "status": [*status.values()]})
 

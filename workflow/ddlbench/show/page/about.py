@@ -5,9 +5,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ddlbench.core import layout, registry
+from ddlbench.core import kinds, layout, registry
 from ddlbench.plan import runs as plan_runs
+from ddlbench.plan.kinds import Job
 from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.machine import Machine
@@ -18,7 +20,7 @@ class Figure:
     """A figure of the study: its file is `layout.figure(study, name)`; `runs` are those that it shows (ids).
 
     `reference` is the file of published numbers that is drawn beside it.
-    `asked` are jobs of inference, of a figure that shows these instead.
+    `jobs` says how many jobs a figure shows instead that do not train.
     """
 
     name: str
@@ -27,7 +29,7 @@ class Figure:
     caption: str
     runs: tuple[str, ...]
     reference: str | None = None
-    asked: int = 0
+    jobs: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], par
             " ".join(registry.docstring("figures", figure.plot).split()),
             tuple(run for run in plan_runs.figure_runs(plan, figure.name) or () if run in plan.runs),
             figure.reference_file,
-            len(plan.inferences) if plan_runs.is_of_inference(figure.plot) else 0,
+            kinds.counted(job.rule for job in shown) if (shown := _beside(plan, figure.name)) else "",
         )
         for figure in study.figures
     )
@@ -86,6 +88,11 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], par
     again = shlex.join([*command, *(["--", "partial"] if partial else ["--force", "--", layout.page(study.name)])])
     named = (study.name, study.title, machine.name, device, machine.device_name)
     return Study(*named, again, figures, tuple(bill), planned, partial)
+
+
+def _beside(plan: Plan, figure: str) -> list[Job[Any]]:
+    """The jobs that a figure shows in place of runs."""
+    return [plan.beside[name] for name in plan_runs.figure_runs(plan, figure) or () if name in plan.beside]
 
 
 def profile(machine: Machine) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import claims, frameworks, inference, tables
+from ddlbench.analysis import claims, frameworks, tables
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.costs import Terms
 from ddlbench.analysis.refusals import RefusedError
@@ -21,8 +21,9 @@ from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
-from ddlbench.core import layout
+from ddlbench.core import layout, registry
 from ddlbench.plan import bill, reads, runs
+from ddlbench.plan.kinds import Job
 from ddlbench.plan.measured import read_published
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
@@ -61,9 +62,8 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
 
 
 def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:
-    """All tables of the study, of the runs and the jobs of inference that are there."""
+    """All tables of the study, of the jobs that are there."""
     machine = plan.machine
-    asked = {job: Path(layout.inference(job, results)) for job in plan.inferences}
     collect(
         [Path(layout.run(run, results)) for run in plan.runs],
         folder,
@@ -73,7 +73,7 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
         runs.scaling(plan),
         (machine.price_per_gpu_hour, machine.currency),
         terms=Terms(*terms),
-        inferences=[record.parent for record in asked.values()],
+        beside=[job.folder(results) for job in plan.beside.values()],
     )
     claims.write(
         CONFIG / "references/claims.csv", folder / "runs.parquet", folder / "kernels.parquet", folder / "verdicts.csv"
@@ -81,15 +81,18 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
     frameworks.write(folder / "frameworks.csv")
     convergence = CONFIG / "references/mlperf-rcp-resnet50.csv"
     write_audit(audit(of_study(folder, convergence)), folder / "audit.csv")
-    answered = []
-    for job, record in asked.items():
-        if record.exists():
-            try:
-                answered += inference.of_record(record, plan.inferences[job].spec)
-            except RefusedError:  # it counts as missing; table `inference` of the whole study says why
-                continue
-    if asked:
-        tables.write("inference", answered, folder)
+    for name, jobs in plan.by_kind().items():
+        table = registry.member("kinds", name).TABLE
+        if table in tables.BESIDE:
+            tables.write(table, [row for job in jobs for row in _answers(table, job, results)], folder)
+
+
+def _answers(table: str, job: Job[Any], results: Path) -> list[dict[str, Any]]:
+    """The rows of a job that does not train; none if its record is refused: the table of the whole study says why."""
+    try:
+        return list(registry.member("analysis", table).of_record(job.outputs(results)[0], job.spec))
+    except RefusedError:
+        return []
 
 
 def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:

@@ -1,12 +1,14 @@
 """The bill so far, and the plan beside what runs took, from the rows of `ddlbench plan` (`plan/row.py`)."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ddlbench.core import kinds
 from ddlbench.core.plural import rounded, total
 from ddlbench.plan.estimate import Estimator
 from ddlbench.plan.measured import Published
-from ddlbench.plan.row import INFER, Row
+from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE
 
@@ -19,13 +21,14 @@ def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) ->
     done, todo = [row for row in rows if row.state == DONE], [row for row in rows if row.state != DONE]
     worker = unit.removesuffix("s")
     tiles = []
-    for asks, name in ((False, "runs done"), (True, "jobs of inference done")):
-        jobs = [row for row in rows if (row.rule == INFER) == asks]
-        if jobs or not asks:
+    for rule in kinds.rules():
+        jobs = [row for row in rows if row.rule == rule]
+        if jobs or kinds.trains(rule):
             missing = [row for row in jobs if row.state != DONE]
+            name = f"{'s'.join(kinds.of_rule(rule).NOUN)} done"
             tiles.append((name, f"{len(jobs) - len(missing)} of {len(jobs)}", _states(missing)))
     tiles.append((f"{worker} hours used", _sum(row.gpu_hours for row in done), "of what is done, from records"))
-    trained = [row for row in done if row.rule != INFER]
+    trained = [row for row in done if kinds.trains(row.rule)]
     if trained:
         tiles.append((f"{worker} hours planned", *_planned(trained, before)))
     if todo:
@@ -60,9 +63,7 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
 
 
 def _states(todo: Sequence[Row]) -> str:
-    counts: dict[str, int] = {}
-    for row in todo:
-        counts[row.state] = counts.get(row.state, 0) + 1
+    counts = Counter(row.state for row in todo)
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "all of the study"
 
 

@@ -8,7 +8,9 @@ import pandas as pd
 
 from ddlbench.analysis.claims import NOT_TESTABLE
 from ddlbench.analysis.nodes import COLUMNS as NODES
+from ddlbench.analysis.tables import BESIDE
 from ddlbench.audit import _findings
+from ddlbench.core import kinds
 from ddlbench.core.columns import Column
 from ddlbench.show.page import rows, spent
 from ddlbench.show.page.about import Study
@@ -31,7 +33,6 @@ def every(
         costs,
         failures,
         frameworks,
-        inference,
         kernels,
         losses,
         messages,
@@ -88,8 +89,8 @@ def every(
         rows.plain("costs", "Costs", "One row per setting: node hours of the whole training, and the expected loss by "
                    "interruptions with the chosen interval between checkpoints.",
                    costed, of(costs.COLUMNS, *NOT_SHOWN), known, "tables/costs.csv"),
-        rows.plain("inference", "Inference", "What a model costs to ask: one row per job and batch size.",
-                   tables["inference"], of(inference.COLUMNS), known, "tables/inference.csv"),
+        *(rows.plain(kind.TABLE, kind.PAGE[0], kind.PAGE[1], tables[kind.TABLE], of(BESIDE[kind.TABLE].columns), known,
+                     f"tables/{kind.TABLE}.csv") for kind in kinds.beside()),
         rows.plain("verdicts", "What sources claim", "Verdicts on claims of papers and documents whose conditions "
                    "these runs meet.", tables["verdicts"][judged], claims, known, "tables/verdicts.csv"),
         replace(
@@ -105,10 +106,8 @@ def every(
         rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
                    pd.DataFrame(spent.took(study.bill, study.planned)),
                    planned, known),
-        # Jobs of inference are made again before the page is: rows of them are of earlier tries.
         rows.plain("failures", "Failed runs", "Runs that left no record, and why.",
-                   tables["failures"][tables["failures"]["rule"] != failures.INFER],
-                   of(failures.COLUMNS, "rule"), known, "tables/failures.csv"),
+                   failures.of_runs(tables["failures"]), of(failures.COLUMNS, "rule"), known, "tables/failures.csv"),
         rows.plain("refused", "Refused records", "Records that cannot be true, or cannot be read.", tables["refused"],
                    of(refusals.COLUMNS), known, "tables/refused.csv"),
     ]  # fmt: skip

@@ -16,6 +16,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from ddlbench.analysis.tables import BESIDE
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.audit import _findings
 from ddlbench.core import layout
@@ -42,8 +43,9 @@ def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
     folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
     read |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
-    asked = folder / "inference.parquet"  # of a study that asks trained models
-    read["inference"] = pd.read_parquet(asked) if asked.exists() else pd.DataFrame()
+    for name in BESIDE:  # of a study with such jobs
+        path = folder / f"{name}.parquet"
+        read[name] = pd.read_parquet(path) if path.exists() else pd.DataFrame()
     audit = _findings.read(folder / "audit.csv")
     runs = read["runs"]
     known = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
@@ -97,8 +99,8 @@ def _figure(figure: Figure, number: int, runs: pd.DataFrame, known: set[str], ho
     shown = successful(runs[runs["run"].isin(figure.runs) | (not figure.runs)])
     repeats = shown["repeat"].nunique()
     missing = max(0, len(figure.runs) - len(shown))
-    if figure.asked:
-        return _pictured(figure, number, paths) | {"made": f"{figure.asked} jobs of inference.", "runs": []}
+    if figure.jobs:
+        return _pictured(figure, number, paths) | {"made": f"{figure.jobs}.", "runs": []}
     names = {*shown["run"]} & known
     made = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
     return _pictured(figure, number, paths) | {

@@ -5,5 +5,6 @@ from __future__ import annotations
 PARTIAL = ".partial"  # while the job runs: what the supervisor tells the ranks, their notes, what they leave
 ASSIGNMENT = "assignment.json"  # what the supervisor tells the ranks
 RECORD = "inference.json"  # what they leave; with `took_s`, the whole job's time, in the folder itself when all is well
+LOG = "infer.log"  # what its processes print
 FAILED = "failed"  # what the last try left, with `failure.json`, if it failed
 FORMAT = 1

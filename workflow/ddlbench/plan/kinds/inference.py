@@ -1,0 +1,259 @@
+"""Inference: jobs that ask runs' models, served in each way, with batches of several sizes; a study's key `inference`.
+
+What a job is guessed to take is `work_s`, by the rate at which the model trains, and what its trainings took to begin
+and to end: by records, else by the machine's `images_per_s` and a minute. Records say what their job took, from its
+first process to its last.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ddlbench.core import registry
+from ddlbench.core.plural import count_of
+from ddlbench.core.spec import RunSpec
+from ddlbench.data import datasets
+from ddlbench.plan import first_guess, launch
+from ddlbench.plan.estimate import (
+    ANOTHER,
+    BEGIN_AND_END_S,
+    GUESS,
+    GUESSED,
+    MEASURED,
+    ONE_RUN,
+    Estimate,
+    Estimator,
+    taken,
+)
+from ddlbench.plan.kinds import Books, Given, Job, Resources
+from ddlbench.plan.kinds.training import manifest
+from ddlbench.plan.row import Entry, Row, make_row
+from ddlbench.plan.stale import DONE, STALE, changes, unfinished
+from ddlbench.settings.config import complain
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Block, Study
+from ddlbench.settings.study_keys import Inference
+from ddlbench.train.inference import InferSpec
+from ddlbench.train.inference._measure import SECONDS, requests
+from ddlbench.train.inference._record import LOG as LOG
+from ddlbench.train.inference._record import RECORD
+
+RULE, WILDCARD, FOLDER = "infer", "job", "inference"
+OUTPUTS = (RECORD,)
+TABLE = KEY = "inference"
+NOUN = ("job", " of inference")
+PAGE = ("Inference", "What a model costs to ask: one row per job and batch size.")
+PROGRAM = ("python", "-m", "ddlbench.train.inference")
+# A forward pass is a third of a training step: the backward pass computes two gradients for each product.
+FORWARD = 1 / 3
+# The framework whose rank 0 has all weights at the end, as plain tensors.
+TRAINED_BY = "ddp"
+PRECISIONS = ("fp32", "tf32", "bf16")  # in which models can serve; nobody has tried fp16
+FILES = 3  # of a record: the folder, inference.json, infer.log
+RECORD_BYTES = 8000  # of a batch size: up to 300 times of 20 digits, and its share of the rest
+MOST_S = 3600.0  # where nobody knows how fast a model answers
+
+
+def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
+    """None: it asks those of others."""
+    return []
+
+
+def jobs(given: Given) -> dict[str, Job[InferSpec]]:
+    """Every job of the study's key `inference`, by id. Raises ConfigError if its block has no run to take a model from,
+    or the machine cannot hold a job."""
+    study, machine, wanted = given.study, given.machine, given.study.inference
+    if wanted is None:
+        return {}
+    _check_workers(study, wanted, machine)
+    models = _models(study, wanted, [given.runs[run] for run in given.blocks[wanted.runs]])
+    specs = [
+        InferSpec(
+            run=run,
+            trained=wanted.trained,
+            member=member,
+            workers=workers,
+            workers_per_node=min(workers, machine.workers_per_node),
+            batches=tuple(sorted(wanted.batches)),
+            repeat=repeat,
+        )
+        for run, member, repeat in product(models, wanted.members, range(1, wanted.repeats + 1))
+        for workers in (wanted.workers if registry.member("inference", member).SPLITS else (1,))
+    ]
+    return {spec.id: _job(spec, given) for spec in specs}
+
+
+def _job(spec: InferSpec, given: Given) -> Job[InferSpec]:
+    machine = given.machine
+
+    def asks(attempt: int) -> Resources:
+        return launch.resources(spec, machine, guess_minutes(spec, machine, attempt), given.account, PROGRAM)
+
+    return Job("inference", spec, manifest(spec.run, machine), asks, spec.run.id if spec.trained else None)
+
+
+def work_s(spec: InferSpec, rate: float) -> float:
+    """About how long a job serves [s], where a worker trains so many images per second: its requests, and all
+    validation pictures twice. A guess: no way to serve is faster in it than another, nor several workers than one.
+    """
+    one_s = FORWARD / rate
+    # Three requests of each batch size come before those that are counted (`_measure.latencies`).
+    sent = sum((requests(batch * one_s) + 3) * batch for batch in spec.batches)
+    return one_s * (sent + 2 * datasets.of(spec.run.dataset).IMAGES["val"])
+
+
+def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:
+    """Run time limit [min] (`first_guess.limit_minutes`): half an hour to begin and to compile, 1.5 times `work_s`."""
+    model = (spec.run.model, spec.run.recipe.image_size)
+    return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work_s(spec, rate), 1.5)
+
+
+def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[RunSpec]:
+    """One run for each model and recipe of the block: of those under TRAINED_BY that learn, that of the fewest workers,
+    the first repeat of it. Raises ConfigError without any."""
+    learn = [
+        run
+        for run in block
+        if run.adapter == TRAINED_BY and run.reads and registry.member("loaders", run.loader).LEARNS
+    ]
+    learn.sort(key=lambda run: (run.workers, run.repeat))
+    chosen: dict[tuple[str, str], RunSpec] = {}
+    for run in learn:
+        chosen.setdefault((run.model, run.recipe.name), run)
+    if not chosen:
+        allowed = f"allowed: a block with framework {TRAINED_BY} and a loader that reads pictures"
+        raise complain(study.path, "inference.runs", wanted.runs, allowed)
+    for run in chosen.values():
+        if run.recipe.precision not in PRECISIONS:
+            given = f"its recipe {run.recipe.name} has precision {run.recipe.precision}"
+            raise complain(study.path, "inference.runs", wanted.runs, f"{given}; allowed: {', '.join(PRECISIONS)}")
+    return list(chosen.values())
+
+
+def _check_workers(study: Study, wanted: Inference, machine: Machine) -> None:
+    """Raises ConfigError if a model would be split over more workers than there are, or over parts of nodes."""
+    if not any(registry.member("inference", member).SPLITS for member in wanted.members):
+        return
+    for workers in wanted.workers:
+        if workers > machine.workers:
+            allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has"
+            raise complain(study.path, "inference.workers", workers, allowed)
+        if workers > machine.workers_per_node and workers % machine.workers_per_node:
+            allowed = f"allowed: up to {machine.workers_per_node}, or full nodes of so many"
+            raise complain(study.path, "inference.workers", workers, allowed)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a record of inference says of its job; `took_s` is None in older ones. `bytes` is its size."""
+
+    spec: Mapping[str, Any]
+    took_s: float | None
+    bytes: int
+
+
+def read(path: Path) -> Asked | None:
+    """The record of a job; None if it cannot be read, or there is none: its table refuses it."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        took_s = record.get("took_s")
+        took_s = float(took_s) if isinstance(took_s, int | float) and 0 < took_s < math.inf else None
+        _alike(record["spec"])
+        return Asked(record["spec"], took_s, path.stat().st_size)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _alike(spec: Mapping[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """(what jobs must share to take as long, what they must at least share) of an InferSpec's fields."""
+    run = spec["run"]
+    least = (run["machine"], run["dataset"], run["model"], run["recipe"]["image_size"], tuple(spec["batches"]))
+    return (*least, spec["member"], spec["workers"]), least
+
+
+def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
+    """One row per job: its block is the study's key, its framework the way to serve, and it has no epochs."""
+    if not jobs:
+        return []
+    found = {path.parent.name: read(path) for path in sorted(Path(books.results, FOLDER).glob(f"*/{RECORD}"))}
+    records = {name: record for name, record in found.items() if record}
+    asking, done = Asking(records.values(), books.estimator), {row.run for row in before if row.state == DONE}
+    table = []
+    for place, job in enumerate(jobs, start=len(before) + 1):
+        spec, record = job.spec, records.get(job.spec.id)
+        reasons = changes(record.spec, json.loads(spec.to_json())) if record else []
+        if not reasons and job.weights_of and job.weights_of not in done:
+            reasons = ["the run that it asks is to be made"]
+        is_now, why = (STALE, "; ".join(reasons)) if reasons else (DONE, "")
+        if record is None:
+            is_now, why = unfinished(job.folder(books.results))
+        row = make_row(
+            Entry(spec.id, KEY, place, is_now, why),
+            job,
+            books.estimator.machine,
+            taken(record.took_s) if is_now == DONE and record else asking.estimate(spec),
+            None,
+            rule=RULE,
+            model=spec.run.model,
+            framework=spec.member,
+            loader=spec.run.loader,
+            epochs=0,
+            of_epochs=0,
+            disk_bytes=record.bytes if record else RECORD_BYTES * len(spec.batches),
+            inodes=FILES,
+        )
+        table.append(row)
+    return table
+
+
+def progress(folder: Path, row: Row) -> str:
+    """Nothing: it has no epochs."""
+    return ""
+
+
+class Asking:
+    """Estimates for jobs of inference, from records of others and from how fast models train."""
+
+    def __init__(self, asked: Iterable[Asked], trains: Estimator) -> None:
+        self.trains = trains
+        self._same: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+        self._near: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+        for one in asked:
+            if one.took_s is not None:
+                own, least = _alike(one.spec)
+                self._same[own].append(one.took_s)
+                self._near[least].append(one.took_s)
+
+    def estimate(self, spec: InferSpec) -> Estimate:
+        """How long this job takes if it is made (again)."""
+        own, least = _alike(json.loads(spec.to_json()))
+        if own in self._same:
+            return _measured(self._same[own], 1.0 if len(self._same[own]) > 1 else ONE_RUN, "", MEASURED)
+        if least in self._near:
+            return _measured(self._near[least], ANOTHER, ", in other ways", GUESSED)
+        like = self.trains.like(spec.run)[0]
+        low, likely, high = like.beside_s if like else BEGIN_AND_END_S
+        high = max(high, BEGIN_AND_END_S[2])  # a model may be compiled first
+        rate, whose = self.trains.machine.rate(spec.run.model, spec.run.recipe.image_size), "the machine's images_per_s"
+        if like:
+            rate, whose = like.rates[min(like.rates)].mean, "records"
+        if rate is None:
+            work = SECONDS * len(spec.batches)
+            basis = f"{SECONDS:g} s for each batch size: nobody knows how fast {spec.run.model} answers"
+            return Estimate(low, likely + work, MOST_S, basis, GUESSED)
+        work = work_s(spec, rate)
+        basis = f"a third of a training step by {whose} for each answer"
+        return Estimate(low + work / GUESS, likely + work, high + work * GUESS, basis, GUESSED)
+
+
+def _measured(took: list[float], wider: float, which: str, by: str) -> Estimate:
+    basis = f"{count_of(len(took), 'measured job')}{which}"
+    return Estimate(min(took) / wider, fmean(took), max(took) * wider, basis, by)

@@ -1,0 +1,175 @@
+"""Training: runs under a framework of the house, named by a study's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+
+from ddlbench.core import kinds, registry
+from ddlbench.core.recipe import for_schedule
+from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.spec import RunSpec
+from ddlbench.data import datasets
+from ddlbench.plan import checkpoints, first_guess, fits, launch, stale
+from ddlbench.plan.estimate import taken
+from ddlbench.plan.kinds import Books, Given, Job, Resources
+from ddlbench.plan.row import Entry, Row, make_row
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Block, Study
+
+RULE, WILDCARD, FOLDER = "train", "run", "runs"
+OUTPUTS = (MLLOG, STEPS)
+LOG = "train.log"
+TABLE = kinds.RUNS
+NOUN, KEY = ("run", ""), "runs"
+PAGE = ("Runs", "")
+# steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
+STEP_BYTES = 29
+LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
+RANK_BYTES = 600
+FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, train.log
+
+
+def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
+    """Every run that a block names. Raises ConfigError if the machine cannot hold one, or ranks do not divide a
+    batch."""
+    return list(_runs(study, machine, block))
+
+
+def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
+    axes = product(
+        block.models,
+        block.adapters,
+        block.loaders,
+        [workers for workers in block.workers if workers <= machine.workers or not block.fit],
+        block.batch_per_worker or block.global_batch,
+        block.bandwidths_mbit or (None,),
+        block.schedules,
+        range(1, block.repeats + 1),
+    )
+    for model, framework, loader, workers, batch, bandwidth_mbit, schedule, repeat in axes:
+        fits.check(study, block, machine, loader, workers, batch)
+        global_batch = batch if block.global_batch else batch * workers
+        forms = registry.member("loaders", loader).FORMS
+        spec = RunSpec(
+            machine=machine.name,
+            device=machine.device,
+            dataset=block.dataset,
+            model=model,
+            recipe=for_schedule(block.recipe_file.at(global_batch), schedule),
+            framework=framework.name,
+            options=framework.options,
+            loader=loader,
+            workers=workers,
+            workers_per_node=min(workers, machine.workers_per_node),
+            loader_threads=machine.loader_threads,
+            global_batch=global_batch,
+            schedule=schedule,
+            epochs=block.trained_epochs,
+            of_epochs=block.measure.of if block.measure else None,
+            repeat=repeat,
+            timed=block.timed and not block.profiled,
+            profiled=block.profiled,
+            form=block.form if block.form in forms[1:] else None,
+            bandwidth_mbit=bandwidth_mbit,
+            interrupt_steps=block.interrupt.steps if block.interrupt else None,
+            model_sha256=block.sources.get(model),
+        )
+        fits.check_run(study, block, machine, spec)
+        yield spec
+
+
+def jobs(given: Given) -> dict[str, Job[RunSpec]]:
+    """A job for each run, by its id."""
+    return {run: _job(spec, given) for run, spec in given.runs.items()}
+
+
+def _job(spec: RunSpec, given: Given) -> Job[RunSpec]:
+    machine = given.machine
+
+    def asks(attempt: int) -> Resources:
+        minutes = guess_minutes(spec, machine, attempt, given.images.get(spec.dataset))
+        return launch.resources(spec, machine, minutes, given.account)
+
+    return Job("training", spec, manifest(spec, machine), asks)
+
+
+def manifest(spec: RunSpec, machine: Machine) -> str | None:
+    """The manifest of the form that a run reads; None if it reads nothing."""
+    # How many pictures and classes a set of the user's has, only its manifest says, also to who reads nothing else.
+    form = spec.reads or (None if spec.dataset in registry.members("datasets") else "raw")
+    return f"{machine.data}/{spec.dataset}/{form}/manifest.json" if form else None
+
+
+def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:
+    """Run time limit [min] (`first_guess.limit_minutes`). A guess for queues: `estimate.py` predicts.
+
+    `images` are those of an epoch; None: as many as the data set's module says.
+    """
+    images = images or datasets.of(spec.dataset).IMAGES["train"]
+    model, work = (spec.model, spec.recipe.image_size), spec.epochs * images
+    return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers))
+
+
+def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
+    """One row per run, whose block is the first that names it."""
+    block_of: dict[str, str] = {}
+    for block, named in books.plan.blocks.items():
+        for run in named:
+            block_of.setdefault(run, block)
+    return [_row(job, books, block_of[job.spec.id]) for job in jobs]
+
+
+def _row(job: Job[RunSpec], books: Books, block: str) -> Row:
+    """The row of a run: what it took if it is done, else what it is likely to take."""
+    spec, estimator = job.spec, books.estimator
+    run, folder, images = spec.id, job.folder(books.results), books.images[spec.dataset]
+    record = books.records.get(run)
+    recorded, memory = record.spec if record else None, books.memories.get(run)
+    is_now, why = stale.state(folder, spec, recorded, job.manifest, memory, books.command)
+    room = None if is_now == stale.DONE else checkpoints.room(spec, books.records.values())
+    if is_now == stale.DONE and record:
+        took = taken(record.took_s)
+        energy_j = record.energy_j
+    else:
+        limit = job.resources.get("runtime")
+        took = estimator.estimate(spec, images, limit if isinstance(limit, int) else None)
+        energy_j = None
+    per_worker_w = estimator.power_w(spec)
+    if energy_j is None and took.s is not None and per_worker_w is not None:
+        energy_j = per_worker_w * spec.workers * took.s
+    return make_row(
+        Entry(run, block, books.plan.places[run], is_now, why),
+        job,
+        estimator.machine,
+        took,
+        energy_j,
+        model=spec.model,
+        framework=spec.framework,
+        loader=spec.loader,
+        epochs=spec.epochs,
+        of_epochs=spec.full_epochs,
+        disk_bytes=_record_bytes(spec, images, folder, is_now),
+        inodes=FILES + spec.profiled,
+        checkpoint_bytes=room.bytes if room else None,
+        checkpoint_inodes=room.inodes if room else None,
+    )
+
+
+def _record_bytes(spec: RunSpec, images: int, folder: Path, now: str) -> float:
+    """Of a record: as it is, or as many steps as there will be."""
+    if now in (stale.DONE, stale.STALE):
+        return sum((folder / name).stat().st_size for name in OUTPUTS if (folder / name).exists())
+    steps = spec.epochs * -(-images // spec.global_batch)
+    return steps * spec.workers * STEP_BYTES + LOG_BYTES + spec.workers * RANK_BYTES
+
+
+def progress(folder: Path, row: Row) -> str:
+    """How many epochs are done, by the log that is being written."""
+    try:
+        text = (folder / ".partial" / MLLOG).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "starting, "
+    done = text.count('"key": "epoch_stop"')
+    return f"epoch {min(done + 1, row.epochs)} of {row.epochs}, "
