@@ -48,62 +48,50 @@ def one(value: list[float], gradients: list[list[float]], rates: list[float], **
     return list(model.weight[0].tolist())
 
 
-def test_sgd_by_hand() -> None:
+LARS = {"optimizer": "lars", "weight_decay": 0.2, "trust_coefficient": 0.5}
+FREE = LARS | {"weight_decay": 0.0}
+SECOND_RATE = 0.3 * 0.5 * 4.75 / 10.95
+LAMB = 5 / (1.03**2 + 0.96**2) ** 0.5
+# The recipe, a weight, its gradients and rates in each step, and what becomes of it.
+BY_HAND: list[tuple[dict[str, Any], list[float], list[list[float]], list[float], list[float]]] = [
     # w = 1, g = 2, decay 0.5: v = 2 + 0.5 = 2.5, w = 1 - 0.1 * 2.5 = 0.75;
     # then g = 0: v = 0.9 * 2.5 + 0.375 = 2.625, at rate 0.2 w = 0.75 - 0.525 = 0.225
-    assert one([1.0], [[2.0], [0.0]], [0.1, 0.2], optimizer="sgd", weight_decay=0.5) == pytest.approx([0.225])
-
-
-def test_nesterov_by_hand() -> None:
+    ({"optimizer": "sgd", "weight_decay": 0.5}, [1.0], [[2.0], [0.0]], [0.1, 0.2], [0.225]),
     # v = 2, the step is g + 0.9 v = 3.8
-    [w] = one([1.0], [[2.0]], [0.1], optimizer="sgd", weight_decay=0.0, nesterov=True)
-    assert w == pytest.approx(1 - 0.38)
+    ({"optimizer": "sgd", "weight_decay": 0.0, "nesterov": True}, [1.0], [[2.0]], [0.1], [1 - 0.38]),
     # lars, with |w| = 1, |g| = 2: rate = 0.1 * 0.5 * 1 / 2 = 0.025; v = 0.025 * 2; the step is v + 0.9 v
-    [w] = one([1.0], [[2.0]], [0.1], optimizer="lars", weight_decay=0.0, nesterov=True, trust_coefficient=0.5)
-    assert w == pytest.approx(1 - 0.05 * 1.9)
-
-
-def test_lars_by_hand_with_a_rate_that_changes() -> None:
+    (FREE | {"nesterov": True}, [1.0], [[2.0]], [0.1], [1 - 0.05 * 1.9]),
     # |w| = 5, |g| = 10, decay 0.2: rate = lr * 0.5 * 5 / (10 + 1) = lr * 5/22, direction g + 0.2 w = (6.6, 8.8)
     # lr 0.1: v = (0.15, 0.2), w = (2.85, 3.8), |w| = 4.75
+    (LARS, [3.0, 4.0], [[6.0, 8.0]], [0.1], [2.85, 3.8]),
     # lr 0.3, the same g: rate = 0.3 * 0.5 * 4.75 / (10 + 0.95), direction (6.57, 8.76)
     # v = 0.9 * (0.15, 0.2) + rate * direction: what was added before keeps the rate that it had
-    settings = {"optimizer": "lars", "weight_decay": 0.2, "trust_coefficient": 0.5}
-    assert one([3.0, 4.0], [[6.0, 8.0]], [0.1], **settings) == pytest.approx([2.85, 3.8])
-    rate = 0.3 * 0.5 * 4.75 / 10.95
-    expected = [2.85 - 0.135 - rate * 6.57, 3.8 - 0.18 - rate * 8.76]
-    assert one([3.0, 4.0], [[6.0, 8.0]] * 2, [0.1, 0.3], **settings) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(("weight", "gradient", "left"), [([0.0], [2.0], [-0.2]), ([2.0], [0.0], [1.998])])
-def test_lars_without_a_norm_uses_the_plain_rate(weight: list[float], gradient: list[float], left: list[float]) -> None:
-    assert one(weight, [gradient], [0.1], optimizer="lars") == pytest.approx(left)
-
-
-def test_lars_moves_on_from_a_rate_of_zero() -> None:
-    settings = {"optimizer": "lars", "weight_decay": 0.0, "trust_coefficient": 0.5}
-    assert one([1.0], [[2.0], [2.0]], [0.0, 0.1], **settings) == pytest.approx([0.95])
-    assert one([1.0], [[2.0], [2.0]], [0.1, 0.0], **settings) == pytest.approx([0.95 - 0.9 * 0.05])
-
-
-def test_lamb_by_hand() -> None:
+    (LARS, [3.0, 4.0], [[6.0, 8.0]] * 2, [0.1, 0.3], [2.715 - SECOND_RATE * 6.57, 3.62 - SECOND_RATE * 8.76]),
+    # without a norm, the plain rate
+    ({"optimizer": "lars"}, [0.0], [[2.0]], [0.1], [-0.2]),
+    ({"optimizer": "lars"}, [2.0], [[0.0]], [0.1], [1.998]),
+    # it moves on from a rate of zero
+    (FREE, [1.0], [[2.0], [2.0]], [0.0, 0.1], [0.95]),
+    (FREE, [1.0], [[2.0], [2.0]], [0.1, 0.0], [0.95 - 0.9 * 0.05]),
     # Step 1: m / (1 - beta1) = g, v / (1 - beta2) = g^2, so r = g / (|g| + 1e-6) = (1, -1) but for epsilon;
     # r + 0.01 w = (1.03, -0.96); trust = 5 / |(1.03, -0.96)|
-    size = (1.03**2 + 0.96**2) ** 0.5
-    after = one([3.0, 4.0], [[6.0, -8.0]], [0.1], optimizer="lamb")
-    assert after == pytest.approx([3 - 0.1 * 5 / size * 1.03, 4 + 0.1 * 5 / size * 0.96], rel=1e-6)
+    ({"optimizer": "lamb"}, [3.0, 4.0], [[6.0, -8.0]], [0.1], [3 - 0.1 * LAMB * 1.03, 4 + 0.1 * LAMB * 0.96]),
+    # w * (1 - 0.1 * 0.01) - 0.1 * sign(g)
+    ({"optimizer": "adamw"}, [3.0, 4.0], [[6.0, -8.0]], [0.1], [3 * 0.999 - 0.1, 4 * 0.999 + 0.1]),
+]
+
+
+@pytest.mark.parametrize(("recipe", "weight", "gradients", "rates", "after"), BY_HAND)
+def test_by_hand(
+    recipe: dict[str, Any], weight: list[float], gradients: list[list[float]], rates: list[float], after: list[float]
+) -> None:
+    assert one(weight, gradients, rates, **recipe) == pytest.approx(after)
 
 
 def test_lamb_does_not_clip() -> None:
     """timm's clips at a norm of 1 by itself; clip_norm is the recipe's."""
     small, large = (one([1.0, 2.0], [[1e-2, 0.0], [k, k]], [0.1] * 2, optimizer="lamb") for k in (1.0, 100.0))
     assert small != pytest.approx(large)
-
-
-def test_adamw_by_hand() -> None:
-    # w * (1 - 0.1 * 0.01) - 0.1 * sign(g)
-    after = one([3.0, 4.0], [[6.0, -8.0]], [0.1], optimizer="adamw")
-    assert after == pytest.approx([3 * 0.999 - 0.1, 4 * 0.999 + 0.1], rel=1e-6)
 
 
 @pytest.mark.parametrize("nesterov", [False, True])

