@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ddlbench import mends
@@ -41,14 +42,17 @@ def watch_reductions(engine: Any, zero: Any, stage: int, timed: Callable[[Method
         engine.allreduce_gradients = lambda *a, **k: (of_last if last() else reduce)(*a, **k)
 
 
-def watch_messages(engine: Any, zero: Any, stage: int, look: Callable[[list[Any], int], None]) -> None:
-    """Let `look` see what gradients take when some are about to be sent, and after: further tensors, further bytes."""
+def watch_messages(engine: Any, zero: Any, stage: int, look: Method) -> None:
+    """Let `look` see what gradients take when some are about to be sent, and after.
+
+    It is given further tensors, and a function that says how many further bytes there are.
+    """
     if stage == 0:
         flatten = engine.flatten
 
         def flattened(tensors: list[Any]) -> Any:
             message = flatten(tensors)
-            look([message], 0)
+            look([message])
             return message
 
         engine.flatten = flattened
@@ -56,12 +60,12 @@ def watch_messages(engine: Any, zero: Any, stage: int, look: Callable[[list[Any]
         setattr(zero, name, _watched(getattr(zero, name), zero, stage, look))
 
 
-def _watched(send: Method, zero: Any, stage: int, look: Callable[[list[Any], int], None]) -> Method:
+def _watched(send: Method, zero: Any, stage: int, look: Method) -> Method:
     def watched(*args: Any, **kwargs: Any) -> Any:
         # ZeRO 3 joins a bucket's gradients into one more message; stages 1 and 2 send the bucket itself.
-        look([], bytes_in_buckets(zero) if stage == 3 else 0)
+        look([], partial(bytes_in_buckets, zero) if stage == 3 else int)
         result = send(*args, **kwargs)
-        look([], 0)
+        look()
         return result
 
     return watched

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ class Engine:
     def step(self) -> None:
         """Clip and update. Under fp16, all ranks leave out a step in which a gradient is infinite."""
         self.finish_reduction()
-        self.peak.look(self.gradients(), self.buffer_bytes())
+        self.peak.look(self.gradients, self.buffer_bytes)
         if self.clip_norm is not None:
             import torch
 
@@ -148,10 +148,13 @@ class PeakBytes:
     def __init__(self) -> None:
         self.bytes, self.over = 0, False
 
-    def look(self, tensors: Iterable[Tensor], further_bytes: int = 0) -> None:
-        """These are held now, and so many bytes that no tensor of Python's shows."""
+    def look(self, held: Callable[[], Iterable[Tensor]], further_bytes: Callable[[], int] = int) -> None:
+        """Ask what is held now, and how many bytes that no tensor of Python's shows.
+
+        Both are functions, because later steps must not even list what is held: that takes as long as they do.
+        """
         if not self.over:
-            self.bytes = max(self.bytes, bytes_of(tensors) + further_bytes)
+            self.bytes = max(self.bytes, bytes_of(held()) + further_bytes())
 
 
 def tensors_in(state: Any) -> list[Tensor]:

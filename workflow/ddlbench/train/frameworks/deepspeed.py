@@ -180,12 +180,14 @@ class Engine:
         self._part = 0
         self.peak.over = True
 
-    def _look(self, tensors: Iterable[Tensor] = (), further_bytes: int = 0) -> None:
-        """At all gradients of this step that exist now: the model's, the optimizer's, and those in buckets."""
+    def _look(self, tensors: Iterable[Tensor] = (), further_bytes: Callable[[], int] = int) -> None:
+        """At all gradients of this step that exist now, and at further ones."""
+        self.peak.look(lambda: [*self.gradients(), *tensors], further_bytes)
+
+    def gradients(self) -> list[Tensor]:
+        """The model's, the optimizer's, and those in buckets."""
         held = [p.grad for p in self.model.parameters() if p.grad is not None]
-        if self.stage:
-            held += tensors_in(deepspeed_zero.gradients(self.zero, self.stage))
-        self.peak.look([*held, *tensors], further_bytes)
+        return [*held, *tensors_in(deepspeed_zero.gradients(self.zero, self.stage))] if self.stage else held
 
     def state(self) -> dict[str, Any]:
         """All that training changes on this rank. Tensors are not copied: save it before the next step."""

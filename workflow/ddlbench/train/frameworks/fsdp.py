@@ -68,7 +68,10 @@ class Engine(_common.Engine):
         self.sharded = model
         super().__init__(model, make_optimizer(model), spec, clock)
         # The message, and the block's gradients that were copied into it.
-        fsdp_messages.watch(model, lambda message: self.peak.look([*self.gradients(), message], message.nbytes))
+        fsdp_messages.watch(model, self._look)
+
+    def _look(self, message: Tensor) -> None:
+        self.peak.look(lambda: [*self.gradients(), message], lambda: message.nbytes)
 
     def reduced_backward(self, loss: Tensor, last: bool) -> None:
         self.sharded.set_requires_gradient_sync(last)
