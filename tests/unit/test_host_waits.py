@@ -108,3 +108,20 @@ def test_steps_left_out_are_counted_all_the_same() -> None:
     again.backward(again(batch()[0]).sum() * float("inf"), True)
     again.step()
     assert again.skipped_steps == 3
+
+
+def test_a_smaller_last_batch_leaves_the_compiled_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each size of batch has a program of its own, without sizes that are known only when it runs."""
+    shapes: list[list[Any]] = []
+
+    def backend(graph: Any, inputs: list[Any]) -> Any:
+        shapes.append([size for x in inputs if isinstance(x, torch.Tensor) for size in x.shape])
+        return graph.forward
+
+    compile_ = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **how: compile_(self, backend=backend, **how))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    precision.prepare(model, run_spec(options=(("compile", True), ("framework", "ddp"))))
+    for images in (4, 3, 4, 3):
+        assert model(torch.randn(images, 3, 2, 2)).shape == (images, 2)
+    assert len(shapes) == 2 and all(type(size) is int for of_one in shapes for size in of_one)

@@ -9,10 +9,13 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from ddlbench.train import measure
-from ddlbench.train.counters import NotMeasuredError, Rapl, device_energy_j, network_bytes, peak_resident_bytes
+from ddlbench.train.counters import NotMeasuredError, Rapl, loader_processes, network_bytes, nvml, peak_resident_bytes
 from ddlbench.train.measure import Meter
+
+from tests.conftest import until
 
 RAPL = "class/powercap"
 
@@ -120,6 +123,7 @@ def test_every_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
     assert nulls == set(found["not_measured"])
     assert nulls == {
         "peak_device_memory_bytes", "peak_device_reserved_bytes", "device_used_bytes", "device_energy_j",
+        "device_clock_mhz", "device_power_limit_w", "device_temperature_c", "near_cores_share",
         "host_energy_j", "network_sent_bytes", "network_received_bytes",
     }  # fmt: skip
     assert "the device is the CPU" in found["not_measured"]["device_energy_j"]
@@ -199,6 +203,21 @@ class NVMLError(Exception):
     """As pynvml has it."""
 
 
+def test_processes_that_compile_are_not_the_loaders(tmp_path: Path) -> None:
+    """torch.compile keeps a pool of them beside the rank: gigabytes that no loader takes."""
+    program = tmp_path / "torch/_inductor/compile_worker/__main__.py"
+    put(program.parent, **{program.name: "import subprocess, sys; subprocess.run(['sleep', '60'])"})
+    with subprocess.Popen([sys.executable, str(program)]) as compiling, subprocess.Popen(["sleep", "60"]) as loading:
+        until(lambda: psutil.Process(compiling.pid).children(), 30)
+        try:
+            found = {process.pid for process in loader_processes()}
+            assert loading.pid in found and compiling.pid not in found
+            assert not found & {process.pid for process in psutil.Process(compiling.pid).children()}
+        finally:
+            for process in (*psutil.Process(compiling.pid).children(), compiling, loading):
+                process.kill()
+
+
 def fake_nvml(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     module = ModuleType("pynvml")
     functions = {
@@ -206,25 +225,36 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
         "nvmlInit": lambda: None,
         "nvmlDeviceGetHandleByUUID": lambda uuid: SimpleNamespace(uuid=uuid),
         "nvmlDeviceGetTotalEnergyConsumption": lambda handle: {"GPU-1": 5_500, "GPU-2": 7}[handle.uuid],
+        "nvmlDeviceGetClockInfo": lambda handle, clock: 1755 if clock == 1 else 0,
+        "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
+        "nvmlDeviceGetTemperature": lambda handle, sensor: 55,
     }
     for name, value in (functions | changes).items():
         setattr(module, name, value)
     monkeypatch.setitem(sys.modules, "pynvml", module)
 
 
-def test_device_energy_is_in_joules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_gpu_says_of_itself_is_in_si_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_nvml(monkeypatch)
-    assert device_energy_j("GPU-1") == 5.5
+    of = SimpleNamespace(uuid="1", pci_domain_id=0, pci_bus_id=193, pci_device_id=0)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: of)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {3, 4, 5, 6, 40, 41, 42, 43})
+    put(tmp_path / "bus/pci/devices/0000:c1:00.0", local_cpulist="0-5,40")
+    meter = Meter("cuda", 1, tmp_path)
+    read = {m.column.name: m for m in measure.MEASURES}
+    names = ("device_energy_j", "device_clock_mhz", "device_power_limit_w", "device_temperature_c", "near_cores_share")
+    assert [read[name].read(meter) for name in names] == [5.5, 1755, 700, 55, 0.5]
 
 
 def test_device_energy_without_nvml_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NotMeasuredError, match="nvidia-ml-py is not installed"):
-        device_energy_j("GPU-1")
+        nvml("GPU-1", "TotalEnergyConsumption")
 
     def refuse(handle: object) -> int:
         raise NVMLError("Not Supported")
 
     fake_nvml(monkeypatch, nvmlDeviceGetTotalEnergyConsumption=refuse)
     with pytest.raises(NotMeasuredError, match="NVML: Not Supported"):
-        device_energy_j("GPU-1")
+        nvml("GPU-1", "TotalEnergyConsumption")

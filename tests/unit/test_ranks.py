@@ -1,13 +1,16 @@
 """Who a rank is, by its launcher; what the supervisor tells it, and when a run goes on from an earlier try."""
 
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from ddlbench.core import registry
 from ddlbench.core.record import STEP_COLUMNS
+from ddlbench.mends import deepspeed_devices
 from ddlbench.preflight import scout
 from ddlbench.run import __main__ as supervisor
 from ddlbench.train import checkpoint, place
@@ -83,6 +86,7 @@ def test_a_rank_takes_its_own_gpu_of_those_that_it_sees(
 ) -> None:
     """Rank 3 of a node: psslurm shows it one GPU, SLURM all of them."""
     taken: list[int] = []
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("0123456"[:visible]))
     monkeypatch.setattr("torch.cuda.device_count", lambda: visible)
     monkeypatch.setattr("torch.cuda.set_device", taken.append)
     place.take_device(3)
@@ -96,9 +100,17 @@ def test_a_rank_takes_no_other_ranks_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
         place.take_device(3)
 
 
+def test_two_ranks_do_not_share_the_only_gpu_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(place.WorldError, match=r"number 1 .* sees 1 \(CUDA_VISIBLE_DEVICES: not set\)"):
+        place.take_device(1)
+
+
 def test_the_preflight_looks_at_the_gpu_that_a_rank_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """One GPU is shown to each of four ranks: all of them have one."""
     properties = {0: SimpleNamespace(name="A100", total_memory=40 << 30, uuid="GPU-3")}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda number: properties[number].name)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: properties[number])
@@ -110,11 +122,11 @@ def test_a_meter_measures_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda *device: 7 if device == () else 0)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: SimpleNamespace(uuid=f"of-{number}"))
-    monkeypatch.setattr("ddlbench.train.counters.device_energy_j", lambda uuid: asked.append(uuid) or 1.0)
+    monkeypatch.setattr("ddlbench.train.counters.nvml", lambda uuid, what: asked.append((uuid, what)) or 1000.0)
     meter = Meter("cuda", 3)
     assert {m.column.name: m for m in MEASURES}["peak_device_memory_bytes"].read(meter) == 7
     assert meter.device_energy_j() == 1.0
-    assert asked == ["GPU-of-0"]
+    assert asked == [("GPU-of-0", "TotalEnergyConsumption")]
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda *device: (30, 40) if device == () else (0, 0))
     assert meter.device_used_bytes() == 10
 
@@ -175,3 +187,25 @@ def test_another_run_or_other_data_begin_anew(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         leave(folder / ".partial", spec, data)
         assert supervisor._prepare_folder(folder, folder / ".partial", SPEC, DATA) is None
+
+
+def test_uuids_of_visible_gpus_become_numbers_for_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first that CUDA shows is NVML's second. What has numbers stays as it is."""
+    nvml = ModuleType("pynvml")
+    of = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda number: number,
+        "nvmlDeviceGetUUID": lambda number: f"GPU-{number}",
+    }
+    vars(nvml).update(of)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: SimpleNamespace(uuid=1 - number))
+    for before, after in {"GPU-1,GPU-0": "1,0", "3, 2": "3, 2"}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
+        deepspeed_devices.number_visible()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == after
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    deepspeed_devices.number_visible()
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ

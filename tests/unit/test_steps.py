@@ -164,3 +164,31 @@ def test_weights_that_differ_have_another_fingerprint() -> None:
         model[0].bias.add_(1e-6)
     assert len({before, counted, weights_sha256(model)}) == 3
     assert weights_sha256(nn.Sequential(nn.Conv2d(3, 4, 3).to(torch.bfloat16)))
+
+
+class Event:
+    """As CUDA's: of it one knows only the milliseconds to another, as a float32."""
+
+    def __init__(self, at_s: float) -> None:
+        self.at_s = at_s
+
+    def elapsed_time(self, other: "Event") -> float:
+        return float(np.float32((other.at_s - self.at_s) * 1e3))
+
+    def synchronize(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("epoch_s", [60.0, 6400.0])
+def test_moments_of_a_gpu_lose_no_digits_in_a_long_epoch(monkeypatch: pytest.MonkeyPatch, epoch_s: float) -> None:
+    """A part of 20 microseconds is as long at the epoch's begin as at its end, and parts add up to the epoch."""
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    clock, part_s = Clock("cpu"), 20e-6
+    clock.on_gpu, clock._zero = True, Event(0.0)
+    clock.mark = lambda: Event(epoch_s + 1)  # type: ignore[method-assign]
+    at = np.repeat(np.arange(0.0, epoch_s, 0.75), 2)
+    at[1::2] += part_s
+    seconds = np.array(clock.seconds([Event(moment) for moment in at]))
+    assert np.abs(np.diff(seconds)[::2] - part_s).max() < 1e-6
+    assert np.abs(seconds - at).max() < 1e-5
+    assert clock.seconds([Event(epoch_s + 2)]) == pytest.approx([epoch_s + 2], abs=1e-5)

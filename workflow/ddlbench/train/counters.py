@@ -50,17 +50,25 @@ class Rapl:
             return self._spent_uj / 1e6
 
 
-def device_energy_j(uuid: str) -> float:
-    """A GPU's energy since its driver was loaded [J], by NVML's counter of millijoules. Raises NotMeasuredError."""
+def nvml(uuid: str, what: str, *of: int) -> float:
+    """What NVML's function `nvmlDeviceGet<what>` says of a GPU, in its units. Raises NotMeasuredError."""
     try:
         import pynvml
     except ImportError:
         raise NotMeasuredError("nvidia-ml-py is not installed (no Python package pynvml)") from None
     try:
         pynvml.nvmlInit()
-        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(pynvml.nvmlDeviceGetHandleByUUID(uuid))) / 1e3
+        return float(getattr(pynvml, f"nvmlDeviceGet{what}")(pynvml.nvmlDeviceGetHandleByUUID(uuid), *of))
     except pynvml.NVMLError as error:
         raise NotMeasuredError(f"NVML: {error}") from None
+
+
+def near_cores(sys: Path, device: Any) -> set[int]:
+    """The cores on the NUMA node of a GPU, of which torch's properties are given. Raises NotMeasuredError."""
+    number = f"{device.pci_domain_id:04x}:{device.pci_bus_id:02x}:{device.pci_device_id:02x}.0"
+    ranges = _read(sys / "bus/pci/devices" / number / "local_cpulist")
+    ends = ([int(end) for end in part.split("-")] for part in ranges.split(",") if part)
+    return {core for part in ends for core in range(part[0], part[-1] + 1)}
 
 
 def network_bytes(sys: Path) -> tuple[int, int]:
@@ -94,6 +102,16 @@ def cpu_s() -> float:
             times = member.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
+
+
+def loader_processes() -> list[Any]:
+    """All that this process started, less those in which torch.compile compiles. Raises NotMeasuredError."""
+    package, found = psutil(), []
+    for child in package.Process().children():
+        with suppress(package.Error):
+            if not any("_inductor/compile_worker" in word for word in child.cmdline()):
+                found += [child, *child.children(recursive=True)]
+    return found
 
 
 def peak_resident_bytes(process: str) -> int:

@@ -8,6 +8,7 @@ kernel or the driver remembers. What cannot be measured is null and has a reason
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from ddlbench.train.counters import NotMeasuredError, Rapl, cpu_s
 
 # RAPL's counters begin again at max_energy_range_uj, 65 kJ at the least: no package draws that much in so long.
 RAPL_S = 60.0
+SM_CLOCK, GPU_SENSOR = 1, 0  # NVML_CLOCK_SM, NVML_TEMPERATURE_GPU of nvml.h
 OF_CPU = "its memory is in peak_resident_bytes"
 UNREAD = "the process that wrote the checkpoint did not measure it"
 
@@ -112,9 +114,21 @@ class Meter:
 
     def device_energy_j(self) -> float:
         """The counter of this rank's GPU [J]. Raises NotMeasuredError."""
-        cuda = self.gpu("its energy is in host_energy_j")
+        self.gpu("its energy is in host_energy_j")
+        return self.device_level("TotalEnergyConsumption") / 1e3
+
+    def device_level(self, what: str, *of: int) -> float:
+        """What NVML's function says of this rank's GPU. Raises NotMeasuredError."""
+        cuda = self.gpu("it has no such level")
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
-        return counters.device_energy_j(f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}")
+        return counters.nvml(f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}", what, *of)
+
+    def near_cores_share(self) -> float:
+        """Of the cores that this rank may run on, those on its GPU's NUMA node. Raises NotMeasuredError."""
+        cuda = self.gpu("it is no GPU, which could be far")
+        near = counters.near_cores(self.sys, cuda.get_device_properties(cuda.current_device()))
+        mine = os.sched_getaffinity(0)
+        return len(mine & near) / len(mine)
 
     def host_energy_j(self) -> float:
         """RAPL's counters of this node [J]. Raises NotMeasuredError."""
@@ -127,7 +141,7 @@ class Meter:
 
     def loader_resident_bytes(self) -> float:
         """Most main memory of this process's children, added up [bytes]. Raises NotMeasuredError."""
-        children = counters.psutil().Process().children(recursive=True)
+        children = counters.loader_processes()
         if not children and counters.waited_s() > self._waited_s:
             raise NotMeasuredError("the loader's processes had ended when training did")
         return sum(counters.peak_resident_bytes(str(child.pid)) for child in children)
@@ -147,6 +161,11 @@ CPU_CORES = Column(
 def _peak(name: str, description: str, read: Callable[[Meter], float], **more: Any) -> Measure:
     """A peak or a level of each rank [bytes]; the largest rank's counts."""
     return Measure(Column(name, "Int64", description, "bytes", over_ranks="max", **more), read)
+
+
+def _level(name: str, description: str, unit: str, read: Callable[[Meter], float], over_ranks: str = "mean") -> Measure:
+    """What a rank's GPU says when training has ended."""
+    return Measure(Column(name, "float64", description, unit, over_ranks=over_ranks), read)
 
 
 def _counter(
@@ -185,6 +204,31 @@ MEASURES = (
         "loader_resident_bytes",
         "Most main memory of the loader's processes, added up; pages that they share count more than once.",
         Meter.loader_resident_bytes,
+    ),
+    _level(
+        "device_clock_mhz",
+        "Clock of the GPU's multiprocessors when training ended, by NVML.",
+        "MHz",
+        lambda meter: meter.device_level("ClockInfo", SM_CLOCK),
+    ),
+    _level(
+        "device_power_limit_w",
+        "Power that the driver holds the GPU to, by NVML.",
+        "W",
+        lambda meter: meter.device_level("EnforcedPowerLimit") / 1e3,
+    ),
+    _level(
+        "device_temperature_c",
+        "Temperature of the GPU when training ended, by NVML.",
+        "degrees Celsius",
+        lambda meter: meter.device_level("Temperature", GPU_SENSOR),
+        over_ranks="max",
+    ),
+    _level(
+        "near_cores_share",
+        "Of the cores that a rank may run on, the share on its GPU's NUMA node. Far cores copy and launch more slowly.",
+        "",
+        Meter.near_cores_share,
     ),
     _counter(
         "device_energy_j",

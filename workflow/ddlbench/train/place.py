@@ -89,9 +89,10 @@ def device_number(local_rank: int, visible: int) -> int | None:
 
     Some launchers show all GPUs of a node to each rank, others each rank one of its own: JSC's psslurm does, unless
     CUDA_VISIBLE_DEVICES is set by the user. Of several that are visible a rank takes its own, and never one that
-    another rank of the node takes.
+    another rank of the node takes. The only one that is visible is its own if CUDA_VISIBLE_DEVICES hides the others;
+    where nobody set it, it is the node's only one, which the node's first rank takes.
     """
-    if visible == 1:
+    if visible == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:
         return 0
     return local_rank if local_rank < visible else None
 

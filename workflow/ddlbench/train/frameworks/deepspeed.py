@@ -17,6 +17,7 @@ from ddlbench.core import registry
 from ddlbench.core.record import COMMS
 from ddlbench.mends import (
     ReleaseError,
+    deepspeed_devices,
     deepspeed_loss_scale,
     deepspeed_on_cpu,
     deepspeed_one_bit,
@@ -88,6 +89,7 @@ def start(device: str) -> None:
 
         # DeepSpeed takes the GPU of this number, which is not the rank's where each rank sees one GPU only.
         os.environ["LOCAL_RANK"] = str(torch.cuda.current_device())
+        deepspeed_devices.number_visible()
     if device == "cpu":
         deepspeed_on_cpu.enable()
     patience = _common.be_patient()

@@ -33,4 +33,4 @@ def ready(model: nn.Module) -> nn.Module:
     """The model, which is compiled at its first request."""
     import torch
 
-    return cast("nn.Module", torch.compile(model))
+    return cast("nn.Module", torch.compile(model, dynamic=False))
