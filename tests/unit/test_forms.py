@@ -66,6 +66,15 @@ def test_raw_holds_the_files_and_the_manifest_their_digests(tmp_path: Path) -> N
     assert manifest.splits["train"].sha256["train/class1/"] == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+def test_what_a_kill_leaves_of_a_manifest_belongs_to_the_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hidden file had a name of its own: later the form was not replaced, for a stranger lay in it."""
+    manifest = write_form(lambda: some(6, 4), "some", "tfrecord", tmp_path / "tfrecord")
+    left: list[Path] = []
+    monkeypatch.setattr(Path, "replace", lambda path, target: left.append(shutil.copy2(path, f"{path}.left")))
+    manifest.write(tmp_path / "tfrecord")
+    assert left and not list(tfrecord.strangers(tmp_path / "tfrecord", manifest))
+
+
 def test_records_have_tf_slims_features(tmp_path: Path) -> None:
     samples = [
         Sample("a.JPEG", 0, picture(1, 3, 5, "JPEG"), 3, 5),

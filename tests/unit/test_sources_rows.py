@@ -227,7 +227,8 @@ class Made:
 
     def publish(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its digest is the published one from now on."""
-        monkeypatch.setattr(self.member, "PUBLISHED", replace(self.published, md5=md5(self.archive)))
+        published = replace(self.published, md5=md5(self.archive), images=FEW)
+        monkeypatch.setattr(self.member, "open_source", published.open_source)
 
     def is_held_by(self, source: Any) -> bool:
         source = pickle.loads(pickle.dumps(source))
@@ -242,7 +243,6 @@ class Made:
 
 @pytest.fixture(params=[cifar10, cifar100], ids=["cifar10", "cifar100"])
 def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    monkeypatch.setattr(request.param, "IMAGES", FEW)
     made = Made(request.param, tmp_path / "site")
     made.publish(monkeypatch)
     return made
@@ -273,7 +273,6 @@ def test_class_names_that_are_no_text_are_told(made: Made, tmp_path: Path) -> No
 
 
 def test_cifar_is_fetched_once_then_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str) -> None:
-    monkeypatch.setattr(cifar10, "IMAGES", FEW)
     made = Made(cifar10, tmp_path / "site/kriz")
     made.publish(monkeypatch)
     monkeypatch.setattr(_cifar, "ADDRESS", f"{server}/kriz")

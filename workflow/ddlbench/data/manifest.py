@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import registry
-from ddlbench.core.files import aside, printable, read_bytes, write_text
+from ddlbench.core.files import aside, printable, read_bytes
 from ddlbench.settings.config import one_of
 
 NAME = "manifest.json"
@@ -76,7 +76,9 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Under both names, the hidden one last."""
-        write_text(folder / NAME, json.dumps(asdict(self), indent=1) + "\n")
+        # A kill may leave the hidden file: its name says whose it is.
+        with aside(folder / NAME, folder / f"{KEPT}.new") as hidden:
+            hidden.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
         copy(folder / NAME, folder / KEPT)
 
     @classmethod

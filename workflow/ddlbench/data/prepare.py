@@ -249,17 +249,17 @@ def _explain(error: OSError, folder: Path, missing: float) -> str:
 
 def _sum_up(split: str, parts: list[Part], written: dict[str, Written], manifest: Manifest) -> Split:
     """A split of the manifest from its parts, in their order."""
-    of_split = [written[part.name] for part in parts if part.split == split]
+    in_split = [written[part.name] for part in parts if part.split == split]
     counts: Counter[str] = Counter()
-    for one in of_split:
-        counts.update(one.images_per_class)
+    for part in in_split:
+        counts.update(part.images_per_class)
     return Split(
         images=counts.total(),
         images_per_class={name: counts[name] for name in manifest.classes},
-        bytes=sum(one.bytes for one in of_split),
-        sha256={name: digest for one in of_split for name, digest in one.sha256.items()},
+        bytes=sum(part.bytes for part in in_split),
+        sha256={name: digest for part in in_split for name, digest in part.sha256.items()},
         listed=manifest.splits[split].listed,
-        skipped=dict(sorted(item for one in of_split for item in one.skipped.items())),
+        skipped=dict(sorted(item for part in in_split for item in part.skipped.items())),
     )
 
 

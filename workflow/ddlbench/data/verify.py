@@ -99,16 +99,16 @@ def _verify(folders: Sequence[Path], crew: Crew) -> list[str]:
         decoded[task.folder] += checked.decoded
         wrong[task.folder] += [f"{task.folder}: {problem}" for problem in checked.problems]
     for folder, manifest in manifests.items():
-        for split, told in manifest.splits.items():
-            there = counts.get((folder, split), Counter())
-            wrong[folder] += _differences(f"{folder}: {split}", told.images_per_class, dict(there), "the manifest says")
-            if not wrong[folder] and sizes[folder, split] != told.bytes:
-                wrong[folder].append(f"{folder}: {split}: {sizes[folder, split]} bytes; the manifest says {told.bytes}")
+        for split, listed in manifest.splits.items():
+            there, where = dict(counts.get((folder, split), {})), f"{folder}: {split}"
+            wrong[folder] += _differences(where, listed.images_per_class, there, "the manifest says")
+            if not wrong[folder] and sizes[folder, split] != listed.bytes:
+                wrong[folder].append(f"{where}: {sizes[folder, split]} bytes; the manifest says {listed.bytes}")
         if not wrong[folder]:
             images = sum(split.images for split in manifest.splits.values())
             skipped = sum(len(split.skipped) for split in manifest.splits.values())
-            said = f"{folder}: whole: {images} images, {decoded[folder]} of them decoded, {skipped} skipped"
-            print(printable(said), flush=True)
+            whole = f"{folder}: whole: {images} images, {decoded[folder]} of them decoded, {skipped} skipped"
+            print(printable(whole), flush=True)
         problems += sorted(wrong[folder])
     return problems + _compare_forms(manifests)
 
@@ -135,17 +135,17 @@ def _names(folder: Path, manifest: Manifest) -> list[str]:
     """Parts that nobody wrote, and an index that misleads: loaders would read them."""
     form, data = registry.member("forms", manifest.form), manifest.data(folder)
     try:
-        extra = {n for split, told in manifest.splits.items() for n in form.names(data, split) - told.sha256.keys()}
+        extra = {n for split, part in manifest.splits.items() for n in form.names(data, split) - part.sha256.keys()}
         problems: list[str] = form.check_index(folder, manifest)
     except OSError as error:
         return [f"{folder}: {error.filename}: cannot be read: {error.strerror}"]
     return [f"{folder}: {name}: is not in the manifest" for name in sorted(extra)] + problems
 
 
-def _differences(where: str, told: dict[str, int], counted: dict[str, int], who: str) -> list[str]:
+def _differences(where: str, listed: dict[str, int], counted: dict[str, int], who: str) -> list[str]:
     """At most three classes that differ, by name."""
-    names = sorted(name for name in told.keys() | counted.keys() if told.get(name, 0) != counted.get(name, 0))
-    lines = [f"{where}: class {n}: {counted.get(n, 0)} images; {who} {told.get(n, 0)}" for n in names[:3]]
+    names = sorted(name for name in listed.keys() | counted.keys() if listed.get(name, 0) != counted.get(name, 0))
+    lines = [f"{where}: class {n}: {counted.get(n, 0)} images; {who} {listed.get(n, 0)}" for n in names[:3]]
     return lines + ([f"{where}: and {len(names) - 3} more classes"] if len(names) > 3 else [])
 
 

@@ -33,40 +33,42 @@ def judge(
 
     `allocated` are the nodes of the SLURM job. A problem that several ranks have is said once, with their nodes.
     """
-    hosts_of: dict[tuple[bool, str], list[str]] = defaultdict(list)  # (error, what) -> hosts
     everyone = len(ranks) == promised["workers"]
-    for facts in ranks:
-        for error, what in _of_rank(facts, promised, everyone):
-            hosts_of[error, what].append(facts["host"])
-    problems = [
-        Problem(error, what + _where(hosts, everyone and len(hosts) == len(ranks)))
-        for (error, what), hosts in hosts_of.items()
-    ]
+    found = ((*wrong, facts["host"]) for facts in ranks for wrong in _of_rank(facts, promised, everyone))
+    problems = _once_each(found, len(ranks) if everyone else 0)
     problems += [Problem(error, what) for error, what in _of_all(ranks, promised, allocated)]
     return sorted(problems, key=lambda problem: not problem.error)
 
 
 def judge_nodes(machine: Machine, nodes: Iterable[Node]) -> list[Problem]:
     """Where the machine's file and SLURM do not mean the same node. Timed runs take whole nodes, whatever it says."""
+    return _once_each((False, text, node.name) for node in nodes for text in _of_node(node, machine))
+
+
+def _of_node(node: Node, machine: Machine) -> Iterable[str]:
     file, wanted = f"config/machines/{machine.name}.yaml", machine.workers_per_node * machine.cores_per_worker
-    said = f"{file}: workers_per_node x cores_per_worker: {machine.workers_per_node} x {machine.cores_per_worker}"
-    hosts_of: dict[str, list[str]] = defaultdict(list)
-    for node in nodes:
-        if wanted > node.cpus:
-            text = f"{said} is more than the {count_of(node.cpus, 'core')} that SLURM gives of a node"
-            hosts_of[f"{text}; runs that fill a node will be refused"].append(node.name)
-        elif node.cores and wanted < node.cores:
-            idle = "stay idle in timed runs, which take whole nodes"
-            hosts_of[f"{said} of {count_of(node.cores, 'core')}; the others {idle}"].append(node.name)
-        if machine.device == "cuda" and node.gpus > machine.workers_per_node:
-            text = f"{file}: workers_per_node: {machine.workers_per_node} of {count_of(node.gpus, 'GPU')}"
-            hosts_of[f"{text}; the others stay idle in timed runs, which take whole nodes"].append(node.name)
-    return [Problem(False, text + _where(hosts, False)) for text, hosts in hosts_of.items()]
+    product = f"{file}: workers_per_node x cores_per_worker: {machine.workers_per_node} x {machine.cores_per_worker}"
+    idle = "the others stay idle in timed runs, which take whole nodes"
+    if wanted > node.cpus:
+        more = f"{product} is more than the {count_of(node.cpus, 'core')} that SLURM gives of a node"
+        yield f"{more}; runs that fill a node will be refused"
+    elif node.cores and wanted < node.cores:
+        yield f"{product} of {count_of(node.cores, 'core')}; {idle}"
+    if machine.device == "cuda" and node.gpus > machine.workers_per_node:
+        yield f"{file}: workers_per_node: {machine.workers_per_node} of {count_of(node.gpus, 'GPU')}; {idle}"
 
 
-def _where(hosts: Sequence[str], everywhere: bool) -> str:
-    names = sorted(set(hosts))
-    return " (on all nodes)" if everywhere and len(names) > 1 else f" (on {', '.join(names)})"
+def _once_each(found: Iterable[tuple[bool, str, str]], all_ranks: int = 0) -> list[Problem]:
+    """Each problem of (is an error, what, host) once, with its hosts; those of so many ranks are on all nodes."""
+    hosts_of: dict[tuple[bool, str], list[str]] = defaultdict(list)
+    for error, what, host in found:
+        hosts_of[error, what].append(host)
+    problems = []
+    for (error, what), hosts in hosts_of.items():
+        names = sorted(set(hosts))
+        everywhere = len(hosts) == all_ranks and len(names) > 1
+        problems.append(Problem(error, what + (" (on all nodes)" if everywhere else f" (on {', '.join(names)})")))
+    return problems
 
 
 def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bool) -> Iterable[tuple[bool, str]]:
@@ -128,13 +130,11 @@ def _of_all(
         advice = "put the project where all nodes see it, or name such nodes in exclude_nodes"
         yield True, f"no report from ranks {', '.join(map(str, silent))}{where}: {why}; {advice}"
     looked = [facts for facts in ranks if "cores" in facts]
-    for package in promised["versions"]:
-        if text := _differ(looked, lambda facts, package=package: facts["versions"][package]):
+    versions: dict[str, Any] = {name: lambda facts, name=name: facts["versions"][name] for name in promised["versions"]}
+    for package, version in (versions | {"Python": lambda facts: facts["python"]}).items():
+        if text := _differ(looked, version):
             yield True, f"nodes have different versions of {package}: {text}"
-    if text := _differ(looked, lambda facts: facts["python"]):
-        yield True, f"nodes have different versions of Python: {text}"
-    own = [facts for facts in ranks if facts.get("gpu")]
-    if text := _differ(own, lambda facts: facts["gpu"]["name"]):
+    if text := _differ([facts for facts in ranks if facts.get("gpu")], lambda facts: facts["gpu"]["name"]):
         yield False, f"ranks have different GPUs, and each step waits for the slowest: {text}"
     for host in sorted({facts["host"] for facts in looked}):
         there = [facts for facts in looked if facts["host"] == host]
@@ -197,4 +197,4 @@ def _differ(ranks: Sequence[Mapping[str, Any]], get: Any) -> str | None:
         hosts[str(get(facts))].add(facts["host"])
     if len(hosts) < 2:
         return None
-    return "; ".join(f"{value} on {', '.join(sorted(of))}" for value, of in sorted(hosts.items()))
+    return "; ".join(f"{value} on {', '.join(sorted(names))}" for value, names in sorted(hosts.items()))

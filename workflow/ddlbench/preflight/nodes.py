@@ -106,8 +106,8 @@ def _of_system(mine: Screen, others: Sequence[Screen]) -> tuple[list[str], list[
     faults, remarks = [], []
     ports, theirs = mine["system"]["infiniband"], [_active(other) for other in others]
     for port in sorted({port for active in theirs for port in active} | set(ports)):
-        own = ports.get(port) or {"state": "missing", "gbit_per_s": None}
-        state, rate = own["state"], own["gbit_per_s"]
+        here = ports.get(port) or {"state": "missing", "gbit_per_s": None}
+        state, rate = here["state"], here["gbit_per_s"]
         rates = [active[port] for active in theirs if port in active]
         usual = mode(rates) if rates else None
         if state != "ACTIVE" and len(rates) > len(others) / 2:

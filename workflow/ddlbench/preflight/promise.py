@@ -58,7 +58,7 @@ def promised(plan: Plan) -> dict[str, Any]:
 
     It is written to files that everybody may read: values of variables that might be secrets are hidden.
     """
-    machine, of = plan.machine, trial(plan)
+    machine, ranks = plan.machine, trial(plan)
     specs = [job.spec for job in plan.runs.values()]
     uses = {(spec.adapter, spec.options): spec.all_options() for spec in specs}
     rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
@@ -66,9 +66,9 @@ def promised(plan: Plan) -> dict[str, Any]:
     return {
         "machine": machine.name,
         "launcher": machine.launcher,
-        "nodes": of.nodes,
-        "workers": of.workers,
-        "workers_per_node": of.workers_per_node,
+        "nodes": ranks.nodes,
+        "workers": ranks.workers,
+        "workers_per_node": ranks.workers_per_node,
         "cores_per_worker": machine.cores_per_worker,
         "device": machine.device,
         "gpu_name": machine.gpu_name,
@@ -80,7 +80,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         **({"screened": True} if machine.preflight.nodes is not None else {}),
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
-        "models": [list(one) for one in sorted({_model(job) for job in plan.runs.values()}, key=_as_text)],
+        "models": [list(model) for model in sorted({_model(job) for job in plan.runs.values()}, key=_as_text)],
         "frameworks": [[name, options] for (name, _), options in sorted(uses.items(), key=str)],
         "packages": {
             m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None
@@ -92,8 +92,8 @@ def promised(plan: Plan) -> dict[str, Any]:
 def _model(job: Job[Any]) -> tuple[Any, ...]:
     """A model and its picture size; of one that people wrote also its source, and what says the number of classes."""
     spec = job.spec
-    own = (spec.model_sha256, spec.dataset, job.manifest) if spec.model_sha256 else ()
-    return spec.model, spec.recipe.image_size, *own
+    source = (spec.model_sha256, spec.dataset, job.manifest) if spec.model_sha256 else ()
+    return spec.model, spec.recipe.image_size, *source
 
 
 def _as_text(model: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -106,40 +106,39 @@ def path(plan: Plan) -> str:
     return layout.preflight(plan.machine.name, plan.study.name)
 
 
-def failed_path(of: Path) -> Path:
+def failed_path(preflight: Path) -> Path:
     """Where a preflight writes if training must not start."""
-    return of.with_suffix(".failed.json")
+    return preflight.with_suffix(".failed.json")
 
 
-def nodes_path(of: Path) -> Path:
+def nodes_path(preflight: Path) -> Path:
     """The table of the nodes that a preflight screened. It is there after a failed one too, so it is no output."""
-    return of.with_suffix(".nodes.csv")
+    return preflight.with_suffix(".nodes.csv")
 
 
-def exclude_path(of: Path) -> Path:
+def exclude_path(preflight: Path) -> Path:
     """The nodes that failed, on one line: `sbatch --exclude=$(cat ...)`."""
-    return of.with_suffix(".exclude.txt")
+    return preflight.with_suffix(".exclude.txt")
 
 
 def is_current(plan: Plan) -> bool:
     """Whether the last preflight was made for just what the study expects now."""
     try:
-        made = json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"]
+        return bool(json.loads(Path(path(plan)).read_text(encoding="utf-8"))["promised"] == promised(plan))
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return bool(made == promised(plan))
 
 
 def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
     """What Snakemake asks of the machine for the preflight, like `launch.resources` for a run."""
-    of = trial(plan)
-    return launch.resources(of, plan.machine, plan.machine.limit_minutes(of.nodes, MINUTES), account, PROGRAM)
+    ranks = trial(plan)
+    return launch.resources(ranks, plan.machine, plan.machine.limit_minutes(ranks.nodes, MINUTES), account, PROGRAM)
 
 
-def errors(of: Path) -> list[str]:
+def errors(preflight: Path) -> list[str]:
     """The errors of the last preflight if it failed, in lines for people."""
     try:
-        problems = json.loads(failed_path(of).read_text(encoding="utf-8"))["problems"]
+        problems = json.loads(failed_path(preflight).read_text(encoding="utf-8"))["problems"]
     except FileNotFoundError:
         return []
     return [f"preflight: {problem['text']}" for problem in problems if problem["error"]]

@@ -4,6 +4,7 @@ The launcher starts it under `__main__.py`. It only measures; `judge.py` says wh
 """
 
 import json
+import math
 import os
 import platform
 import random
@@ -79,17 +80,17 @@ def complaints(models: Iterable[Sequence[Any]], tell: Callable[[str], None]) -> 
     from ddlbench.train import models as built
     from ddlbench.train import own_models
 
-    for name, image_size, *own in models:
+    for name, image_size, *source in models:
         tell(f"asking model {name} for pictures of {image_size} pixels")
-        if own:
-            _, dataset, manifest = own
-            of = Manifest.read(Path(manifest).parent).classes if manifest else None
-            classes = len(of) if of is not None else datasets.of(dataset).NUM_CLASSES
-            said = own_models.complaint(name, classes, image_size)
+        if source:
+            _, dataset, manifest = source
+            names = Manifest.read(Path(manifest).parent).classes if manifest else None
+            classes = len(names) if names is not None else datasets.of(dataset).NUM_CLASSES
+            refusal = own_models.complaint(name, classes, image_size)
         else:
-            said = built.complaint(name, image_size)
-        if said:
-            yield said
+            refusal = built.complaint(name, image_size)
+        if refusal:
+            yield refusal
 
 
 def gpus(local_rank: int) -> dict[str, Any]:
@@ -100,8 +101,8 @@ def gpus(local_rank: int) -> dict[str, Any]:
     seen: dict[str, Any] = {"gpus": [torch.cuda.get_device_name(i) for i in range(count)], "gpu": None}
     number = place.device_number(local_rank, count)
     if number is not None:
-        of = torch.cuda.get_device_properties(number)
-        seen["gpu"] = {"name": of.name, "memory_bytes": of.total_memory, "uuid": str(of.uuid)}
+        gpu = torch.cuda.get_device_properties(number)
+        seen["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory, "uuid": str(gpu.uuid)}
     return seen | {"cuda": torch.version.cuda}
 
 
@@ -169,7 +170,6 @@ def read(folder: Path) -> dict[str, Any]:
     parts = [data / name for split in manifest.splits.values() for name in split.sha256]
     random.shuffle(parts)  # other files each time, so that no cache on the way has them
     files, size, cached, seconds = 0, 0, 0.0, 0.0
-    known = True
     for path in (file for part in parts for file in ([part] if part.is_file() else sorted(part.iterdir()))):
         with path.open("rb", buffering=0) as file:
             os.fsync(file.fileno())  # what was just written cannot be forgotten
@@ -180,12 +180,7 @@ def read(folder: Path) -> dict[str, Any]:
             while file.read(CHUNK):
                 pass
             seconds += time.perf_counter() - began
-        files, size, cached, known = (
-            files + 1,
-            size + length,
-            cached + (share or 0) * length,
-            known and share is not None,
-        )
+        files, size, cached = files + 1, size + length, cached + length * (math.nan if share is None else share)
         if size >= READ_BYTES or seconds >= READ_S:
             break
     return {
@@ -194,7 +189,7 @@ def read(folder: Path) -> dict[str, Any]:
         "bytes": size,
         "seconds": seconds,
         "bytes_per_s": size / seconds if seconds else None,
-        "cached_share": cached / size if known and size else None,
+        "cached_share": cached / size if size and not math.isnan(cached) else None,
     }
 
 
@@ -205,10 +200,10 @@ def _cached(file: int, length: int) -> float | None:
     if not os.access(f"/proc/self/fd/{file}", os.W_OK) and os.fstat(file).st_uid != os.geteuid():
         return None
     try:
-        known, pages = in_memory(file, length)
+        there, pages = in_memory(file, length)
     except (OSError, ValueError):
         return None
-    return known / pages
+    return there / pages
 
 
 def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell: Callable[[str], None]) -> None:

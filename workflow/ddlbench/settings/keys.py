@@ -97,14 +97,14 @@ def _resolved(rules: Any, shared: Mapping[str, Any]) -> Any:
     if not isinstance(rules, dict):
         return rules
     rules = shared[rules["$ref"].rpartition("/")[2]] | rules if "$ref" in rules else rules
-    made = {name: _resolved(rule, shared) for name, rule in rules.items() if name not in ("$ref", "$defs", "title")}
+    whole = {name: _resolved(rule, shared) for name, rule in rules.items() if name not in ("$ref", "$defs", "title")}
     if isinstance(rules.get("properties"), dict):
-        made["properties"] = {
+        whole["properties"] = {
             name: _resolved(rule, shared) for name, rule in rules["properties"].items() if "description" in rule
         }
-    for pattern, values in made.pop("patternProperties", {}).items():
-        made |= {"propertyNames": {"pattern": pattern}, "additionalProperties": values}
-    return made
+    for pattern, values in whole.pop("patternProperties", {}).items():
+        whole |= {"propertyNames": {"pattern": pattern}, "additionalProperties": values}
+    return whole
 
 
 def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str = "", **more: Any) -> T:
@@ -127,7 +127,7 @@ def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str
     whole = {
         name: tuple(given) if isinstance(given, list) else given
         for name, given in data.items()
-        if type(given) is int or (isinstance(given, list) and any(type(one) is int for one in given))
+        if type(given) is int or (isinstance(given, list) and any(type(item) is int for item in given))
     }
     for name, given in whole.items():
         if isinstance(given, int) and abs(given) >= 2**63:
@@ -158,8 +158,8 @@ def _explained(
     faults = [(*_place(fault["loc"], data), fault) for fault in error.errors(include_url=False)]
     paths = [path for path, _, _ in faults]
     # Of a value with several types each may complain: the one that got farthest says most.
-    faults = [one for one in faults if not any(path[: len(one[0])] == one[0] != path for path in paths)]
-    path, value, fault = min(faults, key=lambda one: (len(one[0]), [str(part) for part in one[0]]), default=faults[0])
+    faults = [fault for fault in faults if not any(path[: len(fault[0])] == fault[0] != path for path in paths)]
+    path, value, fault = min(faults, key=lambda fault: (len(fault[0]), [*map(str, fault[0])]), default=faults[0])
     *outer, last = ("", *path)
     where, parent = _join(under, *path), _rules_at(rules, path[:-1])
     if fault["type"] == "json_invalid":
@@ -203,19 +203,19 @@ def _rules_at(rules: dict[str, Any], path: Sequence[int | str]) -> dict[str, Any
 
 
 def _inside(rules: dict[str, Any], part: int | str) -> Iterator[dict[str, Any]]:
-    for one in (rules, *rules.get("anyOf", ())):
-        if isinstance(part, int) and "items" in one:
-            yield one["items"]
-        elif part in one.get("properties", {}):
-            yield one["properties"][part]
-        elif isinstance(one.get("additionalProperties"), dict):
-            yield one["additionalProperties"]
+    for kind in (rules, *rules.get("anyOf", ())):
+        if isinstance(part, int) and "items" in kind:
+            yield kind["items"]
+        elif part in kind.get("properties", {}):
+            yield kind["properties"][part]
+        elif isinstance(kind.get("additionalProperties"), dict):
+            yield kind["additionalProperties"]
     yield {}
 
 
 def _keys(rules: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The keys of a mapping, which may also be null."""
-    keys: dict[str, dict[str, Any]] = next(one for one in (rules, *rules.get("anyOf", ())) if "properties" in one)
+    keys: dict[str, dict[str, Any]] = next(kind for kind in (rules, *rules.get("anyOf", ())) if "properties" in kind)
     return keys["properties"]
 
 
@@ -240,7 +240,7 @@ def in_words(rules: dict[str, Any], name: str = "a name") -> str:
     if "enum" in rules:
         return ", ".join(f"`{value}`" for value in rules["enum"]) + (", or null" if "anyOf" in rules else "")
     if "anyOf" in rules:
-        return ", or ".join(in_words(one, name) for one in rules["anyOf"])
+        return ", or ".join(in_words(kind, name) for kind in rules["anyOf"])
     if "const" in rules:
         return f"`{rules['const']}`"
     text = TYPES[rules.get("type", "string")]  # of names of a mapping the type is not said

@@ -230,9 +230,9 @@ class Machine(Keys):
 
         A rate of one size says little of another: operations grow with the area, and a GPU with little to do waits.
         """
-        known = dict(self.images_per_s)
+        rates = dict(self.images_per_s)
         usual = image_size == 224 or model in registry.SMALL_MODELS
-        return known.get(f"{model}@{image_size}", known.get(model) if usual else None)
+        return rates.get(f"{model}@{image_size}", rates.get(model) if usual else None)
 
     def partition(self, nodes: int, minutes: int | None = None) -> Partition | None:
         """The first partition with room for so many nodes and minutes, else the one that gives them most minutes.
@@ -293,29 +293,17 @@ def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
         "slurm": {},
     }
     core_hours, eflop = machine.budget_unit == "core hours", machine.budget_unit == "EFLOP"
-    needs = "allowed: {}GPU hours, node hours, or name {}"
-    yield (
-        "budget_unit",
-        core_hours and machine.cores_per_node_billed is None,
-        needs.format("", "cores_per_node_billed"),
-    )
-    yield (
-        "budget_unit",
-        eflop and machine.budget_tflops_per_worker is None,
-        needs.format("core hours, ", "budget_tflops_per_worker"),
-    )
-    for name, other in (
-        ("currency", "price_per_gpu_hour"),
-        ("interruptions_source", "node_hours_between_interruptions"),
-    ):
-        one_only = (getattr(machine, name) is None) != (getattr(machine, other) is None)
-        yield name, one_only, f"allowed: one with {other}, none without"
+    unbilled = core_hours and machine.cores_per_node_billed is None
+    unknown = eflop and machine.budget_tflops_per_worker is None
+    yield "budget_unit", unbilled, "allowed: GPU hours, node hours, or name cores_per_node_billed"
+    yield "budget_unit", unknown, "allowed: core hours, GPU hours, node hours, or name budget_tflops_per_worker"
+    pairs = {"currency": "price_per_gpu_hour", "interruptions_source": "node_hours_between_interruptions"}
+    for name, other in pairs.items():
+        alone = (getattr(machine, name) is None) != (getattr(machine, other) is None)
+        yield name, alone, f"allowed: one with {other}, none without"
     for name in QUEUE_ONLY:
-        yield (
-            name,
-            launcher != "slurm" and bool(getattr(machine, name)),
-            f"allowed: none, because launcher is {launcher}",
-        )
+        given = launcher != "slurm" and bool(getattr(machine, name))
+        yield name, given, f"allowed: none, because launcher is {launcher}"
     for name, value in only[launcher].items():
         yield name, getattr(machine, name) != value, f"allowed: {value}, because launcher is {launcher}"
 

@@ -153,7 +153,7 @@ class _Values:
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
         """Its own keys laid over those that `<<` brings in, of which the first mapping's win."""
         merged: dict[str, Any] = {}
-        own: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         lines: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
@@ -164,11 +164,11 @@ class _Values:
                 raise ConfigError(f"{self.path}: {name}: is given twice, in lines {lines[name]} and {line}")
             lines[name] = line
             if key.tag != f"{TAG}merge":
-                own[name] = self.of(value)
+                given[name] = self.of(value)
                 continue
-            given = self.of(value)
-            for other in given if isinstance(given, list) else [given]:
+            inside = self.of(value)
+            for other in inside if isinstance(inside, list) else [inside]:
                 if not isinstance(other, dict):
                     raise _broken(self.path, value.start_mark, "<< takes a mapping, or a list of mappings")
                 merged = other | merged
-        return merged | own
+        return merged | given

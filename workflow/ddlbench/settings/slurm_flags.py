@@ -38,5 +38,5 @@ def refused(flag: str) -> str | None:
     name = flag.removeprefix("--").partition("=")[0]
     if name in REFUSED:
         return REFUSED[name]
-    meant = [known for known in REFUSED if known.startswith(name)]
+    meant = [flag for flag in REFUSED if flag.startswith(name)]
     return f"it is short for --{meant[0]}: {REFUSED[meant[0]]}" if meant else None

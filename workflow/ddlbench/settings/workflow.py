@@ -108,8 +108,8 @@ def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict
 
 
 def _laid_over(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    made = dict(defaults)
+    merged = dict(defaults)
     for name, value in given.items():
-        inside = isinstance(value, dict) and isinstance(made.get(name), dict)
-        made[name] = _laid_over(made[name], value) if inside else value
-    return made
+        inside = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _laid_over(merged[name], value) if inside else value
+    return merged

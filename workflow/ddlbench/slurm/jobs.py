@@ -105,8 +105,8 @@ def node_resources(machine: Machine, account: str | None) -> dict[str, str | int
 
 def _nodes(machine: Machine) -> dict[str, str | int | None]:
     """The SLURM plugin's keys for which nodes and which queue it is to be; it quotes them itself."""
-    said = {"qos": machine.qos, "constraint": machine.constraint}
-    return {name: value for name, value in said.items() if value is not None}
+    keys = {"qos": machine.qos, "constraint": machine.constraint}
+    return {name: value for name, value in keys.items() if value is not None}
 
 
 def _for_shell(flags: list[str]) -> str:

@@ -6,9 +6,10 @@ https://www.cs.toronto.edu/~kriz/cifar.html, where the archives' digests are pub
 
 import tarfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddlbench.data.datasets import Fixed
 from ddlbench.data.datasets._files import absolute, checked, fetched, keep, one_line, read_words
 from ddlbench.data.datasets._rows import Rows, Stretch
 from ddlbench.data.source import Place, SourceError
@@ -17,11 +18,12 @@ ADDRESS = "https://www.cs.toronto.edu/~kriz"
 PIXELS = 3 * 32 * 32
 
 
-@dataclass(frozen=True)
-class Published:
+@dataclass(frozen=True, kw_only=True)
+class Published(Fixed):
     """One of the two. `folder` is the archive's; `names` is its file with one class per line; the fine label is the
     last of the `label_bytes` before the pixels."""
 
+    images: dict[str, int] = field(default_factory={"train": 50000, "val": 10000}.copy)
     dataset: str
     archive: str
     md5: str
@@ -30,26 +32,25 @@ class Published:
     files: dict[str, tuple[str, ...]]
     label_bytes: int
 
-
-def open_source(published: Published, place: Place, images: dict[str, int], num_classes: int) -> Rows:
-    """The pictures in the files' order. Raises SourceError."""
-    folder, described = _folder(published, place)
-    classes = tuple(read_words(folder / published.names))
-    if len(classes) != num_classes or list(classes) != sorted(classes):
-        raise SourceError(f"{folder / published.names}: {len(classes)} names, should be {num_classes}, sorted")
-    step = published.label_bytes + PIXELS
-    stretches: dict[str, tuple[Stretch, ...]] = {}
-    for split, files in published.files.items():
-        rows: list[Stretch] = []
-        for file in files:
-            data = (folder / file).read_bytes()
-            if len(data) % step:
-                raise SourceError(f"{folder / file}: {len(data)} bytes are no whole number of rows of {step}")
-            labels = data[published.label_bytes - 1 :: step]
-            number = sum(len(r.labels) for r in rows)
-            rows.append(Stretch(str(folder / file), published.label_bytes, step, labels, number))
-        stretches[split] = tuple(rows)
-    return Rows(classes, described, (3, 32, 32), stretches).check(images)
+    def open_source(self, place: Place) -> Rows:
+        """The pictures in the files' order. Raises SourceError."""
+        folder, described = _folder(self, place)
+        classes = tuple(read_words(folder / self.names))
+        if len(classes) != self.classes or list(classes) != sorted(classes):
+            raise SourceError(f"{folder / self.names}: {len(classes)} names, should be {self.classes}, sorted")
+        step = self.label_bytes + PIXELS
+        stretches: dict[str, tuple[Stretch, ...]] = {}
+        for split, files in self.files.items():
+            rows: list[Stretch] = []
+            for file in files:
+                data = (folder / file).read_bytes()
+                if len(data) % step:
+                    raise SourceError(f"{folder / file}: {len(data)} bytes are no whole number of rows of {step}")
+                labels = data[self.label_bytes - 1 :: step]
+                number = sum(len(r.labels) for r in rows)
+                rows.append(Stretch(str(folder / file), self.label_bytes, step, labels, number))
+            stretches[split] = tuple(rows)
+        return Rows(classes, described, (3, 32, 32), stretches).check(self.images)
 
 
 def _folder(published: Published, place: Place) -> tuple[Path, dict[str, str]]:
@@ -63,8 +64,8 @@ def _folder(published: Published, place: Place) -> tuple[Path, dict[str, str]]:
         return _unpacked(archive, published, wanted, place.cache), {"source": url, "digest": digest}
     given = absolute(place.given)
     if given.is_file():
-        archive = checked(given, published.md5)
-        return _unpacked(archive, published, wanted, place.cache), {"source": str(given), "digest": digest}
+        unpacked = _unpacked(checked(given, published.md5), published, wanted, place.cache)
+        return unpacked, {"source": str(given), "digest": digest}
     folder = given / published.folder if (given / published.folder).is_dir() else given
     for file in wanted:
         if not (folder / file).is_file():

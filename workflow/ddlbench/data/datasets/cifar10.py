@@ -3,17 +3,10 @@
 Fetched, or data.sources.cifar10 names the archive or the folder unpacked from it. Stored as PNG, which loses nothing.
 """
 
-from ddlbench.data.datasets import Fixed, _cifar
-from ddlbench.data.datasets._rows import Rows
-from ddlbench.data.source import Place
+from ddlbench.data.datasets import _cifar
 
-IMAGES = {"train": 50000, "val": 10000}
-NUM_CLASSES = 10
-PICTURE_BYTES = _cifar.PIXELS  # as PNG no more than the pixels, near enough
-NEEDS = None
-_FIXED = Fixed(IMAGES, NUM_CLASSES)
-expected, in_place = _FIXED.expected, _FIXED.in_place
 PUBLISHED = _cifar.Published(
+    classes=10,
     dataset="cifar10",
     archive="cifar-10-binary.tar.gz",
     md5="c32a1d4ab5d03f1284b67883e8d87530",
@@ -22,8 +15,7 @@ PUBLISHED = _cifar.Published(
     files={"train": tuple(f"data_batch_{n}.bin" for n in range(1, 6)), "val": ("test_batch.bin",)},
     label_bytes=1,
 )
-
-
-def open_source(place: Place) -> Rows:
-    """The pictures in the files' order. Raises SourceError."""
-    return _cifar.open_source(PUBLISHED, place, IMAGES, NUM_CLASSES)
+IMAGES, NUM_CLASSES = PUBLISHED.images, PUBLISHED.classes
+PICTURE_BYTES = _cifar.PIXELS  # as PNG no more than the pixels, near enough
+NEEDS = None
+expected, in_place, open_source = PUBLISHED.expected, PUBLISHED.in_place, PUBLISHED.open_source

@@ -4,17 +4,10 @@ cifar-100-binary.tar.gz.
 Fetched, or data.sources.cifar100 names the archive or the folder unpacked from it. Stored as PNG, which loses nothing.
 """
 
-from ddlbench.data.datasets import Fixed, _cifar
-from ddlbench.data.datasets._rows import Rows
-from ddlbench.data.source import Place
+from ddlbench.data.datasets import _cifar
 
-IMAGES = {"train": 50000, "val": 10000}
-NUM_CLASSES = 100
-PICTURE_BYTES = _cifar.PIXELS  # as PNG no more than the pixels, near enough
-NEEDS = None
-_FIXED = Fixed(IMAGES, NUM_CLASSES)
-expected, in_place = _FIXED.expected, _FIXED.in_place
 PUBLISHED = _cifar.Published(
+    classes=100,
     dataset="cifar100",
     archive="cifar-100-binary.tar.gz",
     md5="03b5dce01913d631647c71ecec9e9cb8",
@@ -23,8 +16,7 @@ PUBLISHED = _cifar.Published(
     files={"train": ("train.bin",), "val": ("test.bin",)},
     label_bytes=2,
 )
-
-
-def open_source(place: Place) -> Rows:
-    """The pictures in the files' order. Raises SourceError."""
-    return _cifar.open_source(PUBLISHED, place, IMAGES, NUM_CLASSES)
+IMAGES, NUM_CLASSES = PUBLISHED.images, PUBLISHED.classes
+PICTURE_BYTES = _cifar.PIXELS  # as PNG no more than the pixels, near enough
+NEEDS = None
+expected, in_place, open_source = PUBLISHED.expected, PUBLISHED.in_place, PUBLISHED.open_source

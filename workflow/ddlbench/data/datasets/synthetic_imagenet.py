@@ -31,15 +31,15 @@ STRENGTH = (8, 124)  # of 256; up to 128 the detail fits into 16 bits
 
 def open_source(place: Place) -> Synthetic:
     """As many as were asked for. Raises SourceError if the text cannot be understood."""
-    said = understood(place.given)
-    classes = tuple(f"s{number:08d}" for number in range(said["classes"]))
-    return Synthetic(classes, {"source": "made here", **said}, said)
+    asked = understood(place.given)
+    classes = tuple(f"s{number:08d}" for number in range(asked["classes"]))
+    return Synthetic(classes, {"source": "made here", **asked}, asked)
 
 
 def expected(given: str | None) -> tuple[dict[str, int], int]:
     """(images per split, classes): as many as were asked for. Raises SourceError."""
-    said = understood(given)
-    return {"train": said["train"], "val": said["val"]}, said["classes"]
+    asked = understood(given)
+    return {"train": asked["train"], "val": asked["val"]}, asked["classes"]
 
 
 def in_place(given: str | None) -> bool:
@@ -49,16 +49,16 @@ def in_place(given: str | None) -> bool:
 
 def understood(given: str | None) -> dict[str, int]:
     """`train`, `val`, `classes` and `seed` of a text such as `train=20000,val=1000`. Raises SourceError."""
-    said = dict(DEFAULT)
+    asked = dict(DEFAULT)
     for part in given.replace(" ", "").split(",") if given is not None else ():
         match = re.fullmatch(r"(\w+)=(\d+)", part)
         if match is None or match[1] not in DEFAULT:
             allowed = one_of(DEFAULT, part.partition("=")[0])
             raise SourceError(f"data.sources.synthetic-imagenet: {part!r} in {given!r}; {EXAMPLE}; {allowed}")
-        said[match[1]] = int(match[2])
-    if said["classes"] < 1 or min(said["train"], said["val"]) < said["classes"]:
+        asked[match[1]] = int(match[2])
+    if asked["classes"] < 1 or min(asked["train"], asked["val"]) < asked["classes"]:
         raise SourceError(f"data.sources.synthetic-imagenet: {given!r}: each class needs a picture in train and in val")
-    return said
+    return asked
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,14 @@ class Synthetic:
 
     classes: tuple[str, ...]
     described: dict[str, Any]
-    said: dict[str, int]
+    asked: dict[str, int]
     tree: Path | None = None
 
     def entries(self, split: str) -> list[Entry]:
         """The classes in turn."""
-        count = self.said["classes"]
+        count = self.asked["classes"]
         return [
-            Entry(f"{split}_{number:08d}.JPEG", number % count, split, number, 0) for number in range(self.said[split])
+            Entry(f"{split}_{number:08d}.JPEG", number % count, split, number, 0) for number in range(self.asked[split])
         ]
 
     def read(self, entry: Entry) -> Picture:
@@ -84,8 +84,8 @@ class Synthetic:
         from PIL import Image
 
         split = 1 + ("train", "val").index(entry.path)
-        rng = np.random.Generator(np.random.PCG64([self.said["seed"], split, entry.offset]))
-        of_class = np.random.Generator(np.random.PCG64([self.said["seed"], 0, entry.label]))
+        rng = np.random.Generator(np.random.PCG64([self.asked["seed"], split, entry.offset]))
+        of_class = np.random.Generator(np.random.PCG64([self.asked["seed"], 0, entry.label]))
         width, height = _size(rng)
         colours = of_class.integers(0, 256, PATTERN, np.uint16) + rng.integers(0, 256, PATTERN, np.uint16)
         smooth = Image.fromarray((colours // 2).astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC)

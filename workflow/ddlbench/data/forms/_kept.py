@@ -31,8 +31,29 @@ class KeptList:
     make: Callable[[Path, Manifest, str], bytes]
 
     def index(self, folder: Path, manifest: Manifest) -> None:
-        """Write the lists that are not there, and compare the others. Raises OSError, ValueError."""
-        _leave(folder, manifest, self.suffix, lambda split: self.make(folder, manifest, split))
+        """Write the lists of all splits that are not there, and their digests beside them, as `sha256sum` does; compare
+        those that are there with their digest. Lists of earlier versions have none: they are made again and compared.
+
+        Raises ValueError if one is not what was written, OSError, and what `make` raises.
+        """
+        sums = folder / f"{KEPT}.{manifest.digest()}.sha256"
+        digests = _read(sums)
+        before = dict(digests)
+        for split in manifest.splits:
+            place = path(folder, manifest, split, self.suffix)
+            if place.exists():
+                if place.name not in digests and os.access(folder, os.W_OK):
+                    digests[place.name] = sha256(self.make(folder, manifest, split))
+                if digests.get(place.name) not in (None, _digest(place)):
+                    raise ValueError(f"{place}: is not the list that ddlbench made; remove it: it is made again")
+                continue
+            data = self.make(folder, manifest, split)
+            _write(place, data)
+            digests[place.name] = sha256(data)
+            _remove_others(folder, place, f"{KEPT}.*.{split}.*")  # of another manifest, or begun elsewhere
+        if digests != before:
+            _write(sums, "".join(f"{value}  {name}\n" for name, value in sorted(digests.items())).encode())
+            _remove_others(folder, sums, f"{KEPT}.*.sha256*")
 
     def check_index(self, folder: Path, manifest: Manifest) -> list[str]:
         """Lists that are there and say something else than is in the form, one line each. Raises OSError."""
@@ -46,34 +67,10 @@ class KeptList:
         return []
 
 
-def _leave(folder: Path, manifest: Manifest, suffix: str, made: Callable[[str], bytes]) -> None:
-    """Write the lists of all splits that are not there, and their digests beside them, as `sha256sum` does; compare
-    those that are there with their digest. Lists of earlier versions have none: they are made again and compared.
-
-    Raises ValueError if one is not what was written, OSError, and what `made` raises.
-    """
-    sums = folder / f"{KEPT}.{manifest.digest()}.sha256"
-    known = _read(sums)
-    before = dict(known)
-    for split in manifest.splits:
-        place = path(folder, manifest, split, suffix)
-        if place.exists():
-            if place.name not in known and os.access(folder, os.W_OK):
-                known[place.name] = sha256(made(split))
-            if known.get(place.name) not in (None, _digest(place)):
-                raise ValueError(f"{place}: is not the list that ddlbench made; remove it: it is made again")
-            continue
-        data = made(split)
-        _write(place, data)
-        known[place.name] = sha256(data)
-        for other in folder.glob(f"{KEPT}.*.{split}.*"):  # of another manifest, or begun elsewhere: not needed any more
-            if other != place:
-                other.unlink(missing_ok=True)
-    if known != before:
-        _write(sums, "".join(f"{value}  {name}\n" for name, value in sorted(known.items())).encode())
-        for other in folder.glob(f"{KEPT}.*.sha256*"):
-            if other != sums:
-                other.unlink(missing_ok=True)
+def _remove_others(folder: Path, place: Path, pattern: str) -> None:
+    for other in folder.glob(pattern):
+        if other != place:
+            other.unlink(missing_ok=True)
 
 
 def _read(sums: Path) -> dict[str, str]:

@@ -139,9 +139,11 @@ class Shards:
     def strangers(self, folder: Path, manifest: Manifest) -> Iterator[str]:
         """Files and folders that are no part of the form, by their path within it."""
         shards = {name for split in manifest.splits.values() for name in split.sha256}
-        known = {NAME, *shards, *(f"{name}.idx" for name in shards)}
+        expected = {NAME, *shards, *(f"{name}.idx" for name in shards)}
         for file in sorted(os.scandir(folder), key=lambda file: file.name):
-            if (file.name not in known and not file.name.startswith(KEPT)) or not file.is_file(follow_symlinks=False):
+            if (file.name not in expected and not file.name.startswith(KEPT)) or not file.is_file(
+                follow_symlinks=False
+            ):
                 yield file.name
 
     def glance(self, folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
@@ -150,21 +152,18 @@ class Shards:
         share = most_bytes // max(1, sum(len(split.sha256) for split in manifest.splits.values()))
         problems = []
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for split, told in manifest.splits.items():
+            for split, listed in manifest.splits.items():
                 look = partial(self._glance, folder, manifest.classes, share)
-                looks = dict(zip(told.sha256, pool.map(look, told.sha256), strict=True))
-                wrong = [problem for one in looks.values() for problem in one.problems]
+                looks = dict(zip(listed.sha256, pool.map(look, listed.sha256), strict=True))
+                wrong = [problem for found in looks.values() for problem in found.problems]
                 firsts: dict[str, str] = {}
-                for name, one in looks.items():
-                    if one.first and (other := firsts.setdefault(one.first, name)) != name:
+                for name, found in looks.items():
+                    if found.first and (other := firsts.setdefault(found.first, name)) != name:
                         wrong.append(f"{name}: begins with the same record as {other}: one was copied over the other")
-                if not wrong:
-                    for what, told_, there in (
-                        ("records", told.images, sum(one.records for one in looks.values())),
-                        ("bytes", told.bytes, sum(one.bytes for one in looks.values())),
-                    ):
-                        if told_ != there:
-                            wrong.append(f"{split}: its shards have {there} {what}, the manifest says {told_}")
+                for what, wanted in (("records", listed.images), ("bytes", listed.bytes)) if not wrong else ():
+                    there = sum(getattr(found, what) for found in looks.values())
+                    if wanted != there:
+                        wrong.append(f"{split}: its shards have {there} {what}, the manifest says {wanted}")
                 problems += wrong
         return problems
 
@@ -185,8 +184,8 @@ class Shards:
             if offsets != ends[:-1] or min(sizes, default=self.least_bytes) < self.least_bytes:
                 return Glance(len(index), size, "", [f"{name}.idx: its records do not follow each other"])
             if ends[-1] + len(self.end) != size:
-                said = ends[-1] + len(self.end)
-                return Glance(len(index), size, "", [f"{name}: has {size} bytes, its .idx says {said}"])
+                wanted = ends[-1] + len(self.end)
+                return Glance(len(index), size, "", [f"{name}: has {size} bytes, its .idx says {wanted}"])
             problems, first = [], ""
             for number in _some(sizes, most_bytes):
                 data = os.pread(descriptor, sizes[number], offsets[number])
@@ -232,12 +231,12 @@ def _some(sizes: list[int], most_bytes: int) -> list[int]:
     """Numbers of records to read, in order: the first, and others by chance as long as they fit."""
     others = list(range(1, len(sizes)))
     random.shuffle(others)  # another choice each time: in the end all are seen
-    chosen, left = ([0] if sizes else []), most_bytes - sum(sizes[:1])
+    chosen, budget = ([0] if sizes else []), most_bytes - sum(sizes[:1])
     for number in others:
-        if left <= 0:
+        if budget <= 0:
             break
         chosen.append(number)
-        left -= sizes[number] + PICTURE_BYTES
+        budget -= sizes[number] + PICTURE_BYTES
     return sorted(chosen)
 
 

@@ -133,9 +133,7 @@ class Files:
             return file.read()
 
 
-def samples(folder: Path, split: str) -> Files:
-    """The pictures of a split, to be read in any order. Raises OSError, ValueError."""
-    return Files(folder, split)
+samples = Files
 
 
 def list_path(folder: Path, manifest: Manifest, split: str) -> Path:

@@ -99,9 +99,7 @@ class Samples:
         return f"{self.shards[shard]} (picture at byte {offset}, label {label})"
 
 
-def samples(folder: Path, split: str) -> Samples:
-    """The pictures of a split, to be read in any order. Raises OSError, ValueError."""
-    return Samples(folder, split)
+samples = Samples
 
 
 def _table(folder: Path, manifest: Manifest, split: str) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:

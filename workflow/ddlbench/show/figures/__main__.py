@@ -47,22 +47,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for command in ("data", "draw"):
-        one = commands.add_parser(command)
-        one.add_argument("plot", choices=registry.members("figures"))
-        one.add_argument("--out", type=Path, required=True, help="the csv file; of `draw`, the path without suffix")
-        one.add_argument(
+        subcommand = commands.add_parser(command)
+        subcommand.add_argument("plot", choices=registry.members("figures"))
+        subcommand.add_argument(
+            "--out", type=Path, required=True, help="the csv file; of `draw`, the path without suffix"
+        )
+        subcommand.add_argument(
             "--device", default="cpu", choices=("cpu", "cuda", "accelerator"), help="what a worker's device is"
         )
-        one.add_argument("--target", type=float, help="top-1 accuracy, of the time to accuracy")
-        one.add_argument("--basis", default="steps", choices=tuple(TIMES), help="of speed-up and efficiency")
+        subcommand.add_argument("--target", type=float, help="top-1 accuracy, of the time to accuracy")
+        subcommand.add_argument("--basis", default="steps", choices=tuple(TIMES), help="of speed-up and efficiency")
         if command == "data":
-            one.add_argument("--tables", type=Path, required=True, help="folder of runs.parquet, epochs.parquet, ...")
-            one.add_argument("--runs", nargs="*", help="run ids; left out, all but control runs")
+            subcommand.add_argument(
+                "--tables", type=Path, required=True, help="folder of runs.parquet, epochs.parquet, ..."
+            )
+            subcommand.add_argument("--runs", nargs="*", help="run ids; left out, all but control runs")
         else:
-            one.add_argument("--data", type=Path, required=True, help="the figure's csv file")
-            one.add_argument("--title", default="")
-            one.add_argument("--device-name", default="CPU core")
-            one.add_argument("--reference", type=Path, help="csv file of published numbers")
+            subcommand.add_argument("--data", type=Path, required=True, help="the figure's csv file")
+            subcommand.add_argument("--title", default="")
+            subcommand.add_argument("--device-name", default="CPU core")
+            subcommand.add_argument("--reference", type=Path, help="csv file of published numbers")
     given = parser.parse_args()
     if given.command == "data":
         runs = given.runs

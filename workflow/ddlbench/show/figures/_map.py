@@ -65,11 +65,11 @@ def data(tables: Tables, column: str, compare: Compare) -> pd.DataFrame:
 
 
 def draw(
-    table: pd.DataFrame, options: Options, scale: Normalize, number: str, label: str, said: Sequence[str] = ()
+    table: pd.DataFrame, options: Options, scale: Normalize, number: str, label: str, notes: Sequence[str] = ()
 ) -> Figure:
     """One panel per framework and worker count; a row of cells per model, those with the fewest operations above.
 
-    `scale` is that of the colours; `number` is how a cell's value is written. `said` stands below the legend.
+    `scale` is that of the colours; `number` is how a cell's value is written. `notes` stand below the legend.
     """
     by = distinguishing(table, list(CELL), ("framework", *OTHERS))
     figure, panels = _style.panels(table, by, options)
@@ -81,7 +81,7 @@ def draw(
     several = len({dataset for dataset, _ in columns}) > 1
     down, across = _style.grid(len(panels))
     width, height = 3.4 + across * (0.3 + 0.8 * len(columns)), 2.7 + down * (0.6 + max(1.9, 0.42 * len(models)))
-    figure.set_size_inches(max(5.6, width), max(4.0, height + 0.17 * len(said)))
+    figure.set_size_inches(max(5.6, width), max(4.0, height + 0.17 * len(notes)))
     for axes, rows in panels:
         _cells(axes, rows, list(models.index), columns, scale, number)
         names = ["\n".join(column if several else column[1:]) for column in columns]
@@ -97,7 +97,7 @@ def draw(
     bar.minorticks_off()
     n = sorted({int(n) for n in table["repeats"]})
     small = f"small: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
-    words = [small if n[-1] > 1 else "n = 1: one pair of runs", "bold: told apart by their 96 % interval", *said]
+    words = [small if n[-1] > 1 else "n = 1: one pair of runs", "bold: told apart by their 96 % interval", *notes]
     handles = [Patch(facecolor="white", edgecolor="0.5", hatch=MISSING, label="not run, or failed")]
     handles += [Patch(alpha=0, label=word) for word in words]
     figure.legend(handles=handles, loc="outside lower left", frameon=False, handlelength=1.6, fontsize="small")
@@ -113,8 +113,8 @@ def _cells(
     number: str,
 ) -> None:
     """The cells of a panel, each with its number; what is missing is hatched."""
-    known = {(row["model"], row["dataset"], row["recipes"]): row for row in rows.to_dict("records")}
-    cells = [[known.get((model, *column)) for column in columns] for model in models]
+    cell_of = {(row["model"], row["dataset"], row["recipes"]): row for row in rows.to_dict("records")}
+    cells = [[cell_of.get((model, *column)) for column in columns] for model in models]
     values = np.array([[np.nan if cell is None else cell["value"] for cell in line] for line in cells], dtype=float)
     axes.imshow(np.ma.masked_invalid(values), cmap=COLOURS, norm=scale, aspect="auto")
     for (y, line), (x, _) in product(enumerate(cells), enumerate(columns)):

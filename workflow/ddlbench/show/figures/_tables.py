@@ -55,8 +55,8 @@ def shown(folder: Path, runs: Sequence[str]) -> pd.DataFrame:
         path = folder / f"{name}.parquet"
         if path.exists():
             table = pd.read_parquet(path)
-            said = table["status"] if name == "runs" else [word] * len(table)
-            status |= {run: one for run, one in zip(table["run"], said, strict=True) if run in status}
+            ends = table["status"] if name == "runs" else [word] * len(table)
+            status |= {run: end for run, end in zip(table["run"], ends, strict=True) if run in status}
     return pd.DataFrame({"run": [*status], "status": [*status.values()]})
 
 
@@ -106,6 +106,6 @@ def references(options: Options, quantity: str, shown: pd.DataFrame) -> pd.DataF
         fits = table[column].map(lambda names, values=values: not values.isdisjoint(names.split("|")))
         table = table[fits.astype(bool)]
         if shown[column].nunique() > 1:
-            own = table[column].replace("any", "").str.replace("|", ", ")
-            table["note"] = (table["note"] + " " + own).str.strip()
+            names = table[column].replace("any", "").str.replace("|", ", ")
+            table["note"] = (table["note"] + " " + names).str.strip()
     return table

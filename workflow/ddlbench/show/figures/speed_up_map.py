@@ -32,8 +32,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     scale = LogNorm(min(0.8, least), max(1.25, most)) if len(data) else LogNorm(0.8, 1.25)
     label = f"time of {', '.join(sorted(set(data['base'])))} over time of the other\n({_scaling.OF[options.basis]})"
     published = options.reference if options.device == "cuda" else None  # which is of GPUs
-    said = [line for one in verdicts(data, published) for line in wrap(one, 90)]
-    return _map.draw(data, options, scale, "{:.2f}", label, said)
+    lines = [line for verdict in verdicts(data, published) for line in wrap(verdict, 90)]
+    return _map.draw(data, options, scale, "{:.2f}", label, lines)
 
 
 def verdicts(data: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
@@ -49,13 +49,13 @@ def verdicts(data: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:
         if here.empty:
             continue
         value, most = float(row["value"]), row["relation"] == "up-to"
-        ends = [(None, None) if one.isna().any() else tuple(one) for _, one in here[["low", "high"]].iterrows()]
+        ends = [(None, None) if end.isna().any() else tuple(end) for _, end in here[["low", "high"]].iterrows()]
         tries = max(1, sum(low is not None for low, _ in ends))  # single runs have no interval, and decide nothing
         pairs = zip(ends, here["repeats"], strict=True)
         each = [factor(low, high, int(n), value, tries, most) for (low, high), n in pairs]
         order = [SUPPORTED, UNDECIDED, CONTRADICTED] if most else [CONTRADICTED, UNDECIDED, SUPPORTED]
-        verdict = next(one for one in order if one in each)
+        verdict = next(verdict for verdict in order if verdict in each)
         names = ", ".join(here.drop_duplicates("model").sort_values("flops_per_image")["model"])
-        said = f"{row['source'].split(',')[0]}: {'up to' if most else 'about'} {value:g} for {row['task']} tasks"
-        lines.append(f"{said}. Here {here['value'].min():.2f} to {here['value'].max():.2f} ({names}): {verdict}.")
+        claim = f"{row['source'].split(',')[0]}: {'up to' if most else 'about'} {value:g} for {row['task']} tasks"
+        lines.append(f"{claim}. Here {here['value'].min():.2f} to {here['value'].max():.2f} ({names}): {verdict}.")
     return lines

@@ -49,18 +49,16 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         groups = _models(rows, options)
         for place, (model, parameters, buffers) in enumerate(groups):
             for number, name in enumerate(names):
-                of = rows[(rows["framework"] == name) & (rows["model"] == model)]
-                known = rows.loc[rows["framework"] == name, "stage"]
-                if known.empty:
+                runs = rows[rows["framework"] == name]
+                if runs.empty:
                     continue
-                stage = int(known.iloc[0])
-                formula = held_bytes(parameters, stage, workers, k) / MIB
-                measured = not of.empty
-                height = float(of["held"].median()) if measured else formula + 4 * buffers / MIB
+                formula = held_bytes(parameters, int(runs["stage"].iloc[0]), workers, k) / MIB
+                held = runs.loc[runs["model"] == model, "held"]
+                height = formula + 4 * buffers / MIB if held.empty else float(held.median())
                 width = 0.8 / len(names)
                 x = place - 0.4 + (number + 0.5) * width
                 look: dict[str, Any] = {"facecolor": _bars.FILLS[number % len(_bars.FILLS)][0], "edgecolor": "black"}
-                if not measured:
+                if held.empty:
                     colour = "black" if look["facecolor"] == "white" else look["facecolor"]  # white on white is nothing
                     look |= {"hatch": "////", "facecolor": "white", "edgecolor": colour}
                 axes.bar(x, height, width, linewidth=0.8, **look)
@@ -93,12 +91,9 @@ def _models(rows: pd.DataFrame, options: Options) -> list[tuple[str, float, floa
     Up to stage 2 a worker has all weights, under stage 3 its share of them: a model may fit under no other.
     """
     whole = rows["parameters_bytes"] / 4 * rows["workers"].where(rows["stage"] == 3, 1)
-    known = rows.assign(whole=whole).sort_values("stage").groupby("model")
-    groups = []
-    for model, group in known:
-        lowest = group[group["stage"] == group["stage"].min()]
-        groups.append((str(model), float(lowest["whole"].median()), 0.0))
-    groups.sort(key=lambda one: one[1])
+    lowest = rows.assign(whole=whole)[rows["stage"] == rows.groupby("model")["stage"].transform("min")]
+    medians = lowest.groupby("model")["whole"].median().sort_values(kind="stable")
+    groups = [(str(model), float(parameters), 0.0) for model, parameters in medians.items()]
     reference = options.reference
     if reference is None or not groups:
         return groups

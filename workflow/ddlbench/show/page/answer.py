@@ -5,7 +5,7 @@ table `comparisons` (`analysis/statistics.py` decides), intervals of efficiency 
 efficiency away is accounting (`analysis/losses.py`), told only where the loss itself is sure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,10 +53,10 @@ class Answer:
     @property
     def questions(self) -> dict[str, list[Sentence]]:
         """The sentences by the question that they answer."""
-        by: dict[str, list[Sentence]] = {}
-        for one in self.said:
-            by.setdefault(one.question, []).append(one)
-        return by
+        by_question: dict[str, list[Sentence]] = {}
+        for sentence in self.said:
+            by_question.setdefault(sentence.question, []).append(sentence)
+        return by_question
 
 
 def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], unit: str) -> Answer:
@@ -65,12 +65,8 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
 
     `unit` is what workers are called: `workers` or `GPUs`.
     """
-    broken: dict[str, set[str]] = {}
-    for row in _findings.worst(audit, "error"):
-        for run in filter(None, row["runs"].split("; ")):
-            broken.setdefault(run, set()).add(row["rule"])
-    said: list[Sentence] = []
-    left: list[str] = []
+    shown: list[Sentence] = []
+    not_shown: list[str] = []
     runs = together.usable(tables["runs"])
     for question, things, sentences in (
         ("Frameworks", "comparisons of frameworks", [*_comparisons(tables["comparisons"], "framework", unit)]),
@@ -83,25 +79,32 @@ def answer(tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]
         ("Memory", "models' memory", [*asked.memory(runs, unit)]),
         ("Cost", "models' costs", [*asked.cost(runs, unit, asked.price(tables["costs"]))]),
     ):  # fmt: skip
-        told = [replace(one, question=question) for one in sentences if isinstance(one, Sentence)]
-        said += told[:MOST]
-        left += [one for one in sentences if isinstance(one, str)]
-        if len(told) > MOST:
-            left.append(f"{len(told) - MOST} of {len(told)} {things} with repeats are told in the tables below only.")
-    said += _claims(tables["verdicts"])
-    marked = tuple(_with_rules(one, broken) for one in said)
-    rules: dict[str, list[Mapping[str, str]]] = {}
+        full = [replace(sentence, question=question) for sentence in sentences if isinstance(sentence, Sentence)]
+        shown += full[:MOST]
+        not_shown += [text for text in sentences if isinstance(text, str)]
+        if more := max(0, len(full) - MOST):
+            not_shown.append(f"{more} of {len(full)} {things} with repeats are told in the tables below only.")
+    shown += _claims(tables["verdicts"])
+    broken = rules_by_run(audit, "error")
+    rules_of = [sorted({rule for run in sentence.runs for rule in broken.get(run, ())}) for sentence in shown]
+    marked = tuple(replace(sentence, unfair=tuple(rules)) for sentence, rules in zip(shown, rules_of, strict=True))
+    findings: dict[str, list[Mapping[str, str]]] = {}
     for severity in SEVERITIES[:2]:
         for row in audit:
             if row["severity"] == severity:
-                rules.setdefault(row["rule"], []).append(row)
-    findings = tuple((rule, tuple(rows)) for rule, rows in rules.items())
-    return Answer(marked, tuple(left), findings, _findings.summary(audit))
+                findings.setdefault(row["rule"], []).append(row)
+    by_rule = tuple((rule, tuple(rows)) for rule, rows in findings.items())
+    return Answer(marked, tuple(not_shown), by_rule, _findings.summary(audit))
 
 
-def _with_rules(one: Sentence, broken: Mapping[str, Iterable[str]]) -> Sentence:
-    rules = sorted({rule for run in one.runs for rule in broken.get(run, ())})
-    return replace(one, unfair=tuple(rules))
+def rules_by_run(audit: Sequence[Mapping[str, str]], severity: str) -> dict[str, list[str]]:
+    """Rules with a finding of this severity or a worse one, by run (id), each once."""
+    rules: dict[str, list[str]] = {}
+    for row in _findings.worst(audit, severity):
+        for run in filter(None, row["runs"].split("; ")):
+            if row["rule"] not in rules.setdefault(run, []):
+                rules[run].append(row["rule"])
+    return rules
 
 
 def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Sentence | str]:
@@ -111,8 +114,10 @@ def _comparisons(table: pd.DataFrame, compared: str, unit: str) -> Iterator[Sent
         return
     same = [*[name for name in SHOWN if name not in ("workers", "global_batch")], "with", "left", "right"]
     most = rows.sort_values(["workers", "global_batch"], kind="stable").groupby(same, dropna=False, sort=True).tail(1)
-    known = most[most["n"] > 1]
-    order = known.assign(open=known["verdict"] == CANNOT_TELL).sort_values(["open", "workers"], ascending=[True, False])
+    repeated = most[most["n"] > 1]
+    order = repeated.assign(open=repeated["verdict"] == CANNOT_TELL).sort_values(
+        ["open", "workers"], ascending=[True, False]
+    )
     for row in _records(order):
         yield _compared(row, unit, telling(most))
     alone = int((rows["n"] < 2).sum())
@@ -151,9 +156,9 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Se
     last = table[table["workers"] > table["ref_workers"]].groupby(list(SERIES), dropna=False).tail(1)
     counted = placed(runs, "run")
     lost = waterfall(runs, losses) if len(losses) else pd.DataFrame(columns=[*SERIES, "workers"])
-    known = last[last["efficiency_low"].notna()].sort_values("workers", ascending=False, kind="stable")
+    repeated = last[last["efficiency_low"].notna()].sort_values("workers", ascending=False, kind="stable")
     vague = []
-    for row in _records(known):
+    for row in _records(repeated):
         ours = " with ".join(str(row[name]) for name in ("framework", "named") if not _null(row[name]))
         ours = ", ".join([ours, *settings(row, telling(last))])
         low, high = float(row["efficiency_low"]), float(row["efficiency_high"])
@@ -173,7 +178,7 @@ def _scaling(runs: pd.DataFrame, losses: pd.DataFrame, unit: str) -> Iterator[Se
             f"{len(vague)} of {len(last)} series over {unit} have intervals of efficiency too wide for an answer: "
             f"{', '.join(vague)}. More repeats would narrow them."
         )
-    alone = len(last) - len(known)
+    alone = len(last) - len(repeated)
     if alone:
         yield (
             f"{alone} of {len(last)} series over {unit} have one run on the most {unit}: no interval, so no sentence "
@@ -221,9 +226,9 @@ def _claims(verdicts: pd.DataFrame) -> Iterator[Sentence]:
         f"conditions: {counts.get(SUPPORTED, 0)} supported, {counts.get(CONTRADICTED, 0)} contradicted, "
         f"{counts.get(UNDECIDED, 0)} undecided."
     )
-    made = tuple(sorted({run for runs in judged["runs"].dropna() for run in str(runs).split()}))
-    yield Sentence(words, "verdicts at 96 %", made, question=CLAIMS)
-    told = judged[judged["verdict"] != UNDECIDED]
-    for row in _records(told.sort_values("verdict", kind="stable").head(MOST)):
+    judges = tuple(sorted({run for runs in judged["runs"].dropna() for run in str(runs).split()}))
+    yield Sentence(words, "verdicts at 96 %", judges, question=CLAIMS)
+    decided = judged[judged["verdict"] != UNDECIDED]
+    for row in _records(decided.sort_values("verdict", kind="stable").head(MOST)):
         sure = f"{row['source']}, {row['place']}; here: {row['hardware']}"
         yield Sentence(f"{str(row['verdict']).capitalize()}: {row['claim']}", sure, question=CLAIMS)

@@ -36,27 +36,27 @@ def _clean(element: ElementTree.Element, prefix: str) -> ElementTree.Element | N
     tag = str(element.tag).removeprefix(SVG)
     if tag not in ELEMENTS:
         return None
-    made = ElementTree.Element(tag)
-    said = dict(element.attrib)
-    for part in said.pop("style", "").split(";"):
+    clean = ElementTree.Element(tag)
+    given = dict(element.attrib)
+    for part in given.pop("style", "").split(";"):
         key, _, value = part.partition(":")
-        said[key.strip()] = value.strip()
-    for key, value in said.items():
+        given[key.strip()] = value.strip()
+    for key, value in given.items():
         if key in ATTRIBUTES and ("url(" not in value or re.fullmatch(r"url\(#[\w-]+\)", value)):
             value = value.replace("url(#", f"url(#{prefix}-")
             # A hundredth of a point is more than any eye sees; glyphs are in other units and keep theirs.
-            made.set(key, re.sub(r"(\.\d\d)\d+", r"\1", value) if key in ("d", "x", "y") else value)
-    if re.fullmatch(r"[\w-]+", said.get("id", "")):
-        made.set("id", f"{prefix}-{said['id']}")
-    target = said.get(f"{XLINK}href", said.get("href", ""))
+            clean.set(key, re.sub(r"(\.\d\d)\d+", r"\1", value) if key in ("d", "x", "y") else value)
+    if re.fullmatch(r"[\w-]+", given.get("id", "")):
+        clean.set("id", f"{prefix}-{given['id']}")
+    target = given.get(f"{XLINK}href", given.get("href", ""))
     if tag == "use" and re.fullmatch(r"#[\w-]+", target):
-        made.set("href", f"#{prefix}-{target[1:]}")
+        clean.set("href", f"#{prefix}-{target[1:]}")
     elif tag == "image" and target.startswith("data:image/png;base64,"):
-        made.set("href", target)
+        clean.set("href", target)
     if tag == "title":
-        made.text = element.text
-    made.extend(child for one in element if (child := _clean(one, prefix)) is not None)
-    return made
+        clean.text = element.text
+    clean.extend(child for one in element if (child := _clean(one, prefix)) is not None)
+    return clean
 
 
 def data_url(path: Path) -> str:

@@ -8,7 +8,7 @@ what `picture.inline` made of shapes.
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
     audit = _findings.read(folder / "audit.csv")
     runs = read["runs"]
     known = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
-    about = _rules(audit)
+    about = answer.rules_by_run(audit, "warning")
     style, script = ((HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js"))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
@@ -79,16 +79,6 @@ def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
 
 def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _rules(audit: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Rules with an error or a warning, by run."""
-    about: dict[str, list[str]] = {}
-    for row in _findings.worst(audit, "warning"):
-        for run in filter(None, row["runs"].split("; ")):
-            if row["rule"] not in about.setdefault(run, []):
-                about[run].append(row["rule"])
-    return about
 
 
 def _figure(figure: Figure, number: int, runs: pd.DataFrame, known: set[str], home: Path) -> dict[str, Any]:
@@ -122,23 +112,18 @@ def _pictured(figure: Figure, number: int, paths: Mapping[str, Path]) -> dict[st
 
 def _values(runs: pd.DataFrame, *columns: str) -> list[str]:
     """Each combination of these columns' values, in words."""
-    known = runs[[name for name in columns if name in runs]].drop_duplicates()
-    said = [" ".join(str(value) for value in row if not pd.isna(value)) for row in known.itertuples(index=False)]
-    return sorted({one for one in said if one})
+    rows = runs[[name for name in columns if name in runs]].drop_duplicates().itertuples(index=False)
+    return sorted({" ".join(str(value) for value in row if not pd.isna(value)) for row in rows} - {""})
 
 
 def _hardware(runs: pd.DataFrame) -> str:
     """Processors, GPUs and versions, in one sentence."""
     devices = ", ".join([*_values(runs, "cpu"), *_values(runs, "gpu")]) or "unknown hardware"
-    versions = "; ".join(f"{of} {version}" for of, version in _versions(runs))
-    return f"Hardware: {devices}. Versions: {versions or 'unknown'}."
-
-
-def _versions(runs: pd.DataFrame) -> list[tuple[str, str]]:
-    said = [("Python", version) for version in _values(runs, "python_version")]
-    said += [("torch", version) for version in _values(runs, "torch_version")]
-    said += [("framework", version) for version in _values(runs, "framework", "framework_version")]
-    return said + [("loader", version) for version in _values(runs, "loader", "loader_version")]
+    versions = [f"Python {version}" for version in _values(runs, "python_version")]
+    versions += [f"torch {version}" for version in _values(runs, "torch_version")]
+    for member in ("framework", "loader"):
+        versions += [f"{member} {version}" for version in _values(runs, member, f"{member}_version")]
+    return f"Hardware: {devices}. Versions: {'; '.join(versions) or 'unknown'}."
 
 
 def _measured(runs: pd.DataFrame) -> str:
