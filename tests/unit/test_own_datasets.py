@@ -201,7 +201,7 @@ def test_the_plan_guesses_and_says_so(described: Callable[..., Manifest], pictur
     assert isinstance(mine, _own.Own) and not mine.in_place(None)
     assert (mine.IMAGES, mine.NUM_CLASSES) == ({"train": 36, "val": 4}, 2)
     (line,) = mine.remarks()
-    assert "2 classes and 36 pictures" in line and "mine.yaml" in line
+    assert "guesses: 2 classes and 36 pictures" in line and "mine.yaml" in line
     pictures.rename(pictures.with_name("away"))
     assert "is not there" in of("mine").remarks()[0]  # type: ignore[attr-defined]  # only those of users have it
     pictures.with_name("away").rename(pictures)

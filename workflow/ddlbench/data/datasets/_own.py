@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
+from ddlbench.core.plural import count_of
 from ddlbench.data.datasets import _webdataset
 from ddlbench.data.datasets._files import absolute
 from ddlbench.data.datasets._tree import Every, Tree, class_folders
@@ -59,9 +60,8 @@ class Own:
         file, images, classes = self.path, self.IMAGES, self.NUM_CLASSES
         there = absolute(self.file.folder).is_dir()
         missing = [] if there else [f"{file}: folder: {self.file.folder} is not there, as seen from here"]
-        how = "of as many pictures as its first class has" if there else "which says nothing about the set"
-        guess = f"{classes} classes and {images['train']} pictures for training, {how}"
-        return [*missing, f"{file}: {self.name} is not prepared: the plan guesses {guess}"]
+        guess = f"{classes} classes and {count_of(images['train'], 'picture')} for training"
+        return [*missing, f"{file}: {self.name} is not prepared; until then the plan guesses: {guess}"]
 
     def _guessed(self) -> tuple[dict[str, int], int]:
         """From the number of class folders and of the files in the first one, or from the bytes of shards."""
