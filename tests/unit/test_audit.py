@@ -3,7 +3,6 @@
 `audit_clean.py` has the clean tables, `audit_faults.py` a fault for each rule, by what the rules are about.
 """
 
-import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,10 +12,10 @@ import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.tables import TABLES
 from ddlbench.audit import AUDITED, SEVERITIES, Material, _findings, all_rules
-from ddlbench.audit import __main__ as command
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study, of_tables
 from ddlbench.audit.document import page
+from ddlbench.commands.main import main
 from ddlbench.core.columns import types
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import STEPS
@@ -298,10 +297,9 @@ def test_drift_is_said_in_percent_with_its_interval() -> None:
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str | int | None:
     """What the command ends with."""
-    monkeypatch.setattr(sys, "argv", ["audit", *arguments])
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as ended:
-        command.main()
+        main(["audit", *arguments])
     return ended.value.code
 
 
@@ -322,11 +320,10 @@ def test_the_command_ends_with_1_on_errors_only(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nowhere"], "no tables yet; make them with: snakemake tables: 'nowhere/runs.parquet'"),
-        (["--published", "nowhere.csv"], "No such file or directory: 'nowhere.csv'"),
+        (["nowhere"], "nowhere/runs.parquet: no tables yet"),
+        (["--published", "nowhere.csv"], "nowhere.csv: No such file or directory"),
         (["--published", "README.md"], "README.md: is no csv file"),
         (["--published", "config/machines/slurm.yaml"], "config/machines/slurm.yaml: "),
-        ([], 2),
         (["results/a/tables", "--published", "a.csv"], 2),
     ],
 )

@@ -98,15 +98,24 @@ def failures(call: Call) -> int:
 
 
 def audit(call: Call) -> int:
-    """What the rules of the audit find in the study's tables, as they are now."""
+    """What the rules of the audit find in the study's tables, as they are now, or in those that are named."""
     from ddlbench.audit import _findings, _material
-    from ddlbench.audit._audit import audit
+    from ddlbench.audit._audit import audit, write
 
-    folder = Path(layout.tables(call.settings.study.name))
-    if not (folder / "runs.parquet").exists():
+    named, published, out = call.options.tables, call.options.published, call.options.out
+    folder = named or (None if published else Path(layout.tables(call.settings.study.name)))
+    if not (named or published or (folder / "runs.parquet").exists()):
         raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
-    rows = audit(_material.of_study(folder, CONVERGENCE))
-    call.show([*_findings.lines(rows), f"all findings: {folder}/audit.csv"], rows, "tables")
+    try:
+        rows = audit(_material.published(published) if published else _material.of_study(folder, CONVERGENCE))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    if out or named:
+        write(rows, out or named / "audit.csv")
+    if named or published:
+        print(*_findings.lines(rows), sep="\n", flush=True)
+    else:
+        call.show([*_findings.lines(rows), f"all findings: {folder}/audit.csv"], rows, "tables")
     return 1 if _findings.worst(rows, "error") else 0
 
 

@@ -1,4 +1,7 @@
-"""docs/audit.md from the rules: each rule's docstring, what it needs, what to do, who asks for it."""
+"""docs/audit.md from the rules: each rule's docstring, what it needs, what to do, who asks for it.
+
+`python -m ddlbench.audit.document > docs/audit.md` writes it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ edit.
 
 ```sh
 ddlbench audit --profile profiles/local                                # the study: findings, exit code 1 on errors
-python -m ddlbench.audit results/demo/tables                           # the same, by hand
-python -m ddlbench.audit --published config/references/aach2023.csv    # numbers that others published
+ddlbench audit results/demo/tables                                     # any folder of tables
+ddlbench audit --published config/references/aach2023.csv              # numbers that others published
 ```
 
 Each rule looks at tables only, so it can be asked about anybody's numbers. A study's findings are in
@@ -52,3 +55,7 @@ def page() -> str:
             lines += ["", f"### {rule.name}", "", rule.about, ""]
             lines += [f"- What to do: {rule.what_to_do}.", f"- Needs: {needs}.", f"- Source: {rule.source}."]
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
