@@ -32,6 +32,7 @@ from ddlbench.audit._audit import audit  # noqa: E402
 from ddlbench.audit._audit import write as write_audit  # noqa: E402
 from ddlbench.audit._material import of_study  # noqa: E402
 from ddlbench.core import layout  # noqa: E402
+from ddlbench.core.columns import write_csv  # noqa: E402
 from ddlbench.core.record import MLLOG, STEPS, RankLog  # noqa: E402
 from ddlbench.core.spec import RunSpec  # noqa: E402
 from ddlbench.plan import bill, reads, runs  # noqa: E402
@@ -223,7 +224,7 @@ def of_machine(plan: Plan, folder: Path, rng: random.Random) -> None:
     """What `ddlbench nodes` and a preflight leave of a machine: all its hosts."""
     hosts = [f"{plan.machine.name}-{number:04d}" for number in range(plan.machine.nodes)]
     folder.mkdir(parents=True)
-    nodes.write(
+    write_csv(
         [
             {"host": host, "part": part, "verdict": nodes.LIKE, "runs": 9, "epochs": 800, "slow_epochs": 3}
             | {"local_rank": 1, "excess_s": rng.gauss(0, 1e-3), "ratio": rng.gauss(1, 0.01), "low": 0.98, "high": 1.02}
@@ -231,6 +232,7 @@ def of_machine(plan: Plan, folder: Path, rng: random.Random) -> None:
             for host in hosts
             for part in nodes.PARTS
         ],
+        nodes.COLUMNS,
         folder / "nodes.csv",
     )
     found = {

@@ -13,6 +13,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
+from ddlbench.core.columns import write_csv
 from ddlbench.plan.row import Row
 from ddlbench.show.page import about, write
 
@@ -46,7 +47,7 @@ def of_machine(folder: Path) -> None:
     (folder / "preflight-test.json").write_text(text)
     row: dict[str, object] = {column.name: None for column in nodes.COLUMNS}
     row |= {"part": "compute", "verdict": nodes.LIKE, "runs": 4, "epochs": 8, "slow_epochs": 0, "excess_s": 0.01}
-    nodes.write([row | {"host": f"node{number}"} for number in (0, 1)], folder / "nodes.csv")
+    write_csv([row | {"host": f"node{number}"} for number in (0, 1)], nodes.COLUMNS, folder / "nodes.csv")
 
 
 def make(

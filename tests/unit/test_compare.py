@@ -11,6 +11,7 @@ import pytest
 from ddlbench.analysis import compare
 from ddlbench.analysis.compare import ALL, Run
 from ddlbench.core import layout
+from ddlbench.core.columns import write_csv
 
 from tests.specs import run_spec
 from tests.unit.records import edit_log, replace_steps, with_clocks, write_record
@@ -161,7 +162,7 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     assert compare.rows(before, compare.side(str(tmp_path / "new"), tmp_path)[0]) == rows
     path = tmp_path / layout.comparison("stage-2024", "/old/results/../runs")
     assert path.name == "stage-2024-old_results_.._runs.csv"
-    compare.write(rows, path)
+    write_csv(rows, compare.COLUMNS, path)
     assert len(pd.read_csv(path)) == len(rows)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import nodes
 from ddlbench.analysis.nodes import HARDWARE, LIKE, UNKNOWN, WANDERS, HostEpoch, beside
+from ddlbench.core.columns import write_csv
 from ddlbench.core.record import STEP_PARTS
 from ddlbench.records import ours
 
@@ -142,7 +143,7 @@ def test_records_name_the_slow_host(tmp_path: Path) -> None:
     (said, *_) = nodes.lines(rows)
     assert said.startswith("node8 compute")
     assert said.endswith("epochs of 3 runs, mostly by rank 0 there: hardware")
-    nodes.write(rows, tmp_path / "machines/here/nodes.csv")
+    write_csv(rows, nodes.COLUMNS, tmp_path / "machines/here/nodes.csv")
     assert next(iter(pd.read_csv(tmp_path / "machines/here/nodes.csv")["host"])) == "node8"
 
 

@@ -13,7 +13,7 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ UNITS |= {"throughput": "images/s", "cost": "h"}
 OTHERS = ("gpu", "ref_workers")  # conditions that are no settings: (a part of) the GPU's name; the workers of the base
 INTERRUPTED = ("restart",)  # quantities of runs that were killed on purpose; all others are of runs that were not
 Key = tuple[tuple[bool, Any], ...]
+Decided = tuple[str, Ratio]  # the verdict of runs in one of the cells that a claim is about, and what it rests on
 # Shares of kernel time are those of the last steps, however many epochs came before.
 OF_LAST_STEPS = ("communication-share", "computation-share")
 
@@ -76,20 +77,6 @@ class Claim:
     relation: str
     value: float | None
     why: str
-
-
-@dataclass
-class Said:
-    """What runs say to a claim in one of the cells that it is about."""
-
-    verdict: str
-    measured: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int = 0
-    more: int | None = None
-    runs: list[str] = field(default_factory=list)
-    machines: set[str] = field(default_factory=set)
 
 
 COLUMNS = (
@@ -221,15 +208,16 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     order = [CONTRADICTED, UNDECIDED, SUPPORTED]
     if claim.relation in ("factor-up-to", "ordering-some"):
         order.reverse()  # one cell that reaches the factor, or has the order, is enough
-    worst = min(cells, key=lambda cell: (order.index(cell.verdict), -cell.n))  # where equal, the one with most repeats
-    asked = worst.n < 2
+    # Where equal, the one with most repeats.
+    verdict, rests = min(cells, key=lambda cell: (order.index(cell[0]), -cell[1].n))
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
-    alone = "one repeat gives no interval; add repeats" * (asked and worst.verdict == UNDECIDED)
+    alone = "one repeat gives no interval; add repeats" * (rests.n < 2 and verdict == UNDECIDED)
     why = "; ".join(filter(None, [claim.why, why, alone]))
-    row |= {"verdict": worst.verdict, "why": why, "measured": worst.measured, "low": worst.low, "high": worst.high}
-    row |= {"n": worst.n, "more_repeats": (worst.more or None) if worst.verdict == UNDECIDED else None}
-    row["runs"] = " ".join(sorted({run for cell in cells for run in cell.runs}))
-    return row | {"hardware": ", ".join(sorted(set().union(*(cell.machines for cell in cells))))}
+    row |= {"verdict": verdict, "why": why, "measured": rests.middle, "low": rests.low, "high": rests.high}
+    row |= {"n": rests.n, "more_repeats": (rests.more or None) if verdict == UNDECIDED else None}
+    shown = pd.concat([side for pair in sides for side in pair if side is not None])
+    row["runs"] = " ".join(sorted({*shown["run"]}))
+    return row | {"hardware": ", ".join(sorted({*(shown["machine"] + " (" + shown["device"] + ")")}))}
 
 
 def _meets(runs: pd.DataFrame, name: str, values: Iterable[str]) -> pd.Series[bool]:
@@ -293,14 +281,7 @@ def _groups(runs: pd.DataFrame, names: Sequence[str], kept: Sequence[str]) -> di
     return {key: few.iloc[rows[key]] for key in sorted(rows)}
 
 
-def _said(ours: Sequence[pd.DataFrame], verdict: str, interval: Any) -> Said:
-    runs = [run for side in ours for run in side["run"]]
-    machines = {f"{m} ({d})" for side in ours for m, d in zip(side["machine"], side["device"], strict=True)}
-    more = getattr(interval, "more", None)
-    return Said(verdict, interval.middle, interval.low, interval.high, interval.n, more, runs, machines)
-
-
-def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: int) -> Said:
+def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: int) -> Decided:
     """One side against the published value; `tries` is how many groups of runs of the claim have repeats."""
     assert claim.value is not None  # `read` saw to that
     values = runs[column].astype(float).tolist()
@@ -315,11 +296,11 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: int) -> Said:
         wanted, against = (FASTER, SLOWER) if claim.relation == "above" else (SLOWER, FASTER)
         surely = ratio(by_repeat, given, one_of=tries).verdict
         verdict = SUPPORTED if apart.verdict == wanted else CONTRADICTED if surely == against else UNDECIDED
-    more = apart.more if verdict == UNDECIDED and interval.n > 1 else None
-    return _said([runs], verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=more))
+    more = apart.more if interval.n > 1 else None
+    return verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=more)
 
 
-def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, tries: int) -> Said:
+def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, tries: int) -> Decided:
     """The left side over the right one; `tries` is how many comparisons of the claim have repeats, and so a verdict."""
     sides = [
         dict(zip(side["repeat"].tolist(), side[column].astype(float).tolist(), strict=True)) for side in (ours, theirs)
@@ -339,7 +320,7 @@ def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str
         unit = 1.0 if off is None else float(np.median(list(sides[1].values())))
         low, high = (None if end is None else end * unit for end in (apart.low, apart.high))
         verdict = factor(low, high, apart.n, claim.value * unit, tries, most, off)
-    return _said([ours, theirs], verdict, apart)
+    return verdict, apart
 
 
 def factor(
@@ -376,11 +357,11 @@ def _inside(low: float, high: float, least: float, most: float) -> str:
     return CONTRADICTED if high < least or low > most else UNDECIDED
 
 
-def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: int) -> Said:
+def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: int) -> Decided:
     """Standard deviation over mean of repeats, with the interval of a standard deviation of normal values."""
     n = len(values)
     if n < 2:
-        return _said([runs], UNDECIDED, Ratio(math.nan, None, None, n))
+        return UNDECIDED, Ratio(math.nan, None, None, n)
     spread = float(np.std(values, ddof=1) / np.mean(values))
 
     def ends(level: float) -> list[float]:
@@ -391,4 +372,4 @@ def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: int
     above = ends(1 - (1 - VERDICT_LEVEL) / tries)[0] > limit  # one group of many contradicts: `factor` says why
     low, high = ends(LEVEL)
     verdict = SUPPORTED if below else CONTRADICTED if above else UNDECIDED
-    return _said([runs], verdict, Ratio(spread, low, high, n))
+    return verdict, Ratio(spread, low, high, n)

@@ -14,14 +14,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pandas as pd
-
 from ddlbench.analysis import statistics, times
-from ddlbench.analysis.origin import variables
 from ddlbench.analysis.record import Record
+from ddlbench.analysis.recorded import variables
 from ddlbench.core import registry
 from ddlbench.core.columns import Column
-from ddlbench.core.files import aside, printable
+from ddlbench.core.files import printable
 from ddlbench.core.record import COMPUTE, MLLOG
 
 WHOLE = "epoch_s"
@@ -217,10 +215,3 @@ def _change(row: Row) -> str:
         return f"{shown} (1 pair)"
     low, high = (float(str(row[name])) - 1 for name in ("low", "high"))
     return f"{shown} ({low:+.1%} to {high:+.1%}, {row['pairs']} pairs)"
-
-
-def write(of: Sequence[Row], path: Path) -> None:
-    """The rows as csv."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with aside(path) as hidden:
-        pd.DataFrame(of, columns=[column.name for column in COLUMNS]).to_csv(hidden, index=False)

@@ -6,13 +6,11 @@ themselves (`frameworks/`). The version is the one installed where the table is 
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ddlbench.core import registry
-from ddlbench.core.columns import Column
-from ddlbench.core.files import aside
+from ddlbench.core.columns import Column, write_csv
 
 COLUMNS = (
     Column("framework", "str", "Its name in a study."),
@@ -34,16 +32,9 @@ def _row(name: str) -> dict[str, Any]:
     defaults = registry.option_defaults(name).items()
     row = {"framework": name, "splits": member.SPLITS, "communicates": member.COMMUNICATES}
     row["options"] = ", ".join(f"{option}: {value}".lower() for option, value in sorted(defaults))
-    try:
-        installed = version(member.DISTRIBUTION)
-    except PackageNotFoundError:
-        installed = None
-    return row | {"package": member.DISTRIBUTION, "version": installed}
+    return row | {"package": member.DISTRIBUTION, "version": registry.release(member.DISTRIBUTION)}
 
 
 def write(out: Path) -> None:
     """The table as csv."""
-    import pandas as pd
-
-    with aside(out) as hidden:
-        pd.DataFrame(rows(), columns=[column.name for column in COLUMNS]).to_csv(hidden, index=False)
+    write_csv(rows(), COLUMNS, out)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import accuracy, interruptions, resources, said, times
+from ddlbench.analysis import accuracy, recorded, resources, times
 from ddlbench.analysis.record import Record
 from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
 
@@ -32,8 +32,7 @@ COLUMNS = (
     *accuracy.COLUMNS,
     *resources.COLUMNS,
     FULL_ENERGY,
-    *said.COLUMNS,
-    *interruptions.COLUMNS,
+    *recorded.COLUMNS,
 )
 
 
@@ -51,7 +50,7 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
     if not record.success:
         return {column.name: Why("the run did not end well") for column in columns}
     spec, reasons = record.spec, record.said("ddlbench_not_measured", {})
-    values = accuracy.measures(record, epochs) | said.measures(record) | interruptions.measures(record)
+    values = accuracy.measures(record, epochs) | recorded.measures(record)
     values |= resources.resources(record.said("ddlbench_ranks", []), spec.device, reasons)
     if record.timed:
         values |= times.measures(record)

@@ -24,7 +24,6 @@ from ddlbench.analysis.slow import DEVIATIONS, SHARE, deviation, is_slow
 from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.core import registry
 from ddlbench.core.columns import Column
-from ddlbench.core.files import aside
 from ddlbench.core.record import COMPUTE, MLLOG, read_log
 
 PARTS = {"compute": COMPUTE, "data_wait": ["data_wait_s"]}
@@ -213,13 +212,6 @@ def _tells(log: Path) -> bool:
         return len({rank["host"] for rank in last.get("ddlbench_ranks", ())}) > 1
     except Exception:
         return True
-
-
-def write(of: Sequence[dict[str, object]], path: Path) -> None:
-    """The rows as csv."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with aside(path) as hidden:
-        pd.DataFrame(of, columns=[column.name for column in COLUMNS]).to_csv(hidden, index=False)
 
 
 def lines(of: Sequence[dict[str, object]]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import accuracy, kernels, losses, measures, messages, operations, origin, times
+from ddlbench.analysis import accuracy, kernels, losses, measures, messages, operations, recorded, times
 from ddlbench.analysis.record import Record
 from ddlbench.core.columns import Why
 
@@ -36,7 +36,7 @@ def make(record: Record) -> Summary:
     `messages`: the run's rows of these tables; `unread`: why it has none of one, by its name.
     """
     spec = record.spec
-    row = spec.columns() | {"status": "success" if record.success else "failed"} | origin.values(record)
+    row = spec.columns() | {"status": "success" if record.success else "failed"} | recorded.origin(record)
     row |= {"records": "ours", "images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
     row |= {"control": spec.control}
     summary: Summary = {"run": row, "step_times": None, "losses": None, "kernels": None}

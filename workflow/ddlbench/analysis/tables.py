@@ -24,9 +24,8 @@ from ddlbench.analysis import (
     measures,
     messages,
     operations,
-    origin,
+    recorded,
     refusals,
-    submissions,
     times,
 )
 from ddlbench.core import spec
@@ -50,7 +49,7 @@ class Table:
 # Columns of `runs` beside a RunSpec's and the measures.
 RUN = (
     Column("status", "str", "`success`, or `failed` for a record without a successful end: its measures are null."),
-    *origin.COLUMNS,
+    *recorded.ORIGIN,
     Column("records", "str", "The kind of the record: a member of `workflow/ddlbench/records`."),
     Column("images", "Int64", "Images of the training split; null where another's log does not say it."),
     Column("extrapolated", "bool", "Whether only some of the run's epochs were trained (`epochs` of `of_epochs`)."),
@@ -68,6 +67,27 @@ NOT_MEASURED = (
     Column("run", "str", "The run."),
     Column("column", "str", "The measure that is null."),
     Column("reason", "str", "Why."),
+)
+# What records of others say beside what their clocks say: `records/mlperf.py` makes the rows.
+SUBMISSIONS = (
+    Column("run", "str", "The run."),
+    Column("org", "str", "Who submitted it: the folder's name."),
+    Column("division", "str", "`closed` or `open`: whether the recipe had to be the reference's."),
+    Column("benchmark", "str", "The benchmark."),
+    Column("system", "str", "The system: the folder's name."),
+    Column("accelerator", "str", "The accelerator, as the system's file names it."),
+    Column("framework", "str", "The framework, as the system's file names it."),
+    Column("file", "str", "The log."),
+    Column("status", "str", "What `run_stop` says; null without one."),
+    Column("said_images_per_s", "float64", "Median of the rates in the log.", "images/s"),
+    Column("clock_images_per_s", "float64", "Samples of its intervals divided by their times.", "images/s"),
+    Column("clocks", "str", "Which marks those times are of: `epochs`, `blocks` or `evaluations`."),
+    Column("said_samples", "float64", "`train_samples` of the log."),
+    Column("samples", "float64", "Samples of an epoch that are counted: the benchmark's, where its size is fixed."),
+    Column("seen_samples", "float64", "Samples that were trained until the last evaluation."),
+    Column("clock_back_s", "float64", "How far times of successive marks go back, at most.", "s"),
+    Column("lines", "int64", "MLPerf lines in the log."),
+    Column("damaged_lines", "int64", "Those that cannot be read."),
 )
 TABLES = {
     "runs": Table("One row per run that left a record.", (*RUN, *measures.COLUMNS)),
@@ -107,7 +127,7 @@ TABLES = {
         "One row per measure that is null, in `runs` or in `kernels`, and per table that a file of a run should be in.",
         NOT_MEASURED,
     ),
-    "submissions": Table("One row per record of others: what it says beside what its clocks say.", submissions.COLUMNS),
+    "submissions": Table("One row per record of others: what it says beside what its clocks say.", SUBMISSIONS),
     "failures": Table("One row per run, and per job of inference, that failed and left no record.", failures.COLUMNS),
     "refused": Table(
         "One row per record that cannot be true, or cannot be read. It is in no other table.", refusals.COLUMNS

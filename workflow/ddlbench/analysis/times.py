@@ -24,8 +24,8 @@ EPOCH_START = (
 )
 
 
-def _column(name: str, means: str, unit: str = "s") -> Column:
-    return Column(name, "float64", means, unit, spoiled_by=(SHARING, PROFILER))
+def _column(name: str, means: str, unit: str = "s", kind: str = "float64") -> Column:
+    return Column(name, kind, means, unit, spoiled_by=(SHARING, PROFILER))
 
 
 COLUMNS = (
@@ -46,40 +46,37 @@ COLUMNS = (
     ),
     _column("communication_wait_s", "`communication_s - communication_transfer_s`: waiting for slower ranks."),
     _column("epoch_start_s", f"{EPOCH_START} Mean over the epochs after the first, or of the only one."),
-    Column(
+    _column(
         "warm_up_steps",
-        "Int64",
         "Steps at the beginning that are warm-up by the rule MSER-5 (docs/statistics.md), starts of epochs left out of "
         "account.",
         "steps",
-        spoiled_by=(SHARING, PROFILER),
-    ),
-    Column(
-        "cut_steps",
         "Int64",
+    ),
+    _column(
+        "cut_steps",
         "Steps at the beginning that no measure of time counts: the warm-up, and the rest of its epoch if whole epochs "
         "are left. An epoch's start then counts with all of its steps.",
         "steps",
-        spoiled_by=(SHARING, PROFILER),
+        "Int64",
     ),
-    Column("timed_steps", "Int64", "Steps that count.", "steps", spoiled_by=(SHARING, PROFILER)),
-    Column(
+    _column("timed_steps", "Steps that count.", "steps", "Int64"),
+    _column(
         "steady",
-        "boolean",
         "Whether step times became steady. If not, half of the run or more is warm-up, and its rate says little.",
-        spoiled_by=(SHARING, PROFILER),
+        "",
+        "boolean",
     ),
     _column("step_median_s", "Median of the steps that count; a step takes as long as on its slowest rank."),
     _column("step_p5_s", "5 % of the steps that count were shorter."),
     _column("step_p95_s", "5 % of the steps that count were longer."),
     _column("step_max_s", "The longest step that counts."),
-    Column(
+    _column(
         "stalls",
-        "Int64",
         "Steps that count, begin no epoch, and are far longer than the others: above the third quartile by three "
         "interquartile ranges, and above the median by 10 %. They stay in all measures.",
         "steps",
-        spoiled_by=(SHARING, PROFILER),
+        "Int64",
     ),
 )
 MEDIANS = (
@@ -176,13 +173,7 @@ def _spread(times: pd.Series[float], an_epoch: int) -> Values:
     inner = times[(times.index % an_epoch > 0) | (an_epoch == 1)]
     stalls = statistics.stalls(inner.to_numpy()) if inner.any() else 0
     longest = float(times.max())
-    return {
-        "step_median_s": middle,
-        "step_p5_s": low,
-        "step_p95_s": high,
-        "step_max_s": longest,
-        "stalls": stalls,
-    }
+    return {"step_median_s": middle, "step_p5_s": low, "step_p95_s": high, "step_max_s": longest, "stalls": stalls}
 
 
 def _after(timed: pd.DataFrame, record: Record) -> Values:

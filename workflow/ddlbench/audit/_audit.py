@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from ddlbench.audit import SEVERITIES, Material, Rule, all_rules
 from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
-from ddlbench.core.columns import types
-from ddlbench.core.files import aside
+from ddlbench.core.columns import write_csv
 
 # What comes of a column of another kind than is read: text among numbers, infinity in place of a count.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -63,7 +60,4 @@ def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | N
 
 def write(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     """The table as csv; it is whole, or not there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame = pd.DataFrame(rows, columns=[c.name for c in COLUMNS]).astype(types(COLUMNS))
-    with aside(path) as hidden:
-        frame.to_csv(hidden, index=False, lineterminator="\n")
+    write_csv(rows, COLUMNS, path)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import files, layout
+from ddlbench.core.columns import write_csv
 from ddlbench.settings.config import CONVERGENCE, ConfigError
 
 # MLPerf's reference convergence points, which the audit reads beside a study's tables.
@@ -103,7 +104,7 @@ def audit(call: Call) -> int:
     from ddlbench.audit._audit import audit, write
 
     named, published, out = call.options.tables, call.options.published, call.options.out
-    folder = named or (None if published else Path(layout.tables(call.settings.study.name)))
+    folder: Path = named or Path("" if published else layout.tables(call.settings.study.name))
     if not (named or published or (folder / "runs.parquet").exists()):
         raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
     try:
@@ -162,7 +163,7 @@ def nodes(call: Call) -> int:
     machine = call.settings.machine.name
     found, runs, refused = nodes.records(machine, Path(layout.runs()))
     rows, table = nodes.rows(found), Path(layout.nodes(machine))
-    nodes.write(rows, table)
+    write_csv(rows, nodes.COLUMNS, table)
     counted = f"{runs} runs of {machine} on two hosts or more, one row per host and part: {table}"
     call.show([*nodes.lines(rows), counted, *refused], rows)
     return 0
@@ -183,7 +184,7 @@ def compare(call: Call) -> int:
         sides.append(runs)
         refused += some
     rows, table = compare.rows(*sides), Path(layout.comparison(before, after))
-    compare.write(rows, table)
+    write_csv(rows, compare.COLUMNS, table)
     lines = [*compare.lines(rows), *(f"differs: {line}" for line in compare.differences(*sides)), *refused]
     if not rows:
         lines.append("no run is on both sides: pairs are runs that differ in nothing but their machine's name")

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from ddlbench.core.files import aside
 
 SHARING, PROFILER = "sharing", "profiler"
 # How the ranks' values become the run's.
@@ -59,6 +62,15 @@ class Column:
         if isinstance(value, bool):
             return kinds is bool
         return isinstance(value, kinds) and (not isinstance(value, int) or abs(value) < 1 << 63)
+
+
+def write_csv(rows: Iterable[Any], columns: Iterable[Column], path: Path) -> None:
+    """Write rows as csv, with these columns. The file is whole, or not there; its folder is made."""
+    import pandas as pd
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with aside(path) as hidden:
+        pd.DataFrame(list(rows), columns=[column.name for column in columns]).to_csv(hidden, index=False)
 
 
 def types(columns: Iterable[Column]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ddlbench.analysis.origin import variables
+from ddlbench.analysis.recorded import variables
 from ddlbench.analysis.together import COMPARED
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import differing, groups, ids, in_, present, timed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 
 from ddlbench.commands.gpucheck import MEASURED, PASS, SKIPPED, Row, judged
 from ddlbench.commands.gpucheck._bench import Bench
@@ -37,7 +36,6 @@ def check(bench: Bench) -> Iterator[Row]:
 
 
 def _version(distribution: str | None) -> str:
-    try:
-        return f"{distribution} {version(distribution)}" if distribution else "part of ddlbench"
-    except PackageNotFoundError:
-        return f"{distribution}, of unknown version"
+    release = registry.release(distribution) if distribution else None
+    named = f"{distribution} {release}" if release else f"{distribution}, of unknown version"
+    return named if distribution else "part of ddlbench"

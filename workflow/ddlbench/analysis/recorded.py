@@ -1,0 +1,165 @@
+"""What the record says as it is: where, with what and how a run was made, counts, what an interruption took."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from ddlbench.analysis.record import Record
+from ddlbench.core import registry
+from ddlbench.core.columns import PROFILER, SHARING, UNKNOWN, Column, Values, Why
+from ddlbench.core.record import beside_s, train_s
+
+ORIGIN = (
+    Column("hosts", "str", "The computers that the ranks ran on, separated by commas."),
+    Column("framework_version", "str", "Version of the package that the framework names."),
+    Column("loader_version", "str", "Version of the package that the loader names."),
+    Column("torch_version", "str", "Version of PyTorch."),
+    Column("python_version", "str", "Version of Python."),
+    Column("cpu", "str", "The processor of the computer that started the ranks."),
+    Column("gpu", "str", "The first GPU of the computer that started the ranks; null without NVIDIA's driver."),
+    Column("driver", "str", "NVIDIA's driver on the computer that started the ranks."),
+    Column("kernel", "str", "Release of the Linux kernel on the computer that started the ranks."),
+    Column(
+        "data_sha256",
+        "str",
+        "SHA-256 of the manifest of the data that was read, which holds the SHA-256 of each part. Null where nothing "
+        "is read.",
+    ),
+    Column("commit", "str", "The commit of ddlbench that made the run."),
+    Column("uncommitted_changes", "boolean", "Whether files of ddlbench differed from that commit."),
+    Column("command", "str", "The command that started the ranks."),
+    Column(
+        "initial_weights_sha256",
+        "str",
+        "SHA-256 of the model's weights before the first step. Runs that are to train the same thing begin alike.",
+    ),
+)
+INTERRUPTION = (
+    Column(
+        "checkpoint_s",
+        "float64",
+        "How long training stood still for the checkpoint that an interrupted run went on from.",
+        "s",
+        spoiled_by=(SHARING, PROFILER),
+    ),
+    Column("lost_steps", "Int64", "Steps that an interrupted run had made after its checkpoint, and made again."),
+    Column(
+        "restart_s",
+        "float64",
+        "From the death of an interrupted run's ranks to training again on all of them. Its machine was still at hand: "
+        "a wait for another node is not in it.",
+        "s",
+        spoiled_by=(SHARING, PROFILER),
+    ),
+)
+COLUMNS = (
+    Column(
+        "flops_per_image",
+        "Int64",
+        "Operations of a forward and a backward pass on one image (`train/models.py`).",
+        "operations",
+    ),
+    Column("skipped_steps", "Int64", "Steps whose update was left out because fp16 overflowed."),
+    Column("steps", "Int64", "Steps that were trained."),
+    Column("images_seen", "Int64", "Images that were trained on, over all ranks and epochs."),
+    Column("evaluations", "Int64", "Validations that gave an accuracy."),
+    Column("validation_images", "Int64", "Images of the validation split."),
+    Column("validated_images", "Int64", "Images that an accuracy rests on; the fewest of any validation."),
+    Column("started_s", "float64", "When training began: seconds since 1970.", "s"),
+    Column(
+        "run_s",
+        "float64",
+        "The whole run, from its first process to its last event, without interruptions: `train_s`, and what the run "
+        "needed to begin and to end. It is what the plan counts.",
+        "s",
+    ),
+    Column(
+        "data_before_clock_s",
+        "float64",
+        "How long before the clock started the loaders were asked for images, so that they had begun to read.",
+        "s",
+    ),
+    Column("clock_resolution_s", "float64", "The smallest time that the clock of the steps tells apart.", "s"),
+    Column(
+        "data_cached_share",
+        "float64",
+        "Share of the data that was in the memory of the computer that started the ranks, before the run; from a "
+        "sample of files. Null where the system does not tell.",
+    ),
+    Column("resumes", "Int64", "How often the run went on from a checkpoint."),
+    *INTERRUPTION,
+)
+
+
+def origin(record: Record) -> dict[str, Any]:
+    """ORIGIN, as far as the record says it; None where it does not."""
+    facts = record.said("ddlbench_facts", {})
+    ranks, versions = record.said("ddlbench_ranks", [facts]), facts.get("versions", {})
+    # A member names the package whose version says most about it; what none names is in the log.
+    framework = registry.member("frameworks", record.spec.adapter).DISTRIBUTION
+    loader = registry.member("loaders", record.spec.loader).DISTRIBUTION
+    values = {
+        "hosts": ",".join(sorted({rank["host"] for rank in ranks if "host" in rank})),
+        "framework_version": versions.get(framework),
+        "loader_version": versions.get(loader),
+        "torch_version": versions.get("torch"),
+        "python_version": facts.get("python"),
+        "initial_weights_sha256": record.said("ddlbench_initial_weights_sha256"),
+    }
+    return {column.name: values.get(column.name, facts.get(column.name)) for column in ORIGIN}
+
+
+def measures(record: Record) -> Values:
+    """COLUMNS of a successful run."""
+    values: Values = {"resumes": sum(event.key == "ddlbench_resumed" for event in record.events)}
+    for name in ("flops_per_image", "skipped_steps"):
+        value = record.said(f"ddlbench_{name}")
+        values[name] = Why(UNKNOWN) if value is None else value
+    values |= {"steps": int(record.steps["step"].nunique()), "images_seen": int(record.steps["images"].sum())}
+    stats = [event.value or {} for event in record.events if event.key == "tracked_stats"]
+    seen = [of_epoch["seen"] for of_epoch in stats if of_epoch.get("correct") is not None]
+    values["evaluations"] = sum(event.key == "eval_accuracy" for event in record.events)
+    values["validated_images"] = int(min(seen)) if seen else None
+    values["validation_images"] = record.said("eval_samples")
+    values["started_s"] = record.last["run_start"].time_s
+    values["run_s"] = train_s(record.last) + beside_s(record.last, record.events[0].time_s)
+    for name in ("data_before_clock_s", "clock_resolution_s"):
+        values[name] = record.said(f"ddlbench_{name}")
+    values["data_cached_share"] = record.said("ddlbench_facts", {}).get("data_cached_share")
+    if record.spec.reads is None:
+        values["data_cached_share"] = Why(f"loader {record.spec.loader} reads nothing")
+    return values | interruption(record)
+
+
+def interruption(record: Record) -> Values:
+    """INTERRUPTION of a successful run: what it took that it was killed on purpose (`train/interruption.py`)."""
+    if record.spec.interrupt_steps is None:
+        return {column.name: Why("the run was not interrupted") for column in INTERRUPTION}
+    note = record.said("ddlbench_interrupted")
+    if note is None:
+        return {column.name: Why("the run ended before it was to be interrupted") for column in INTERRUPTION}
+    later = [event for event in record.events if event.key == "ddlbench_resumed" and event.time_s > note["time_s"]]
+    went_on = later[0] if later else record.last["run_start"]  # without a checkpoint it began anew
+    step = int(went_on.value["step"]) if later else 0
+    took = note["checkpoint_s"]
+    return {
+        "checkpoint_s": Why("the run was killed before it had written a checkpoint") if took is None else took,
+        "lost_steps": note["step"] - step,
+        "restart_s": went_on.time_s - note["time_s"],
+    }
+
+
+def variables(command: str) -> dict[str, str]:
+    """Variables of the environment that ranks were given: those that `env` gets at the beginning of their command."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # written by others
+        return {}
+    known: dict[str, str] = {}
+    for word in words[1:] if words[:1] == ["env"] else []:
+        name, equals, value = word.partition("=")
+        if not equals:
+            break
+        known[name] = value
+    return known
