@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.plan import bill, reads
-from ddlbench.plan.runs import Plan, figure_runs, make_plan
+from ddlbench.plan.runs import Plan, figure_runs, is_of_inference, make_plan, parts
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
@@ -72,6 +72,28 @@ def test_runs_that_are_borrowed_are_their_own_studys() -> None:
     assert shown is not None
     assert len(shown) == 81 + 5
     assert set(borrowed) < set(shown)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIG / "studies").glob("*.yaml")))
+def test_a_figure_waits_for_its_own_runs_and_no_others(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule figure_data reads the parts that the plan gives to a figure; each run is in one of them."""
+    (tmp_path / "training_results_v2.0").mkdir()  # study mlperf reads it
+    monkeypatch.chdir(tmp_path)
+    named = {"bandwidth": "local-netem", "bytes": "local-netem"}.get(name.rpartition("-")[2], "juwels-booster")
+    plan = make_plan(load_study(name), load_machine(named))
+    split = parts(plan)
+    assert Counter(run for part in split.values() for run in part.runs) == Counter({*plan.runs})
+    assert plan.study.figures
+    for figure in plan.study.figures:
+        given = {run for part in split.values() if figure.name in part.figures for run in part.runs}
+        of_blocks = {run for block in figure.runs for run in plan.blocks[block]}
+        columns = {run: plan.runs[run].spec.columns() for run in of_blocks}
+        chosen = {run for run in of_blocks if all(columns[run][key] in values for key, values in figure.select)}
+        nothing = bool(plan.study.records) or is_of_inference(figure.plot)  # tables have what such a figure shows
+        assert given == (set() if nothing else chosen), figure.name
+        assert nothing or given
 
 
 def borrowing(folder: Path, runs: list[str]) -> Path:

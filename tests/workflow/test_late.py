@@ -6,11 +6,12 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 from ddlbench.core import living
 from ddlbench.run import hold
 
 from tests.unit.records import edit_log
-from tests.workflow.conftest import edit, mini, planned, snakemake
+from tests.workflow.conftest import ask, edit, mini, planned, snakemake
 
 # What each supervisor does once its record is there: it kills Snakemake, which has not noted it yet.
 KILLS = """
@@ -73,3 +74,29 @@ def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(finished: Path) -
     assert done.returncode == 0, done.stdout
     assert (new / "run.mllog").read_bytes() == before
     assert "train" not in planned(finished)
+
+
+@pytest.mark.parametrize("what", ["no seal", "altered", "seal of another run"])
+def test_a_record_whose_seal_is_broken_is_refused_by_all_alike(finished: Path, what: str) -> None:
+    """Nothing is trained: whoever wants the run again moves its folder away, as everything says."""
+    ceiling, digits = (next((finished / "results/runs").glob(f"*-{loader}-*")) for loader in ("synthetic", "native"))
+    log = ceiling / "run.mllog"
+    lines = log.read_text().splitlines(keepends=True)
+    if what == "altered":
+        lines[5] = lines[5].replace('"value": ', '"value":  ')
+    else:
+        lines[-1:] = (digits / "run.mllog").read_text().splitlines(keepends=True)[-1:] if "another" in what else []
+    log.unlink()  # the copy is links
+    log.write_text("".join(lines))
+    why = "has no seal as its last line" if what == "no seal" else "its seal is of another log"
+    if what == "no seal":
+        said = mini(finished, "--keep-going").stdout
+        assert f"{log.relative_to(finished)}: {why}" in said and "move results/runs/" in said
+    dry = mini(finished, "-n").stdout
+    assert (what == "no seal") is ("Nothing to be done" in dry) and "train " not in dry, dry
+    # Once tables are made they say it; until then the dry run does.
+    assert (f"{why}: it is cut off or was changed" in dry or why in dry) is (what != "no seal"), dry
+    for question in ("plan", "status"):
+        said = ask(finished, question).stdout
+        assert "refused" in said and why in said and f"{ceiling.name} away" in said, said
+    assert log.read_text() == "".join(lines)

@@ -10,6 +10,7 @@ from typing import Any
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable
 from ddlbench.core.plural import count_of
+from ddlbench.core.record import SEALED_BEFORE, read_log, sealed
 
 MOST = 300  # characters of what a message says; what stands in a file may be long
 
@@ -28,6 +29,40 @@ class RefusedError(ValueError):
     def __init__(self, file: Path, what: str, todo: str | None = None) -> None:
         self.file, self.what, self.todo = file, printable(what)[:MOST], todo
         super().__init__(f"{file}: {self.what}")
+
+
+def seal_of(log: Path, before: bool = False) -> dict[str, str] | None:
+    """SHA-256 of the files beside a log, by name, as its seal says.
+
+    With `before`, None of a log of version 0.1.0, which has no seal. Raises RefusedError if it has none, ValueError if
+    it has that of another log.
+    """
+    files = sealed(log)
+    if files is None and not any(event.key == SEALED_BEFORE for event in read_log(log)):
+        raise RefusedError(log, "has no seal as its last line: it is cut off or was changed")
+    if files is None and not before:
+        todo = f"ddlbench seal {log.parent.parent}: checks the records of version 0.1.0 there, and seals them"
+        raise RefusedError(log, "has no seal yet: it is of version 0.1.0", todo)
+    return files
+
+
+def of_seal(log: Path) -> str:
+    """Why tables refuse a finished run by its seal, and what to do; "" if they do not. Files beside it are not read."""
+    try:
+        seal_of(log)
+    except RefusedError as error:
+        refused = error
+    except Exception as error:  # whatever stands in the log
+        refused = not_understood(log, error)
+    else:
+        return ""
+    about = row(log.parent, refused)
+    return f"its record is refused and is in no table: it {about['what']}; {about['what_to_do']}"
+
+
+def not_understood(log: Path, error: Exception) -> RefusedError:
+    """What an error says of the log in which it was met."""
+    return RefusedError(log, f"cannot be understood ({type(error).__name__}: {error})")
 
 
 def row(folder: Path, error: RefusedError) -> dict[str, Any]:

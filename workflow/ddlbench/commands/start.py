@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ddlbench.analysis import refusals
 from ddlbench.commands.configuration import Settings
 from ddlbench.commands.snakefile import STARTED, complaints
 from ddlbench.core import kinds, layout
@@ -156,6 +157,11 @@ class Start:
         they need is missing."""
         missing = {name for name, job in self.plan.jobs.items() if not job.outputs()[0].exists()}
         said = reads.remarks(self.plan, self.given.config["data"]["sources"], missing)
+        tables = Path(layout.table(self.plan.study.name, "refused") + ".csv")
+        made_s = tables.stat().st_mtime if tables.exists() else 0.0
+        for log in (Path(layout.run_log(run)) for run in self.plan.runs if run not in missing):
+            if log.stat().st_mtime > made_s and (why := refusals.of_seal(log)):  # as tables will say, which are older
+                said.append(f"{log}: {why}")
         try:
             self._check_limit(missing)
         except ConfigError as error:

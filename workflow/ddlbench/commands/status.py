@@ -107,6 +107,10 @@ def lines(
         said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
     if len(failed) > MOST:
         said.append(f"  ... and {len(failed) - MOST} more: ddlbench failures")
+    refused = [row for row in by_state[DONE] if row.why]
+    said += [f"  refused {row.run}: {row.why}" for row in refused[:MOST]]
+    if len(refused) > MOST:
+        said.append(f"  ... and {len(refused) - MOST} more: ddlbench plan")
     left = by_state[RUNNING] + by_state[WAITING]
     said.append(_end(plan, left, by_state[RUNNING], states, clock()))
     used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], left))

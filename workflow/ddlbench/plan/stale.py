@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddlbench.analysis import refusals
 from ddlbench.core import files, layout
 from ddlbench.core.record import MLLOG, STEPS, events
 from ddlbench.core.spec import RunSpec, complete
@@ -72,7 +73,8 @@ def state(
 ) -> tuple[str, str]:
     """(DONE, STALE, FAILED, STOPPED or MISSING; why) of a run's folder.
 
-    `recorded` is the spec in its record, None if that is not of a whole run; `command` is rule train's today.
+    `recorded` is the spec in its record, None if that is not of a whole run; `command` is rule train's today. A record
+    that tables refuse by its seal is done: nobody makes it again without being asked.
     """
     outputs = [folder / MLLOG, folder / STEPS]
     missing = [path.name for path in outputs if not path.exists()]
@@ -87,7 +89,7 @@ def state(
         reasons += _of_data(Path(manifest), min(path.stat().st_mtime for path in outputs), memory)
     if memory and command is not None and memory.command not in (None, command):
         reasons.append("rule train has another command")
-    return (STALE, "; ".join(reasons)) if reasons else (DONE, "")
+    return (STALE, "; ".join(reasons)) if reasons else (DONE, refusals.of_seal(folder / MLLOG))
 
 
 def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:

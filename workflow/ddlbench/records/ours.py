@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis.record import Record
-from ddlbench.analysis.refusals import RefusedError
+from ddlbench.analysis.refusals import RefusedError, not_understood, seal_of
 from ddlbench.analysis.summary import VERSION, Summary, make
 from ddlbench.core.files import sha256, write_text
 from ddlbench.core.record import (
@@ -35,7 +35,6 @@ from ddlbench.core.record import (
     Event,
     ended_well,
     read_log,
-    sealed,
 )
 from ddlbench.core.spec import RunSpec, steps_per_epoch
 from ddlbench.records import _planned, _sound
@@ -83,7 +82,7 @@ def record(folder: Path, *, before: bool = False) -> Record:
     except RefusedError:
         raise
     except Exception as error:  # whatever stands in a file must not keep the other runs from their tables
-        raise RefusedError(log, f"cannot be understood ({type(error).__name__}: {error})") from error
+        raise not_understood(log, error) from error
 
 
 def _read(folder: Path, log: Path, before: bool) -> Record:
@@ -117,14 +116,9 @@ def _read(folder: Path, log: Path, before: bool) -> Record:
 
 def _digests(log: Path, last: Mapping[str, Event], before: bool) -> dict[str, str]:
     """SHA-256 that the files beside the log must have, by name; of version 0.1.0 what it did not say is as it is."""
-    files = sealed(log)
+    files = seal_of(log, before)
     if files is not None:
         return files
-    if SEALED_BEFORE not in last:
-        raise RefusedError(log, "has no seal as its last line: it is cut off or was changed")
-    if not before:
-        todo = f"ddlbench seal {log.parent.parent}: checks the records of version 0.1.0 there, and seals them"
-        raise RefusedError(log, "has no seal yet: it is of version 0.1.0", todo)
     said = {STEPS: last[SEALED_BEFORE].value}
     if "ddlbench_kernels_sha256" in last:
         said[KERNELS] = last["ddlbench_kernels_sha256"].value
