@@ -64,7 +64,8 @@ def study(runs: int) -> str:
     """A study with exactly so many runs, and a figure of each plot."""
     repeats, rest = divmod(runs - 1, 18)
     text = STUDY.format(repeats=repeats, rest=rest + 1)
-    plots = sorted(f.stem.replace("_", "-") for f in (ROOT / "workflow/ddlbench/show/figures").glob("[!_]*.py"))
+    figures = (ROOT / "workflow/ddlbench/show/figures").glob("[!_]*.py")
+    plots = sorted(f.stem.replace("_", "-") for f in figures if f.stem != "latency")  # which shows inference
     return text + "".join(f"  {plot}:\n    plot: {plot}\n" for plot in plots)
 
 

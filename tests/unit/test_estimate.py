@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ddlbench.analysis.prediction import Measured as Series
 from ddlbench.analysis.prediction import _priors, regression
-from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, reads
 from ddlbench.plan import table as plan_table
@@ -243,6 +243,7 @@ def log(folder: Path, spec: RunSpec, epochs: Sequence[tuple[float, float]], elap
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MLLOG).write_text(text)
     (folder / STEPS).write_bytes(b"")
+    seal(folder)
     return folder
 
 
@@ -302,6 +303,10 @@ def test_states_and_their_reasons(tmp_path: Path, demo: Plan) -> None:
     assert state(folder, spec, recorded, "elsewhere", memory)[1].startswith("reads elsewhere, read ")
     manifest.unlink()
     assert state(folder, spec, recorded, str(manifest)) == (DONE, "")  # data that are gone say nothing against it
+    with (folder / MLLOG).open("a") as cut:
+        cut.write("# a line behind the seal\n")
+    done, why = state(folder, spec, recorded, str(manifest))
+    assert done == DONE and "refused" in why and f"move {folder} away" in why  # not made again without being asked
     (folder / STEPS).unlink()
     (folder / "failed").rmdir()
     assert state(folder, spec, recorded, str(manifest)) == (MISSING, f"its {STEPS} is missing")
