@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.plan import bill, reads
-from ddlbench.plan.runs import Plan, figure_runs, is_of_inference, make_plan, parts
+from ddlbench.plan.runs import Plan, beside, figure_runs, make_plan, parts
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
@@ -91,7 +91,7 @@ def test_a_figure_waits_for_its_own_runs_and_no_others(
         of_blocks = {run for block in figure.runs for run in plan.blocks[block]}
         columns = {run: plan.runs[run].spec.columns() for run in of_blocks}
         chosen = {run for run in of_blocks if all(columns[run][key] in values for key, values in figure.select)}
-        nothing = bool(plan.study.records) or is_of_inference(figure.plot)  # tables have what such a figure shows
+        nothing = bool(plan.study.records or beside(figure.plot))  # tables have what such a figure shows
         assert given == (set() if nothing else chosen), figure.name
         assert nothing or given
 
