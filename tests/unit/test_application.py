@@ -10,8 +10,7 @@ from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.core import registry
 from ddlbench.core.files import printable
 from ddlbench.outlook import NoAnswerError
-from ddlbench.outlook.application import Block, Heading, Paragraph, Table, docx, latex, markdown
-from ddlbench.outlook.application._columns import shares
+from ddlbench.outlook.application import Block, Heading, Paragraph, Table, docx, latex, markdown, shares
 from ddlbench.outlook.application._content import Given, blocks
 from ddlbench.plan.reads import Form
 from ddlbench.plan.row import Row

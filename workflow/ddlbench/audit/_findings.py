@@ -12,7 +12,6 @@ from ddlbench.core.columns import Column
 from ddlbench.core.plural import count_of
 
 NOT_CHECKED = "not checked"
-TABLE = "audit"
 COLUMNS = (
     Column("rule", "str", "The rule: a function in `workflow/ddlbench/audit/rules`; docs/audit.md explains it."),
     Column("severity", "str", "`error`, `warning`, `note`, or `not checked` where the rule lacked a column."),

@@ -6,7 +6,8 @@ Tables are made anew, in a folder of their own, so that an outlook can be asked 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pandas as pd
 from ddlbench.analysis import refusals
 from ddlbench.analysis.collect import collect
 from ddlbench.core import files, layout, registry
+from ddlbench.outlook import NoAnswerError
 from ddlbench.plan import reads, runs
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.machine import Machine, load_machine
@@ -39,6 +41,14 @@ class Given:
     def name(self) -> str:
         """What messages call it; records of others were made on no machine of ours."""
         return f"study {self.study.name}" + ("" if self.study.records else f" on machine {self.machine.name}")
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Say of which study and machine it is that nothing can be answered."""
+        try:
+            yield
+        except NoAnswerError as error:
+            raise NoAnswerError(f"{self.name}: {error}") from None
 
     def planned_workers(self) -> list[int]:
         """The worker counts of the plan."""

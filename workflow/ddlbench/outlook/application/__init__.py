@@ -60,6 +60,20 @@ class Picture(_Texts):
 Block = Heading | Paragraph | Table | Picture
 
 
+def shares(table: Table, line: int) -> list[float]:
+    """The share of a line of each column of a table, where `line` characters fit into one; the longest give way first,
+    and words of the header last."""
+    count = len(table.header)
+    rows = [table.header, *(row for row in table.rows if len(row) == count)]
+    longest = [max(len(row[at]) for row in rows) + 2 for at in range(count)]
+    least = [max(map(len, name.split()), default=0) + 2 for name in table.header]
+    while sum(longest) > line:
+        room = [length - words for length, words in zip(longest, least, strict=True)]
+        at = max(range(count), key=lambda column: (room[column] > 0, longest[column]))
+        longest[at] -= 1
+    return [length / line for length in longest]
+
+
 class FormatMember(Protocol):
     """One file of this room."""
 

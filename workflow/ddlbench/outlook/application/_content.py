@@ -55,7 +55,7 @@ def blocks(given: Given) -> list[Block]:
     runs = given.runs
     timed = together.timed(runs)
     if timed.empty:
-        raise NoAnswerError("no finished timed run says anything of its scaling")
+        raise NoAnswerError("no finished timed run says anything of its scaling; train first")
     references = _References()
     others = "records" in timed and not timed["records"].fillna("ours").eq("ours").any()
     workers = "accelerators" if others else "GPUs" if given.machine.device == "cuda" else "workers"

@@ -10,7 +10,6 @@ from ddlbench.analysis.prediction import _table
 from ddlbench.core import layout, registry
 from ddlbench.core.files import sha256
 from ddlbench.core.record import MLLOG
-from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.application._content import Given, blocks
 from ddlbench.outlook.study import given
 from ddlbench.plan import bill, reads
@@ -23,7 +22,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     usable = runs[runs["throughput_images_per_s"].notna()]
     figures = {f.title: of.figure(f.name) for f in study.figures if "efficiency" in f.plot}
     others = of.tables["submissions"]  # of others' records the file of each
-    try:
+    with of.named():
         section = blocks(
             Given(
                 title=study.title,
@@ -38,8 +37,6 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
                 figures={title: path for title, path in figures.items() if path.with_name(f"{path.name}.png").exists()},
             )
         )
-    except NoAnswerError as error:
-        raise NoAnswerError(f"study {study.name} on machine {machine.name}: {error}; train first") from None
     out = results / study.name / "application"
     out.mkdir(parents=True, exist_ok=True)
     paths = []

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import aside
-from ddlbench.outlook.application import Block, Heading, Paragraph, Table
-from ddlbench.outlook.application._columns import shares
+from ddlbench.outlook.application import Block, Heading, Paragraph, Table, shares
 
 SUFFIX = ".docx"
 LINE = 100  # characters of 8 points on a line

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ddlbench.core.files import write_text
-from ddlbench.outlook.application import Block, Heading, Paragraph, Table
-from ddlbench.outlook.application._columns import shares
+from ddlbench.outlook.application import Block, Heading, Paragraph, Table, shares
 
 SUFFIX = ".tex"
 LEVELS = {2: "section", 3: "subsection"}

@@ -31,10 +31,8 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
         raise NoAnswerError("config: target: is missing; a top-1 accuracy in 0..1: --config target=0.759")
     of = given(config, folders, results)
     machine = None if of.study.records else of.machine
-    try:
+    with of.named():
         found = rows(of.tables["runs"], of.tables["epochs"], target, machine, of.planned_workers())
-    except NoAnswerError as error:
-        raise NoAnswerError(f"{of.name}: {error}") from None
     table, picture = of.table(NAME, found), of.figure(NAME)
     _style.save(front.draw(found, of.options(target=target)), picture)
     where = f"All candidates: {table}; price over time: {picture}.png; what they mean: docs/prediction.md"

@@ -11,14 +11,15 @@ from ddlbench.settings.config import ConfigError, one_of
 from ddlbench.settings.own_models import is_own
 
 AS_IT_IS = "as it is"
-BANDWIDTH, NODE, BATCH, MODEL, PRECISION = (
-    "bandwidth",
-    "workers_per_node",
-    "batch_per_worker",
-    "model",
-    "precision",
-)
-KINDS = (BANDWIDTH, NODE, BATCH, MODEL, PRECISION)  # keys of `what_if` in the configuration
+BANDWIDTH, NODE, BATCH, MODEL, PRECISION = "bandwidth", "workers_per_node", "batch_per_worker", "model", "precision"
+# Keys of `what_if` in the configuration, with how legends and tables say a value.
+KINDS = {
+    BANDWIDTH: "{:g} x bandwidth between nodes",
+    NODE: "{} workers per node",
+    BATCH: "batch {} per worker",
+    MODEL: "{}",
+    PRECISION: "{}",
+}
 # Asked if nothing is: what every series can be asked.
 DEFAULT: Mapping[str, Any] = {BANDWIDTH: [0.5, 2]}
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -36,12 +37,7 @@ class Change:
     @property
     def name(self) -> str:
         """As legends and tables say it."""
-        if self.kind == AS_IT_IS:
-            return AS_IT_IS
-        if self.kind == BANDWIDTH:
-            return f"{self.value:g} x bandwidth between nodes"
-        words = {NODE: "{} workers per node", BATCH: "batch {} per worker", MODEL: "{}", PRECISION: "{}"}
-        return words[self.kind].format(self.value)
+        return KINDS[self.kind].format(self.value) if self.kind in KINDS else AS_IT_IS
 
 
 def asked(what_if: Mapping[str, Any] | None) -> tuple[list[Change], list[int]]:

@@ -106,8 +106,7 @@ class Question:
     @property
     def batch(self) -> float:
         """Images of a worker's step before the change: what was measured with so many workers, else with the most."""
-        measured = self.series.measured
-        return dict(zip(measured.workers, measured.batch_per_worker, strict=True)).get(self.workers, self.series.batch)
+        return self.series.batches.get(self.workers, self.series.batch)
 
     def predicted(self) -> Rate:
         """By the regression, which knows the batch and the workers of a node. Raises NothingToSayError and

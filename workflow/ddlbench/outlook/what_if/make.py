@@ -34,9 +34,9 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     of = given(config, folders, results)
     runs = of.tables["runs"]
     measured_series = of_records.series(runs, of.machine.workers_per_node) if len(runs) else []
-    if not measured_series:
-        where = f"study {of.study.name} on machine {of.machine.name}"
-        raise NoAnswerError(f"{where} has no finished timed run of a weak-scaling series; train first")
+    with of.named():
+        if not measured_series:
+            raise NoAnswerError("no finished timed run of a weak-scaling series; train first")
     made = rows(measured_series, changes, workers, of.machine, _priors.read())
     table, drawn = of.table(NAME, made), of.figure(NAME)
     _style.save(picture.draw(made, of.options()), drawn)
@@ -85,13 +85,9 @@ def rows(
 
 
 def _measured(series: Series, point: Mapping[str, Any]) -> dict[str, Any]:
-    ends = {end: point[f"throughput_images_per_s{end}"] for end in ("", "_low", "_high")}
-    basis = f"n = {point['repeats']}"
-    return {**_numbers(series, ends, int(point["workers"])), "by": MEASURED, "basis": basis} | {
-        "batch_per_worker": dict(zip(series.measured.workers, series.measured.batch_per_worker, strict=True))[
-            int(point["workers"])
-        ]
-    }
+    count, ends = int(point["workers"]), {end: point[f"throughput_images_per_s{end}"] for end in ("", "_low", "_high")}
+    said = {"by": MEASURED, "basis": f"n = {point['repeats']}", "batch_per_worker": series.batches[count]}
+    return _numbers(series, ends, count) | said
 
 
 def _computed(series: Series, rate: computed.Rate, count: int) -> dict[str, Any]:

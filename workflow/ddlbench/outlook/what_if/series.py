@@ -33,6 +33,11 @@ class Series:
     apart: tuple[str, ...] = ()
 
     @property
+    def batches(self) -> dict[int, float]:
+        """Images per step of one worker, by measured worker count."""
+        return dict(zip(self.measured.workers, self.measured.batch_per_worker, strict=True))
+
+    @property
     def batch(self) -> float:
         """Images per step of one worker at the largest measured count, which larger counts are computed for."""
         return self.measured.batch_per_worker[-1]
