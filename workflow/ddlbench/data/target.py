@@ -202,10 +202,10 @@ def clash(folder: Path, given: str) -> str | None:
     )
 
 
-def overlap(one: Path, other: Path) -> bool:
+def overlap(place: Path, other: Path) -> bool:
     """Whether two paths are one place, or one lies within the other, whatever links or relative paths they take."""
-    one, other = Path(os.path.realpath(one)), Path(os.path.realpath(other))
-    above = [(one, path) for path in (other, *other.parents)] + [(other, path) for path in one.parents]
+    place, other = Path(os.path.realpath(place)), Path(os.path.realpath(other))
+    above = [(place, path) for path in (other, *other.parents)] + [(other, path) for path in place.parents]
     return any(_is_same(a, b) for a, b in above)
 
 
@@ -265,12 +265,12 @@ def _remove(folder: Path) -> None:
 def _lies_in(folder: Path, entries: Iterable[Entry]) -> str | None:
     """The first entry whose file lies in the folder, through whatever links."""
     inside = f"{os.path.realpath(folder)}/"
-    known: dict[str, str] = {}
+    real_folders: dict[str, str] = {}
     for entry in entries:
         above = os.path.dirname(entry.path)  # noqa: PTH120 (a million of them)
-        if above not in known:
-            known[above] = os.path.realpath(above)
-        real = os.path.realpath(entry.path) if os.path.islink(entry.path) else f"{known[above]}/"  # noqa: PTH114
+        if above not in real_folders:
+            real_folders[above] = os.path.realpath(above)
+        real = os.path.realpath(entry.path) if os.path.islink(entry.path) else f"{real_folders[above]}/"  # noqa: PTH114
         if real.startswith(inside):
             return entry.path
     return None
@@ -280,7 +280,7 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def _is_same(place: Path, other: Path) -> bool:
     with suppress(OSError):
-        return one == other or one.samefile(other)
+        return place == other or place.samefile(other)
     return False

@@ -158,9 +158,9 @@ def listed(folder: Path, manifest: Manifest, split: str) -> tuple[Any, Path | No
 
 
 def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
-    told, root = manifest.splits[split], manifest.data(folder) / split
+    contents, root = manifest.splits[split], manifest.data(folder) / split
     skipped: dict[str, list[str]] = {}
-    for key in told.skipped:
+    for key in contents.skipped:
         name, _, file = key.partition("/")
         skipped.setdefault(name, []).append(file)
     count = 0
@@ -171,8 +171,8 @@ def _lines(folder: Path, manifest: Manifest, split: str) -> Iterator[bytes]:
             if "\n" in file:
                 raise ValueError(f"{root / name}: a file has a line end in its name: {file!r}; rename it")
             yield os.fsencode(f"{name}/{file} {label}\n")
-    if count != told.images:
-        raise ValueError(f"{root}: {count} files, the manifest says {told.images}")
+    if count != contents.images:
+        raise ValueError(f"{root}: {count} files, the manifest says {contents.images}")
 
 
 def _list(folder: Path, manifest: Manifest, split: str) -> bytes:
@@ -188,7 +188,7 @@ def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
     allowed = {*manifest.splits, NAME}
     top = sorted(path.name for path in folder.iterdir())
     yield from (name for name in top if name not in allowed and not name.startswith(KEPT))
-    for split, told in manifest.splits.items():
+    for split, contents in manifest.splits.items():
         if not (folder / split).is_dir():
             continue
         yield from (f"{split}/{path.name}" for path in (folder / split).iterdir() if path.name not in manifest.classes)
@@ -200,7 +200,7 @@ def strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
                     if not is_named_so(file.name) or not file.is_file(follow_symlinks=False):
                         yield f"{split}/{name}/{file.name}"
                     listed.append(file.name)
-            if len(listed) > told.images_per_class.get(name, 0):  # the manifest knows their number, not their names
+            if len(listed) > contents.images_per_class.get(name, 0):  # the manifest knows their number, not their names
                 yield f"{split}/{name}"
 
 
@@ -230,19 +230,19 @@ def glance(folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:
     """Whether the class folders of the manifest are there; of each split one by chance, and more as far as
     `most_bytes` go, are read and compared with their digests. A form that is smaller is read whole."""
     problems = []
-    costs = {split: told.bytes + told.images * PICTURE_BYTES for split, told in manifest.splits.items()}
-    for split, told in manifest.splits.items():
+    costs = {split: contents.bytes + contents.images * PICTURE_BYTES for split, contents in manifest.splits.items()}
+    for split, contents in manifest.splits.items():
         there = names(folder, split) if (folder / split).is_dir() else set()
-        full = [name for name in told.sha256 if told.images_per_class.get(_class(name), 0)]
+        full = [name for name in contents.sha256 if contents.images_per_class.get(_class(name), 0)]
         problems += [f"{name}: is missing" for name in full if name not in there]
         chosen = [name for name in full if name in there]
         random.shuffle(chosen)  # another choice each time: in the end all are seen
-        left = most_bytes * costs[split] / max(1, sum(costs.values()))
+        budget = most_bytes * costs[split] / max(1, sum(costs.values()))
         for name in chosen:
-            checked = check(folder, name, told.sha256[name], manifest.classes, 1 << 62, set(told.skipped))
+            checked = check(folder, name, contents.sha256[name], manifest.classes, 1 << 62, set(contents.skipped))
             problems += checked.problems
-            left -= costs[split] * told.images_per_class[_class(name)] / max(1, told.images)
-            if left <= 0:
+            budget -= costs[split] * contents.images_per_class[_class(name)] / max(1, contents.images)
+            if budget <= 0:
                 break
     return problems
 

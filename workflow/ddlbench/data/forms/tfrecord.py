@@ -83,10 +83,10 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
         problems.append(f"{path.name}.idx: cannot be read ({error.__class__.__name__})")
     number = offset = 0
     with opened(path) as file:
-        left = os.fstat(file.fileno()).st_size
+        remaining = os.fstat(file.fileno()).st_size
         while header := file.read(12):
             digest.update(header)
-            left -= len(header)
+            remaining -= len(header)
             length = int.from_bytes(header[:8], "little")
             damage = None
             if header[8:] != packed_crc(header[:8]):
@@ -94,9 +94,9 @@ def _records(path: Path, problems: list[str], digest: Any) -> Iterator[bytes | N
                 damage = "ends early" if len(header) < 12 else "its length's CRC is wrong"
                 length = max(LOST, index[number][1] - FRAME_BYTES) if number < len(index) else LOST
             # No more than is there: a damaged length can be any number.
-            body = file.read(min(length + 4, left)) if length != LOST else b""
+            body = file.read(min(length + 4, remaining)) if length != LOST else b""
             digest.update(body)
-            left -= len(body)
+            remaining -= len(body)
             if damage is None and len(body) < length + 4:
                 damage = f"ends early: {length + 4 - len(body)} bytes are missing"
             data = body[:-4]

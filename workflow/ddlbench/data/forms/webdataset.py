@@ -77,8 +77,8 @@ class Samples:
         kept = _kept.mapped(_kept.path(folder, manifest, split, KEPT_AS))
         self.places = _table(folder, manifest, split) if kept is None else kept.view("<i8").reshape(-1, FIELDS)
         self.labels = self.places[:, 3]
-        if len(self) != (told := manifest.splits[split].images):
-            raise ValueError(f"{folder}: {len(self)} samples in {split}, the manifest says {told}")
+        if len(self) != (images := manifest.splits[split].images):
+            raise ValueError(f"{folder}: {len(self)} samples in {split}, the manifest says {images}")
 
     def __len__(self) -> int:
         return len(self.places)
@@ -134,18 +134,18 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
     except (FileNotFoundError, ValueError) as error:
         checked.problems.append(f"{name}.idx: cannot be read ({error.__class__.__name__})")
     with opened(folder / name) as file:
-        left, end = os.fstat(file.fileno()).st_size, 0
+        remaining, end = os.fstat(file.fileno()).st_size, 0
         for number, place in enumerate(places):
             size = place.size
             if place.offset != end or size < _SHARDS.least_bytes:
                 checked.problems.append(f"{name}: record {number}: begins at {end}; the .idx says otherwise")
                 break
-            if size > left:  # no more is read than is there: a damaged size can be any number
-                checked.problems.append(f"{name}: record {number}: ends early: {size - left} bytes are missing")
+            if size > remaining:  # no more is read than is there: a damaged size can be any number
+                checked.problems.append(f"{name}: record {number}: ends early: {size - remaining} bytes are missing")
                 break
             data = file.read(size)
             hashed.update(data)
-            left, end = left - size, end + size
+            remaining, end = remaining - size, end + size
             try:
                 synset, encoded, pixels = _understood(data, classes, place)
                 lines.append(_line(_files(data), place.offset))
@@ -154,8 +154,8 @@ def check(folder: Path, name: str, digest: str, classes: tuple[str, ...], every:
                 continue
             checked.count(f"{name}: record {number}", synset, number % every == 0, encoded, *pixels)
         else:
-            if places and left != len(END):
-                checked.problems.append(f"{name}: has {left} bytes behind the {len(places)} records of its .idx")
+            if places and remaining != len(END):
+                checked.problems.append(f"{name}: has {remaining} bytes behind the {len(places)} records of its .idx")
             # DALI reads offsets that loaders of ours do not.
             if len(lines) == len(places) > 0 and index_text(folder / name) != _head(len(lines)) + "".join(lines):
                 checked.problems.append(f"{name}.idx: does not say what the shard holds")
@@ -171,7 +171,7 @@ def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: in
     import crc32c
 
     label = _digits(entry.label, classes)
-    told = {
+    facts = {
         "class": classes[entry.label],
         "filename": entry.filename,
         "height": picture.height,
@@ -184,7 +184,7 @@ def _record(entry: Entry, picture: Picture, classes: tuple[str, ...], number: in
     for extension, data in (
         ("cls", label.encode()),
         ("png" if picture.encoded.startswith(b"\x89PNG") else "jpg", picture.encoded),
-        ("json", json.dumps(told).encode()),
+        ("json", json.dumps(facts).encode()),
     ):
         file = File(f"{_key(label, number)}.{extension}", at + BLOCK, data)
         files.append(file)
@@ -226,11 +226,11 @@ def _blank() -> tuple[bytes, int]:
 def _header(name: str, size: int) -> bytes:
     """A file's header in tar's format (POSIX ustar). It has no owner and no time: equal files give equal bytes."""
     blank, total = _blank()
-    told, length = name.encode("ascii"), b"%011o\0" % size
-    if len(told) > 100 or len(length) > 12:
+    ascii_name, length = name.encode("ascii"), b"%011o\0" % size
+    if len(ascii_name) > 100 or len(length) > 12:
         raise ValueError(f"{name}: {size} bytes do not fit into a tar file")
-    check = b"%06o\0 " % (total + sum(told) + sum(length))
-    return told + blank[len(told) : 124] + length + blank[136:148] + check + blank[156:]
+    check = b"%06o\0 " % (total + sum(ascii_name) + sum(length))
+    return ascii_name + blank[len(ascii_name) : 124] + length + blank[136:148] + check + blank[156:]
 
 
 def _padded(size: int) -> int:
@@ -249,8 +249,8 @@ def _understood(data: bytes, classes: tuple[str, ...], place: Sample) -> tuple[s
         raise ValueError(f"has the files {', '.join(sorted(files))}; it should have cls, json, and jpg or png")
     encoded = files[kinds[0]]
     try:
-        label, told = int(files["cls"]), json.loads(files["json"])
-        synset, size, crc = told["class"], (told["height"], told["width"]), told["crc32c"]
+        label, facts = int(files["cls"]), json.loads(files["json"])
+        synset, size, crc = facts["class"], (facts["height"], facts["width"]), facts["crc32c"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"is no picture's sample ({error!r})") from None
     if not 0 <= label < len(classes) or classes[label] != synset:

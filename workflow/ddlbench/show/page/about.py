@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import kinds, layout, registry
+from ddlbench.core.plural import worker
 from ddlbench.plan import runs as plan_runs
 from ddlbench.plan.kinds import Job
 from ddlbench.plan.row import Row
@@ -58,7 +59,7 @@ class Study:
     @property
     def unit(self) -> str:
         """Says what workers are called."""
-        return {"cuda": "GPUs", "cpu": "workers"}.get(self.device, "accelerators")
+        return f"{worker(self.device)}s"
 
     @property
     def where(self) -> str:

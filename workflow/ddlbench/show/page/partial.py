@@ -57,8 +57,8 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
         if out.exists():
             out.rename(Path(aside) / "before")
         home.rename(out)
-    said = [f"  {name}: {count}" for name, count in counts.items()]
-    return [f"{study.name} on {machine.name}, {there}: {out}/index.html", *said]
+    lines = [f"  {name}: {count}" for name, count in counts.items()]
+    return [f"{study.name} on {machine.name}, {there}: {out}/index.html", *lines]
 
 
 def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:

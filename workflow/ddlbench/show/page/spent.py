@@ -58,8 +58,8 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
     if not table:
         return "?", "the machine's file has no images_per_s for them"
     hours = {name: _sum(row[f"{name}_worker_hours"] for row in table) for name in ("planned", "took")}
-    told = "for them" if len(table) == len(done) else f"for {len(table)} of them"
-    return hours["planned"], f"{told}, before any record; they took {hours['took']}"
+    of_which = "for them" if len(table) == len(done) else f"for {len(table)} of them"
+    return hours["planned"], f"{of_which}, before any record; they took {hours['took']}"
 
 
 def _states(todo: Sequence[Row]) -> str:
