@@ -5,6 +5,7 @@ It shares the initial model, the order of samples and the learning rate with ddl
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,8 +36,8 @@ def pictures(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.tensor([i for _, i in paths])
 
 
-def train(spec: RunSpec, raw: Path) -> Control:
-    """Train on whole global batches of the raw form."""
+def train(spec: RunSpec, raw: Path, rec: Any = None) -> Control:
+    """Train on whole global batches of the raw form; `rec` is a recorder of the steps."""
     torch.set_num_threads(1)
     (x, y), (x_val, y_val) = pictures(raw / "train"), pictures(raw / "val")
     torch.manual_seed(spec.seed)
@@ -46,7 +47,7 @@ def train(spec: RunSpec, raw: Path) -> Control:
     losses, norms, correct = [], [], []
     for epoch in range(spec.epochs):
         batches = torch.tensor(shuffled(len(y), spec.seed, epoch)).split(spec.global_batch)
-        for step, batch in enumerate(batches):
+        for step, batch in enumerate(rec.batches(batches) if rec else batches):
             optimizer.param_groups[0]["lr"] = learning_rate(spec, epoch + step / len(batches))
             loss = F.cross_entropy(model(x[batch]), y[batch], label_smoothing=r.label_smoothing)
             optimizer.zero_grad()
@@ -54,6 +55,8 @@ def train(spec: RunSpec, raw: Path) -> Control:
             norms.append(float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm()))
             optimizer.step()
             losses.append(float(loss.detach()))
+            if rec:
+                rec.step(loss, len(batch), optimizer.param_groups[0]["lr"])
         with torch.no_grad():
             correct.append(int((model(x_val).argmax(1) == y_val).sum()))
     return Control(losses, norms, correct, model.state_dict())

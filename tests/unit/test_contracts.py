@@ -26,6 +26,7 @@ CONTRACTS = {
     "application": "FormatMember",
     "gpucheck": "Part",
     "kinds": "Kind",
+    "readings": "ReadingMember",
 }
 MEMBERS = [(room, name) for room in CONTRACTS for name in registry.members(room)]
 
@@ -102,6 +103,7 @@ BROKEN = [
     ("application", "docx", 'SUFFIX = ".docx"', "", "SUFFIX"),
     ("kinds", "inference", "OUTPUTS = (RECORD,)", "OUTPUTS = RECORD", "OUTPUTS"),
     ("gpucheck", "energy", "LIMIT_S = ", "LIMIT = ", "LIMIT_S"),
+    ("readings", "lines", "def wanted(spec: RunSpec)", "def wanted(spec: str)", "wanted"),
     ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
 ]
 

@@ -72,7 +72,8 @@ def epochs(record: Record) -> pd.DataFrame:
     steps = record.steps
     first = steps[steps["rank"] == 0].groupby("epoch")
     # Over ranks a step's losses add up to the mean over its images.
-    loss = steps.groupby(["epoch", "step"])["loss"].sum().groupby(level="epoch").mean()
+    # A user's program need not say that of every step.
+    loss = steps.groupby(["epoch", "step"])["loss"].sum(min_count=1).groupby(level="epoch").mean()
     table = pd.DataFrame({"lr": first["lr"].first(), "lr_end": first["lr"].last(), "loss": loss})
     stats = _by_epoch(record, "tracked_stats")
     top5 = {n: s["correct_top5"] / s["seen"] for n, s in stats.items() if s and s.get("correct_top5") is not None}

@@ -81,6 +81,9 @@ def _between(record: Record, waited_s: float) -> dict[str, float]:
     }
     checkpoints, validations, ended = float(gaps[~last].sum()), 0.0, 0.0
     for number, gap in enumerate(gaps[last].tolist(), start=1):
+        if ("eval_stop", number) not in at:  # a user's program need not say when it validates
+            ended += gap
+            continue
         validated = at["eval_stop", number] - at["eval_start", number]
         # From a validation to the next epoch there is nothing but a checkpoint. A stop in between is no part of it.
         left = max(0.0, gap - validated)

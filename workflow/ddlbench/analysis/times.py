@@ -132,10 +132,17 @@ def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
     return took.groupby([steps["epoch"], steps["rank"]]).sum().groupby(level="epoch").max()
 
 
-def medians(record: Record) -> dict[str, float | str]:
+def medians(record: Record) -> dict[str, float | str | None]:
     """A timed run's row of table `step_times`."""
     timed = after_warm_up(record.steps, record.spec)
-    return {"run": record.spec.id} | {name: float(timed[name].median()) for name in list(STEP_PARTS)}
+    known = [name for name in STEP_PARTS if name not in _unknown(record)]
+    return {"run": record.spec.id, **dict.fromkeys(STEP_PARTS), **{n: float(timed[n].median()) for n in known}}
+
+
+def _unknown(record: Record) -> dict[str, str]:
+    """Why parts of a step of a user's program are not known, by column; the whole step is."""
+    said = record.said("ddlbench_not_measured", {}) if record.spec.program else {}
+    return {name: said[name] for name in STEP_PARTS if name in said}
 
 
 def measures(record: Record) -> Values:
@@ -162,7 +169,10 @@ def measures(record: Record) -> Values:
         values["communication_s"] = why = Why(said.get("communication_s", UNKNOWN))
         if spec.workers > 1:
             values |= dict.fromkeys(split, why)
-    return values
+    unknown = {name: Why(reason) for name, reason in _unknown(record).items()}
+    if any(name in unknown for name in COMPUTE):
+        unknown["compute_s"] = next(unknown[name] for name in COMPUTE if name in unknown)
+    return values | unknown
 
 
 def _spread(times: pd.Series[float], an_epoch: int) -> Values:
@@ -192,12 +202,12 @@ def _after(timed: pd.DataFrame, record: Record) -> Values:
     return values
 
 
-def _validation_s(events: Sequence[Event]) -> float:
+def _validation_s(events: Sequence[Event]) -> float | Why:
     at = {
         key: {e.metadata["epoch_num"]: e.time_s for e in events if e.key == key} for key in ("eval_start", "eval_stop")
     }
     took = [at["eval_stop"][n] - at["eval_start"][n] for n in sorted(at["eval_stop"])]
-    return float(np.mean(took[1:] or took))
+    return float(np.mean(took[1:] or took)) if took else Why(UNKNOWN)
 
 
 def _epoch_start_s(events: Sequence[Event]) -> float | Why:

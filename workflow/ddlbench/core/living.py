@@ -103,6 +103,23 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
+def adopt_orphans() -> None:
+    """Have Linux make this process the parent of what its children leave behind, daemons among it."""
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_children() -> None:
+    """Kill every process that descends from this one, until none is left; some may be forking meanwhile."""
+    for _ in range(100):
+        living = [child for child in psutil.Process().children(recursive=True) if state(child.pid)]
+        if not living:
+            return
+        for child in living:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+        psutil.wait_procs(living, timeout=0.5)
+
+
 def _born(pid: int) -> str:
     """When a living process began, in ticks since that boot; "" if there is none, or only a zombie."""
     try:

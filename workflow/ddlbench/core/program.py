@@ -25,7 +25,6 @@ PLACEHOLDERS = {
     "folder": "an empty folder for what the program writes",
 }
 EACH, OWN = "each", "own"  # who starts the ranks: ddlbench, or the program itself
-READS = ("lines", "mllog", "recorder", "tensorboard", "trainer")  # members of run/readings
 # Named groups that a pattern of reading `lines` may have, and what each gives.
 GROUPS = {
     "step": "the number of the step",

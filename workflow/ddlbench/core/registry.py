@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+OWN = "own"  # said of a program's run where ours has a member's name
 PACKAGE = Path(__file__).resolve().parents[1]
 # Where the rooms of members lie in the package; any other is at its top.
 WITHIN = {
@@ -29,6 +30,7 @@ WITHIN = {
     "application": "outlook",
     "kinds": "plan",
     "gpucheck": "commands",
+    "readings": "run",
 }
 
 
@@ -61,8 +63,11 @@ def source(room: str, name: str) -> str:
 
 @cache
 def member(room: str, name: str) -> Any:
-    """The member's module. Importing it is cheap: members import torch, DALI, ... inside their functions only."""
-    return import_module(f"{package(room)}.{name.replace('-', '_')}")
+    """The member's module. Importing it is cheap: members import torch, DALI, ... inside their functions only.
+
+    What a user's program does itself is `_own.py`, which no study can name.
+    """
+    return import_module(f"{package(room)}.{'_own' if name == OWN else name.replace('-', '_')}")
 
 
 @cache

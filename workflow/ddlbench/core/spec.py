@@ -16,12 +16,12 @@ from ddlbench.core import registry
 from ddlbench.core.program import Program
 from ddlbench.core.recipe import LATER, Recipe
 from ddlbench.core.recipe import ROLES as recipe_roles
+from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, FOLLOWS, REPEAT, SETTING, SIZE, WATCHED, Role, role
 
 # Repeats beyond so many are control runs: other repeats of one cell, spread over a study to see whether the machine
 # drifts. A study may have more repeats tomorrow; its control runs keep their ids.
 CONTROLS = 1000
-OWN = "own"  # said of a program's run where ours has a member's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,9 @@ class RunSpec:
 
     @property
     def adapter(self) -> str:
-        """The member of `frameworks/`."""
+        """The member of `frameworks/`; `own` of a program, which has nothing of ours."""
+        if self.program:
+            return OWN
         return str(dict(self.options).get("framework", self.framework))
 
     @property

@@ -11,6 +11,8 @@ import shlex
 from dataclasses import replace
 
 from ddlbench.core import registry
+from ddlbench.core.program import EACH
+from ddlbench.core.spec import RunSpec
 from ddlbench.settings.machine import Machine
 from ddlbench.slurm.jobs import Ranks, job_resources, srun
 
@@ -30,6 +32,19 @@ def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -
     """
     settings = [f"{name}={value}" for name, value in environment(spec, hide(machine)).items()]
     return ["env", *settings, *_launcher(spec, machine, program)]
+
+
+def of_program(spec: RunSpec, machine: Machine) -> list[str]:
+    """The argv that starts a user's program, without a framework's launcher; its supervisor adds the run's folder."""
+    assert spec.program is not None
+    threads = {"OMP_NUM_THREADS": str(machine.cores_per_worker if machine.device == "cpu" else 1)}
+    settings = [f"{name}={value}" for name, value in (threads | dict(hide(machine).environment)).items()]
+    rank: tuple[str, ...] = ("python", "-m", "ddlbench.run.rank")
+    if spec.program.ranks == EACH:
+        start = (*rank, "--start", str(spec.workers))
+        rank = start if machine.launcher == "local" else tuple(_launcher(spec, machine, rank))
+        rank = ("srun", "--label", *rank[1:]) if rank[0] == "srun" else rank
+    return ["env", *settings, *rank]
 
 
 def hide(machine: Machine) -> Machine:

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from ddlbench.core import registry
 from ddlbench.core.files import sha256
-from ddlbench.core.program import EACH, GROUPS, OWN, PLACEHOLDERS, READS, Program, Scalar, placeholders
+from ddlbench.core.program import EACH, GROUPS, OWN, PLACEHOLDERS, Program, Scalar, placeholders
 from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of
 from ddlbench.settings.keys import Keys, Name, key, mapping, value_of
 from ddlbench.settings.reading import read_yaml
@@ -49,7 +50,11 @@ class ProgramFile(Keys):
         (),
     )
     sample: Name = key("What is counted: axes and sentences say it.", "samples")
-    reads: str = key("How its steps are read, a member of workflow/ddlbench/run/readings.", "lines", enum=READS)
+    reads: str = key(
+        "How its steps are read, a member of workflow/ddlbench/run/readings.",
+        "lines",
+        enum=registry.members("readings"),
+    )
     lines: str | Texts = key(
         f"Patterns (Python's re) of the lines that it prints, for reads lines, with named groups: {', '.join(GROUPS)}.",
         (),

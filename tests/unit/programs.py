@@ -1,0 +1,98 @@
+"""Trainings that are not ours, for tests: small scripts of the standard library, and what their runs leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ddlbench.analysis.record import Record
+from ddlbench.core.program import Program
+from ddlbench.core.spec import RunSpec, of_program
+from ddlbench.records import ours
+from ddlbench.run.program import execute
+
+STEP = r"step (?P<step>\d+).*?loss (?P<loss>\S+)"
+# Steps of 10 ms; `{body}` is executed in each, with `step` and `rank`.
+SCRIPT = """
+import os, sys, time, signal, subprocess
+rank, out = int(os.environ.get("RANK", 0)), sys.argv[1]
+{before}
+for step in range({first}, {first} + {steps}):
+    time.sleep(0.01)
+    {body}
+{after}
+"""
+PRINT = 'print(f"step {step} loss {1 / (step + 1):.4f}")'
+
+
+def spec(script: Path, workers: int = 1, **more: Any) -> RunSpec:
+    """The run of a script by this Python, or by the command `command`."""
+    given = {"command": f"{shlex.quote(sys.executable)} {shlex.quote(str(script))} {{folder}}", "patterns": (STEP,)}
+    program = Program(**{"name": "mine", **given, **more})
+    return of_program(program, machine="local", device="cpu", workers=workers, workers_per_node=workers, global_batch=8)
+
+
+def script(
+    folder: Path, body: str = PRINT, *, steps: int = 12, first: int = 0, before: str = "", after: str = ""
+) -> Path:
+    """A program whose name has a space."""
+    path = folder / "my train.py"
+    path.write_text(SCRIPT.format(body=body, steps=steps, first=first, before=before, after=after))
+    return path
+
+
+def launch(run: RunSpec) -> list[str]:
+    """The line that starts its ranks here."""
+    start = ["--start", str(run.workers)] if run.program and run.program.ranks == "each" else []
+    return [sys.executable, "-m", "ddlbench.run.rank", *start]
+
+
+def make(folder: Path, run: RunSpec, **more: Any) -> tuple[int, Path]:
+    """The exit code of a run, and its folder."""
+    place = folder / run.id
+    place.mkdir(exist_ok=True)
+    return execute(run, place, launch(run), **more), place
+
+
+def made(folder: Path, run: RunSpec, **more: Any) -> Record:
+    """The record of a run that ended well."""
+    code, place = make(folder, run, **more)
+    assert code == 0, failure(place)
+    return ours.record(place)
+
+
+def failure(place: Path) -> dict[str, Any]:
+    """What a failed run left as its reason."""
+    told: dict[str, Any] = json.loads((place / "failed" / "failure.json").read_text())
+    return told
+
+
+def losses(record: Record) -> Sequence[float]:
+    """The loss of each step, over all ranks."""
+    summed: list[float] = record.steps.groupby("step")["loss"].sum().tolist()
+    return summed
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> object:
+    """The supervisor takes the signals of its process; a test gives them back."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+def told_to_stop(place: Path) -> None:
+    """Send the signal of a time limit to this process once the program has begun to train."""
+    while not (place / ".partial/program/began").exists():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGUSR1)

@@ -1,0 +1,162 @@
+"""Runs of a user's own program: what of them becomes a record, and how they fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import venv
+from pathlib import Path
+
+import psutil
+import pytest
+from ddlbench.analysis import summary
+from ddlbench.core import notes
+from ddlbench.run import printed
+from ddlbench.run.__main__ import Patience
+
+from tests.unit.programs import PRINT, failure, handlers, losses, made, make, script, spec, told_to_stop
+
+__all__ = ["handlers"]
+
+
+def test_its_lines_become_a_record_that_tables_read(tmp_path: Path) -> None:
+    evaluated = 'print("val: 62.5 % top1")'
+    run = spec(
+        script(tmp_path, after=evaluated),
+        2,
+        patterns=(r"step (?P<step>\d+) loss (?P<loss>\S+)", r"(?P<top1>[\d.]+ %) top1"),
+    )
+    record = made(tmp_path, run)
+    assert len(record.steps) == 11 * 2  # the first line says when the second step began
+    assert losses(record) == pytest.approx([1 / (step + 1) for step in range(1, 12)], abs=1e-4)
+    assert record.images == 11 * 8
+    of = summary.make(record)
+    assert of["run"]["framework"] == of["run"]["model"] == "mine"
+    assert of["values"]["step_median_s"] == pytest.approx(record.steps["forward_s"].median(), rel=0.5)
+    assert of["values"]["final_top1"] == 0.625
+    assert "recorder" in of["why"]["forward_s"]
+    assert of["step_times"]["forward_s"] is None
+
+
+def test_ending_well_without_steps_is_a_failure_that_names_pattern_and_line(tmp_path: Path) -> None:
+    code, place = make(tmp_path, spec(script(tmp_path, 'print("Schritt", step)')))
+    told = failure(place)
+    assert code == 1
+    assert told["cause"] == "no steps read"
+    assert "(?P<step>" in told["message"]
+    assert "Schritt 11" in told["message"]
+
+
+def test_a_rank_that_dies_is_named_with_the_last_line(tmp_path: Path) -> None:
+    body = f"{PRINT}; rank == 1 and step == 3 and os.kill(os.getpid(), 9)"
+    code, place = make(tmp_path, spec(script(tmp_path, body, steps=500), 2))
+    told = failure(place)
+    assert code != 0
+    assert told["rank"] == 1
+    assert "step " in told["message"]
+
+
+def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
+    code, place = make(tmp_path, spec(tmp_path, command="no-such-program {folder}"))
+    assert code != 0
+    assert "no-such-program" in failure(place)["message"]
+
+
+def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
+    began = time.monotonic()
+    code, place = make(tmp_path, spec(script(tmp_path, after="time.sleep(1000)")), quiet_s=3.0)
+    assert time.monotonic() - began < 60
+    assert code != 0
+    assert failure(place)["cause"] == "stopped answering"
+
+
+DAEMON = """
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        open(os.path.join(out, "daemon"), "w").write(str(os.getpid()))
+        time.sleep(1000)
+    os._exit(0)
+while not os.path.exists(os.path.join(out, "daemon")) or not open(os.path.join(out, "daemon")).read():
+    time.sleep(0.01)
+"""
+
+
+def test_no_daemon_of_it_outlives_it(tmp_path: Path) -> None:
+    run = spec(script(tmp_path, before=DAEMON))
+    made(tmp_path, run)
+    daemon = int((tmp_path / run.id / "program" / "daemon").read_text())
+    assert not psutil.pid_exists(daemon) or psutil.Process(daemon).status() == psutil.STATUS_ZOMBIE
+
+
+SAVES = f'open(out + "/new", "w").write(str(step)); os.replace(out + "/new", out + "/began"); {PRINT}'
+GOES_ON = "start = int(open(sys.argv[2]).read()) if len(sys.argv) > 2 else 0; "
+
+
+def test_it_is_stopped_and_goes_on(tmp_path: Path) -> None:
+    body = f"start and step < start or ({SAVES.replace('; ', ', ')})"
+    run = spec(script(tmp_path, body, steps=300, before=GOES_ON), resume="{folder}/began")
+    waiter = threading.Thread(target=told_to_stop, args=(tmp_path / run.id,))
+    waiter.start()
+    code, _ = make(tmp_path, run)
+    waiter.join()
+    assert code == notes.STOPPED
+    record = made(tmp_path, run)
+    assert record.steps["step"].tolist() == list(range(299))
+    assert record.steps["end_s"].is_monotonic_increasing
+
+
+def test_one_that_ignores_signals_and_cannot_go_on_is_killed(tmp_path: Path) -> None:
+    ignores = "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGUSR1, signal.SIGTERM)]"
+    run = spec(script(tmp_path, SAVES, steps=100_000, before=ignores))
+    waiter = threading.Thread(target=told_to_stop, args=(tmp_path / run.id,))
+    waiter.start()
+    code, place = make(tmp_path, run, patience=Patience(grace_s=1.0))
+    waiter.join()
+    assert code != 0
+    assert failure(place)["cause"] == "ended by a signal"
+
+
+def test_much_output_is_read_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(printed, "MOST_LOGGED", 1 << 20)
+    body = f"print('x' * (1 << 20)); {PRINT}"
+    record = made(tmp_path, spec(script(tmp_path, body, steps=30)))
+    assert len(record.steps) == 29
+    assert len(capfd.readouterr().out) < 2 << 20
+
+
+def test_what_it_writes_into_our_folder_is_no_record(tmp_path: Path) -> None:
+    names = ("run.mllog", "steps.rows", "steps.parquet")
+    writes = "; ".join(f'open(os.path.join(out, "..", "{name}"), "w").write("mine")' for name in names)
+    record = made(tmp_path, spec(script(tmp_path, before=writes)))
+    assert len(record.steps) == 11
+
+
+def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second environment, which has none of our packages."""
+    venv.create(tmp_path / "its env", symlinks=True)
+    monkeypatch.chdir(tmp_path)
+    lacks = "import importlib.util as u; assert not any(map(u.find_spec, ('numpy', 'ddlbench', 'psutil')))"
+    run = spec(script(tmp_path, before=lacks), command="python 'my train.py' {folder}", environment="its env")
+    record = made(tmp_path, run)
+    facts = record.said("ddlbench_facts")
+    assert facts["python"] is None
+    assert "torch" not in facts["versions"]
+
+
+def test_a_program_that_starts_its_own_ranks(tmp_path: Path) -> None:
+    before = 'assert "RANK" not in os.environ'
+    assert len(made(tmp_path, spec(script(tmp_path, before=before), 2, ranks="own")).steps) == 22
+
+
+def test_snakemakes_command_makes_the_record(tmp_path: Path) -> None:
+    run = spec(script(tmp_path))
+    words = ["-m", "ddlbench.run.program", "--folder", str(tmp_path / run.id), "--spec", run.to_json(), "--"]
+    done = subprocess.run([sys.executable, *words, sys.executable, "-m", "ddlbench.run.rank", "--start", "1"])
+    assert done.returncode == 0
+    assert (tmp_path / run.id / "run.mllog").exists()

@@ -1,0 +1,204 @@
+"""How steps of a user's program are read: from lines, MLPerf's log, a Trainer's state, TensorBoard, the recorder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from ddlbench.core import registry
+from ddlbench.run.readings import Line, Reading, Source, UnreadError, lines
+
+from tests.unit.programs import STEP, spec
+
+RATE = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: lr (?P<lr>\S+))? at (?P<samples_per_s>.+?) tok/s"
+
+
+def source(folder: Path, texts: list[str], *patterns: str, every_s: float = 0.1, **more: object) -> Source:
+    """A program of two ranks that printed these lines, one each 0.1 s from second 1000 on; its batch is 8."""
+    own = folder / "program"
+    own.mkdir(exist_ok=True)
+    run = spec(folder, 2, patterns=patterns or (STEP,))
+    printed = [Line(1000.0 + number * every_s, text) for number, text in enumerate(texts)]
+    return Source(run, own, folder, printed, texts, **more)  # type: ignore[arg-type]
+
+
+def read(name: str, of: Source) -> Reading:
+    made: Reading = registry.member("readings", name).read(of)
+    return made
+
+
+def taken(made: Reading) -> list[tuple[int, float]]:
+    """Step and end [s] of each step on rank 0."""
+    return [(row.step, round(row.end_s, 6)) for row in made.rows if row.rank == 0]
+
+
+@pytest.mark.parametrize("first", [0, 1, 100])
+@pytest.mark.parametrize("times", [1, 2])
+def test_steps_count_from_anywhere_and_once(tmp_path: Path, first: int, times: int) -> None:
+    texts = [f"step {first + step} loss {step}" for step in range(5)]
+    made = read("lines", source(tmp_path, [text for text in texts for _ in range(times)]))
+    assert taken(made) == [(step, pytest.approx(0.1 * times * (step + 1))) for step in range(4)]
+    assert [row.loss for row in made.rows if row.rank == 1] == [0.5, 1.0, 1.5, 2.0]
+    assert made.began_s == 1000.0
+    assert {row.images for row in made.rows} == {4}
+    assert "recorder" in made.not_known["forward_s"]
+
+
+def test_steps_told_now_and_then_share_the_time_between(tmp_path: Path) -> None:
+    made = read("lines", source(tmp_path, [f"step {step} loss 1" for step in (10, 20, 25)]))
+    assert taken(made) == [(n, pytest.approx(0.01 * (n + 1))) for n in range(10)] + [
+        (n, pytest.approx(0.1 + 0.02 * (n - 9))) for n in range(10, 15)
+    ]
+    assert made.remarks["told_every_steps"] == 10
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_program_may_count_each_epoch_anew(tmp_path: Path, first: int) -> None:
+    texts = [f"step {step} loss 1" for _ in range(3) for step in range(first, first + 4)]
+    assert [step for step, _ in taken(read("lines", source(tmp_path, texts)))] == list(range(11))
+
+
+def test_ranks_that_print_in_turns_are_no_epochs(tmp_path: Path) -> None:
+    texts = [f"step {step} loss 1" for step in (0, 0, 1, 1, 2, 3, 2, 3, 4, 4)]
+    assert [step for step, _ in taken(read("lines", source(tmp_path, texts)))] == [0, 1, 2, 3]
+
+
+def test_an_interruption_takes_no_time_and_steps_made_again_count_once(tmp_path: Path) -> None:
+    texts = [f"step {step} loss 1" for step in (0, 1, 2, 3, 2, 3, 4)]
+    of = source(tmp_path, texts, again_s=[1000.35])
+    assert taken(read("lines", of)) == [(0, 0.1), (1, 0.2), (2, 0.3), (3, 0.4)]
+
+
+@pytest.mark.parametrize(
+    ("rate", "agrees"),
+    [("80", True), ("0.08k", True), ("79.9", True), ("80,000", False), ("0.01M", False), ("8", False)],
+)
+def test_a_rate_is_never_believed_against_the_clock(tmp_path: Path, rate: str, agrees: bool) -> None:
+    made = read("lines", source(tmp_path, [f"step {step} loss 1 lr 1e-3 at {rate} tok/s" for step in range(6)], RATE))
+    said = made.remarks["printed_rate"]
+    assert isinstance(said, dict)
+    assert said["agrees"] is agrees
+    assert said["by_clock_per_s"] == pytest.approx(80.0)
+    assert {row.lr for row in made.rows} == {0.001}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1,234.5", 1234.5),
+        ("12'345", 12345.0),
+        ("1_000", 1000.0),
+        ("1.5k", 1500.0),
+        ("2.5M", 2.5e6),
+        ("-3e-4", -3e-4),
+        ("62.5 %", 0.625),
+        ("12.5ms", 12.5),
+        ("3,", None),
+        ("loss", None),
+        ("", None),
+    ],
+)
+def test_numbers_as_people_print_them(text: str, value: float | None) -> None:
+    assert lines.number(text) == (pytest.approx(value) if value is not None else None)
+
+
+def test_samples_and_validations_of_lines_of_their_own(tmp_path: Path) -> None:
+    patterns = (
+        r"step (?P<step>\d+) tokens (?P<samples>\S+)",
+        r"^loss (?P<loss>\S+)",
+        r"top1 (?P<top1>\S+) loss (?P<eval_loss>\S+)",
+    )
+    texts = ["step 1 tokens 1,001", "loss 3", "step 2 tokens 1,001", "loss 2", "top1 40.0 loss 1.5"]
+    made = read("lines", source(tmp_path, texts, *patterns))
+    assert [(row.images, row.loss) for row in made.rows] == [(501, 1.0), (500, 1.0)]
+    assert [(one.top1, one.loss) for one in made.evaluations] == [(0.4, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "says"),
+    [
+        ("lines", ["Schritt 1"], ["(?P<step>", "Schritt 1"]),
+        ("lines", [], ["printed nothing"]),
+        ("lines", ["step 1 loss 1"], ["1 step "]),
+        ("mllog", [':::MLL {"key": "seed", "value": 1, "time_ms": 1, "metadata": {}}'], ["samples_count"]),
+        ("trainer", [], ["trainer_state.json", "{folder}"]),
+        ("recorder", [], ["Recorder()"]),
+        ("tensorboard", [], ["tensorboard"]),
+    ],
+)
+def test_no_steps_is_one_line_that_says_what_is_missing(
+    tmp_path: Path, name: str, texts: list[str], says: list[str]
+) -> None:
+    with pytest.raises(UnreadError) as error:
+        read(name, source(tmp_path, texts))
+    assert all(word.lower() in str(error.value).lower() for word in says)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["samples_count", "step_num"])
+@pytest.mark.parametrize("printed", [True, False])
+def test_mlperfs_log(tmp_path: Path, key: str, printed: bool) -> None:
+    def event(name: str, value: object, ms: int, **metadata: object) -> str:
+        return ":::MLL " + json.dumps({"key": name, "value": value, "time_ms": ms, "metadata": metadata})
+
+    each = 8 if key == "samples_count" else 1
+    texts = [event("global_batch_size", 8, 0)]
+    texts += [event("train_loss", 1.0 / n, 1000 * n, **{key: n * each}) for n in range(1, 5)]
+    texts += [event("eval_accuracy", 0.5, 4500)]
+    of = source(tmp_path, texts if printed else [])
+    if not printed:
+        (of.folder / "result_0.txt").write_text("\n".join(texts))
+    made = read("mllog", of)
+    assert taken(made) == [(0, 1.0), (1, 2.0), (2, 3.0)]
+    assert [one.top1 for one in made.evaluations] == [0.5]
+
+
+@pytest.mark.parametrize("printed", [True, False])
+def test_a_trainers_state(tmp_path: Path, printed: bool) -> None:
+    log = [{"loss": 4.0 - n, "step": 10 * n, "learning_rate": 1e-3} for n in range(1, 4)]
+    log += [{"eval_loss": 2.0, "step": 30}, {"train_runtime": 0.3, "step": 30}]  # type: ignore[dict-item]
+    of = source(tmp_path, ["{'loss': 1.0, 'epoch': 1}"] * 3 if printed else ["{'train_runtime': '0.3'}"])
+    (of.folder / "checkpoint-30").mkdir()
+    (of.folder / "checkpoint-30/trainer_state.json").write_text(json.dumps({"log_history": log}))
+    made = read("trainer", of)
+    assert taken(made)[-1] == (19, 0.2) if printed else (29, 0.3)
+    assert made.rows[-1].loss == pytest.approx(0.5)
+    assert [one.loss for one in made.evaluations] == [2.0]
+    assert ("times" in made.remarks) is not printed
+
+
+def test_tensorboards_own_reader_reads_event_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader is asked for scalars by name; a stand-in answers where the package is not installed."""
+    scalars = {"train/loss": [3.0, 2.0, 1.0], "val/loss": [5.0], "val/acc": [0.5], "train/lr": [0.1, 0.1, 0.1]}
+
+    class Events:
+        def __init__(self, folder: str, size_guidance: dict[str, int]) -> None:
+            assert folder == str(tmp_path / "program")
+
+        def Reload(self) -> None: ...
+
+        def Tags(self) -> dict[str, list[str]]:
+            return {"scalars": list(scalars)}
+
+        def Scalars(self, tag: str) -> list[SimpleNamespace]:
+            return [SimpleNamespace(wall_time=10.0 + n, step=n, value=value) for n, value in enumerate(scalars[tag])]
+
+    of = source(tmp_path, [])
+    (of.folder / "events.out.tfevents.1").touch()
+    if not registry.importable("tensorboard"):
+        with pytest.raises(UnreadError, match="pip install"):
+            read("tensorboard", of)
+    stand_in = ModuleType("event_accumulator")
+    stand_in.EventAccumulator = Events  # type: ignore[attr-defined]
+    names = ("tensorboard", "tensorboard.backend", "tensorboard.backend.event_processing")
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, f"{names[-1]}.event_accumulator", stand_in)
+    monkeypatch.setattr(registry, "importable", lambda package: True)
+    made = read("tensorboard", of)
+    assert taken(made) == [(0, 1.0), (1, 2.0)]
+    assert [row.lr for row in made.rows if row.rank == 0] == [0.1, 0.1]
+    assert [(one.top1, one.loss) for one in made.evaluations] == [(0.5, 5.0)]

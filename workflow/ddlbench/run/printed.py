@@ -1,0 +1,114 @@
+"""What a user's program prints: each line stamped as it is read, those kept that its reading wants.
+
+`Printed` stands between the program and the log of the job: whatever processes of the job write comes through it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from ddlbench.run.readings import Line
+
+MOST_LOGGED = 1 << 26  # bytes of the job's log; what comes after is read and not kept, but for the last lines
+MOST_LINE = 1 << 16  # bytes; a longer one is cut
+MOST_KEPT = 5_000_000  # lines
+LAST = 50
+LABEL = re.compile(r" *(\d+): ?")
+DRAIN_S = 2.0
+
+
+class Printed:
+    """Read standard output and error of this process and its children while the block runs.
+
+    Lines that are `labelled` begin with their rank, as `srun --label` writes it: `1: `.
+
+    `lines` are those that a pattern matches, `last` the last ones of all. After `quiet_s` without a line, and with
+    `moves` unchanged, this process is told to end the job (SIGINT), and `quiet` is True.
+    """
+
+    def __init__(
+        self, patterns: Sequence[re.Pattern[str]], quiet_s: float, moves: Callable[[], object], labelled: bool = False
+    ) -> None:
+        self.patterns, self.quiet_s, self.moves, self.labelled = patterns, quiet_s, moves, labelled
+        self.lines: list[Line] = []
+        self.last: deque[str] = deque(maxlen=LAST)
+        self.quiet = False
+        self._ended = threading.Event()
+        self._logged = 0
+
+    def __enter__(self) -> Printed:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._kept = os.dup(1), os.dup(2)
+        self._read, write = os.pipe()
+        for number in (1, 2):
+            os.dup2(write, number)
+        os.close(write)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, kept in zip((1, 2), self._kept, strict=True):
+            os.dup2(kept, number)
+        self._ended.set()  # a process that escaped may still hold the other end
+        self._thread.join(DRAIN_S + 5)
+        for kept in self._kept:
+            os.close(kept)
+        os.close(self._read)
+
+    def _listen(self) -> None:
+        rest, heard, moved, ended_s = b"", time.monotonic(), None, None
+        while ended_s is None or time.monotonic() - ended_s < DRAIN_S:
+            if self._ended.is_set() and ended_s is None:
+                ended_s = time.monotonic()
+            if not select.select([self._read], [], [], 0.2 if ended_s else 1.0)[0]:
+                if ended_s:
+                    break
+                if (now := self.moves()) != moved:
+                    heard, moved = time.monotonic(), now
+                if time.monotonic() - heard > self.quiet_s and not self.quiet:
+                    self.quiet = True
+                    os.kill(os.getpid(), signal.SIGINT)
+                continue
+            piece = os.read(self._read, 1 << 16)
+            at_s, heard = time.time(), time.monotonic()
+            if not piece:
+                break
+            self._log(piece)
+            *lines, rest = re.split(rb"[\r\n]+", rest + piece)
+            rest = rest[-MOST_LINE:]
+            for line in lines:
+                self._take(at_s, line)
+        self._take(time.time(), rest)
+
+    def _take(self, at_s: float, line: bytes) -> None:
+        text, rank = line[:MOST_LINE].decode(errors="replace"), 0
+        if self.labelled and (label := LABEL.match(text)):
+            text, rank = text[label.end() :], int(label[1])
+        if text.strip():
+            self.last.append(text)
+            if len(self.lines) < MOST_KEPT and any(pattern.search(text) for pattern in self.patterns):
+                self.lines.append(Line(at_s, text, rank))
+
+    def _log(self, piece: bytes) -> None:
+        """Pass it on to the job's log while there is room. A full disk must not end the program."""
+        if self._logged < MOST_LOGGED:
+            self._logged += len(piece)
+            try:
+                os.write(self._kept[0], piece)
+                if self._logged >= MOST_LOGGED:
+                    os.write(self._kept[0], b"\n(the program prints more than 64 MiB: the rest is not kept here)\n")
+            except OSError:
+                pass

@@ -1,0 +1,241 @@
+"""One run of a user's own program: start it, stamp what it prints, read its steps, and make the record of them.
+
+    python -m ddlbench.run.program --folder F --spec JSON -- <launcher and its arguments>
+
+The record is that of our own training, so tables read it. The program's ranks are watched as ours are (`watch.py`);
+`rank.py` becomes the program, `printed.py` hears it, a member of `readings/` says what its steps were. `{folder}` of
+its command is `.partial/program`; it stays beside the record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mlperf_logging.mllog import constants as c
+
+from ddlbench.core import beats, layout, living, notes, registry
+from ddlbench.core.files import printable, write_json
+from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed
+from ddlbench.core.spec import RunSpec
+from ddlbench.run import failed, finish, job, late
+from ddlbench.run.__main__ import Patience
+from ddlbench.run.environment import reveal
+from ddlbench.run.facts import cite, facts
+from ddlbench.run.printed import Printed
+from ddlbench.run.rank import ASSIGNMENT, FOLDER
+from ddlbench.run.readings import Line, Reading, ReadingMember, Source, UnreadError
+from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
+from ddlbench.settings import environment_modules
+
+LINES = "printed.jsonl"  # of earlier tries of an interrupted run: the lines that its reading wants
+LABELLED = {"--start", "--label"}  # words of launchers that put its rank before each line
+QUIET_S = 1800.0  # without a line or a recorded step a program has stopped answering
+
+
+def execute(
+    spec: RunSpec,
+    folder: Path,
+    command: list[str],
+    cited: dict[str, Any] | None = None,
+    patience: Patience | None = None,
+    quiet_s: float = QUIET_S,
+) -> int:
+    """Run `command` to its end and put the record in place; `cited` is the preflight, for the record.
+
+    Returns 0; `notes.STOPPED` if the program was asked to stop and can go on; else another code. Raises ConfigError if
+    a hidden value of the command cannot be found.
+    """
+    assert spec.program is not None
+    patience, partial = patience or Patience(), folder / ".partial"
+    shown = [*command, str(partial)]
+    argv, hidden = reveal(shown, spec.machine)
+    end_survivors(partial)
+    began = _prepare(folder, partial, spec)
+    for name in (MLLOG, STEPS):  # of a record that is made again
+        (folder / name).unlink(missing_ok=True)
+    told = {"spec": json.loads(spec.to_json()), "began_s": [*began, time.time()], "resumes": bool(began)}
+    write_json(partial / ASSIGNMENT, told)
+    notes.reserve(partial)
+    finish.rehearse(partial)
+    origin = _origin(spec, shown, cited)
+    print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
+    reads: ReadingMember = registry.member("readings", spec.program.reads)
+    living.adopt_orphans()
+    with Printed(reads.wanted(spec), quiet_s, lambda: _recorded(partial), LABELLED & {*argv} != set()) as printed:
+        try:
+            seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=patience.silent_s, grace_s=patience.grace_s)
+        finally:
+            living.end_children()
+    beats.tidy(partial)
+    seen.printed = "\n".join(printed.last)
+    notes.give_back(partial, *notes.RESERVES)
+    lines = _kept(partial, printed.lines)
+    if seen.signal is not None and not printed.quiet and spec.program.resume and any((partial / FOLDER).iterdir()):
+        print(f"{spec.id} was stopped; it goes on from what it left when it is started again", file=sys.stderr)
+        return notes.STOPPED
+    failure = _failure(partial, spec, seen, printed, quiet_s)
+    if failure is None:
+        source = Source(spec, partial / FOLDER, partial, lines, [*printed.last], told["began_s"][1:])
+        try:
+            _write(partial, spec, reads.read(source), origin, interrupted=bool(began))
+        except UnreadError as error:
+            failure = _cause("no steps read", f"the program ended well, but no steps were read: {error}")
+    if failure is None:
+        _keep_folder(folder, partial)
+        failure = finish.make_record(spec, folder, partial)
+    return job.ended(spec.id, folder, partial, seen.code, failure)
+
+
+def _prepare(folder: Path, partial: Path, spec: RunSpec) -> list[float]:
+    """Make `partial` ready. Returns when earlier tries began that this one goes on from; none where it begins anew."""
+    assert spec.program is not None
+    for left in (partial, folder / failed.FOLDER):
+        try:
+            told = json.loads((left / ASSIGNMENT).read_text(encoding="utf-8"))
+            same = told["spec"] == json.loads(spec.to_json())
+            goes_on = spec.program.resume and same and any((left / FOLDER).iterdir())
+            began = [float(at_s) for at_s in told["began_s"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if goes_on:
+            if left != partial:
+                shutil.rmtree(partial, ignore_errors=True)
+                left.rename(partial)
+            for stale in (*partial.glob("*.json"), *partial.glob("beat-*"), *partial.glob(notes.STOPPED_NOTE)):
+                stale.unlink()
+            return began
+    shutil.rmtree(partial, ignore_errors=True)
+    (partial / FOLDER).mkdir(parents=True)
+    return []
+
+
+def _kept(partial: Path, lines: Sequence[Line]) -> list[Line]:
+    """The lines of earlier tries and of this one; kept for the next."""
+    with (partial / LINES).open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    with (partial / LINES).open(encoding="utf-8") as file:
+        return [Line(*json.loads(line)) for line in file]
+
+
+def _recorded(partial: Path) -> int:
+    """How many bytes its recorders wrote."""
+    return sum(path.stat().st_size for path in partial.glob("recorder-*.steps"))
+
+
+def _cause(cause: str, message: str) -> dict[str, Any]:
+    return {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
+
+
+def _failure(
+    partial: Path, spec: RunSpec, seen: WatchResult, printed: Printed, quiet_s: float
+) -> dict[str, Any] | None:
+    """Why the program failed, with its last line; None if it did not."""
+    if printed.quiet:
+        failure = _cause("stopped answering", f"it printed nothing and recorded no step for {quiet_s:.0f} s")
+    elif seen.signal is not None:
+        failure = _cause("ended by a signal", f"signal {signal.Signals(seen.signal).name}")
+    elif seen.code:
+        failure = diagnose(partial, spec.workers, seen)
+    else:
+        return None
+    last = next((text for text in reversed(printed.last) if text.strip()), "nothing")
+    return failure | {"message": f"{failure['message']}; it printed last: {printable(last)[:300]}"}
+
+
+def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> dict[str, Any]:
+    """Where and with what it was made. Of a program with a Python of its own, our versions say nothing."""
+    assert spec.program is not None
+    origin = facts(spec, shown, cited)
+    if spec.program.environment:
+        origin |= {"python": None, "versions": {"ddlbench": origin["versions"]["ddlbench"]}}
+    return origin | {"program_sha256": spec.program.digest}
+
+
+def _write(partial: Path, spec: RunSpec, made: Reading, origin: dict[str, Any], interrupted: bool) -> None:
+    """The log and the rows, as a rank of ours would leave them; whatever the program left by these names goes first."""
+    for name in (MLLOG, ROWS, STEPS):
+        (partial / name).unlink(missing_ok=True)
+    first = json.loads((partial / "rank-0.json").read_text(encoding="utf-8"))
+    for rank in range(spec.workers):
+        if not (partial / f"rank-{rank}.json").exists():  # a program that starts its ranks itself
+            write_json(partial / f"rank-{rank}.json", first)
+    log = RankLog(partial, 0)
+    log.write_steps(packed(made.rows))
+    last_s = max(row.end_s for row in made.rows)
+    later = [] if interrupted else [evaluation.time_s for evaluation in made.evaluations]
+    end_s = max([made.began_s + last_s, *later])
+    told = {
+        c.SUBMISSION_BENCHMARK: spec.model,
+        c.SUBMISSION_DIVISION: c.OPEN,
+        c.SUBMISSION_ORG: "ddlbench",
+        c.SUBMISSION_PLATFORM: spec.machine,
+        c.SUBMISSION_STATUS: "research",
+        c.GLOBAL_BATCH_SIZE: spec.global_batch,
+        c.SEED: spec.seed,
+        c.TRAIN_SAMPLES: sum(row.images for row in made.rows),
+        "ddlbench_spec": json.loads(spec.to_json()),
+        "ddlbench_facts": origin,
+    }
+    begin_ms, end_ms = round(1e3 * made.began_s), round(1e3 * end_s)
+    for key, value in told.items():
+        log.mllog.event(key, value, time_ms=begin_ms)
+    log.mllog.start(c.RUN_START, None, time_ms=begin_ms)
+    log.mllog.start(c.EPOCH_START, None, {"epoch_num": 1}, time_ms=begin_ms)
+    known = [evaluation for evaluation in made.evaluations if evaluation.top1 is not None]
+    log.mllog.event("ddlbench_evaluations", [e._asdict() for e in made.evaluations], time_ms=end_ms)
+    for evaluation in known[-1:]:
+        log.mllog.event(c.EVAL_ACCURACY, evaluation.top1, {"epoch_num": 1}, time_ms=round(1e3 * evaluation.time_s))
+    log.mllog.end(c.EPOCH_STOP, None, {"epoch_num": 1}, time_ms=end_ms)
+    log.mllog.event("ddlbench_reading", made.remarks, time_ms=end_ms)
+    log.mllog.event("ddlbench_elapsed_s", end_s - made.began_s, time_ms=end_ms)
+    log.mllog.event("ddlbench_not_measured", made.not_known, time_ms=end_ms)
+    log.mllog.end(c.RUN_STOP, None, {"status": "success"}, time_ms=end_ms)
+
+
+def _keep_folder(folder: Path, partial: Path) -> None:
+    """What the program wrote stays beside its record."""
+    if any((partial / FOLDER).iterdir()):
+        shutil.rmtree(folder / FOLDER, ignore_errors=True)
+        (partial / FOLDER).rename(folder / FOLDER)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help=layout.run("<run id>"))
+    parser.add_argument("--spec", required=True, help="the run as RunSpec.to_json wrote it")
+    parser.add_argument("--silent-s", type=float, default=beats.SILENT_S, help="silence of a rank that ends a run [s]")
+    parser.add_argument("--grace-s", type=float, default=beats.GRACE_S, help="time for a last checkpoint [s]")
+    parser.add_argument("--quiet-s", type=float, default=QUIET_S, help="no line and no step for so long ends it [s]")
+    parser.add_argument("--preflight", type=Path, help="what the machine was found to be, which the record cites")
+    parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
+    a = parser.parse_args()
+    environment_modules.check()
+    try:
+        spec = RunSpec.from_json(a.spec)
+    except (ValueError, TypeError) as error:
+        sys.exit(f"--spec: {error}")
+    if spec.program is None:
+        sys.exit("--spec: is no run of a program; ddlbench.run makes it")
+    cited, patience = cite(a.preflight) if a.preflight else None, Patience(a.silent_s, a.grace_s)
+    log = a.folder / Path(layout.train_log(spec.id)).name
+    job.alone(
+        spec.id,
+        a.folder,
+        log,
+        lambda: late.made(a.folder, spec),
+        lambda: execute(spec, a.folder, a.command, cited, patience, a.quiet_s),
+    )
+
+
+if __name__ == "__main__":
+    main()

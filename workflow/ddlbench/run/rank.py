@@ -1,0 +1,138 @@
+"""One rank of a user's program: say who it is, set the variables that torchrun sets, and become the program.
+
+    python -m ddlbench.run.rank FOLDER             one rank, whose place its launcher says (srun), or the only process
+    python -m ddlbench.run.rank --start N FOLDER   N ranks on this machine, which end together
+
+`run/program.py` leaves what it needs to know in FOLDER.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ddlbench.core import living, notes
+from ddlbench.core.files import write_json
+from ddlbench.core.program import OWN, PLACEHOLDERS, Program
+from ddlbench.core.spec import RunSpec
+from ddlbench.settings.config import expand
+from ddlbench.train import place
+
+ASSIGNMENT = "program.json"
+FOLDER = "program"  # within the run's folder: for what the program writes
+RECORDER = "DDLBENCH_RECORDER"  # tells `ddlbench_recorder` where to write
+POLL_S = 0.1
+DRAIN_S = 2.0
+MOST_LINE = 1 << 16  # bytes
+_writing = threading.Lock()
+
+
+def start(partial: Path, workers: int) -> int:
+    """Start all ranks on this machine and wait for them; the first that fails ends the others. Returns its code."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": str(workers), "LOCAL_WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1"}
+    shared["MASTER_PORT"] = str(port)
+    argv = [sys.executable, "-m", "ddlbench.run.rank", str(partial)]
+    ranks = [
+        subprocess.Popen(
+            argv,
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            preexec_fn=living.die_with_parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in range(workers)
+    ]
+    copies = [threading.Thread(target=_label, args=named, daemon=True) for named in enumerate(ranks)]
+    for copy in copies:
+        copy.start()
+    while None in (codes := [rank.poll() for rank in ranks]) and not any(codes):
+        time.sleep(POLL_S)
+    for rank in ranks:
+        rank.kill()
+    for copy in copies:
+        copy.join(DRAIN_S)  # a process that it left behind may still hold the other end
+    failed = next(((rank, code) for rank, code in enumerate(codes) if code), None)
+    if failed is None:
+        return 0
+    rank_failed, code = failed
+    note = partial / f"failure-{rank_failed}.json"
+    if not note.exists():
+        how = ("killed", f"by {signal.Signals(-code).name}") if code < 0 else ("exited", f"with exit code {code}")
+        write_json(note, {"cause": how[0], "message": how[1], "time": time.time(), "step": None})
+    return code if code > 0 else 128 - code
+
+
+def _label(rank: int, process: subprocess.Popen[bytes]) -> None:
+    """Copy what a rank prints, each line with its rank before it, as `srun --label` does."""
+    assert process.stdout is not None
+    rest = b""
+    while piece := os.read(process.stdout.fileno(), 1 << 16):
+        *lines, rest = re.split(rb"[\r\n]", rest + piece)
+        rest = rest[-MOST_LINE:]
+        if lines:
+            _write(b"".join(b"%d: %s\n" % (rank, line[:MOST_LINE]) for line in lines))
+    _write(b"%d: %s\n" % (rank, rest) if rest else b"")
+
+
+def _write(data: bytes) -> None:
+    with _writing:  # whole lines
+        while data:
+            data = data[os.write(1, data) :]
+
+
+def become(partial: Path) -> None:
+    """Turn this process into the program. Leaves a note if it cannot be started."""
+    told = json.loads((partial / ASSIGNMENT).read_text(encoding="utf-8"))
+    spec = RunSpec.from_json(json.dumps(told["spec"]))
+    program = spec.program
+    assert program is not None
+    alone = program.ranks == OWN
+    who = place.Rank(0, 1, 0) if alone else place.here(spec.workers)
+    notes.introduce(partial, who.rank, who.local_rank)
+    values = {name: getattr(spec, name) for name in PLACEHOLDERS if name != "folder"}
+    values["folder"] = partial.resolve() / FOLDER
+    argv = program.argv(values, told["resumes"])
+    try:
+        argv, variables = surroundings(program, argv, os.environ)
+        os.execvpe(argv[0], argv, {**variables, RECORDER: str(partial.resolve()), "PYTHONUNBUFFERED": "1"})
+    except OSError as error:
+        wrong = OSError(error.errno, f"the command cannot be started: {error.strerror}", argv[0])
+        notes.report(partial, who.rank, wrong)
+        sys.exit(f"{argv[0]}: {wrong.strerror}")
+
+
+def surroundings(program: Program, argv: list[str], variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The program's words and variables in its own environment; those of ddlbench's Python do not reach another."""
+    if not program.environment:
+        return argv, {**variables}
+    others = {name: value for name, value in variables.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    if isinstance(program.environment, tuple):
+        modules = shlex.join(["module", "load", *program.environment])
+        return ["bash", "-lc", f'{modules} && exec "$@"', "bash", *argv], others
+    place = Path(expand(program.environment, f"config/programs/{program.name}.yaml", "environment")).resolve()
+    path = f"{place / 'bin'}{os.pathsep}{others.get('PATH', os.defpath)}"
+    return argv, {**others, "VIRTUAL_ENV": str(place), "PATH": path}
+
+
+def main() -> None:
+    *words, folder = sys.argv[1:]
+    if words:
+        sys.exit(start(Path(folder), int(words[1])))
+    become(Path(folder))
+
+
+if __name__ == "__main__":
+    main()

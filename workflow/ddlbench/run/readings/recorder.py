@@ -1,0 +1,117 @@
+"""recorder: rows that `ddlbench_recorder` left, one file per rank.
+
+It knows each rank's wait for data and the rest of a step. What that rest consists of it cannot know.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ddlbench.core.record import StepRow
+from ddlbench.core.spec import RunSpec
+from ddlbench.run.readings import Evaluation, Reading, Source, UnreadError
+
+REST = "the recorder knows the wait for data and the rest of a step: all of that rest stands in forward_s"
+FIELDS = [("step", "<i8"), *((name, "<f8") for name in ("began_s", "end_s", "wait_s", "samples", "loss", "lr"))]
+
+
+def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
+    """No lines are needed."""
+    return []
+
+
+def read(source: Source) -> Reading:
+    """The steps. Raises UnreadError if no rank recorded any, or ranks were others than the run's."""
+    workers, there = source.spec.workers, sorted(source.partial.glob("recorder-*.jsonl"))
+    said = {int(path.stem.split("-")[1]): _said(path) for path in there}
+    if not said:
+        raise UnreadError("no Recorder was made: rec = Recorder(), rec.step(loss, samples) in the program")
+    worlds = {line["world"] for lines in said.values() for line in lines if "world" in line}
+    if max(*said, *(world - 1 for world in worlds)) >= workers:
+        raise UnreadError(f"it was told {workers} workers, and ran with {max(*worlds, max(said) + 1)}: use {{workers}}")
+    tables = {rank: _table(source.partial / f"recorder-{rank}.steps") for rank in said}
+    tables = {rank: table for rank, table in tables.items() if table}
+    if not tables:
+        raise UnreadError("a Recorder was made and no step recorded: call rec.step(loss, samples) after each step")
+    common = set.intersection(*(set(table) for table in tables.values()))
+    if not common:
+        raise UnreadError(f"no step was recorded by all of ranks {', '.join(map(str, tables))}")
+    first = tables.get(0) or next(iter(tables.values()))
+    steps = sorted(common)
+    made = Reading(min(table[steps[0]]["began_s"] for table in tables.values()), [])
+    for rank in range(workers):  # a rank that recorded nothing goes with the first
+        began = [line["began_s"] for line in said.get(rank, said[min(said)]) if "began_s" in line]
+        made.rows += _rows(rank, [tables.get(rank, first)[step] for step in steps], began, source.spec)
+    if len(tables) < workers:
+        made.remarks["ranks_recorded"] = sorted(tables)
+    if all(row["samples"] != row["samples"] for row in first.values()):
+        made.remarks["samples"] = "the global batch: the program does not say its samples"
+    else:
+        total = [0] * len(steps)
+        for row in made.rows:
+            total[row.step] += row.images
+        made.rows = [row._replace(loss=row.loss * workers * row.images / max(total[row.step], 1)) for row in made.rows]
+    made.not_known = dict.fromkeys(("forward_s", "backward_s", "communication_s", "optimizer_s"), REST)
+    if all(row["wait_s"] != row["wait_s"] for row in first.values()):
+        made.not_known["data_wait_s"] = "the program does not take its batches from rec.batches(loader)"
+    for name in ("loss", "lr"):
+        if all(row[name] != row[name] for row in first.values()):
+            made.not_known[name] = "the program does not say it"
+    told = [line for line in said.get(0, []) if "evaluated" in line]
+    made.evaluations = [Evaluation(line["time_s"], **line["evaluated"]) for line in told]
+    return made
+
+
+def _said(path: Path) -> list[dict[str, Any]]:
+    """Its lines, but one that was cut off."""
+    lines = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            continue
+    return lines
+
+
+def _table(path: Path) -> dict[int, dict[str, float]]:
+    """A rank's rows by step; of a step that was made again, after an interruption, the last."""
+    import numpy as np
+
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return {}
+    size = np.dtype(FIELDS).itemsize
+    rows = np.frombuffer(data[: len(data) // size * size], FIELDS)
+    names = [name for name, _ in FIELDS]
+    return {int(row[0]): dict(zip(names, row, strict=True)) for row in rows.tolist()}
+
+
+def _rows(rank: int, recorded: list[dict[str, float]], began: list[float], spec: RunSpec) -> Iterable[StepRow]:
+    """A rank's rows, whose clock stands still from the end of an interrupted process to the next one's first step."""
+    start_s, lost_s, before = recorded[0]["began_s"], 0.0, recorded[0]
+    share = spec.global_batch // spec.workers + (rank < spec.global_batch % spec.workers)
+    for number, row in enumerate(recorded):
+        if any(before["end_s"] < again_s <= row["began_s"] for again_s in began[1:]):
+            lost_s += row["began_s"] - before["end_s"]
+        took_s = max(row["end_s"] - row["began_s"], 0.0)
+        wait_s = min(row["wait_s"], took_s) if row["wait_s"] == row["wait_s"] else 0.0
+        yield StepRow(
+            epoch=0,
+            step=number,
+            rank=rank,
+            images=share if row["samples"] != row["samples"] else round(row["samples"]),
+            lr=row["lr"],
+            loss=row["loss"] / spec.workers,
+            data_wait_s=wait_s,
+            forward_s=took_s - wait_s,
+            backward_s=0.0,
+            communication_s=None,
+            optimizer_s=0.0,
+            end_s=row["end_s"] - start_s - lost_s,
+        )
+        before = row

@@ -1,0 +1,57 @@
+"""trainer: the Hugging Face Trainer's `trainer_state.json`, the newest in the program's folder.
+
+The file says steps and losses, and no times. These come from the lines that the Trainer prints as it logs, one for each
+entry; without them its whole time is spread evenly.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from ddlbench.core.spec import RunSpec
+from ddlbench.run.readings import Evaluation, Point, Reading, Source, UnreadError, reading
+
+LOSS, RUNTIME = re.compile(r"\{'loss': "), re.compile(r"'train_runtime': '?([\d.]+)")
+NAME = "trainer_state.json"
+
+
+def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
+    """What the Trainer prints as it logs."""
+    return [LOSS, RUNTIME]
+
+
+def read(source: Source) -> Reading:
+    """The steps that the Trainer logged. Raises UnreadError without a file, or without entries in it."""
+    path = source.newest(NAME)
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+        told = [entry for entry in state["log_history"] if "loss" in entry and "step" in entry]
+        evaluated = [entry for entry in state["log_history"] if "eval_loss" in entry]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnreadError(f"{path}: cannot be read ({error!r})") from None
+    if not told:
+        raise UnreadError(f"{path}: has no entry with a loss in log_history: lower logging_steps")
+    stamps = [line.time_s for line in source.lines if LOSS.search(line.text)]
+    remarks: dict[str, object] = {}
+    if len(stamps) != len(told):
+        runtime = [float(found[1]) for line in source.lines if (found := RUNTIME.search(line.text))]
+        runtime += [entry["train_runtime"] for entry in state["log_history"] if "train_runtime" in entry]
+        if not runtime:
+            raise UnreadError(f"{path}: {len(told)} entries, {len(stamps)} printed and no train_runtime: no times")
+        ended, last = path.stat().st_mtime, told[-1]["step"]
+        stamps = [ended - runtime[-1] * (1 - entry["step"] / last) for entry in told]
+        told, stamps = [{"step": 0}, *told], [ended - runtime[-1], *stamps]
+        remarks["times"] = "train_runtime, spread evenly: the Trainer printed no lines of its steps"
+    points = [
+        Point(at, entry["step"], entry.get("loss"), entry.get("learning_rate"))
+        for at, entry in zip(stamps, told, strict=True)
+    ]
+    at = dict(zip([entry["step"] for entry in told], stamps, strict=True))
+    evaluations = [
+        Evaluation(at.get(entry["step"], stamps[-1]), entry.get("eval_accuracy"), entry["eval_loss"])
+        for entry in evaluated
+    ]
+    made = reading(source, points, evaluations)
+    made.remarks |= remarks
+    return made
