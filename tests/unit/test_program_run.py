@@ -160,3 +160,11 @@ def test_snakemakes_command_makes_the_record(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, *words, sys.executable, "-m", "ddlbench.run.rank", "--start", "1"])
     assert done.returncode == 0
     assert (tmp_path / run.id / "run.mllog").exists()
+
+
+def test_other_processes_of_its_supervisor_live_on(tmp_path: Path) -> None:
+    other = subprocess.Popen(["sleep", "100"])
+    made(tmp_path, spec(script(tmp_path)))
+    assert other.poll() is None
+    other.kill()
+    other.wait()

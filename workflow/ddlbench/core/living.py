@@ -14,8 +14,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -103,21 +103,30 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def adopt_orphans() -> None:
-    """Have Linux make this process the parent of what its children leave behind, daemons among it."""
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+@contextmanager
+def ending_descendants() -> Iterator[None]:
+    """Kill every process that descends from one which the block started, daemons among them, until none is left.
+
+    Meanwhile this process is the parent of what its children leave behind. Processes of before the block are spared.
+    """
+    _adopt_orphans(True)
+    spared = {*psutil.Process().children(recursive=True)}
+    try:
+        yield
+    finally:
+        for _ in range(100):  # some may be forking meanwhile
+            living = [one for one in psutil.Process().children(recursive=True) if one not in spared and state(one.pid)]
+            if not living:
+                break
+            for child in living:
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
+            psutil.wait_procs(living, timeout=0.5)
+        _adopt_orphans(False)
 
 
-def end_children() -> None:
-    """Kill every process that descends from this one, until none is left; some may be forking meanwhile."""
-    for _ in range(100):
-        living = [child for child in psutil.Process().children(recursive=True) if state(child.pid)]
-        if not living:
-            return
-        for child in living:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(living, timeout=0.5)
+def _adopt_orphans(whether: bool) -> None:
+    ctypes.CDLL(None).prctl(36, int(whether))  # PR_SET_CHILD_SUBREAPER
 
 
 def _born(pid: int) -> str:

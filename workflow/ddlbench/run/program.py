@@ -70,12 +70,9 @@ def execute(
     origin = _origin(spec, shown, cited)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     reads: ReadingMember = registry.member("readings", spec.program.reads)
-    living.adopt_orphans()
-    with Printed(reads.wanted(spec), quiet_s, lambda: _recorded(partial), LABELLED & {*argv} != set()) as printed:
-        try:
-            seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=patience.silent_s, grace_s=patience.grace_s)
-        finally:
-            living.end_children()
+    hearing = Printed(reads.wanted(spec), quiet_s, lambda: _recorded(partial), LABELLED & {*argv} != set())
+    with hearing as printed, living.ending_descendants():
+        seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=patience.silent_s, grace_s=patience.grace_s)
     beats.tidy(partial)
     seen.printed = "\n".join(printed.last)
     notes.give_back(partial, *notes.RESERVES)
