@@ -46,7 +46,7 @@ def read(config: Mapping[str, Any]) -> Settings:
     checked = check_config({**config, **numbers})
     study, machine = load_study(checked["study"]), load_machine(checked["machine"])
     sources = checked["data"]["sources"]
-    for name in {block.dataset for block in study.blocks} - {*registry.members("datasets")}:
+    for name in {block.dataset for block in study.blocks if not block.programs} - {*registry.members("datasets")}:
         sources[name] = load_dataset(name).to_json()
     images = reads.images(study, machine, sources)
     plan = runs.make_plan(study, machine, checked["account"], images)

@@ -44,6 +44,13 @@ def check(study: Study, block: Block, machine: Machine, loader: str, workers: in
         raise complain(study.path, f"{where}.loaders", loader, needs)
 
 
+def check_id(study: Study, block: Block, spec: RunSpec) -> None:
+    """Raises ConfigError if the run's id is too long for a file's name."""
+    if len(spec.id) > LONGEST_ID:
+        allowed = f"allowed: ids of at most {LONGEST_ID} characters; shorten names of machine, recipe or variant"
+        raise complain(study.path, f"runs.{block.name}", spec.id, allowed)
+
+
 def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> None:
     """What a whole run says of itself. Raises ConfigError."""
     where, recipe = f"runs.{block.name}", spec.recipe
@@ -66,9 +73,7 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
     if recipe.zero_init_last is not None and able and spec.model not in able:
         allowed = f"model {spec.model} has no residual blocks that can choose; allowed for it: null"
         raise complain(block.recipe_file.path, "zero_init_last", recipe.zero_init_last, allowed)
-    if len(spec.id) > LONGEST_ID:
-        allowed = f"allowed: ids of at most {LONGEST_ID} characters; shorten names of machine, recipe or variant"
-        raise complain(study.path, where, spec.id, allowed)
+    check_id(study, block, spec)
     known = spec.dataset in registry.members("datasets")  # of a set of the user's, its manifest knows
     images = datasets.of(spec.dataset).IMAGES["train"] if known else 0
     made = spec.epochs * steps_per_epoch(images, spec.global_batch)

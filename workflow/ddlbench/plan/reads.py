@@ -40,7 +40,7 @@ def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
 def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[str, int]:
     """Images of an epoch by data set: of a prepared form, else as many as are asked for. Raises ConfigError."""
     counts = {}
-    for dataset in {block.dataset for block in study.blocks}:
+    for dataset in {block.dataset for block in study.blocks if not block.programs}:
         prepared = sorted(Path(machine.data, dataset).glob("*/manifest.json"))
         try:
             counts[dataset] = Manifest.read(prepared[0].parent).splits["train"].images

@@ -6,7 +6,7 @@ The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -115,9 +115,10 @@ def make_plan(
 def _check_size(study: Study) -> None:
     """Raises ConfigError if a block names more runs than anybody wants: each takes memory and Snakemake's time."""
     for block in study.blocks:
-        axes = (block.models, block.adapters, block.loaders, block.workers, block.schedules)
-        further = (block.batch_per_worker or block.global_batch, block.bandwidths_mbit or (None,))
-        named = block.repeats * prod(map(len, (*axes, *further)))
+        axes: list[Sized] = [block.workers, block.batch_per_worker or block.global_batch, block.bandwidths_mbit or " "]
+        ours = block.programs is None
+        axes += [block.models, block.adapters, block.loaders, block.schedules] if ours else [block.own_programs]
+        named = block.repeats * prod(map(len, axes))
         if named > MOST_RUNS:
             raise complain(study.path, f"runs.{block.name}", named, f"allowed: at most {MOST_RUNS} runs in a block")
 

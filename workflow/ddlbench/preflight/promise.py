@@ -60,7 +60,8 @@ def promised(plan: Plan) -> dict[str, Any]:
     """
     machine, ranks = plan.machine, trial(plan)
     specs = [job.spec for job in plan.runs.values()]
-    uses = {(spec.adapter, spec.options): spec.all_options() for spec in specs}
+    trained = [job for job in plan.runs.values() if not job.spec.program]
+    uses = {(job.spec.adapter, job.spec.options): job.spec.all_options() for job in trained}
     rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
     members = [(room, name, registry.member(room, name)) for room in rooms for name in sorted(rooms[room])]
     return {
@@ -80,7 +81,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         **({"screened": True} if machine.preflight.nodes is not None else {}),
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
-        "models": [list(model) for model in sorted({_model(job) for job in plan.runs.values()}, key=_as_text)],
+        "models": [list(model) for model in sorted({_model(job) for job in trained}, key=_as_text)],
         "frameworks": [[name, options] for (name, _), options in sorted(uses.items(), key=str)],
         "packages": {
             m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None

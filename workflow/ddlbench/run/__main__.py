@@ -159,6 +159,10 @@ def main() -> None:
         return late.made(a.folder, spec) and (not kept or (a.folder / WEIGHTS).exists())
 
     def make() -> int:
+        if spec.program:
+            from ddlbench.run import program  # which makes the same record
+
+            return program.execute(spec, a.folder, a.command, cited, patience)
         code = interrupted.AGAIN
         while code == interrupted.AGAIN:  # which happens once: `interrupted.still_to_come`
             code = execute(spec, a.folder, data, a.command, when, cited, patience, kept)

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import registry
+from ddlbench.core.program import Program
 from ddlbench.core.spec import COLUMNS
 from ddlbench.settings import own_models
 from ddlbench.settings.config import CONFIG, ConfigError, complain, names_in, one_of
 from ddlbench.settings.dataset import datasets, load_dataset
 from ddlbench.settings.keys import class_of, value_of
+from ddlbench.settings.program import load_program
 from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.recipe import RecipeFile, load_recipe
 from ddlbench.settings.study_keys import BlockKeys, FigureKeys, FileKeys, Inference, Published, StudyKeys
@@ -27,6 +29,10 @@ SCHEDULES = ("step", "cosine", "exponential", "polynomial")
 REQUIRED = ("dataset", "recipe", "models", "frameworks", "loaders", "workers", "schedules")
 BATCH = ("batch_per_worker", "global_batch")
 LENGTH = ("epochs", "measure")
+# What says how to train: a program says it itself.
+TRAINING = (*(key for key in REQUIRED if key != "workers"), *LENGTH, "profiled", "interrupt", "form", "bandwidths_mbit")
+# Of a block of programs.
+NO_RECIPE = RecipeFile(name="own", base_lr=1.0, base_batch=1, warmup_epochs=0, image_size=8)
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Block(BlockKeys):
     recipe_file: RecipeFile
     adapters: tuple[Framework, ...]
     sources: Mapping[str, str]  # digests of the source of models that people wrote, by name
+    own_programs: tuple[Program, ...] = ()  # those of `programs`, with each combination of their settings
 
     @property
     def trained_epochs(self) -> int:
@@ -198,11 +205,19 @@ def _block(
     for either in (BATCH, LENGTH):
         if own.keys() & set(either):  # a block's own way of saying it replaces the study's
             common = {k: v for k, v in common.items() if k not in either}
+    for these, those in ((("programs",), TRAINING), (TRAINING, ("programs",))):
+        if own.keys() & set(these):
+            common = {k: v for k, v in common.items() if k not in those}
     merged = common | own
-    for key in REQUIRED:
+    programs = merged.get("programs")
+    for key in ("workers",) if programs else REQUIRED:
         if key not in merged:
             raise ConfigError(f"{path}: runs.{name}.{key}: is missing, here and at the study's top level")
-    for either in (BATCH, LENGTH):
+    for key in TRAINING if programs else ():
+        if key in merged:
+            said = f"is said by a program itself (programs: {', '.join(programs or ())}); leave it out"
+            raise ConfigError(f"{path}: {f'runs.{name}.{key}' if key in own else key}: {said}")
+    for either in (BATCH,) if programs else (BATCH, LENGTH):
         given = [key for key in either if key in merged]
         if not given:
             here = "here and at the study's top level"
@@ -213,6 +228,13 @@ def _block(
     def where(key: str) -> str:
         return f"runs.{name}.{key}" if key in own else key
 
+    if programs:
+        folder = path.parent.parent / "programs"
+        for program in programs:
+            _is_one_of(names_in(folder, ".yaml"), program, path, where("programs"))
+        files = [load_program(program, folder) for program in programs]
+        each = tuple(program for file in files for program in file.programs())
+        return Block(name=name, recipe_file=NO_RECIPE, adapters=(), sources={}, own_programs=each, **merged)
     recipes, own_sources = path.parent.parent / "recipes", {}
     for model in filter(own_models.is_own, merged["models"]):
         own_sources[model] = own_models.find(model, path.parent.parent / "models").sha256

@@ -66,6 +66,11 @@ class BlockKeys(Keys):
         "timm knows, or models of your own, `<module>:<function>`: see above.",
         None,
     )
+    programs: Names = key(
+        "Axis, in place of models, frameworks, loaders and all that says how to train: training programs of your own, "
+        "files in config/programs. Their settings are further axes.",
+        None,
+    )
     frameworks: Names = key("Axis. Members of workflow/ddlbench/train/frameworks, or names from variants.", None)
     loaders: Names = key("Axis. Members of workflow/ddlbench/train/loaders.", None)
     workers: Counts = key("Axis. Ranks, one device each.", None)

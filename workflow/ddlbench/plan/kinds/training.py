@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddlbench.core import kinds, registry
 from ddlbench.core.recipe import for_schedule
@@ -17,6 +18,9 @@ from ddlbench.plan.kinds import Books, Given, Job, Resources
 from ddlbench.plan.row import Entry, Row, make_row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
+
+if TYPE_CHECKING:
+    from ddlbench.plan.runs import Plan
 
 RULE, WILDCARD, FOLDER = "train", "run", "runs"
 OUTPUTS = (MLLOG, STEPS)
@@ -34,7 +38,7 @@ FILES = 5  # of a record: the folder, run.mllog, steps.parquet, summary.jsonl, t
 def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
     """Every run that a block names. Raises ConfigError if the machine cannot hold one, or ranks do not divide a
     batch."""
-    return list(_runs(study, machine, block))
+    return [] if block.programs else list(_runs(study, machine, block))
 
 
 def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
@@ -82,7 +86,7 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
 
 def jobs(given: Given) -> dict[str, Job[RunSpec]]:
     """A job for each run, by its id."""
-    return {run: _job(spec, given) for run, spec in given.runs.items()}
+    return {run: _job(spec, given) for run, spec in given.runs.items() if not spec.program}
 
 
 def _job(spec: RunSpec, given: Given) -> Job[RunSpec]:
@@ -114,11 +118,13 @@ def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int
 
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
     """One row per run, whose block is the first that names it."""
-    block_of: dict[str, str] = {}
-    for block, named in books.plan.blocks.items():
-        for run in named:
-            block_of.setdefault(run, block)
-    return [_row(job, books, block_of[job.spec.id]) for job in jobs]
+    block = block_of(books.plan)
+    return [_row(job, books, block[job.spec.id]) for job in jobs]
+
+
+def block_of(plan: Plan) -> dict[str, str]:
+    """The first block that names each run."""
+    return {run: block for block, named in reversed([*plan.blocks.items()]) for run in named}
 
 
 def _row(job: Job[RunSpec], books: Books, block: str) -> Row:

@@ -70,7 +70,8 @@ def _states(todo: Sequence[Row]) -> str:
 def planned(plan: Plan, images: Mapping[str, int], published: Sequence[Published]) -> dict[str, float | None]:
     """What `ddlbench plan` would have said before there was any record, by run [s]; None where it knew nothing."""
     before = Estimator(plan.machine, (), published)
-    return {run: before.estimate(job.spec, images[job.spec.dataset]).s for run, job in plan.runs.items()}
+    jobs = {run: job.spec for run, job in plan.runs.items() if job.spec.dataset in images}
+    return {run: before.estimate(spec, images[spec.dataset]).s for run, spec in jobs.items()}
 
 
 def took(rows: Sequence[Row], before: Mapping[str, float | None]) -> list[dict[str, Any]]:

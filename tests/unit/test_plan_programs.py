@@ -1,0 +1,144 @@
+"""A study's key `programs`: runs of a program of the user's own, in the plan and its bill."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from ddlbench.commands import status
+from ddlbench.core import kinds
+from ddlbench.plan import bill, table
+from ddlbench.plan.runs import Plan, figure_runs, make_plan
+from ddlbench.preflight import promise
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.study import load_study
+
+from tests.specs import LAPTOP
+from tests.unit import programs
+
+PROGRAM = {
+    "command": "python train.py --batch-size {batch_per_worker} --precision {precision}",
+    "files": ["train.py"],
+    "settings": {"precision": ["bf16", "fp32"]},
+    "lines": "step (?P<step>\\d+)",
+}
+STUDY = {
+    "title": "A program",
+    "programs": ["plain"],
+    "workers": [1, 2],
+    "batch_per_worker": [64],
+    "runs": {"all": {}},
+    "figures": {"throughput": {"plot": "throughput"}},
+}
+TRAIN = """
+import time
+for step in range(20):
+    time.sleep(0.01)
+    print("step", step, flush=True)
+"""
+Planned = Callable[..., Plan]
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
+    """A plan of STUDY with these keys changed; those that are None are left out."""
+    for folder in ("studies", "programs", "recipes"):
+        (tmp_path / "config" / folder).mkdir(parents=True)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config/programs/plain.yaml").write_text(yaml.safe_dump(PROGRAM))
+
+    def plan(**changes: object) -> Plan:
+        keys = {key: value for key, value in (STUDY | changes).items() if value is not None}
+        (tmp_path / "config/studies/mine.yaml").write_text(yaml.safe_dump(keys))
+        return make_plan(load_study("mine", tmp_path / "config/studies"), LAPTOP)
+
+    return plan
+
+
+def rows(plan: Plan, results: Path) -> list[bill.Row]:
+    return bill.rows(plan, {}, results)
+
+
+def test_its_settings_are_axes_and_its_rule_is_that_of_trainings(planned: Planned) -> None:
+    plan = planned(repeats=2)
+    assert len(plan.runs) == 2 * 2 * 2
+    assert "laptop-plain-precision_bf16-2workers-bs128-r1".replace("laptop", LAPTOP.name) in plan.runs
+    for job in plan.runs.values():
+        assert (job.kind, job.rule, job.manifest) == ("program", "train", None)
+        assert str(job.resources["launch"]).endswith(f"ddlbench.run.rank --start {job.spec.workers}")
+        assert json.loads(job.spec.to_json())["program"]["digest"]
+    assert figure_runs(plan, "throughput") == [*plan.runs]
+    assert promise.promised(plan)["models"] == promise.promised(plan)["frameworks"] == []
+
+
+def test_a_change_of_its_files_makes_its_runs_stale(planned: Planned, tmp_path: Path) -> None:
+    plan = planned()
+    first, *_ = plan.runs
+    programs.make(tmp_path / "runs", plan.runs[first].spec)
+    assert {row.run for row in rows(plan, tmp_path) if row.state == "done"} == {first}
+    (tmp_path / "train.py").write_text("print('step 2')")
+    (row,) = (row for row in rows(planned(), tmp_path) if row.state != "missing")
+    assert (row.run, row.state, row.why.split()[0]) == (first, "stale", "program.digest")
+
+
+def test_before_records_nobody_knows_what_it_takes_and_then_they_say(planned: Planned, tmp_path: Path) -> None:
+    plan = planned(repeats=2)
+    assert {(row.wall_s, row.gpu_hours) for row in rows(plan, tmp_path)} == {(None, None)}
+    with pytest.raises(ConfigError, match=r"max_gpu_hours: 1 cannot be kept: nothing is known of 8 runs \(plain\)"):
+        bill.check_limit(rows(plan, tmp_path), 1.0)
+    first, *_ = plan.runs
+    programs.make(tmp_path / "runs", plan.runs[first].spec)
+    found = {row.run: row for row in rows(plan, tmp_path)}
+    again = found[first[:-1] + "2"]
+    assert found[first].wall_s == again.wall_s and again.estimate_by == "measured"
+    assert sum(row.wall_s is None for row in found.values()) == 6
+    assert "6 runs of plain are not counted" in "\n".join(table.lines(plan, [*found.values()], (), None))
+
+
+def test_what_failed_is_a_failed_run(planned: Planned, tmp_path: Path) -> None:
+    plan = planned()
+    first, *_ = plan.runs
+    left = tmp_path / "runs" / first / "failed"
+    left.mkdir(parents=True)
+    (left / "failure.json").write_text(json.dumps({"cause": "exited", "message": "it printed last: no tokens"}))
+    found = rows(plan, tmp_path)
+    states, _ = status.now(plan, found, tmp_path, tmp_path)
+    assert states[first].state == "failed"
+    assert f"failed  {first}: exited" in "\n".join(status.lines(plan, found, states, tmp_path, None))
+    assert kinds.of_folder(left.parent).RULE == "train"
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "words"),
+    [
+        ({"programs": ["plane"]}, "programs", '"plane" is not allowed; allowed: plain'),
+        ({"models": ["lenet"]}, "models", "leave it out"),
+        ({"runs": {"all": {"epochs": 3}}}, "runs.all.", "is missing"),  # it trains ours, of which more must be said
+        ({"runs": {"all": {"programs": ["plain"], "recipe": "demo"}}}, "runs.all.recipe", "leave it out"),
+        ({"workers": None}, "runs.all.workers", "is missing"),
+        ({"batch_per_worker": None}, "runs.all", "batch_per_worker or global_batch is missing"),
+        ({"workers": [64]}, "runs.all.workers", "allowed: at most"),
+        ({"global_batch": [3], "batch_per_worker": None, "workers": [2]}, "runs.all.global_batch", "multiples of"),
+    ],
+)
+def test_a_mistake_is_one_line(planned: Planned, changes: dict[str, object], where: str, words: str) -> None:
+    with pytest.raises(ConfigError) as complaint:
+        planned(**changes)
+    assert f"mine.yaml: {where}" in str(complaint.value)
+    assert words in str(complaint.value)
+    assert "\n" not in str(complaint.value)
+
+
+def test_a_block_may_train_ours_beside_a_program(planned: Planned, tmp_path: Path) -> None:
+    (tmp_path / "config/recipes/demo.yaml").write_text(
+        "base_lr: 0.1\nbase_batch: 64\nwarmup_epochs: 0\nimage_size: 32\n"
+    )
+    ours = {"dataset": "mnist5k", "recipe": "demo", "models": ["lenet"], "frameworks": ["ddp"], "loaders": ["native"]}
+    plan = planned(runs={"own": {}, "ours": {**ours, "schedules": ["step"], "epochs": 1}})
+    assert [len(plan.blocks[block]) for block in ("own", "ours")] == [4, 2]
+    found = bill.rows(plan, {"mnist5k": 4000}, tmp_path)
+    assert Counter(row.block for row in found) == {"own": 4, "ours": 2}

@@ -1,0 +1,113 @@
+"""A program: runs of a user's own training program, named by a block's key `programs` (config/programs).
+
+Its runs are made by the rule of trainings, and leave what these leave. How long one takes, only records of the same
+program and settings say.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ddlbench.core.record import MLLOG
+from ddlbench.core.registry import OWN
+from ddlbench.core.spec import RunSpec, of_program
+from ddlbench.plan import fits, launch
+from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, taken
+from ddlbench.plan.kinds import Books, Given, Job, Resources
+from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, block_of
+from ddlbench.plan.row import Entry, Row, make_row
+from ddlbench.plan.stale import DONE, state
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Block, Study
+from ddlbench.slurm.jobs import job_resources
+
+__all__ = ["FOLDER", "KEY", "LOG", "NOUN", "OUTPUTS", "PAGE", "RULE", "TABLE", "WILDCARD"]  # those of trainings
+
+
+def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
+    """Every run of a program that a block names. Raises ConfigError if the machine cannot hold one."""
+    counts = [workers for workers in block.workers if workers <= machine.workers or not block.fit]
+    batches = block.batch_per_worker or block.global_batch
+    made = []
+    for program, workers, batch, repeat in product(block.own_programs, counts, batches, range(1, block.repeats + 1)):
+        fits.check(study, block, machine, OWN, workers, batch)
+        spec = of_program(
+            program,
+            machine=machine.name,
+            device=machine.device,
+            workers=workers,
+            workers_per_node=min(workers, machine.workers_per_node),
+            global_batch=batch if block.global_batch else batch * workers,
+            repeat=repeat,
+            timed=block.timed,
+        )
+        fits.check_id(study, block, spec)
+        made.append(spec)
+    return made
+
+
+def jobs(given: Given) -> dict[str, Job[RunSpec]]:
+    """A job for each run of a program, by its id."""
+    return {run: _job(spec, given) for run, spec in given.runs.items() if spec.program}
+
+
+def _job(spec: RunSpec, given: Given) -> Job[RunSpec]:
+    machine = given.machine
+
+    def asks(attempt: int) -> Resources:
+        start: dict[str, str | int | None] = {"launch": shlex.join(launch.of_program(spec, machine))}
+        if machine.launcher != "slurm":
+            return start
+        return start | job_resources(spec, machine, machine.limit_minutes(spec.nodes), given.account)
+
+    return Job("program", spec, None, asks)
+
+
+def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
+    """One row per run; its loader says `own`, and its one epoch is all of it."""
+    took: dict[str, list[float]] = {}
+    for measured in books.records.values():
+        took.setdefault(_alike(measured.spec), []).append(measured.took_s)
+    table, block = [], block_of(books.plan)
+    for job in jobs:
+        spec, run, folder = job.spec, job.spec.id, job.folder(books.results)
+        record = books.records.get(run)
+        is_now, why = state(folder, spec, record.spec if record else None, None, books.memories.get(run), books.command)
+        done = is_now == DONE and record is not None
+        row = make_row(
+            Entry(run, block[run], books.plan.places[run], is_now, why),
+            job,
+            books.estimator.machine,
+            taken(record.took_s) if done and record else _estimate(spec, took.get(_alike(json.loads(spec.to_json())))),
+            record.energy_j if done and record else None,
+            model=spec.model,
+            framework=spec.framework,
+            loader=spec.loader,
+            epochs=spec.epochs,
+            of_epochs=spec.full_epochs,
+            disk_bytes=sum(path.stat().st_size for path in job.outputs(books.results) if path.exists()),
+            inodes=FILES,
+        )
+        table.append(row)
+    return table
+
+
+def _alike(spec: Mapping[str, Any]) -> str:
+    """What runs must share to take as long."""
+    return json.dumps({name: value for name, value in spec.items() if name not in ("repeat", "timed")}, sort_keys=True)
+
+
+def _estimate(spec: RunSpec, took: Sequence[float] | None) -> Estimate:
+    if not took:
+        return Estimate(None, None, None, f"{UNKNOWN}: no record of program {spec.model} with these settings")
+    wider = ONE_RUN if len(took) == 1 else 1.0
+    return Estimate(min(took) / wider, fmean(took), max(took) * wider, f"{len(took)} measured runs", MEASURED)
+
+
+def progress(folder: Path, row: Row) -> str:
+    """Whether its record is being made; of its own steps nothing is read before it ends."""
+    return "making its record, " if (folder / ".partial" / MLLOG).exists() else ""
