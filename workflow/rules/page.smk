@@ -1,5 +1,5 @@
 # The page that people read: the answer first, in one file. Snakemake's own report (report.smk) says which job made what.
-PAGE_CODE = [os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("page/*")) if path.is_file()]
+PAGE_CODE = [os.path.relpath(path) for path in sorted(registry.PACKAGE.glob("show/page/*")) if path.is_file()]
 
 
 rule page:

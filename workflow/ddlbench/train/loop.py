@@ -63,7 +63,7 @@ class Training:
         s.log.event("ddlbench_not_measured", reasons | used["not_measured"])
         s.log.stop("run_stop", status="success")
         if s.assignment.keep_weights and s.rank == 0:
-            # Of frameworks whose rank 0 has all of them (`plan/infer.py` sees to that).
+            # Of frameworks whose rank 0 has all of them (`plan/kinds/inference.py` sees to that).
             with aside(s.assignment.folder / WEIGHTS) as hidden:
                 torch.save(s.model.state_dict(), hidden)
 
