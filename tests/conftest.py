@@ -20,7 +20,7 @@ from tests.faults import pytest_terminal_summary  # noqa: F401  (the table of fa
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = os.environ.get("DDLBENCH_SLOW") == "1"
-TIERS = ["unit", "contract", "workflow", "slurm", "gpu", "cuda_build"]
+TIERS = ["unit", "contract", "workflow", "slurm", "gpu", "pretended_gpu", "cuda_build"]
 # Processes that tests start import this tree's package too, wherever ddlbench was installed from.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
 # Groups of tests that one process runs, the longest first. Each process that runs tests of SLURM has a cluster of its
@@ -153,7 +153,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     tier = {item: item.path.relative_to(ROOT / "tests").parts[0] for item in items}
     if "PYTEST_XDIST_WORKER" in os.environ:
-        groups, tiers = list(TOGETHER), ("cuda_build", "gpu", "contract", "workflow", "unit", "slurm")
+        groups, tiers = list(TOGETHER), ("cuda_build", "pretended_gpu", "gpu", "contract", "workflow", "unit", "slurm")
         place = {item: groups.index(g) if (g := _together(item.nodeid)) else len(groups) for item in items}
         items.sort(key=lambda item: (place[item], tiers.index(tier[item])))
     else:

@@ -1,0 +1,10 @@
+"""PyTorch's CUDA build trains on a GPU that is not there: what ranks ask, wait for and record, and with which losses.
+
+`gpu.c` is preloaded into each rank and answers for CUDA, NVML and NCCL (`build.py` compiles it). `compute.py` computes
+every operator on CPU aliases of the same memory. `rank.py` is the process of a rank, which counts what made it wait.
+
+Real: memory, copies, streams and events (in the host's time), collectives between processes of this machine, every
+call of the host and its order. Pretended: a device, an H100 by its name. Not there: its speed and all that runs at once
+on it, so that no race can be seen; cuDNN's and cuBLAS's choices and rounding; kernels, those that torch.compile makes
+among them; NCCL over a network; what libraries bring of their own (DALI's decoders, CUPTI, CUDA graphs).
+"""

@@ -1,0 +1,85 @@
+"""The process of a rank on the pretended GPU, or on the CPU: `python -m tests.pretended_gpu.rank <folder>`.
+
+It is the training of every run. On the GPU operators are computed by `compute.py`, and what made the host wait goes
+into the log. PRETENDED_STOP makes the rank ask itself to stop after so many steps, as SLURM would.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from ddlbench.train.__main__ import run_rank
+from ddlbench.train.loop import Training
+
+from tests.pretended_gpu.compute import Computing, Waits
+
+WAITS = "pretended_gpu_waits"  # in the log
+STEADY = 12  # DDP's own log waits in steps 2 to 11
+
+
+class Counting(Training):
+    """Says in which phase of training the host is."""
+
+    waits: Waits | None = None
+
+    def phase(self, name: str) -> None:
+        if self.waits is not None:
+            self.waits.phase = name
+
+    def step(self, epoch: int, step: int, batch: Any) -> None:
+        whole = epoch * self.setup.steps + step
+        if str(whole) == os.environ.get("PRETENDED_STOP"):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        self.phase("step" if whole >= STEADY else "first steps")
+        super().step(epoch, step, batch)
+        self.phase("batch")
+
+    def validate(self, epoch: int, loss: float) -> None:
+        self.phase("validation")
+        super().validate(epoch, loss)
+        self.phase("batch")
+
+    def agree(self) -> bool:
+        before = self.waits.phase if self.waits else ""
+        self.phase("agreement")
+        agreed = super().agree()
+        self.phase(before)
+        return agreed
+
+    def write_rows(self, began: Any) -> None:
+        self.phase("rows")
+        super().write_rows(began)
+        self.phase("end of epoch")
+
+    def save(self, step: int) -> None:
+        self.phase("checkpoint")
+        super().save(step)
+        self.phase("batch")
+
+    def run(self) -> None:
+        self.phase("batch")
+        event = self.setup.log.stop
+
+        def stop(key: str, **more: Any) -> None:
+            if key == "run_stop" and self.waits is not None:
+                said = {phase: dict(counts) for phase, counts in self.waits.counts.items()}
+                elsewhere = self.waits.library.gpu_timed_events_elsewhere()
+                self.setup.log.event(WAITS, {"waits": said, "elsewhere": elsewhere})
+            event(key, **more)
+
+        self.setup.log.stop = stop  # type: ignore[method-assign]
+        super().run()
+
+
+def main() -> None:
+    if torch.cuda.is_available():
+        Counting.waits = Waits()
+        Computing().__enter__()
+    run_rank(Path(sys.argv[1]), Counting)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Benchmarks still run, with the smallest sizes: their numbers then say nothing, so only a traceback is an error."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.slow
+TINY = {
+    "plan.py": ("--runs", "19", "--pairs", "1"),
+    "intervals.py": ("--trials", "10"),
+    "mlperf.py": ("--mib", "2"),
+}
+# They need what not every machine has: root and SLURM, strace, a browser, gigabytes of data, many minutes.
+NOT_HERE = {
+    *("slurm.py", "scale.py", "page.py", "data.py"),
+    *("trainers.py", "loaders.py", "overhead.py", "prediction.py"),
+}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_it_runs(name: str) -> None:
+    command = [sys.executable, str(ROOT / "bench" / name), *TINY[name]]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=500)
+    assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stdout + done.stderr
+    assert re.search(r"\d", done.stdout), done.stderr
+
+
+def test_every_command_of_the_page_is_tried_or_named() -> None:
+    page = (ROOT / "bench/README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"python bench/(\w+\.py)", page)) == {*TINY, *NOT_HERE}
