@@ -10,7 +10,7 @@ import yaml
 from ddlbench.commands import status
 from ddlbench.core import kinds
 from ddlbench.plan import bill, table
-from ddlbench.plan.runs import Plan, figure_runs, make_plan
+from ddlbench.plan.runs import Plan, figure_options, figure_runs, make_plan
 from ddlbench.preflight import promise
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study
@@ -38,6 +38,9 @@ for step in range(20):
     time.sleep(0.01)
     print("step", step, flush=True)
 """
+OURS = {"dataset": "mnist5k", "recipe": "demo", "models": ["lenet"], "frameworks": ["ddp"], "loaders": ["native"]}
+OURS |= {"schedules": ["step"], "epochs": 1}
+OURS_RECIPE = "base_lr: 0.1\nbase_batch: 64\nwarmup_epochs: 0\nimage_size: 32\n"
 Planned = Callable[..., Plan]
 
 
@@ -73,6 +76,17 @@ def test_its_settings_are_axes_and_its_rule_is_that_of_trainings(planned: Planne
         assert json.loads(job.spec.to_json())["program"]["digest"]
     assert figure_runs(plan, "throughput") == [*plan.runs]
     assert promise.promised(plan)["models"] == promise.promised(plan)["frameworks"] == []
+
+
+def test_axes_say_what_is_counted(planned: Planned, tmp_path: Path) -> None:
+    """Pictures of our trainings, what its file says of a program, and samples where a figure shows both."""
+    (tmp_path / "config/programs/plain.yaml").write_text(yaml.safe_dump(PROGRAM | {"sample": "tokens"}))
+    (tmp_path / "config/recipes/demo.yaml").write_text(OURS_RECIPE)
+    blocks = {"own": {}, "ours": OURS}
+    figures = {name: {"plot": "throughput", "runs": runs} for name, runs in (("a", ["own"]), ("b", ["ours"]))}
+    plan = planned(runs=blocks, figures=figures | {"c": {"plot": "throughput"}})
+    said = [json.loads(figure_options(plan, name))["sample"] for name in "abc"]
+    assert said == ["tokens", "images", "samples"]
 
 
 def test_a_change_of_its_files_makes_its_runs_stale(planned: Planned, tmp_path: Path) -> None:
@@ -134,11 +148,8 @@ def test_a_mistake_is_one_line(planned: Planned, changes: dict[str, object], whe
 
 
 def test_a_block_may_train_ours_beside_a_program(planned: Planned, tmp_path: Path) -> None:
-    (tmp_path / "config/recipes/demo.yaml").write_text(
-        "base_lr: 0.1\nbase_batch: 64\nwarmup_epochs: 0\nimage_size: 32\n"
-    )
-    ours = {"dataset": "mnist5k", "recipe": "demo", "models": ["lenet"], "frameworks": ["ddp"], "loaders": ["native"]}
-    plan = planned(runs={"own": {}, "ours": {**ours, "schedules": ["step"], "epochs": 1}})
+    (tmp_path / "config/recipes/demo.yaml").write_text(OURS_RECIPE)
+    plan = planned(runs={"own": {}, "ours": OURS})
     assert [len(plan.blocks[block]) for block in ("own", "ours")] == [4, 2]
     found = bill.rows(plan, {"mnist5k": 4000}, tmp_path)
     assert Counter(row.block for row in found) == {"own": 4, "ours": 2}

@@ -24,6 +24,7 @@ PLACEHOLDERS = {
     "device": "cpu or cuda",
     "folder": "an empty folder for what the program writes",
 }
+IMAGES = "images"  # what our own trainings count
 EACH, OWN = "each", "own"  # who starts the ranks: ddlbench, or the program itself
 # Named groups that a pattern of reading `lines` may have, and what each gives.
 GROUPS = {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddlbench.core import kinds, layout, registry
+from ddlbench.core.program import IMAGES
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import order
@@ -219,13 +220,14 @@ def figure_options(plan: Plan, name: str) -> str:
     Snakemake writes it into its report, between script tags that nothing in it may close: `<` is written as JSON may.
     """
     figure = next(f for f in plan.study.figures if f.name == name)
+    specs = [plan.runs[run].spec for run in figure_runs(plan, name) or () if run in plan.runs]
+    samples = {spec.program.sample if spec.program else IMAGES for spec in specs} or {IMAGES}
     options = {
         "title": figure.title,
         "device": device(plan),
         "device_name": plan.machine.device_name,
-        "frameworks": sorted(
-            {plan.runs[run].spec.framework for run in figure_runs(plan, name) or () if run in plan.runs}
-        ),
+        "frameworks": sorted({spec.framework for spec in specs}),
+        "sample": samples.pop() if len(samples) == 1 else "samples",
         "basis": figure.basis,
         "target": figure.target,
     }

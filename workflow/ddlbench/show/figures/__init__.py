@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ddlbench.core.program import IMAGES
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Picture
@@ -23,6 +25,7 @@ class Options:
 
     `frameworks` are the names of all frameworks that it is to show, those of failed runs too: a framework keeps its
     colour. `reference` has the columns of a file in `config/references`. `basis`, `target`: see the study's schema.
+    `sample` is what a step counts: images, or what a program's file says.
     """
 
     title: str
@@ -32,6 +35,7 @@ class Options:
     reference: pd.DataFrame | None = None
     basis: str = "steps"
     target: float | None = None
+    sample: str = IMAGES
 
 
 class FigureMember(Protocol):

@@ -1,7 +1,7 @@
-"""Training throughput in images per second over the number of workers, both axes logarithmic. The dotted grey line is
-ideal scaling from the highest rate on the fewest workers: twice the workers, twice the images. Points are medians over
-n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no interval, and a dotted bar shows
-the spread of its steps. Colourless hollow markers are published numbers.
+"""Training throughput, in images or other samples per second, over the number of workers, both axes logarithmic. The
+dotted grey line is ideal scaling from the highest rate on the fewest workers: twice the workers, twice the samples.
+Points are medians over n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no
+interval, and a dotted bar shows the spread of its steps. Colourless hollow markers are published numbers.
 """
 
 import pandas as pd
@@ -19,5 +19,5 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model and batch; throughput after warm-up [images/s]."""
-    return _scaling.draw(data, options, "throughput_images_per_s", "throughput [images/s]", "throughput")
+    """One panel per model and batch; throughput after warm-up, images or other samples per second."""
+    return _scaling.draw(data, options, "throughput_images_per_s", f"throughput [{options.sample}/s]", "throughput")

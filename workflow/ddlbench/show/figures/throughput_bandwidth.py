@@ -36,4 +36,4 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         _scaling.lines(axes, rows, RATE, x="bandwidth_mbit")
     _style.at_values(figure, drawn["bandwidth_mbit"])
     _style.log_y(figure)
-    return _style.finished(figure, "bandwidth [Mbit/s]", "throughput [images/s]")
+    return _style.finished(figure, "bandwidth [Mbit/s]", f"throughput [{options.sample}/s]")

@@ -18,6 +18,7 @@ from ddlbench.analysis.together import settings
 from ddlbench.core import layout
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG, STEPS
+from ddlbench.core.registry import OWN
 from ddlbench.core.roles import EXTENT, SETTING
 
 # Settings that often are the same in all rows.
@@ -115,7 +116,7 @@ SHOWN: dict[str, tuple[str, str, float]] = {
     "framework": ("framework", "The framework, or a variant of one.", 1),
     "loader": ("loader", "The loader.", 1),
     "workers": ("workers", "Ranks, one device each.", 1),
-    "global_batch": ("batch", "Images per step over all workers.", 1),
+    "global_batch": ("batch", "Images, or a program's samples, per step over all workers.", 1),
     "schedule": ("schedule", "The schedule of the learning rate.", 1),
     "repeat": ("repeat", "The repeat; it moves the seed.", 1),
     "status": ("status", "success, or failed: then nothing of it is in any figure.", 1),
@@ -152,7 +153,9 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
         cells = [cell(value if per == 1 or pd.isna(value) else float(value) / per) for value, per in scales]
         first, last = Cell(run, links=links, more="\n".join(about)), Cell(", ".join(broken), float(len(broken)))
         rows.append((anchor(run), (first, *cells, last)))
-    columns = [("run", "Its record, its steps, its log, what failed of it before."), *(SHOWN[n][:2] for n in shown)]
+    own = "loader" in table and (table["loader"] == OWN).any()  # a program's steps may count tokens
+    heads = SHOWN | ({"throughput_images_per_s": ("samples/s", *SHOWN["throughput_images_per_s"][1:])} if own else {})
+    columns = [("run", "Its record, its steps, its log, what failed of it before."), *(heads[n][:2] for n in shown)]
     columns.append(("audit", "Rules of the audit with an error or a warning about this run."))
     means = "One row per run. Empty cells were not measured; table not_measured says why."
     if len(table) > MOST_ROWS:
