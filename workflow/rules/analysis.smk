@@ -28,13 +28,6 @@ wildcard_constraints:
 
 
 SETTINGS_OF, SCALING_OF = runs.digests(PLAN), runs.scaling(PLAN)
-
-
-def of_figure(values, figure):
-    """Those of the values by run that are of a figure's runs."""
-    return {run: values[run] for run in runs.figure_runs(PLAN, figure) or () if run in values}
-
-
 READING = {
     "peaks": dict(MACHINE.peak_tflops_per_worker),
     "terms": configuration.terms(MACHINE, config["checkpoint"]["minutes"]),
@@ -174,8 +167,8 @@ rule figure_data:
         **READING,
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         runs=lambda wildcards: runs.figure_runs(PLAN, wildcards.figure),
-        settings=lambda wildcards: of_figure(SETTINGS_OF, wildcards.figure),
-        scaling=lambda wildcards: of_figure(SCALING_OF, wildcards.figure),
+        settings=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, SETTINGS_OF),
+        scaling=lambda wildcards: runs.of_figure(PLAN, wildcards.figure, SCALING_OF),
         select=lambda wildcards: PLOTS[wildcards.figure].select,
         device=runs.device(PLAN),
         target=lambda wildcards: PLOTS[wildcards.figure].target,

@@ -13,12 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from ddlbench.analysis.failures import FAILED as LEFT
 from ddlbench.analysis.failures import failures
-from ddlbench.core import kinds, living
+from ddlbench.core import kinds, living, registry
 from ddlbench.core.plural import amount, count_of, total
 from ddlbench.plan.bill import counted
+from ddlbench.plan.kinds import Job
 from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
@@ -58,15 +60,17 @@ def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[d
             jobs = {comments[job.comment]: job for job in survivors.slurm_jobs({*comments}, folder)}
         except ConfigError as error:
             trouble = str(error)
-    return {row.run: _now(row, kinds.folder(row.rule, row.run, results), jobs.get(row.run)) for row in todo}, trouble
+    planned = plan.jobs
+    return {row.run: _now(row, planned[row.run], results, jobs.get(row.run)) for row in todo}, trouble
 
 
-def _now(row: Row, folder: Path, job: survivors.SlurmJob | None) -> Now:
+def _now(row: Row, planned: Job[Any], results: Path, job: survivors.SlurmJob | None) -> Now:
+    folder = planned.folder(results)
     partial = folder / PARTIAL
     since = None
     with suppress(OSError):
         since = (partial / "assignment.json").stat().st_mtime
-    how_far = kinds.of_rule(row.rule).progress(folder, row)
+    how_far = registry.member("kinds", planned.kind).progress(folder, row)
     if job:
         if job.state in slurm.LIVING:
             return Now(RUNNING, since, f"{how_far}SLURM job {job.id}")

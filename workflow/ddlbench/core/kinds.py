@@ -32,7 +32,8 @@ def rules() -> tuple[str, ...]:
 
 
 def of_rule(rule: str) -> Any:
-    """The kind whose jobs this rule makes."""
+    """A kind whose jobs this rule makes. Kinds that share a rule share all names; how far a job is, its own kind says
+    (`Job.kind`)."""
     return next(kind for kind in every() if rule == kind.RULE)
 
 

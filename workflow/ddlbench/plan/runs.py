@@ -214,6 +214,11 @@ def beside(plot: str) -> list[str]:
     return [kind.KEY for kind in kinds.beside() if kind.TABLE in tables]
 
 
+def of_figure(plan: Plan, name: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Those of the values by run that are of a figure's runs."""
+    return {run: values[run] for run in figure_runs(plan, name) or () if run in values}
+
+
 def figure_options(plan: Plan, name: str) -> str:
     """What a figure is drawn with beside its data: the fields of `figures.Options` as JSON.
 
