@@ -53,6 +53,14 @@ def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
     assert found("same-environment", changed(lambda tables: one(tables, command=more), STUDY)) == []
 
 
+def test_a_program_with_more_workers_sees_more_samples() -> None:
+    def plant(tables: dict[str, pd.DataFrame]) -> None:
+        tables["runs"]["dataset"] = "own"
+        FAULTS["same-samples"](tables)
+
+    assert [row["severity"] for row in found("same-samples", changed(plant, STUDY))] == []
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_catches_a_planted_fault(rule: str) -> None:
     rows = found(rule, changed(FAULTS[rule], tables_for(rule)))
