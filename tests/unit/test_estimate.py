@@ -18,7 +18,7 @@ from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
 from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.measured import Measured, read_measured, read_published
 from ddlbench.plan.runs import Plan, make_plan
-from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, changes, state
+from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, state
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
@@ -310,10 +310,6 @@ def test_states_and_their_reasons(tmp_path: Path, demo: Plan) -> None:
     (folder / STEPS).unlink()
     (folder / "failed").rmdir()
     assert state(folder, spec, recorded, str(manifest)) == (MISSING, f"its {STEPS} is missing")
-
-
-def test_settings_of_other_versions_are_named() -> None:
-    assert changes({"a": 1, "gone": 2}, {"a": 1, "new": None}) == ["gone is no setting any more", "new is new: null"]
 
 
 # What it costs

@@ -317,3 +317,7 @@ def test_the_study_of_frameworks_has_four_and_their_variants() -> None:
     assert {job.spec.adapter for job in plan.runs.values()} == {"ddp", "deepspeed", "fsdp", "horovod"}
     ids = {job.spec.id.split("-lenet-demo-")[1].split("-native-")[0] for job in plan.runs.values()}
     assert all("." in name for name in ids if name not in registry.members("frameworks"))  # its options are in its id
+
+
+def test_settings_of_other_versions_are_named() -> None:
+    assert changes({"a": 1, "gone": 2}, {"a": 1, "new": None}) == ["gone is no setting any more", "new is new: null"]

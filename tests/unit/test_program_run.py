@@ -156,7 +156,7 @@ def test_a_program_that_starts_its_own_ranks(tmp_path: Path) -> None:
 
 def test_snakemakes_command_makes_the_record(tmp_path: Path) -> None:
     run = spec(script(tmp_path))
-    words = ["-m", "ddlbench.run.program", "--folder", str(tmp_path / run.id), "--spec", run.to_json(), "--"]
+    words = ["-m", "ddlbench.run", "--folder", str(tmp_path / run.id), "--spec", run.to_json(), "--"]
     done = subprocess.run([sys.executable, *words, sys.executable, "-m", "ddlbench.run.rank", "--start", "1"])
     assert done.returncode == 0
     assert (tmp_path / run.id / "run.mllog").exists()

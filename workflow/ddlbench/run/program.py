@@ -1,15 +1,13 @@
 """One run of a user's own program: start it, stamp what it prints, read its steps, and make the record of them.
 
-    python -m ddlbench.run.program --folder F --spec JSON -- <launcher and its arguments>
-
-The record is that of our own training, so tables read it. The program's ranks are watched as ours are (`watch.py`);
-`rank.py` becomes the program, `printed.py` hears it, a member of `readings/` says what its steps were. `{folder}` of
-its command is `.partial/program`; it stays beside the record.
+`python -m ddlbench.run`, which makes every run, calls `execute` where a run has a program. The record is that of our
+own training, so tables read it. The program's ranks are watched as ours are (`watch.py`); `rank.py` becomes the
+program, `printed.py` hears it, a member of `readings/` says what its steps were. `{folder}` of its command is
+`.partial/program`; it stays beside the record.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import shutil
@@ -23,19 +21,18 @@ from typing import Any
 
 from mlperf_logging.mllog import constants as c
 
-from ddlbench.core import beats, layout, living, notes, registry
+from ddlbench.core import beats, living, notes, registry
 from ddlbench.core.files import printable, write_json
 from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed
 from ddlbench.core.spec import RunSpec
-from ddlbench.run import failed, finish, job, late
+from ddlbench.run import failed, finish, job
 from ddlbench.run.__main__ import Patience
 from ddlbench.run.environment import reveal
-from ddlbench.run.facts import cite, facts
+from ddlbench.run.facts import facts
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
 from ddlbench.run.readings import Line, Reading, ReadingMember, Source, UnreadError
 from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
-from ddlbench.settings import environment_modules
 
 LINES = "printed.jsonl"  # of earlier tries of an interrupted run: the lines that its reading wants
 LABELLED = {"--start", "--label"}  # words of launchers that put its rank before each line
@@ -204,35 +201,3 @@ def _keep_folder(folder: Path, partial: Path) -> None:
     if any((partial / FOLDER).iterdir()):
         shutil.rmtree(folder / FOLDER, ignore_errors=True)
         (partial / FOLDER).rename(folder / FOLDER)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help=layout.run("<run id>"))
-    parser.add_argument("--spec", required=True, help="the run as RunSpec.to_json wrote it")
-    parser.add_argument("--silent-s", type=float, default=beats.SILENT_S, help="silence of a rank that ends a run [s]")
-    parser.add_argument("--grace-s", type=float, default=beats.GRACE_S, help="time for a last checkpoint [s]")
-    parser.add_argument("--quiet-s", type=float, default=QUIET_S, help="no line and no step for so long ends it [s]")
-    parser.add_argument("--preflight", type=Path, help="what the machine was found to be, which the record cites")
-    parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
-    a = parser.parse_args()
-    environment_modules.check()
-    try:
-        spec = RunSpec.from_json(a.spec)
-    except (ValueError, TypeError) as error:
-        sys.exit(f"--spec: {error}")
-    if spec.program is None:
-        sys.exit("--spec: is no run of a program; ddlbench.run makes it")
-    cited, patience = cite(a.preflight) if a.preflight else None, Patience(a.silent_s, a.grace_s)
-    log = a.folder / Path(layout.train_log(spec.id)).name
-    job.alone(
-        spec.id,
-        a.folder,
-        log,
-        lambda: late.made(a.folder, spec),
-        lambda: execute(spec, a.folder, a.command, cited, patience, a.quiet_s),
-    )
-
-
-if __name__ == "__main__":
-    main()
