@@ -1,6 +1,6 @@
 # make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
 # Both install what they need first; PYTHON=/path/to/python3.12 says which Python, if `python3.11` is not on the path.
-# make install GPU=1: for training on GPUs.   make gpu-check: what one GPU can tell in 20 minutes (DEVICE=cpu: without).
+# make install GPU=1: for training on GPUs; HOROVOD=0: without Horovod.   make gpu-check: what one GPU can tell in 20 minutes (DEVICE=cpu: without).
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +10,7 @@ PYTHON ?= python3.11
 # Tests at once: many wait for SLURM (two groups) or a silent rank, so four more than there are cores (eleven at most).
 AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))
 
-.PHONY: demo test test-all lint ruff snakefmt mypy install gpu-check tensorflow clean
+.PHONY: again demo test test-all lint ruff snakefmt mypy install gpu-check tensorflow clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --profile profiles/local --config study=$(STUDY)
@@ -43,7 +43,8 @@ mypy:
 
 install: $(VENV)/.installed$(if $(GPU),-gpu)
 
-$(VENV)/.installed $(VENV)/.installed-gpu: $(wildcard envs/*) pyproject.toml
+# HOROVOD=1 installs again where Horovod was left out.
+$(VENV)/.installed $(VENV)/.installed-gpu: $(wildcard envs/*) pyproject.toml $(if $(filter 1,$(HOROVOD)),$(patsubst %,again,$(wildcard $(VENV)/.without-horovod)))
 	@envs/install.sh
 
 # It installs nothing: what it lacks, its first rows say. CHECK has further options, as `--parts syncs loaders`.

@@ -9,8 +9,6 @@ tables and exits with 1 if a limit is broken. Run it on a machine that does noth
 envs/readers.txt (`make tensorflow`); without it, that rival is left out and the output says so.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

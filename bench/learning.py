@@ -1,8 +1,8 @@
 """How the default model learns from published series, and how good predictions are on series that it has not seen.
 
 `fit` finds the priors under which series are most likely. One source is left out at a time, and each of its series is
-predicted from each of its beginnings, at each later point. `calibrate` widens the intervals of `regression` until they
-hold. `prediction.py` calls this, and prints what docs/prediction.md shows.
+predicted from each of its beginnings, at each later point. `calibrate` says how far intervals of `regression` reach.
+`prediction.py` calls this, and prints what docs/measurements/prediction.md shows.
 """
 
 from __future__ import annotations
@@ -132,6 +132,19 @@ class Try:
         return None if self.low is None or self.high is None else self.low <= self.truth <= self.high
 
     @property
+    def width(self) -> float | None:
+        """The interval's upper end by its lower one; None without one."""
+        return None if self.low is None or self.high is None else self.high / self.low
+
+    @property
+    def winkler(self) -> float | None:
+        """Winkler's score of the interval of ln rate: its width, and 40 times by how much it misses; less is better."""
+        if self.low is None or self.high is None:
+            return None
+        missed = max(0.0, math.log(self.low / self.truth), math.log(self.truth / self.high))
+        return math.log(self.high / self.low) + 2 / 0.05 * missed
+
+    @property
     def doublings(self) -> float:
         """Beyond the largest measured count."""
         return math.log2(self.workers / self.known)
@@ -186,38 +199,22 @@ def _try(one: Published, known: Measured, at: int, name: str, models: Mapping[st
     )
 
 
-def calibrate(left: Sequence[tuple[list[Published], Priors]], hold: float = 0.98) -> tuple[float, float]:
-    """(widen_low, widen_high) per doubling: the least with which intervals hold a share `hold` of `left_out`'s tries.
-
-    `hold` is above 95 % because the next source is never quite like the known ones; bench/prediction.py shows what
-    holds on a source that the calibration has not seen.
-
-    Upwards at most half of the misses are allowed; downwards the rest. The sides differ: see `regression`.
-    """
-    low, high = [], []
+def calibrate(left: Sequence[tuple[list[Published], Priors]], hold: float = 0.95) -> tuple[float, float]:
+    """How many standard deviations hold a share `hold` of `left_out`'s tries: within a node, and beyond it."""
+    needed: dict[str, list[float]] = {}
     for some, priors in left:
-        for one in tries(some, priors, {}):
-            middle, truth = math.log(one.predicted), math.log(one.truth)
-            assert one.low is not None and one.high is not None
-            half = middle - math.log(one.low) if truth < middle else math.log(one.high) - middle
-            needed = (abs(truth - middle) / half - 1) / one.doublings
-            low.append(needed if truth < middle else 0.0)
-            high.append(needed if truth >= middle else 0.0)
-    widen_high = _quantile(high, 1 - (1 - hold) / 2)
-    missed = sum(value > widen_high for value in high) / len(high)
-    return _quantile(low, hold + missed), widen_high
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    """The smallest of the values, 0 or more, that at least `share` of them do not exceed."""
-    ordered = sorted(values)
-    return max(0.0, ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)])
+        for one in tries(some, replace(priors, reach=(1.0, 1.0)), {}):
+            assert one.high is not None
+            off = abs(math.log(one.truth / one.predicted)) / math.log(one.high / one.predicted)
+            needed.setdefault(one.group, []).append(off)
+    within, beyond = (sorted(needed[group]) for group in ("within a node", "from beyond a node"))
+    first, second = (of[min(len(of) - 1, math.ceil(hold * len(of)) - 1)] for of in (within, beyond))
+    return first, second
 
 
 def fit_calibrated(series: Sequence[Published]) -> Priors:
     """The priors of all series, with intervals that hold on sources left out. A minute for 62 series on one core."""
-    low, high = calibrate(list(left_out(series)))
-    return replace(fit(series), widen_low=low, widen_high=high)
+    return replace(fit(series), reach=calibrate(list(left_out(series))))
 
 
 def write(priors: Priors, series: int, path: Path = FITTED) -> None:

@@ -11,8 +11,6 @@ Prints a table for each number of threads, ratios, and how many threads are enou
 limit is below it. `--figure` draws the table.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

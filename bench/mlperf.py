@@ -6,8 +6,6 @@ The log is one of 64 ranks, made up here, or a given one, over and over. Prints 
 the peak memory of our reader's processes together. Ends with 1 if the ratio is below 2, or the memory above 300 MiB.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -12,8 +12,6 @@ Both sides train at the same time, epoch by epoch in turns: a ratio is of two ep
 start has the other one begin. LeNet's steps are the shortest, so what ddlbench does a step shows most there.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@
 each in a folder of its own, alternating, with the same flags. ddlbench's folder is a copy of this repository.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -4,8 +4,6 @@ Each is a function in `MODELS`: (series, worker counts, batches per worker) -> i
 None of them gives intervals. A series with fewer points than a model needs raises TooLittleError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import product
 
@@ -55,6 +53,12 @@ def ideal(measured: Measured, workers: Sequence[int], batch_per_worker: Sequence
     return np.array(workers, float) * measured.images_per_s[-1] / measured.workers[-1]
 
 
+def last_rate(measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float]) -> Floats:
+    """The last point's rate per worker, times 0.975 for each doubling beyond it, whatever the batch."""
+    counts = np.array(workers, float)
+    return ideal(measured, workers, batch_per_worker) * 0.975 ** np.log2(counts / measured.workers[-1])
+
+
 def ernest(measured: Measured, workers: Sequence[int], batch_per_worker: Sequence[float]) -> Floats:
     """Ernest's terms, none below zero: time(G) = t0 + t1 work / G + t2 log G + t3 G.
 
@@ -98,6 +102,7 @@ MODELS: dict[str, Model] = {
     # Gustafson 1988, CACM 31(5), doi:10.1145/42411.42415: a share of the time is one worker's, as the work grows.
     "gustafson": fitted("gustafson", 2, lambda n, p, _: n + p[0] * (1 - n), (0.01, 0.3)),
     "ideal": ideal,
+    "last rate x 0.975": last_rate,
     # The form that straight efficiency plots over doublings suggest, never below a hundredth of G.
     "logarithmic": fitted("logarithmic", 2, lambda n, p, _: n * np.maximum(1 - p[0] * np.log2(n), 0.01), (0.02,)),
     # Qiao et al. 2021, OSDI, Pollux, equations 9 to 11; without its constant part of T_grad.

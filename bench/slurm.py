@@ -8,8 +8,6 @@ once more inside the job. The ranks train nothing (tests/slurm/stand_in.py). Tim
 seconds each: only their means say something.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -11,8 +11,6 @@ last epoch. Exits with 1 if ddlbench's images/s are below a rival's, or if a sid
 on a machine that does nothing else.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

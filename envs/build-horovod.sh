@@ -4,7 +4,8 @@
 # With Gloo, and with MPI too where mpicc is on the path (controller mpi, Adasum); HOROVOD_WITHOUT_MPI=1 leaves it out.
 # About 5 minutes on 2 cores; the wheel is cached, keyed on Python, torch and options, in
 # ${XDG_CACHE_HOME:-~/.cache}/ddlbench.
-# Why not `pip install horovod`: 0.28.1 exists as source only and asks for C++14 where torch's headers want C++17.
+# Why not `pip install horovod`: 0.28.1 exists as source only and asks for C++14 where torch's headers want C++17; and GCC 13
+# and later do not compile it.
 set -euo pipefail
 python=$(realpath -s "$1")
 version=0.28.1
@@ -22,7 +23,7 @@ export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS="-j$(nproc)"
 tag=$("$python" -c 'import sys, platform, torch; print(f"cp{sys.version_info.major}{sys.version_info.minor}-torch{torch.__version__}-{platform.machine()}-glibc{platform.libc_ver()[1]}")')
 gpus=${HOROVOD_BUILD_CUDA_CC_LIST:-}
 options="${HOROVOD_GPU_OPERATIONS:-cpu}${gpus:+-cc${gpus//,/+}}-${HOROVOD_WITH_MPI:+mpi-}gloo"
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/ddlbench/horovod-$version-$tag-$options"
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/ddlbench/horovod-$version-includes-$tag-$options"
 if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
@@ -33,6 +34,12 @@ if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     source="$work/horovod-$version"
     sed -i 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
         "$source/CMakeLists.txt" "$source/horovod/torch/CMakeLists.txt"
+    # Other headers of libstdc++ 13 and later no longer bring these along (Horovod's PR 3957, which was never released).
+    sed -i '0,/^#include <string>/s//#include <stdexcept>\n&/' "$source/horovod/common/common.h"
+    sed -i '0,/^#include <unordered_map>/s//#include <string>\n&/' "$source/horovod/common/group_table.h"
+    # GCC 14 refuses an assignment to a constant in a template that nobody uses.
+    sed -i 's/^  const size_type count_;/  size_type count_;/' \
+        "$source/third_party/flatbuffers/include/flatbuffers/stl_emulation.h"
     echo "building Horovod $version ($options); about 5 minutes on 2 cores" >&2
     # The venv's cmake (< 4) and ninja go first: Horovod's build files predate CMake 4.
     PATH="$(dirname "$python"):$PATH" "$python" -m pip wheel -q --no-deps --no-build-isolation \

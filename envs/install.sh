@@ -2,9 +2,11 @@
 # Make .venv and install everything ddlbench needs on one machine: envs/install.sh
 # `make` runs it when the requirements are newer than .venv. One line per step; what the steps say is in
 # .venv/install.log. About 5 minutes on 2 cores beside the downloads, most of it Horovod's build.
-# Environment: PYTHON=/path/to/python3.12   Python 3.11 or 3.12; python3.11 goes first.
+# Environment: PYTHON=/path/to/python3.12   Python 3.11 to 3.13; python3.11 goes first.
 #              GPU=1                        for training on GPUs: Horovod with NCCL. No GPU or CUDA is needed here.
 #              DALI=cuda130                 with GPU=1: DALI built for CUDA 13, 1 GB smaller than the default, cuda120.
+#              HOROVOD=0                    without Horovod: its runs are refused by name, all else works. HOROVOD=1
+#                                           adds it later.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -13,6 +15,7 @@ log=$venv/install.log
 gpu=${GPU:-$([ ! -e $venv/.installed-gpu ] || echo 1)}
 dali=${DALI:-$(cat $venv/.installed-gpu 2>/dev/null || true)}
 dali=${dali:-cuda120}
+horovod=${HOROVOD:-$([ -e $venv/.without-horovod ] && echo 0 || echo 1)}
 count=0
 
 stop() {
@@ -64,20 +67,21 @@ step() {
 [[ $gpu =~ ^1?$ ]] || stop "GPU=$gpu: allowed: 1, or nothing for an environment without GPUs"
 [[ $dali =~ ^cuda1[23]0$ ]] || stop "DALI=$dali: allowed: cuda120, cuda130"
 [ "$gpu" = 1 ] || [ "$dali" = cuda120 ] || stop "DALI=$dali: allowed with GPU=1 only; without it DALI is cuda120"
+[[ $horovod =~ ^[01]$ ]] || stop "HOROVOD=$horovod: allowed: 0, 1"
 [ "$dali" = cuda120 ] && other_dali=cuda130 || other_dali=cuda120
-steps=$((${gpu:-0} + 6))
-suits() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null; }
-python=${PYTHON:-$(suits python3.11 || ! suits python3.12 || echo python3.12)}
+steps=$((${gpu:-0} + horovod + 5))
+suits() { "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12), (3, 13)))' 2>/dev/null; }
+python=${PYTHON:-$(for one in python3.11 python3.12 python3.13; do ! suits $one || { echo $one && break; }; done)}
 python=${python:-python3.11}
 suits "$python" ||
-    stop "ddlbench needs Python 3.11 or 3.12 ('$python' is neither): install it, or say where it is: make demo PYTHON=/path/to/python3.11"
+    stop "ddlbench needs Python 3.11, 3.12 or 3.13 ('$python' is none of them): install it, or say where it is: make demo PYTHON=/path/to/python3.11"
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 missing=()
 for tool in g++ make git; do
     command -v $tool >/dev/null || missing+=($tool)
 done
 [ ${#missing[@]} = 0 ] || stop "missing: ${missing[*]}. On Debian or Ubuntu: apt-get install ${missing[*]}"
-"$python" -c 'import sysconfig, pathlib, sys; sys.exit(not pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists())' ||
+[ $horovod = 0 ] || "$python" -c 'import sysconfig, pathlib, sys; sys.exit(not pathlib.Path(sysconfig.get_paths()["include"], "Python.h").exists())' ||
     stop "Python's headers are missing (Horovod is compiled). On Debian or Ubuntu: apt-get install python$version-dev"
 "$python" -c 'import ensurepip' 2>/dev/null ||
     stop "Python's venv module is missing. On Debian or Ubuntu: apt-get install python$version-venv"
@@ -96,12 +100,13 @@ torch_first() {
 everything_else() {
     grep -v "^nvidia-dali-$other_dali" envs/requirements.txt >$venv/requirements.txt &&
         locked -r $venv/requirements.txt &&
-        pip install -q --no-deps --no-build-isolation -e .
+        pip install -q --no-deps --no-build-isolation -e . || return 1
+    [ $horovod = 1 ] || pip uninstall -q -y horovod # it may be there, built for another torch
 }
 # Both builds of DALI are the same Python package: the other one goes first.
 deepspeed() { DS_BUILD_OPS=0 locked --no-build-isolation deepspeed; }
 for_gpus() { pip uninstall -q -y "nvidia-dali-$other_dali" && locked -r envs/gpu.txt -r "envs/dali-$dali.txt"; }
-horovod() { "envs/build-horovod${gpu:+-nccl}.sh" "$venv/bin/python"; }
+build_horovod() { "envs/build-horovod${gpu:+-nccl}.sh" "$venv/bin/python"; }
 
 again="Mend that and run it again; what is installed already stays."
 torch_advice=$again
@@ -115,9 +120,10 @@ step "DeepSpeed, set up for the torch that is there" "Is g++ able to compile? ap
     deepspeed
 [ "$gpu" != 1 ] || step "for GPUs: a compiler, and DALI for $dali (envs/gpu.txt, envs/dali-$dali.txt)" "$again" for_gpus
 step "everything else (envs/requirements.txt)" "$again" everything_else
-step "Horovod${gpu:+ with NCCL} (about 5 minutes where it is built for the first time)" \
-    "Horovod is compiled. On Debian or Ubuntu: apt-get install g++ make python$version-dev; for MPI also libopenmpi-dev openmpi-bin, or leave MPI out: HOROVOD_WITHOUT_MPI=1 make install" \
-    horovod
+[ $horovod = 0 ] || step "Horovod${gpu:+ with NCCL} (about 5 minutes where it is built for the first time)" \
+    "Horovod is compiled. On Debian or Ubuntu: apt-get install g++ make python$version-dev; for MPI also libopenmpi-dev openmpi-bin, or leave MPI out: HOROVOD_WITHOUT_MPI=1 make install; or leave Horovod out: make install HOROVOD=0" \
+    build_horovod
 step "do all versions fit each other?" "$again" pip check
 [ "$gpu" != 1 ] || echo "$dali" >$venv/.installed-gpu
 touch $venv/.installed
+if [ $horovod = 0 ]; then touch $venv/.without-horovod; else rm -f $venv/.without-horovod; fi

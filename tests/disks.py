@@ -1,7 +1,5 @@
 """A small disk, which only root may mount, and a full one."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

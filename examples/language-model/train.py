@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import sys
 from pathlib import Path
 
@@ -19,13 +20,31 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "recorder"))  # or: pi
 from ddlbench_recorder import Recorder
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+MASKED = 0.15  # of BERT's tokens
+TOKENS = (
+    1024  # that the source draws from at most; larger vocabularies cost as much as they should, and are not used up
+)
+# Sizes of Devlin et al. 2018, Radford et al. 2019 and Brown et al. 2020.
+SIZES = {
+    "small": {},
+    "bert-large": {"model": "bert", "layers": 24, "hidden": 1024, "heads": 16, "vocabulary": 30522},
+    "gpt2-medium": {"model": "gpt", "layers": 24, "hidden": 1024, "heads": 16, "vocabulary": 50257},
+    "gpt-1.3e9": {"model": "gpt", "layers": 24, "hidden": 2048, "heads": 16, "vocabulary": 50257},
+    "gpt-2.7e9": {"model": "gpt", "layers": 32, "hidden": 2560, "heads": 32, "vocabulary": 50257},
+}
+# DeepSpeed's ways: stages of ZeRO, the optimizer's state on the host, progressive layer dropping.
+ZERO = {"deepspeed": {"stage": 0}} | {f"zero-{stage}": {"stage": stage} for stage in (1, 2, 3)}
+ZERO |= {f"{name}-offload": {**zero, "offload_optimizer": {"device": "cpu"}} for name, zero in [*ZERO.items()][1:]}
+ZERO |= {"pld": {"stage": 0}}
+THETA, GAMMA = 0.5, 0.001  # of layer dropping: as many blocks are kept in the end, and how soon that is
 
 
 class Network(torch.nn.Module):
     """GPT (looks back only) or BERT (looks both ways) by its sizes: (batch, sequence) tokens to scores of each token.
 
     Blocks are PyTorch's, normalised first, and the scores share the embedding's weights: GPT-2's and BERT's sizes but
-    for a few thousand weights. There is no dropout.
+    for a few thousand weights. There is no dropout. Places begin as sinusoids, so that a block finds a token's
+    neighbours: from small random numbers a BERT learns nothing in its first hundreds of steps.
     """
 
     def __init__(self, args: argparse.Namespace) -> None:
@@ -39,16 +58,30 @@ class Network(torch.nn.Module):
             for _ in range(args.layers)
         )
         self.norm = torch.nn.LayerNorm(args.hidden)
-        for table in (self.tokens, self.places):
-            torch.nn.init.normal_(table.weight, std=0.02)
+        torch.nn.init.normal_(self.tokens.weight, std=0.3)
+        torch.nn.init.constant_(self.norm.weight, 8 / args.hidden**0.5)  # first scores are alike for all widths
+        waves = 10_000 ** (-torch.arange(0, args.hidden, 2) / args.hidden)
+        angles = torch.arange(args.sequence)[:, None] * waves
+        self.places.weight.data = torch.cat([angles.sin(), angles.cos()], dim=1)
+        self.passes = 0
 
-    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean loss over labels, in nats per token; labels of -100 do not count."""
+    def forward(
+        self, tokens: torch.Tensor, labels: torch.Tensor, progressive_layer_drop: bool = False, pld_theta: float = 1.0
+    ) -> torch.Tensor:
+        """The mean loss over labels, in nats per token; labels of -100 do not count.
+
+        DeepSpeed says how many blocks are to be kept (Zhang and He 2020, algorithm 1). All ranks drop the same ones.
+        """
+        self.passes += 1
+        draw = random.Random(self.passes)
+        keep = [1 - place / len(self.blocks) * (1 - pld_theta) for place in range(len(self.blocks))]
         x = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
         length = tokens.shape[1]
         mask = torch.nn.Transformer.generate_square_subsequent_mask(length, x.device, x.dtype) if self.causal else None
-        for block in self.blocks:
-            x = block(x, src_mask=mask, is_causal=self.causal)
+        for block, likely in zip(self.blocks, keep, strict=True):
+            if draw.random() < likely:
+                after = block(x, src_mask=mask, is_causal=self.causal)
+                x = after if likely == 1 else x + (after - x) / likely
         scores = torch.nn.functional.linear(self.norm(x), self.tokens.weight)
         if self.causal:
             scores, labels = scores[:, :-1], labels[:, 1:]
@@ -63,18 +96,20 @@ def batches(source: Markov, args: argparse.Namespace, rank: int):
         if args.model == "gpt":
             yield tokens, tokens
             continue
-        masked = torch.rand(tokens.shape, generator=draw) < 0.15
+        masked = torch.rand(tokens.shape, generator=draw) < MASKED
         yield tokens.masked_fill(masked, args.vocabulary), tokens.masked_fill(~masked, -100)
 
 
 def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.device):
     """`(model, step)`: a model to call, and a function that takes its loss back and updates its weights."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0)
-    if args.framework == "deepspeed":
+    if args.framework in ZERO:
         import deepspeed
 
-        zero = {"stage": args.zero} | ({"offload_optimizer": {"device": "cpu"}} if args.offload else {})
+        zero = ZERO[args.framework]
         settings = {"train_micro_batch_size_per_gpu": args.batch_per_worker, "zero_optimization": zero}
+        if args.framework == "pld":
+            settings["progressive_layer_drop"] = {"enabled": True, "theta": THETA, "gamma": GAMMA}
         settings |= {"bf16": {"enabled": args.precision == "bf16"}, "zero_allow_untested_optimizer": True}
         settings |= {"zero_force_ds_cpu_optimizer": False, "gradient_clipping": 1.0}
         wrapped, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
@@ -119,9 +154,11 @@ def join(framework: str) -> tuple[int, torch.device]:
         import horovod.torch as hvd
 
         hvd.init()
+        if hvd.size() != int(os.environ.get("WORLD_SIZE", hvd.size())):
+            sys.exit(f"Horovod has {hvd.size()} ranks of {os.environ['WORLD_SIZE']}: start it with horovodrun")
         rank, local = hvd.rank(), hvd.local_rank()
     else:
-        if framework == "deepspeed":
+        if framework in ZERO:
             import deepspeed
 
             deepspeed.init_distributed("nccl" if cuda else "gloo", verbose=False)
@@ -135,9 +172,8 @@ def join(framework: str) -> tuple[int, torch.device]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--framework", choices=["ddp", "fsdp", "deepspeed", "horovod"], default="ddp")
-    parser.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="ZeRO stage of DeepSpeed")
-    parser.add_argument("--offload", action="store_true", help="DeepSpeed keeps the optimizer's state on the host")
+    parser.add_argument("--framework", choices=["ddp", "fsdp", "horovod", *ZERO], default="ddp")
+    parser.add_argument("--size", choices=[*SIZES], default="small", help="model, layers, hidden, heads, vocabulary")
     parser.add_argument("--model", choices=["gpt", "bert"], default="gpt")
     for name, value in {"layers": 2, "hidden": 64, "heads": 2, "sequence": 32, "vocabulary": 64, "steps": 30}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
@@ -146,10 +182,11 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=3e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path(), help="folder of result.json")
+    parser.set_defaults(**SIZES[parser.parse_known_args()[0].size])
     args = parser.parse_args()
     rank, device = join(args.framework)
     torch.manual_seed(args.seed)
-    source = Markov(args.vocabulary)
+    source = Markov(min(args.vocabulary, TOKENS))
     model = Network(args).to(device)
     wrapped, step = engine(model, args, device)
     record, losses = Recorder(), []
@@ -162,7 +199,7 @@ def main() -> None:
         if record.asked_to_stop:
             break
     if rank == 0:
-        floor = source.floor(args.model)
+        floor = source.floor(args.model, MASKED, args.sequence)
         last = torch.stack(losses[-10:]).mean().item()
         (args.out / "result.json").write_text(json.dumps({"loss": last, "floor": floor, "steps": len(losses)}))
         print(f"loss of the last 10 steps {last:.4f}, lowest possible {floor:.4f}")

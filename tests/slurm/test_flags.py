@@ -1,7 +1,5 @@
 """Flags of a machine's file reach SLURM as they are written, whatever their characters; a shell executes none."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

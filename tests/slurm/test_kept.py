@@ -1,7 +1,5 @@
 """What is finished, or trains, is kept: on a full disk, from another clone, from a job that is submitted once more."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -12,6 +10,8 @@ import pytest
 from tests.conftest import copy_project
 from tests.disks import fill, small_disk
 from tests.slurm.conftest import ACCOUNT, Cluster, Project, ended, running, stop, submitted, until
+from tests.slurm.test_recovery import base_lr, rates
+from tests.workflow.test_late import KILLS
 
 # No record is joined while the file is there.
 WAITS = """
@@ -93,3 +93,25 @@ def test_two_jobs_of_one_run(project: Project, cluster: Cluster, tmp_path: Path)
         assert submitted(project)[run.name] == 1
     finally:
         stop(clone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["login node", "node"])
+def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(project: Project, cluster: Cluster, where: str):
+    """Of another recipe than the one that Snakemake remembers; on the node it is the Snakemake within the job."""
+    assert project.snakemake("--until", "train") == 0, project.said
+    base_lr(project, 0.02)
+    finish = project.folder / "workflow/ddlbench/run/finish.py"
+    code = finish.read_text()
+    finish.write_text(code + KILLS.replace("profiles/local", "--target-jobs") * (where == "node"))
+    process = project.start("--retries", "0", "--until", "train")
+    if where == "login node":
+        until(lambda: rates(project) == {0.02}, 300, every_s=0.05)
+        process.kill()
+    assert ended(process, 300) == (1 if where == "node" else -9), project.said
+    finish.write_text(code)
+    (run,) = project.runs()
+    before = files(run)
+    assert project.snakemake("--until", "train", "-n") == 0, project.said
+    assert project.snakemake("--until", "train") == 0, project.said
+    assert (files(run), rates(project), submitted(project)) == (before, {0.02}, {run.name: 2}), project.said

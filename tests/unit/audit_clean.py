@@ -47,6 +47,7 @@ def submissions() -> pd.DataFrame:
     rows = [
         {"run": f"org-system-resnet-result_{n}", "org": "org", "benchmark": "resnet", "status": "success"}
         | {"said_images_per_s": 1010.0, "clock_images_per_s": 1000.0, "clocks": "epochs"}
+        | {"run_images_per_s": 900.0, "reached": 0.76, "statuses": "success"}
         | {"said_samples": 1281167.0, "samples": 1281167.0, "clock_back_s": 0.0}
         for n in (0, 1)
     ]

@@ -88,6 +88,8 @@ STUDIES: dict[str, Fault] = {
     "same-environment": set_one(command="env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"),
     "contradicted-claims": put("verdicts", 1, verdict="contradicted", measured=0.5, low=0.48, high=0.52),
     "said-rates": put("submissions", 0, said_images_per_s=126.0),
+    "rate-of-the-run": put("submissions", 0, run_images_per_s=160.0),
+    "ended-as-said": put("submissions", 0, reached=0.5),
     "said-samples": put("submissions", 0, said_samples=312.0),
     "clocks-back": put("submissions", 0, clock_back_s=3.5),
     "whole-validation-set": set_one(validated_images=64),

@@ -1,7 +1,5 @@
 """Trainings that are not ours, for tests: small scripts of the standard library, and what their runs leave."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.tables import TABLES
+from ddlbench.analysis.tables import TABLES, frame
 from ddlbench.audit import AUDITED, SEVERITIES, Material, _findings, all_rules
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study, of_tables
@@ -51,6 +51,15 @@ def test_a_rule_is_silent_on_clean_tables_and_checks_them(rule: str) -> None:
 def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
     more = "env OMP_NUM_THREADS=1 HF_TOKEN=... DDLBENCH_PATIENCE_S=120 python -m ddlbench.train"
     assert found("same-environment", changed(lambda tables: one(tables, command=more), STUDY)) == []
+
+
+def test_threads_are_compared_between_frameworks() -> None:
+    def plant(tables: dict[str, pd.DataFrame]) -> None:
+        horovod = tables["runs"]["framework"] == "horovod"
+        tables["runs"].loc[horovod, "command"] = "env OMP_NUM_THREADS=2 HF_TOKEN=... python -m ddlbench.train"
+
+    findings = found("same-environment", changed(plant, STUDY))
+    assert findings and all("OMP_NUM_THREADS" in row["evidence"] for row in findings)
 
 
 def test_a_program_with_more_workers_sees_more_samples() -> None:
@@ -292,6 +301,22 @@ def test_runs_with_other_settings_are_no_repeats(rule: str, changes: dict[str, o
     others["throughput_images_per_s"] /= 2
     tables["runs"] = pd.concat([runs, others.astype(object)], ignore_index=True)
     assert [row["evidence"] for row in found(rule, tables)] == []
+
+
+def test_a_record_without_an_end_stands_beside_failures_that_left_none() -> None:
+    """As in logs that others published: table `failures` is there, and empty."""
+    tables = study() | {"failures": frame("failures", [])}
+    tables["runs"].loc[tables["runs"].index[0], "status"] = "failed"
+    (row,) = audit(of_tables(tables), ["failed-runs"])
+    assert row["runs"] == tables["runs"]["run"].iloc[0]
+
+
+def test_a_fast_repeat_did_nothing_wrong() -> None:
+    """The same one is found where it is as much slower."""
+    for factor, count in ((1.5, 0), (0.5, 1)):
+        tables = study()
+        tables["runs"].loc[tables["runs"].index[0], "throughput_images_per_s"] *= factor
+        assert len(found("slow-repeat", tables)) == count
 
 
 def test_drift_is_said_in_percent_with_its_interval() -> None:

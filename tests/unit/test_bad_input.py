@@ -39,8 +39,8 @@ def test_a_mistake_is_one_line(files: Files, row: tuple[str, ...]) -> None:
 
 def test_all_loaders_are_offered(files: Files) -> None:
     files.spoil("study", "[native]", "[nativ]")
-    said = f'runs.scaling.loaders: "nativ" is not allowed; allowed: {", ".join(registry.members("loaders"))} (did you'
-    assert said in files.complaint()
+    said, loaders = files.complaint(), ", ".join(registry.members("loaders"))
+    assert f'loaders: "nativ" is not allowed; did you mean native? allowed: {loaders}' in said
 
 
 def test_published_numbers_that_no_figure_can_draw(files: Files) -> None:

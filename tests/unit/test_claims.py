@@ -143,7 +143,7 @@ def test_control_runs_say_nothing_to_a_claim(tmp_path: Path) -> None:
 def test_one_run_decides_nothing(tmp_path: Path) -> None:
     said = judged(tmp_path, "throughput,workers=8,,above,150,", row(190.0, workers=8))
     assert (said["verdict"], said["n"]) == (UNDECIDED, 1)
-    assert "one repeat" in str(said["why"])
+    assert "needs 3 repeats" in str(said["why"])
 
 
 def test_all_cells_of_a_claim_must_agree(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_claim_about_some_settings_needs_one(tmp_path: Path) -> None:
     assert judged(tmp_path, some, *nine(just))["verdict"] == UNDECIDED
     alone = [one for one in nine(just) if one["model"] == "model4"]
     assert judged(tmp_path, some, *alone)["verdict"] == SUPPORTED
-    for n in (2, 5, 6, 7):  # whatever the number of repeats
+    for n in (3, 5, 6, 7):  # whatever the number of repeats
         rising = [1.5 + 0.001 * k for k in range(n)]
         made = [one for m in ("a", "b") for one in repeats(100.0, spread=(1.0,) * n, model=m)]
         made += [row(100 * r, repeat=k, model="a", framework="horovod") for k, r in enumerate(rising, start=1)]

@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from ddlbench.analysis import claims
 from ddlbench.commands import configuration, main, snakefile
 from ddlbench.core import layout
+from ddlbench.core.files import write_text
 from ddlbench.plan import stale
 
 from tests.conftest import ROOT
@@ -89,7 +92,7 @@ def test_values_are_what_snakemake_takes_them_for(here: Path) -> None:
         (("--config", "stdy=demo"), "stdy: unknown key; .*did you mean study"),
         (
             ("--profile", "profiles/jewels"),
-            "'profiles/jewels' is no folder with a config.yaml; allowed: profiles/juwels, ",
+            "'profiles/jewels' is no folder with a config.yaml; allowed: profiles/default, profiles/juwels, ",
         ),
         (("--profile", "broken"), "^broken/config.yaml: cannot be read: "),
         (("--profile", "odd"), "^odd/settings.yaml: no such file"),
@@ -125,10 +128,10 @@ def test_a_plan_is_a_table_a_text_and_json(here: Path, capsys: pytest.CaptureFix
     line = "To do the work: snakemake --profile profiles/slurm --config study=demo machine=local\n"
     assert text.endswith(line)
     assert (here / "results/demo/tables/plan.txt").read_text() == text.removesuffix(line)
-    assert len((here / "results/demo/tables/plan.csv").read_text().splitlines()) == 45
+    assert len((here / "results/demo/tables/plan.csv").read_text().splitlines()) == 49
     assert ended("plan", "--json") == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 44 and {row["state"] for row in rows} == {"missing"}
+    assert len(rows) == 48 and {row["state"] for row in rows} == {"missing"}
 
 
 def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +143,7 @@ def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     (left / "failure.json").write_text('{"cause": "out of memory", "message": "rank 0: no room"}')
     assert ended("status", "--json") == 0
     rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)["runs"]}
-    assert (rows[failed]["state"], rows[stopped]["words"], len(rows)) == ("failed", "was stopped", 44)
+    assert (rows[failed]["state"], rows[stopped]["words"], len(rows)) == ("failed", "was stopped", 48)
     assert ended("failures", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["run"], row["cause"]) == (failed, "out of memory")
@@ -249,3 +252,46 @@ def test_snakemakes_memory_of_a_run_is_read_from_its_files(here: Path) -> None:
     found = stale.memories(["short", "long-" + 200 * "x", "forgotten", "never made"])
     assert [*found] == ["short", "long-" + 200 * "x"]
     assert set(map(str, found.values())) == {str(stale.Memory(("a/manifest.json",), {"a": "sha256:1"}, stale.COMMAND))}
+
+
+def test_a_kept_state_outlives_what_it_was_made_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "index.html: is not made yet" in ended("keep", "2026-10")
+    run = next(iter(configuration.read(configuration.of_command_line(None, [])).plan.runs))
+    log, page = Path(layout.run_log(run)), Path(layout.page("demo"))
+    for file, text in ((log, "old"), (page, "a page"), (page.parent / "logs/x.log", "x")):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert ended("keep", "2026-10") == 0
+    assert "1 of 48 runs of demo" in capsys.readouterr().out
+    kept = here / "results/kept/2026-10"
+    assert (kept / "runs" / run / log.name).samefile(log)
+    write_text(log, "new")  # as a run that is made again does
+    page.write_text("another")
+    assert (kept / "runs" / run / log.name).read_text() == "old"
+    assert (kept / "demo/index.html").read_text() == "a page" and not (kept / "demo/logs").exists()
+    assert "is kept already" in ended("keep", "2026-10")
+    assert "is not allowed" in ended("keep", "../x")
+
+
+def test_verdicts_are_an_answer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not made yet; make it: snakemake" in ended("verdicts")
+    table = here / "results/demo/tables/verdicts.csv"
+    table.parent.mkdir(parents=True)
+    row = dict.fromkeys(claims.COLUMNS, "x") | {"verdict": claims.NOT_TESTABLE}
+    pd.DataFrame([row]).to_csv(table, index=False)
+    assert ended("verdicts") == 0
+    assert capsys.readouterr().out.startswith("1 claims: 0 contradicted, 0 supported, 0 undecided, 1 ")
+
+
+def test_a_terminal_gets_the_answer_and_a_pipe_all(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ended("plan") == 0
+    whole = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert ended("plan") == 0
+    short = capsys.readouterr().out
+    assert short.startswith("demo on local: 48 of 48 runs to be made, in ")
+    assert len(short.splitlines()) == 4 < 20 < len(whole.splitlines())
+    assert ended("plan", "--all") == 0
+    assert capsys.readouterr().out == whole

@@ -102,7 +102,7 @@ from ddlbench.settings import machine, study
 s, m = study.load_study("aach2023"), machine.load_machine("juwels-booster")
 images = reads.images(s, m, {})
 p = runs.make_plan(s, m, None, images)
-plan_table.lines(p, bill.rows(p, images, Path(sys.argv[1])), reads.forms(p, {}), 1.0)
+plan_table.lines(p, bill.rows(p, images, Path(sys.argv[1])), reads.forms(p, {}))
 heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "pandas", "pyarrow", "PIL"}
 print(" ".join(sorted(heavy & set(sys.modules))))
 """

@@ -105,7 +105,7 @@ def test_a_title_is_drawn_as_it_stands(title: str, tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(sys, "argv", ["x", *own, *data, *more])
         command.main()  # raised where a formula was not closed
     shown = (tmp_path / "out.svg").read_text(encoding="utf-8")
-    assert f"<!-- {title} -->" in html.unescape(shown)
+    assert f">{title}</text>" in html.unescape(shown)
 
 
 def test_naming_figures_does_not_import_matplotlib() -> None:

@@ -114,7 +114,7 @@ def test_a_rate_is_judged_by_what_was_published_of_the_same_kind(rate: float, ve
     ("gpu", "precision", "last", "said"),
     [
         (None, "fp16", True, "a CPU"),
-        ("NVIDIA H100 80GB HBM3", "fp16", True, "published here for NVIDIA H100 80GB HBM3"),
+        ("NVIDIA L4", "fp16", True, "published here for NVIDIA L4"),
         ("NVIDIA A100-SXM4-40GB", "bf16", True, "no rate in bf16"),
         ("NVIDIA A100-SXM4-40GB", "fp16", False, "of 2470"),  # made another way: beside it, not judged by it
     ],

@@ -106,11 +106,15 @@ TRAIN = {"runs": "scaling", "members": ["plain"]}
 @pytest.mark.parametrize(
     ("inference", "changes", "says"),
     [
-        (TRAIN | {"runs": "scalin"}, {}, 'inference.runs: "scalin" is not allowed; allowed: batch-size, scaling (did'),
+        (
+            TRAIN | {"runs": "scalin"},
+            {},
+            '"scalin" is not allowed; did you mean scaling? allowed: batch-size, scaling',
+        ),
         (
             TRAIN | {"members": ["int4"]},
             {},
-            'inference.members: "int4" is not allowed; allowed: compiled, deepspeed, int8',
+            'inference.members: "int4" is not allowed; did you mean int8? allowed: compiled, deepspeed, int8',
         ),
         (TRAIN | {"members": []}, {}, "inference.members: [] is not allowed; allowed: a list, at least 1 item"),
         (TRAIN | {"batches": [0]}, {}, "inference.batches.0: 0 is not allowed; allowed: a whole number, at least 1"),
@@ -122,7 +126,7 @@ TRAIN = {"runs": "scaling", "members": ["plain"]}
             "inference.workers: 4 is not allowed; allowed: at most 2",
         ),
         ({"members": ["plain"]}, {}, "inference.runs: is missing"),
-        (TRAIN | {"batch": [1]}, {}, "inference.batch: unknown key; allowed: batches"),
+        (TRAIN | {"batch": [1]}, {}, "inference.batch: unknown key; did you mean batches? allowed: batches"),
         ([], {}, "inference: [] is not allowed; allowed: a mapping of keys to values"),
         (
             TRAIN,

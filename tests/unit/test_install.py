@@ -26,8 +26,8 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def install(project: Path, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    script, environment = str(project / "envs/install.sh"), {"PATH": str(project / "bin"), "PYTHON": python}
+def install(project: Path, python: str = sys.executable, **more: str) -> subprocess.CompletedProcess[str]:
+    script, environment = str(project / "envs/install.sh"), {"PATH": str(project / "bin"), "PYTHON": python, **more}
     return subprocess.run([script], env=environment, capture_output=True, text=True, timeout=60)
 
 
@@ -55,7 +55,7 @@ def test_a_missing_compiler_is_named_with_its_package(project: Path) -> None:
 def test_another_python_is_refused(project: Path) -> None:
     done = install(project, python="/bin/false")
     assert done.returncode == 1
-    assert "needs Python 3.11 or 3.12 ('/bin/false' is neither)" in done.stderr
+    assert "needs Python 3.11, 3.12 or 3.13 ('/bin/false' is none of them)" in done.stderr
     assert not (project / ".venv").exists()
 
 
@@ -82,6 +82,32 @@ def test_an_error_that_is_not_known_is_shown(project: Path) -> None:
     stderr = failing(project, "something else\\n").stderr
     assert "something else" in stderr
     assert "All of it: .venv/install.log" in stderr
+
+
+def test_horovod_can_be_left_out_and_added_later(project: Path) -> None:
+    """The script that builds it is not there: where it is asked for, the install stops."""
+    executable(project / "bin/g++", "#!/bin/bash\n")
+    executable(project / ".venv/bin/python", f'#!/bin/bash\necho "$@" >>{project}/said\n')
+    (project / "envs/requirements.txt").write_text("numpy==1\n")
+    shutil.copy(ROOT / "Makefile", project)
+    (project / "pyproject.toml").touch()
+    for name in ("rm", "sort"):
+        (project / f"bin/{name}").symlink_to(str(shutil.which(name)))
+    done = install(project, HOROVOD="0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line[:11] for line in done.stdout.splitlines()] == [f"install {n}/5" for n in range(1, 6)]
+    assert "uninstall -q -y horovod" in (project / "said").read_text()
+
+    def asks(*words: str) -> bool:
+        command = ["make", "-n", "install", *words]
+        return "install.sh" in subprocess.run(command, cwd=project, capture_output=True, text=True).stdout
+
+    assert (asks(), asks("HOROVOD=0"), asks("HOROVOD=1")) == (False, False, True)
+    assert install(project).returncode == 0  # as it was
+    again = install(project, HOROVOD="1")
+    assert again.returncode == 1
+    assert "install stopped at step 5: Horovod" in again.stderr
+    assert "make install HOROVOD=0" in again.stderr
 
 
 class Project:

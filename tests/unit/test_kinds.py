@@ -1,7 +1,5 @@
 """Kinds of jobs: nothing that is the same for all of them names one."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

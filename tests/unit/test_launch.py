@@ -38,7 +38,7 @@ def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_nod
         f"--ntasks-per-node={per_node}",
         "--cpus-per-task=12",
         "--kill-on-bad-exit=1",
-        "--hint=nomultithread",
+        "--threads-per-core=1",
         f"--gres=gpu:{per_node}",
         "python",
         "-m",
@@ -60,10 +60,21 @@ def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_nod
 
 def test_sbatch_and_srun_get_the_machines_flags(paper: Plan) -> None:
     spec = pick(paper, framework="horovod", loader="dali-gpu", workers=8)
-    assert "--hint=nomultithread" in launch.command(spec, JUWELS)
+    assert "--threads-per-core=1" in launch.command(spec, JUWELS)
     asked = launch.resources(spec, JUWELS, 60, None)
-    assert asked["slurm_extra"] == "--ntasks-per-node=4 --signal=USR1@120 --exclusive --hint=nomultithread"
-    assert "hint" not in str(launch.resources(spec, replace(JUWELS, slurm_flags=()), 60, None))
+    assert asked["slurm_extra"] == "--ntasks-per-node=4 --signal=USR1@120 --exclusive --threads-per-core=1"
+    assert "per-core" not in str(launch.resources(spec, replace(JUWELS, slurm_flags=()), 60, None))
+
+
+def test_a_profiled_run_and_a_sites_comment_ask_for_more(paper: Plan) -> None:
+    spec = pick(paper, framework="horovod", loader="dali-gpu", workers=8)
+    profiled = launch.resources(replace(spec, profiled=True, timed=False), JUWELS, 60, None)
+    assert str(profiled["slurm_extra"]).endswith(" --threads-per-core=1 --disable-dcgm")
+    assert "dcgm" not in str(profiled["launch"])
+    assert "site_comment" not in profiled
+    told = replace(JUWELS, comment="fs=work")
+    assert launch.resources(spec, told, 60, None)["site_comment"] == "fs=work"
+    assert node_resources(told, None)["site_comment"] == "fs=work"
 
 
 def other(folder: Path, **keys: Any) -> Machine:
@@ -81,7 +92,7 @@ def other(folder: Path, **keys: Any) -> Machine:
                 "--qos=long": "key qos",
                 "--constraint=a100&b": "key constraint",
                 "--mem-per-gpu=4G": "memory_mb_per_worker",
-                "--comment=x": "SLURM plugin",
+                "--comment=x": "key comment",
                 "--output=/tmp/x": "SLURM plugin",
                 "--error=/tmp/x": "SLURM plugin",
                 "--export=NONE": "SLURM plugin",

@@ -10,7 +10,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.show.figures import _tables, accuracy_map, speed_up_map
+from ddlbench.show.figures import _style, _tables, accuracy_map, speed_up_map
 from matplotlib.axes import Axes
 
 from tests.unit.drawings import OPTIONS, SPEC, draw
@@ -46,7 +46,7 @@ def numbers(axes: Axes) -> dict[tuple[int, int], str]:
     found = {}
     for text in axes.texts:
         x, y = text.get_position()
-        if text.get_fontsize() > 6:
+        if text.get_fontsize() > 8:
             found[round(x), round(y)] = text.get_text()
     return found
 
@@ -67,12 +67,12 @@ def test_speed_up_of_each_setting_by_operations() -> None:
     assert [t.get_text() for t in axes.get_xticklabels()] == ["cifar10\nset", "cifar100\nset"]  # ViT's set is that set
     assert numbers(axes) == {(x, y): v for y, v in enumerate(("1.00", "2.01", "8.03")) for x in (0, 1)}
     assert figure.axes[-1].get_ylabel().startswith("time of ddp over time of the other")
-    said = " ".join(text.get_text() for text in figure.legends[0].get_texts())
+    assert isinstance(figure, _style.Picture)
+    said = " ".join(figure.notes)
     assert "Liang et al. 2023: about 1 for simple tasks. Here 1.00 to 1.00 (lenet5): supported." in said
     assert "up to 8 for complex tasks. Here 2.01 to 8.03 (resnet50, vit_base_patch16_224): supported." in said
     # CPU cores say nothing to what was published of GPUs.
-    (legend,) = draw("speed-up-map", {"runs": table}, replace(options, device="cpu")).legends
-    assert not any("Liang" in text.get_text() for text in legend.get_texts())
+    assert "Liang" not in _style.caption(draw("speed-up-map", {"runs": table}, replace(options, device="cpu")), "")
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(8.0, "supported"), (7.3, "supported"), (3.0, "contradicted")])

@@ -134,6 +134,42 @@ def test_blocks_where_there_are_no_epochs(tmp_path: Path) -> None:
     assert (made["throughput_images_per_s"], made["clocks"]) == (pytest.approx(RATE), "blocks")
 
 
+def test_marks_of_queued_work_are_not_believed(tmp_path: Path) -> None:
+    """Epochs that fill a fifth of their blocks were marked when work was queued: the rate was five times too high."""
+    lines, at = [line("run_start", START)], START
+    for first in range(1, 13, 4):
+        lines.append(line("block_start", at, first_epoch_num=first, epoch_count=4))
+        for epoch in range(first, first + 4):
+            lines.append(line("epoch_start", at, epoch_num=epoch))
+            at += EPOCH_MS // 5
+            lines.append(line("epoch_stop", at, epoch_num=epoch))
+        at += 4 * (EPOCH_MS - EPOCH_MS // 5)
+        lines += [line("block_stop", at, first_epoch_num=first), line("eval_start", at, epoch_num=first + 3)]
+        at += EVAL_MS
+        lines += [line(key, at, 0.76, epoch_num=first + 3) for key in ("eval_stop", "eval_accuracy")]
+    made = values(tmp_path, [*lines, line("run_stop", at, status="success")])
+    assert (made["throughput_images_per_s"], made["clocks"]) == (pytest.approx(RATE), "blocks")
+
+
+@pytest.mark.parametrize("factor", [5, 0.2])
+def test_a_rate_that_the_run_contradicts_is_none(factor: float, tmp_path: Path) -> None:
+    """The counts of accuracies say what was trained; those of blocks are several times more, or less."""
+    lines, at = [line("run_start", START)], START
+    for first in range(1, 13, 4):
+        lines.append(line("block_start", at, first_epoch_num=first, epoch_count=4 * factor))
+        at += 4 * EPOCH_MS
+        lines += [line("block_stop", at, first_epoch_num=first), line("eval_accuracy", at, 0.3, epoch_num=first + 3)]
+    lines += [line("run_stop", at, status="success"), line("run_stop", at, status="aborted")]
+    place(tmp_path, [*lines, lines[-2]])
+    collect(mlperf.find(tmp_path), tmp_path / "tables", read=mlperf.read)
+    (run,) = pd.read_parquet(tmp_path / "tables/runs.parquet").to_dict("records")
+    assert pd.isna(run["throughput_images_per_s"]) and run["train_s"] == pytest.approx(120)
+    found = audit(_material.of_study(tmp_path / "tables"), ["rate-of-the-run", "ended-as-said"])
+    assert [(row["severity"], row["rule"]) for row in found] == [
+        ("error", "rate-of-the-run"), ("error", "ended-as-said"), ("error", "ended-as-said")]  # fmt: skip
+    assert "aborted; success" in found[1]["evidence"] and "0.3" in found[2]["evidence"]
+
+
 def test_samples_where_epochs_are_not_counted(tmp_path: Path) -> None:
     lines, at = [line("run_start", START)], START
     for count in (1000, 2000, 3000):

@@ -210,7 +210,7 @@ def test_the_plan_guesses_and_says_so(described: Callable[..., Manifest], pictur
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("folders: /x", r"folders: unknown key; allowed: folder, validation_every \(did you mean folder\?\)"),
+        ("folders: /x", r"folders: unknown key; did you mean folder\? allowed: folder, validation_every"),
         ("validation_every: 3", "folder: is missing"),
         ("folder: ''", "folder: "),
         (

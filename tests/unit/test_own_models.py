@@ -160,6 +160,7 @@ def test_a_digest_covers_what_is_imported_from_the_folder_and_nothing_else(folde
         ("mine:g", "def f(): pass", "mine.py: has no function g; allowed: f"),
         ("mine:g", "", "mine.py: has no function g"),
         ("mine:f", "x = 1\ndef f(:", "mine.py:2: is not Python"),
+        ("mine:f", "def f(): pass\ndef g(a, a): pass", "mine.py:2: is not Python: duplicate argument"),
         ("mine:f", "def f(): pass\0", "mine.py"),
         ("mine:f", "(" * 10_000, "mine.py"),
         ("json:f", "def f(): pass", "json: Python imports .*; rename it"),

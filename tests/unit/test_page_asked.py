@@ -1,120 +1,270 @@
-"""Each question that a study's axes ask has a sentence with its interval, of runs that differ in nothing else."""
+"""The first screen answers what a study's axes ask: what to take, what is told apart, what would decide."""
 
-import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import together
+from ddlbench.analysis import claims, comparisons
 from ddlbench.analysis.tables import frame
-from ddlbench.show.page import answer, asked
-from ddlbench.show.page.words import Sentence
+from ddlbench.audit import _findings
+from ddlbench.core.registry import OWN
+from ddlbench.settings.config import CONFIG
+from ddlbench.settings.reading import read_yaml
+from ddlbench.show.page import about, answer, asked, ranked, shown, sources
+from ddlbench.show.page.shown import Answer
 
 from tests.unit.drawings import row
-from tests.unit.test_page import NOTHING
 
-NOISE = (-0.001, 0.0, 0.001)
-
-
-def runs(*rows: dict[str, object]) -> pd.DataFrame:
-    return together.usable(frame("runs", [*rows]))
+STUDY = about.Study("test", "T", "local", "cuda", "A100", "snakemake", (), (), {})
+NOISE = (0.0, 0.01, -0.01)
+Rows = list[dict[str, object]]
 
 
-def trained(top1: float, repeats: int = 3, **changes: object) -> list[dict[str, object]]:
-    """Repeats of a training of three epochs on 4 workers, with this top-1."""
-    given = {"workers": 4, "workers_per_node": 4} | changes
-    return [row(100.0 * (1 + by), top1=top1 + by, repeat=n, **given) for n, by in enumerate(NOISE[:repeats], start=1)]
+def ran(rate: float, noise: tuple[float, ...] = NOISE, top1: float = 0.75, **changes: object) -> Rows:
+    """Repeats of a run at this rate, each of a minute on two workers."""
+    given = {"workers": 2, "workers_per_node": 4, "run_s": 60.0} | changes
+    return [
+        row(rate * (1 + by), top1=top1 + by / 10, repeat=n, **{k: v for k, v in given.items() if k not in LATER})
+        | {name: given[name] for name in LATER if name in given}
+        for n, by in enumerate(noise, start=1)
+    ]
 
 
-def only(found: list[Sentence | str]) -> Sentence:
-    (one,) = found
-    assert isinstance(one, Sentence)
+LATER = ("run_s", "full_energy_j", "full_train_s", "peak_device_memory_bytes", "status", "interrupt_steps")
+
+
+def first(
+    rows: Rows, study: about.Study = STUDY, audit: tuple[Mapping[str, str], ...] = (), **more: pd.DataFrame
+) -> answer.First:
+    runs = frame("runs", rows)
+    tables = {"runs": runs, "comparisons": frame("comparisons", comparisons.rows(runs)), "losses": pd.DataFrame()}
+    tables |= {"costs": frame("costs", []), "reached": pd.DataFrame(), "inference": pd.DataFrame()}
+    return answer.first(study, tables | more, audit)
+
+
+def only(rows: Rows, question: str, **more: pd.DataFrame) -> Answer:
+    (one,) = [one for one in first(rows, **more).answers if one.question == question]
     return one
 
 
-def test_a_study_over_batches_and_schedules_says_what_large_batches_cost() -> None:
-    tops = {("step", 256): 0.77, ("step", 8192): 0.74, ("step", 65536): 0.41, ("cosine", 256): 0.775}
-    tops |= {("cosine", 8192): 0.74, ("cosine", 65536): 0.31}
-    table = runs(*(one for (s, size), top in tops.items() for one in trained(top, schedule=s, global_batch=size)))
-    said = only([*asked.batches(table)])
-    assert said.words == (
-        "resnet50: from batch 256 to 65536, top-1 changes by -47 to -46 points with cosine, by -36 points with step. "
-        "More than a point is surely lost from batch 8192 on."
-    )
-    assert said.sure == "95 % intervals, 3 runs each"
-    assert len(said.runs) == 18
-    said = only([*asked.schedules(table)])
-    assert said.words == (
-        "resnet50: at batch 256, cosine is 0.5 points above step; at batch 65536, step is 10 points above cosine."
-    )
+WIDE = (0.0, 0.3, -0.3)
 
 
-def test_batches_that_change_nothing_are_said_to_lose_nothing() -> None:
-    table = runs(*trained(0.77, global_batch=256), *trained(0.77, global_batch=512))
-    said = only([*asked.batches(table)])
-    assert re.search(r"top-1 changes by 0 points with step\. More than a point is surely lost at no batch", said.words)
+@pytest.mark.parametrize(
+    ("rates", "noise", "take", "sure", "words"),
+    [
+        (
+            {"deepspeed": 1277.0, "horovod": 979.0, "ddp": 869.0},
+            {"ddp": WIDE},
+            "ddp",
+            False,
+            "On 2 GPUs, with dali-cpu, deepspeed trains 1,280, horovod 979 and ddp 869 images/s. Only "
+            "deepspeed over horovod is told apart (1.3 to 1.31 times). Take ddp (it comes with PyTorch) unless "
+            "more runs say otherwise: 8 more repeats of deepspeed and ddp would probably tell, in 16 min.",
+        ),
+        (
+            {"horovod": 1000.0, "ddp": 500.0, "deepspeed": 400.0},
+            {},
+            "horovod",
+            True,
+            "On 2 GPUs, with dali-cpu, horovod trains 1,000, ddp 500 and deepspeed 400 images/s. horovod over"
+            " all others is told apart (2 times ddp). Take horovod.",
+        ),
+        (
+            {"horovod": 1000.0, "ddp": 995.0},
+            {"ddp": (0.0, 0.02, -0.02)},
+            "ddp",
+            False,
+            "On 2 GPUs, with dali-cpu, horovod trains 1,000 and ddp 995 images/s. They are not told apart "
+            "(horovod is 0.98 to 1.03 times as fast). Take ddp (it comes with PyTorch): horovod and ddp "
+            "differ by at most 3 %.",
+        ),
+        (
+            {"horovod": 1000.0, "ddp": 900.0},
+            {"ddp": (0.0,), "horovod": (0.0,)},
+            "ddp",
+            False,
+            "On 2 GPUs, with dali-cpu, horovod trains 1,000 and ddp 900 images/s. One run each: nothing is "
+            "told apart. Take ddp (it comes with PyTorch) unless more runs say otherwise: `repeats: 3` "
+            "gives intervals, 4 min for horovod and ddp.",
+        ),
+    ],
+)  # fmt: skip
+def test_frameworks_are_ranked_and_one_is_taken(
+    rates: dict[str, float], noise: dict[str, tuple[float, ...]], take: str, sure: bool, words: str
+) -> None:
+    rows = [one for name, rate in rates.items() for one in ran(rate, noise.get(name, NOISE), framework=name)]
+    found = only(rows, ranked.FRAMEWORK)
+    assert " ".join(found.words) == words
+    assert (found.take, found.sure) == (take, sure)
+    # The figure beside it has the same sides, in the same unit and order.
+    assert found.measure == "images/s on 2 GPUs"
+    assert [(one.name, round(one.interval.middle)) for one in found.points] == [*rates.items()]
+    assert [one.name for one in found.points if one.taken] == [take]
+
+
+def test_a_loader_that_loads_nothing_is_the_ceiling_and_is_never_taken() -> None:
+    rates = {"synthetic": 1000.0, "dali-cpu": 800.0, "native": 500.0}
+    found = only([one for name, rate in rates.items() for one in ran(rate, loader=name)], ranked.LOADER)
+    assert found.words[0].endswith("800 and native 500 images/s (synthetic, which loads nothing: 1,000).")
+    assert found.take == "dali-cpu" and found.sure
+    assert [one.note for one in found.points] == ["the ceiling", "", ""]
+
+
+def test_a_study_over_many_settings_answers_with_one_and_tells_the_others() -> None:
+    rows = [
+        one
+        for model in ("resnet50", "lenet")
+        for workers in (2, 4)
+        for name, rate in (("ddp", 100.0), ("horovod", 90.0))
+        for one in ran(rate * workers, framework=name, model=model, workers=workers)
+    ]
+    found = only(rows, ranked.FRAMEWORK)
+    assert found.words[0].startswith("On 4 GPUs, with dali-cpu, ")
+    assert len(found.others) == 3 and len({*found.others}) == 3
+    assert found.words[-1] == "ddp is the fastest under 3 of 3 other settings, too."
+    assert all("ddp over horovod is told apart" in words for words in found.others)
+
+
+def test_workers_pay_or_are_not_shown_to() -> None:
+    rows = [one for n, rate in ((1, 100.0), (2, 190.0), (4, 200.0)) for one in ran(rate, workers=n)]
+    found = only(rows, asked.WORKERS.replace("workers", "GPUs"))
+    assert found.words[0].startswith("With ddp and dali-cpu, 4 GPUs are 2 times as fast as 1, 50 % of the ideal 4.")
+    assert found.words[1] == "Take 2: more lose a larger share of their hours than they save of the time."
+    assert [(one.name, one.note) for one in found.points][1:] == [("2 GPUs", "ideal 2"), ("4 GPUs", "ideal 4")]
+    rows = [one for n, noise in ((1, NOISE), (2, WIDE)) for one in ran(100.0 + n, noise, workers=n)]
+    found = only(rows, asked.WORKERS.replace("workers", "GPUs"))
+    assert "2 GPUs are 0.46 to 2.1 times as fast as 1: not shown to pay." in found.words[0]
+    assert found.words[1].startswith("Take 1 unless more runs say otherwise: ") and not found.sure
+
+
+def test_two_repeats_that_are_too_noisy_are_said_so_and_stretch_no_axis() -> None:
+    rows = [one for n, noise in ((1, (0.0, 0.0)), (2, (0.9, -0.7))) for one in ran(100.0 * n, noise, workers=n)]
+    found = only(rows, asked.WORKERS.replace("workers", "GPUs"))
+    assert "(too noisy to say: 2 repeats)" in found.words[0]
+    assert found.points[1].words.endswith("(too noisy to say: 2 repeats)")
+    assert found.scale.high < 6
+
+
+def test_batches_reach_accuracies_and_the_largest_that_costs_no_point_is_taken() -> None:
+    tops = {("step", 256): 0.77, ("step", 8192): 0.768, ("step", 65536): 0.41, ("cosine", 256): 0.76}
+    tops |= {("cosine", 8192): 0.5, ("cosine", 65536): 0.3}
+    rows = [one for (s, size), top in tops.items() for one in ran(100.0, top1=top, schedule=s, global_batch=size)]
+    found = only(rows, asked.BATCH)
+    assert " ".join(found.words) == (
+        "Batch 256 reaches 76.8 to 77.2 %, 8,192 76.6 to 77 % and 65,536 40.8 to 41.2 % (resnet50, "
+        "schedule step, 3 runs each). Take 8,192: from 65,536 on it costs more than a point."
+    )
+    assert found.sure and found.measure == "top-1 after the last epoch [%]"
+    assert found.others[0].startswith("Batch 256 reaches 75.8 to 76.2 %, 8,192 49.8 to 50.2 %")
+    alone = only([one for one in rows if one["repeat"] == 1], asked.BATCH)
+    assert "(resnet50, schedule step, one run each)" in alone.words[0] and not alone.sure
+    assert alone.words[2] == "`repeats: 4` would say more, in 9 min."
 
 
 def test_numbers_of_workers_alone_are_no_question_about_batches() -> None:
     """Two numbers of workers have two batches, because workers grow; three and more are a series over batches."""
-    two = [one for n in (4, 8) for one in trained(0.7, workers=n, global_batch=64 * n)]
-    assert [*asked.batches(runs(*two))] == []
-    three = [*two, *trained(0.6, workers=16, global_batch=1024)]
-    assert "from batch 256 to 1024" in only([*asked.batches(runs(*three))]).words
+    two = [one for n in (4, 8) for one in ran(100.0, workers=n, global_batch=64 * n)]
+    assert asked.BATCH not in {one.question for one in first(two).answers}
+    three = [*two, *ran(100.0, workers=16, global_batch=1024)]
+    assert only(three, asked.BATCH).words[0].startswith("Batch 256 reaches")
 
 
-def test_single_runs_make_no_sentence() -> None:
-    table = runs(*trained(0.77, repeats=1, global_batch=256), *trained(0.6, repeats=1, global_batch=512))
-    assert [*asked.batches(table)] == [f"1 series of resnet50 over batches have {asked.WITHOUT}."]
-    table = runs(*trained(0.7, repeats=1), *trained(0.6, repeats=1, schedule="cosine"))
-    assert [*asked.schedules(table)] == [f"Schedules of resnet50 have {asked.WITHOUT}."]
-    table = runs(*trained(0.7, repeats=1), *trained(0.7, repeats=1, framework="horovod"))
-    assert [*asked.memory(table, "GPUs")] == [f"The memory of resnet50 under its frameworks: {asked.WITHOUT}."]
-    assert [*asked.cost(table, "GPUs", None)] == [f"Costs of resnet50: {asked.WITHOUT}."]
+def test_a_study_of_one_side_says_its_rate_and_how_to_ask() -> None:
+    found = first(ran(100.0))
+    assert [one.question for one in found.answers] == [asked.RATES]
+    assert found.answers[0].words == ("ddp and dali-cpu, 2 GPUs: 100 (97.5 to 103) images/s.",)
+    assert found.not_asked[2] == "How many workers pay? `workers: [1, 2]`" and len(found.not_asked) == 4
+    assert first([]).answers == () == first([]).not_asked
 
 
-def test_memory_is_said_of_the_most_workers_that_all_frameworks_had() -> None:
-    def held(framework: str, workers: int, size: float) -> list[dict[str, object]]:
-        of = trained(0.7, framework=framework, workers=workers, global_batch=64 * workers)
-        return [one | {"peak_device_memory_bytes": round(size * (1 + by))} for one, by in zip(of, NOISE, strict=True)]
-
-    table = runs(*held("ddp", 4, 9e9), *held("zero-1", 4, 6e9), *held("ddp", 8, 8e9), *held("zero-1", 8, 4e9),
-                 *held("ddp", 16, 1e9))  # fmt: skip
-    assert only([*asked.memory(table, "GPUs")]).words == (
-        "resnet50 with dali-cpu on 8 GPUs: a worker takes the least GPU memory with zero-1, 4 GB; ddp 2 times that."
-    )
+def test_a_study_of_programs_says_its_sample_and_settings() -> None:
+    rows = [one for name in ("ddp", "fsdp") for one in ran(50.0 + len(name), framework=name, loader="native")]
+    rows = [one | {"loader": OWN, "form": None} for one in rows]
+    found = first(rows, replace(STUDY, sample="tokens")).answers[0]
+    assert found.words[0] == "On 2 GPUs, fsdp trains 54 and ddp 53 tokens/s."
 
 
-def test_costs_are_said_of_the_cheapest_and_the_fastest() -> None:
-    def took(seconds: float, workers: int) -> list[dict[str, object]]:
-        of = trained(0.7, workers=workers, global_batch=64 * workers)
-        return [one | {"full_train_s": seconds * (1 + by)} for one, by in zip(of, NOISE, strict=True)]
-
-    table = runs(*took(7200.0, 4), *took(5400.0, 8))
-    assert only([*asked.cost(table, "GPUs", (10.0, "EUR"))]).words == (
-        "resnet50, 3 epochs: cheapest is ddp, dali-cpu on 4 GPUs, 2 node hours (20 EUR) in 2 h; "
-        "fastest is ddp, dali-cpu on 8 GPUs, 3 node hours (30 EUR) in 1.5 h."
-    )
+def test_time_energy_and_cost_are_said_where_the_study_names_them() -> None:
+    of = [one for n, s in ((4, 7200.0), (8, 5400.0)) for one in ran(100.0 * n, workers=n, full_train_s=s)]
+    assert asked.COST not in {one.question for one in first(of).answers}
     costs = pd.DataFrame([{"run": "a", "node_hours": 4.0, "cost": 40.0, "currency": "EUR"}])
-    assert asked.price(costs) == (10.0, "EUR")
-    assert asked.price(costs.assign(cost=None)) is None
-
-
-def test_what_was_killed_or_is_a_control_is_in_no_sentence() -> None:
-    control = trained(0.7, global_batch=512)
-    table = runs(
-        *trained(0.7, global_batch=256),
-        *(one | {"repeat": 1000 + int(str(one["repeat"]))} for one in control),
-        *trained(0.7, framework="horovod", interrupt_steps=60),
+    found = only(of, asked.COST, costs=costs)
+    assert found.words[0] == (
+        "The cheapest training (resnet50, 3 epochs) is ddp and dali-cpu, 4 GPUs: 20 EUR in 2 h; the "
+        "fastest is ddp and dali-cpu, 8 GPUs, in 1.5 h."
     )
-    assert len(table) == 3
-    assert [*asked.batches(table)] == [] and [*asked.memory(table, "GPUs")] == []
+    reached = pd.DataFrame([{**of[0], "repeats": 3, "reached_s": 90.0, "reached_s_low": 80.0, "reached_s_high": 99.0}])
+    reached = reached.assign(target=0.759, batch_per_worker=64, global_batch=None, ref_workers=4)
+    found = only(of, asked.TIME, reached=reached)
+    assert found.words[0] == "ddp and dali-cpu, 4 GPUs reaches 75.9 % top-1 soonest, after 1.5 min."
 
 
-@pytest.mark.parametrize("unit", ["workers", "GPUs"])
-def test_the_answer_has_one_first_sentence_per_question(unit: str) -> None:
-    table = frame("runs", [*trained(0.77, global_batch=256), *trained(0.6, global_batch=512, schedule="step")])
-    found = answer.answer(NOTHING | {"runs": table, "comparisons": frame("comparisons", [])}, (), unit)
-    assert [*found.questions] == ["Batch size", "Cost"]
-    broken = replace(found.said[0], unfair=("same-data",))
-    assert (broken.words, broken.question) == (found.said[0].words, "Batch size")
+def test_memory_is_said_where_it_decides() -> None:
+    def held(framework: str, size: float) -> Rows:
+        return [one | {"peak_device_memory_bytes": round(size)} for one in ran(100.0, framework=framework)]
+
+    found = only([*held("ddp", 8e9), *held("zero-1", 4e9)], asked.MEMORY)
+    assert found.words == (
+        "On 2 GPUs a worker of resnet50 takes the least GPU memory with zero-1, 4 GB; ddp 2 times that.",
+    )
+    assert asked.MEMORY not in {one.question for one in first([*held("ddp", 8e9), *held("zero-1", 7.9e9)]).answers}
+
+
+def test_models_that_are_asked_are_ranked_by_their_latency() -> None:
+    table = pd.DataFrame(
+        {"model": "lenet", "batch": b, "member": way, "latency_p50_s": s * b}
+        for way, s in (("plain", 0.002), ("int8", 0.001))
+        for b in (1, 64)
+    )
+    found = only([], asked.LATENCY, inference=table)
+    words = "lenet answers half of all requests of 1 picture in 1 ms by int8 and 2 ms by plain."
+    assert found.words[0].startswith(words)
+
+
+def test_answers_of_runs_that_cannot_be_compared_say_so() -> None:
+    rows = [one for name in ("ddp", "horovod") for one in ran(100.0, framework=name)]
+    finding = dict.fromkeys((column.name for column in _findings.COLUMNS), "")
+    finding |= {"rule": "same-precision", "severity": "error", "runs": str(rows[0]["run"]), "evidence": "fp16 and fp32"}
+    found = first(rows, audit=(finding,))
+    assert found.answers[0].unfair == ("same-precision",) and found.errors
+    warned = first(rows, audit=(finding | {"severity": "warning"},))
+    assert warned.answers[0].unfair == () and warned.findings and not warned.errors
+
+
+def test_what_was_killed_or_is_a_control_is_in_no_answer() -> None:
+    killed = [one | {"interrupt_steps": 60.0} for one in ran(50.0, framework="horovod")]
+    control = [one | {"repeat": 1000 + int(str(one["repeat"]))} for one in ran(50.0, global_batch=512)]
+    assert [one.question for one in first([*ran(100.0), *killed, *control]).answers] == [asked.RATES]
+
+
+def test_a_source_s_own_table_has_our_verdicts_in_its_cells() -> None:
+    """On hardware and models of the source's own they are verdicts; elsewhere the cell says that they are not."""
+    sides = [one for name, rate in (("horovod", 50.0), ("deepspeed-zero1", 100.0)) for one in ran(rate, framework=name)]
+    data = {"runs": frame("runs", sides), "kernels": frame("kernels", [])}
+    (table,), _ = sources.tables("horovod-vs-deepspeed", data, [], set())
+    (speed,) = [cells for _, cells in table.rows if cells[0].text == "Speed"]
+    assert [cell.text for cell in speed[:3]] == ["Speed", "Slow", "Fast"] and not table.folded
+    assert speed[3].text.startswith("supported: DeepSpeed is above Horovod in speed: 2 (")
+    data["runs"]["device"] = "cpu"
+    (table,), _ = sources.tables("horovod-vs-deepspeed-small", data, [], set())
+    (speed,) = [cells for _, cells in table.rows if cells[0].text == "Speed"]
+    assert speed[3].text.startswith("supported on this hardware and model, which are not the source's: DeepSpeed is")
+    assert sources.tables("demo", data, [table], set()) == ([], [table])
+
+
+def test_tables_of_sources_are_of_studies_and_claims_that_are_there() -> None:
+    known = {claim.id for claim in claims.read(CONFIG / "references/claims.csv")}
+    for one in read_yaml(sources.FILE)["tables"]:
+        assert all((CONFIG / f"studies/{study}.yaml").exists() for study in one["studies"])
+        assert {row[-1] for row in one.get("rows", ())} <= known
+    numbers, _ = sources.tables("aach2023-small", {}, [], set())
+    assert [len(table.rows) for table in numbers] == [51]
+
+
+def test_numbers_have_as_many_digits_as_tell_them_apart() -> None:
+    assert shown.point("a", [1.0, 1.001]).words == "1 (0.993 to 1.01)"
+    assert shown.point("a", [100.0]).words == "100 (one run)"
+    assert shown.point("a", [99.0, 99.9], 100.0).interval.high == 100
+    assert shown.Scale.of([shown.point("a", [1.0]), shown.point("b", [100.0])]).log

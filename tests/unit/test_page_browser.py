@@ -50,20 +50,36 @@ def test_it_fits_a_phone_and_paper_and_nothing_complains(browser: Browser, page:
     )
 
 
-def test_sentences_that_are_folded_on_a_screen_are_on_paper(browser: Browser, tmp_path: Path) -> None:
-    page = make(tmp_path)
-    sentence = "document.querySelector('.said details li')"
-    page.write_text(
-        page.read_text().replace("</h2>", "</h2><ul class='said'><li>a<details><summary>1 more</summary>"
-                                 "<ul><li>folded</li></ul></details></li></ul>", 1)
-    )  # fmt: skip
-    for media, seen in (("screen", False), ("print", True)):
-        browser.open(page, media=media)
-        assert browser.evaluate(f"{sentence}.checkVisibility({{contentVisibilityAuto: true}})") is seen
+def test_a_link_opens_what_is_folded_and_paper_shows_it(browser: Browser, page: Path) -> None:
+    row = "document.querySelector('#t-runs tbody tr')"
+    seen = f"{row}.checkVisibility({{contentVisibilityAuto: true}})"
+    browser.open(page)
+    assert browser.evaluate(seen) is False
+    browser.evaluate(f"location.hash = {row}.id; new Promise(requestAnimationFrame)")
+    assert browser.evaluate(seen) is True
+    browser.open(page, media="print")
+    assert browser.evaluate(seen) is True
+
+
+def test_the_answer_is_on_the_first_screen_and_leaves_no_column_empty(browser: Browser, page: Path) -> None:
+    for width in (700, 1000, 1500):
+        browser.open(page, width=width)
+        ends = browser.evaluate(
+            "[...document.querySelectorAll('.ask')].map(one => [one.getBoundingClientRect().right, "
+            "one.querySelector('.dots').getBoundingClientRect().right])"
+        )
+        assert ends and all(abs(part - figure) < 2 for part, figure in ends)
+    browser.open(page, width=390, height=844)
+    small = "document.querySelector('.dots').getBoundingClientRect()"
+    assert browser.evaluate(f"{small}.top") < 844 and browser.evaluate(f"{small}.right") <= 390
+
+
+OPEN = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"
 
 
 def test_tables_sort_and_filter_by_keyboard_too(browser: Browser, page: Path) -> None:
     browser.open(page)
+    browser.evaluate(OPEN)
     head = "document.querySelectorAll('#t-runs th')[{}]"
     names = browser.evaluate("[...document.querySelectorAll('#t-runs th')].map(one => one.textContent)")
     framework, repeat = names.index("framework"), names.index("repeat")
@@ -77,7 +93,7 @@ def test_tables_sort_and_filter_by_keyboard_too(browser: Browser, page: Path) ->
     field = "document.querySelector('input[data-table=t-runs]')"
     browser.evaluate(f"{field}.value = 'HOROVOD r2'; {field}.dispatchEvent(new Event('input'))")
     assert browser.evaluate(COLUMN.format(framework)) == ["horovod"]
-    assert browser.evaluate("document.querySelector('output').textContent") == "1 of 4 rows"
+    assert browser.evaluate("document.querySelector('output[data-of=t-runs]').textContent") == "1 of 4 rows"
     # A link to a run that the filter hides shows it.
     browser.evaluate(
         "location.hash = document.querySelector('#t-runs tr[hidden]').id; new Promise(requestAnimationFrame)"
@@ -102,6 +118,25 @@ def test_a_figure_is_enlarged_and_put_back(browser: Browser, page: Path) -> None
     browser.press("Escape", 27)
     assert browser.evaluate("document.querySelector('dialog').open") is False
     assert browser.evaluate("new Promise(done => setTimeout(done, 50)).then(() => " + wide + ")") == before
+    assert browser.complaints == []
+
+
+def test_series_can_be_explored(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    box = "document.getElementById('explore')"
+    marks = f"[...{box}.querySelectorAll('circle')].map(one => one.getAttribute('aria-label'))"
+    change = "one.dispatchEvent(new Event('input', {bubbles: true}))"
+    names = browser.evaluate(marks)
+    assert [name.split(", ")[0] for name in names] == ["ddp and native", "horovod and native"]
+    browser.evaluate(f"{box}.querySelector('circle').focus()")  # as by Tab
+    assert browser.evaluate(f"{box}.querySelector('output').textContent") == names[0]
+    for name in ("relative", "log"):
+        browser.evaluate(f"(one => {{ one.click(); {change}; }})({box}.querySelector('[name={name}]'))")
+    assert browser.evaluate(marks)[0].startswith("ddp and native, 2 workers: 1")
+    browser.evaluate(f"(one => {{ one.click(); {change}; }})({box}.querySelector('[data-series]'))")
+    assert len(browser.evaluate(marks)) == 1
+    browser.evaluate(f"(one => {{ one.value = 'speed'; {change}; }})({box}.querySelector('select'))")
+    assert browser.evaluate(marks) == ["horovod and native, 2 workers: 1"]
     assert browser.complaints == []
 
 
@@ -149,7 +184,7 @@ def axe() -> str:
 @pytest.mark.parametrize("dark", [False, True])
 def test_axe_finds_nothing(browser: Browser, page: Path, axe: str, dark: bool) -> None:
     browser.open(page, dark=dark)
-    browser.evaluate(f"{axe};0")
+    browser.evaluate(f"{OPEN}; {axe};0")
     found = "axe.run().then(all => all.violations.map(one => [one.id, one.impact, one.nodes[0].html]))"
     assert browser.evaluate(found) == []
     # It would find something.

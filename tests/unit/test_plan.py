@@ -5,13 +5,16 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from ddlbench.core import registry
 from ddlbench.core import spec as spec_module
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.spec import COLUMNS, RunSpec, complete
+from ddlbench.plan import bill
 from ddlbench.plan.kinds import Job
 from ddlbench.plan.runs import Plan, make_plan, scaling
 from ddlbench.plan.stale import changes
@@ -74,10 +77,10 @@ def test_aach2023_trains_as_the_paper_says(paper: Plan) -> None:
     assert {j.spec.global_batch for j in paper.runs.values()} == {256 * 2**i for i in range(9)}
 
 
-def test_demo_has_44_runs(demo: Plan) -> None:
+def test_demo_has_48_runs(demo: Plan) -> None:
     named = {block: len(runs) for block, runs in demo.blocks.items()}
-    assert named == {"frameworks": 18, "loaders": 8, "batch-size": 18}
-    assert len(demo.runs) == 44
+    assert named == {"frameworks": 18, "loaders": 12, "batch-size": 18}
+    assert len(demo.runs) == 48
 
 
 # Runs are values
@@ -263,7 +266,7 @@ def test_workers_that_the_machine_lacks_are_left_out_if_the_study_says_so() -> N
     study = load_study("demo")
     study = replace(study, blocks=tuple(replace(block, fit=True) for block in study.blocks))
     one = make_plan(study, replace(LAPTOP, workers_per_node=1))
-    assert (len(one.runs), one.left_out) == (9 + 4 + 18, (2,))
+    assert (len(one.runs), one.left_out) == (9 + 6 + 18, (2,))
     assert {planned.spec.workers for planned in one.runs.values()} == {1}
     assert make_plan(study, LAPTOP).left_out == ()
     two = replace(study, blocks=(*(replace(block, workers=(2,)) for block in study.blocks[:2]), study.blocks[2]))
@@ -321,3 +324,22 @@ def test_the_study_of_frameworks_has_four_and_their_variants() -> None:
 
 def test_settings_of_other_versions_are_named() -> None:
     assert changes({"a": 1, "gone": 2}, {"a": 1, "new": None}) == ["gone is no setting any more", "new is new: null"]
+
+
+def test_a_run_takes_no_more_calls_in_a_larger_plan(tmp_path: Path) -> None:
+    """So 50 000 runs take five times as long as 10 000."""
+    study, machine, counts = load_study("demo"), load_machine("local"), []
+    images = {block.dataset: 4000 for block in study.blocks}
+    for repeats in (1, 2, 4, 8):  # the first imports what is missing
+        calls: Counter[str] = Counter()
+        sys.setprofile(lambda frame, event, _, calls=calls: calls.update([event]))  # type: ignore[misc]
+        try:
+            plan = make_plan(replace(study, blocks=tuple(replace(b, repeats=repeats) for b in study.blocks)), machine)
+            rows = bill.rows(plan, images, tmp_path)
+        finally:
+            sys.setprofile(None)
+        counts.append((len(rows), calls["call"] + calls["c_call"]))
+    _, (few, a), (more, b), (most, c) = counts
+    assert most > more > few > 20
+    assert (c - b) / (most - more) < 1.05 * (b - a) / (more - few)
+    assert plan.jobs is plan.jobs  # Snakemake asks for a job nine times

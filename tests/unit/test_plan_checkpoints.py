@@ -69,11 +69,11 @@ def test_the_plan_counts_them(paper: Plan, tmp_path: Path) -> None:
     table = bill.rows(paper, {"imagenet": 1281167}, tmp_path)
     most = max(row.checkpoint_bytes or 0 for row in table)
     assert 1.5e9 < most < 2.5e9  # ResNet-152 on 1024 workers
-    text = "\n".join(plan_table.lines(paper, table, reads.forms(paper, {}), None))
+    text = "\n".join(plan_table.lines(paper, table, reads.forms(paper, {})))
     assert f"Checkpoints: at most {plural.amount(most / 1e9)} GB for a run while it trains" in text
     table = [replace(row, model="own", checkpoint_bytes=None, checkpoint_inodes=None) for row in table[:1]]
-    text = "\n".join(plan_table.lines(paper, table, [], None))
-    assert "Checkpoints of own are not counted: neither a record nor model-sizes.csv says how large." in text
+    text = "\n".join(plan_table.lines(paper, table, []))
+    assert "Checkpoints of own are not counted: nobody knows how large before there is a record." in text
 
 
 def test_models_of_all_studies_are_counted() -> None:

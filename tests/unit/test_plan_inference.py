@@ -186,7 +186,7 @@ def test_snakemake_counts_the_jobs_that_it_will_run(
 
 
 def test_the_plan_says_how_many_and_from_what(plan: Plan, tmp_path: Path) -> None:
-    said = "\n".join(table.lines(plan, [*rows(plan, tmp_path).values()], (), None))
+    said = "\n".join(table.lines(plan, [*rows(plan, tmp_path).values()], ()))
     assert "2 runs and 10 jobs of inference: rows `inference` are inference jobs." in said
     assert "Hours of jobs of inference by: a third of a training step by the machine's images_per_s" in said
     assert "of 2 runs are guessed" in said

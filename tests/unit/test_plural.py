@@ -1,7 +1,5 @@
 """How numbers are written for people: one table of what each formatter gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -49,7 +49,7 @@ def test_a_model_finds_its_own_truth(model: str, truth: object) -> None:
     assert rivals.MODELS[model](measured, at, [64.0, 64.0]) == pytest.approx([100 * truth(n) for n in at], rel=0.02)
 
 
-@pytest.mark.parametrize("model", sorted({*rivals.MODELS} - {"ideal"}))
+@pytest.mark.parametrize("model", sorted({*rivals.MODELS} - {"ideal", "last rate x 0.975"}))
 def test_too_few_points_are_refused(model: str) -> None:
     with pytest.raises(TooLittleError, match=f"{model} needs [23] measured worker counts"):
         rivals.MODELS[model](ideal(4), [8], [64.0])
@@ -71,7 +71,7 @@ class TestRegression:
         few, many = ideal(4, 8), ideal(4, 8, 16, 32)
         widths = [width(many, 32 * 2**k) for k in range(1, 6)]
         assert widths == sorted(widths)
-        assert width(few, 256) > 1.5 * width(many, 256)
+        assert width(few, 256) > 1.3 * width(many, 256)
 
     def test_it_learns_the_slope_of_the_series(self) -> None:
         def left(loss: float) -> float:
@@ -139,8 +139,10 @@ def test_priors_are_those_of_the_series() -> None:
 def test_intervals_hold_on_published_series() -> None:
     """With the priors as they are kept; bench/prediction.py does it with each source left out."""
     made = list(learning.tries(_priors.published(), PRIORS, {}))
-    assert len(made) > 300
+    assert len(made) > 200
     assert sum(bool(one.held) for one in made) / len(made) > 0.93
+    far = [one.width for one in made if one.group == "from beyond a node" and abs(one.doublings - 3) < 0.01]
+    assert np.median(far) < 1.7  # a width that one can use
 
 
 @pytest.mark.parametrize(
@@ -194,6 +196,14 @@ class TestTable:
         """Runs of 1 and 2 workers on a machine with 4 a node lie within a node."""
         (row,) = _table.rows(self.runs({1: 100.0, 2: 196.0}), 4, workers=[4])
         assert row["why_not"] is None
+
+    def test_a_batch_that_changes_is_predicted(self) -> None:
+        """Of strong scaling each worker has its share; what a smaller batch costs is the regression's."""
+        table = runs_table(*((sized(n, 256), rate) for n, rate in {4: 4000.0, 8: 7000.0}.items()))
+        table = table.assign(of_epochs=90, energy_j=3600.0, train_s=36.0, scaling="strong")
+        (row,) = _table.rows(table, 4, workers=[16])
+        assert row["batch_per_worker"] == 16 and 7000 < row["images_per_s"] < 14_000
+        assert "batch 16 per worker" in _table.lines([row])[1]
 
     def test_nothing_to_predict(self) -> None:
         failed = self.runs({4: 400.0}).assign(status="failed")

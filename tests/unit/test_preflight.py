@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import judge, promise
+from ddlbench.preflight.__main__ import summary
 from ddlbench.settings.machine import Partition, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.slurm import queue as slurm
@@ -30,7 +31,8 @@ def ranks(promised: dict[str, Any]) -> Facts:
             "python": "3.11.7",
             "versions": dict.fromkeys(promised["versions"], "2.13.0"),
             "lacks": [],
-            "modules": {"LOADEDMODULES": "Stages/2025:GCC/13:OpenMPI/5:Python/3.12.3"},
+            "elsewhere": [],
+            "modules": {"LOADEDMODULES": "Stages/2025:GCC/13.3.0:OpenMPI/5.0.5:Python/3.12.3"},
             "cores": list(range(rank % 4 * 12, rank % 4 * 12 + 12)),
             "interfaces": ["lo", "eth0", "ib0"],
             "free_bytes": {"results": 10**12, "data": 10**13},
@@ -92,7 +94,7 @@ def test_the_machines_file_is_compared_with_slurms_nodes(
         ("squeue", "--noheader", "--jobs=7", "--format=%N"): "n[1]\n",
         ("sinfo", "--noheader", "--all", "--Node", "--nodes=n[1]", "--format=%N|%c|%X|%Y|%G"): f"{line}\n{line}\nhi\n",
     }
-    monkeypatch.setattr(slurm, "_answer", lambda *command: answers[command])
+    monkeypatch.setattr(slurm, "printed", lambda *command: answers[command])
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     problems = judge.judge_nodes(JUWELS, slurm.nodes_of_this_job())
@@ -112,10 +114,10 @@ NOT_MET = ("do not reach each other", f"{FILE}environment: GLOO_SOCKET_IFNAME=ib
 # One thing is wrong: (what to set, in which ranks, is it an error, what the message names).
 WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = {
     "a module that did not load": (
-        {"modules": {"LOADEDMODULES": "Stages/2025:GCC/13:Python/3.12.3"}},
+        {"modules": {"LOADEDMODULES": "Stages/2025:GCC/13.3.0:Python/3.12.3"}},
         SECOND,
         True,
-        (f"{FILE}modules: OpenMPI: not loaded", "module spider OpenMPI", THERE),
+        (f"{FILE}modules: OpenMPI/5.0.5: not loaded", "module spider OpenMPI/5.0.5", THERE),
     ),
     "a package that is not there": (
         {"lacks": ["horovod"]},
@@ -123,6 +125,8 @@ WRONG: dict[str, tuple[dict[str, Any], Iterable[int], bool, tuple[str, ...]]] = 
         True,
         ("horovod is not installed", "envs/build-horovod.sh", EVERYWHERE),
     ),
+    "a package of another Python": ({"elsewhere": ["numpy would be"]}, SECOND, True, ("numpy would be", THERE)),
+    "an NCCL that was written over": ({"nccl": "libnccl.so.2 is not"}, [7], False, ("libnccl.so.2 is not", THERE)),
     "a framework without what GPUs need": ({"unable": ["without NCCL"]}, ALL, True, ("without NCCL", EVERYWHERE)),
     "threads in place of cores": (
         {"cores": [*range(6)], "hardware_threads": 12},
@@ -272,6 +276,13 @@ def test_ranks_on_one_host_instead_of_two(ranks: Facts, promised: dict[str, Any]
         facts["host"] = "node1"
     problems = [p.text for p in judge.judge(ranks, promised | {"launcher": launcher})]
     assert ("ranks run on 1 node; promised were 2" in problems) == wrong
+
+
+def test_the_cores_of_each_rank_of_a_node_are_printed(ranks: Facts) -> None:
+    ranks[3]["cores"] = [36, 38, 39, 47]
+    lines = [line for line in summary(ranks) if "cores" in line]
+    assert lines[0] == "rank 0 on node1: cores 0-11"
+    assert lines[3:] == ["rank 3 on node1: cores 36,38-39,47"]
 
 
 def test_errors_come_first(ranks: Facts, promised: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """A user's own program: its file, the lines about what is wrong in it, its digest, its value in a run."""
 
-from __future__ import annotations
-
+import os
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +77,7 @@ def test_its_settings_make_runs_and_fill_the_command(tmp_path: Path) -> None:
         ({"files": ["none.py"]}, "files", "lie below"),
         ({"files": ["../other"]}, "files", "lie below"),
         ({"files": ["/etc/passwd"]}, "files", "lie below"),
+        ({"files": ["."]}, "files", "nothing with results/ in it"),
         ({"files": None}, "files", "missing"),
         ({"environment": "no/venv"}, "environment", "bin/python"),
         ({"sample": "two words"}, "sample", "letters"),
@@ -101,7 +101,7 @@ def test_a_change_of_its_files_changes_its_digest_and_nothing_else_does(tmp_path
     assert load(tmp_path).digest == before
     (tmp_path / "net/deep/er.py").write_text("c")
     changed = load(tmp_path).digest
-    (tmp_path / "net/deep/er.py").rename(tmp_path / "net/deep/est.py")
+    (tmp_path / "net/deep/er.py").rename(tmp_path / "net/deep" / os.fsdecode(b"\xff.py"))  # no UTF-8
     assert len({before, changed, load(tmp_path).digest}) == 3
 
 
@@ -112,9 +112,7 @@ def test_its_run_is_a_value_that_comes_back_from_json(tmp_path: Path) -> None:
         assert RunSpec.from_json(run.to_json()) == run
         columns = run.columns()
         assert columns["model"] == columns["framework"] == "mine"
-        assert columns["options"] == '{{"layers": {layers}, "precision": "{precision}"}}'.format(
-            **dict(program.settings)
-        )
+        assert columns["settings"] == "precision={precision}, layers={layers}".format(**dict(program.settings))
         assert (columns["loader"], columns["dataset"], columns["form"], columns["seed"]) == ("own", "own", "own", 3)
 
 

@@ -1,22 +1,26 @@
 """Runs of a user's own program: what of them becomes a record, and how they fail."""
 
-from __future__ import annotations
-
+import json
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import venv
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 from ddlbench.analysis import summary
 from ddlbench.core import notes
-from ddlbench.run import printed
+from ddlbench.core.files import write_json
+from ddlbench.records import ours
+from ddlbench.run import finish, printed, program
 from ddlbench.run.__main__ import Patience
 
-from tests.unit.programs import PRINT, failure, handlers, losses, made, make, script, spec, told_to_stop
+from tests.kills import killed_at
+from tests.unit.programs import PRINT, failure, handlers, launch, losses, made, make, script, spec, told_to_stop
 
 __all__ = ["handlers"]
 
@@ -34,7 +38,7 @@ def test_its_lines_become_a_record_that_tables_read(tmp_path: Path) -> None:
     assert record.images == 11 * 8
     of = summary.make(record)
     assert of["run"]["framework"] == of["run"]["model"] == "mine"
-    assert of["values"]["step_median_s"] == pytest.approx(record.steps["forward_s"].median(), rel=0.5)
+    assert of["values"]["step_median_s"] == pytest.approx(record.steps["forward_s"].median(), rel=0.5, abs=1e-3)
     assert of["values"]["final_top1"] == 0.625
     assert "recorder" in of["why"]["forward_s"]
     assert of["step_times"]["forward_s"] is None
@@ -72,6 +76,8 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
     assert failure(place)["cause"] == "stopped answering"
 
 
+RAN = "open(os.path.join(out, '..', '..', '..', 'ran'), 'a').write('x')"
+GOES_ON_FROM = {"spec": None, "began_s": [1.0], "resumes": True}
 DAEMON = """
 if os.fork() == 0:
     os.setsid()
@@ -92,6 +98,68 @@ def test_no_daemon_of_it_outlives_it(tmp_path: Path) -> None:
     assert not psutil.pid_exists(daemon) or psutil.Process(daemon).status() == psutil.STATUS_ZOMBIE
 
 
+def test_one_that_removes_its_folder_leaves_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its lines do not fit on the disk."""
+    monkeypatch.setattr(program, "write_text", Mock(side_effect=OSError(28, "No space left on device")))
+    assert len(made(tmp_path, spec(script(tmp_path, after="import shutil; shutil.rmtree(out)"))).steps) == 11
+
+
+@pytest.mark.parametrize(
+    ("reads", "body", "says"),
+    [
+        ("mllog", """print(':::MLL {"value": 1}')""", "KeyError"),
+        ("recorder", "rows.write(struct.pack('<q6d', step, *[float('nan')] * 6)), rows.flush()", "ValueError"),
+    ],
+)
+def test_what_cannot_be_read_is_a_failure_and_it_runs_again(tmp_path: Path, reads: str, body: str, says: str) -> None:
+    before = f"import struct; {RAN}; open(out + '/../recorder-0.jsonl', 'w').write('{{\"world\": 1}}'); "
+    before += "rows = open(out + '/../recorder-0.steps', 'ab')"
+    for tries in (1, 2):
+        code, place = make(tmp_path, spec(script(tmp_path, body, before=before), reads=reads))
+        assert (code, failure(place)["cause"]) == (1, "no steps read")
+        assert says in failure(place)["message"]
+        assert (tmp_path / "ran").read_text() == "x" * tries
+
+
+def test_whenever_it_is_killed_the_next_call_makes_the_record_and_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program has ended; its folder is beside the record, and is read again."""
+    body = f"""{PRINT}; print(':::MLL ' + '{{"key":"loss","value":1,"time_ms":%d,"metadata":{{"step_num":%d}}}}'"""
+    body += " % (1e3 * time.time(), step), file=open(out + '/log', 'a'))"
+    run = spec(script(tmp_path, body, before=RAN), reads="mllog")
+    with monkeypatch.context() as full, pytest.raises(OSError, match="No space"):
+        full.setattr(finish, "make_record", Mock(side_effect=OSError(28, "No space left on device")))
+        make(tmp_path, run)
+    given, place, kills = tmp_path / "given", tmp_path / run.id, 0
+    place.rename(given)
+    while True:
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(given, place)
+        if not killed_at(kills + 1, lambda: make(tmp_path, run)):
+            break
+        kills += 1
+        if not (place / "run.mllog").exists():  # else late.py keeps it
+            made(tmp_path, run)
+        assert len(ours.record(place).steps) == 11 and (place / "program/log").exists(), kills
+    assert kills > 12
+    assert (tmp_path / "ran").read_text() == "x"
+
+
+def test_whenever_it_is_killed_before_it_goes_on_it_still_goes_on(tmp_path: Path) -> None:
+    run, partial, kills = spec(script(tmp_path), resume="--resume"), tmp_path / ".partial", 0
+    while True:
+        (partial / "program").mkdir(parents=True, exist_ok=True)
+        (partial / "program/state").touch()
+        (partial / "rank-0.json").touch()
+        write_json(partial / "program.json", {"spec": json.loads(run.to_json()), "began_s": [1.0], "resumes": False})
+        if not killed_at(kills + 1, lambda: program._prepare(tmp_path, partial, run)):
+            break
+        kills += 1
+        assert program._prepare(tmp_path, partial, run) | {"spec": None} == GOES_ON_FROM, kills
+    assert kills > 0
+
+
 SAVES = f'open(out + "/new", "w").write(str(step)); os.replace(out + "/new", out + "/began"); {PRINT}'
 GOES_ON = "start = int(open(sys.argv[2]).read()) if len(sys.argv) > 2 else 0; "
 
@@ -107,6 +175,37 @@ def test_it_is_stopped_and_goes_on(tmp_path: Path) -> None:
     record = made(tmp_path, run)
     assert record.steps["step"].tolist() == list(range(299))
     assert record.steps["end_s"].is_monotonic_increasing
+
+
+def test_lines_are_there_when_the_supervisor_was_killed(tmp_path: Path) -> None:
+    body = f"start and step < start or ({SAVES.replace('; ', ', ')})"
+    run = spec(script(tmp_path, body, steps=200, before=GOES_ON), resume="{folder}/began")
+    place = tmp_path / run.id
+    place.mkdir()
+    words = ["-m", "ddlbench.run", "--folder", str(place), "--spec", run.to_json(), "--", *launch(run)]
+    supervisor = subprocess.Popen([sys.executable, *words])
+    while not (place / ".partial/program/began").exists():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    supervisor.kill()
+    supervisor.wait()
+    with (place / ".partial/printed.jsonl").open("a") as lines:
+        lines.write('["cut off')
+    assert made(tmp_path, run).steps["step"].tolist() == list(range(199))
+
+
+def test_one_that_ends_well_when_slurm_asks_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SLURM's warning reaches the ranks and not their supervisor: the record would be that of a whole training."""
+    for name, value in {"PROCID": "0", "NTASKS": "1", "LOCALID": "0", "NODEID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    obeys = "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0)); out_ = os.path.join(out, 'began')"
+    body = f"open(out_, 'w').write(str(step)), {PRINT}, step == 5 and [os.kill(pid, 10) for pid in children()]"
+    children = "import pathlib\ndef children():\n    own = os.getpid()\n    "
+    children += "return [int(i) for i in pathlib.Path(f'/proc/{own}/task/{own}/children').read_text().split()] + [own]"
+    run = spec(script(tmp_path, body, steps=300, before=f"{children}\n{obeys}"), resume="{folder}/began")
+    code, place = make(tmp_path, run)
+    assert code == notes.STOPPED
+    assert not (place / "run.mllog").exists()
 
 
 def test_one_that_ignores_signals_and_cannot_go_on_is_killed(tmp_path: Path) -> None:

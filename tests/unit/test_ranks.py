@@ -18,6 +18,7 @@ from ddlbench.train.assignment import FILE, Assignment
 from ddlbench.train.frameworks import horovod
 from ddlbench.train.measure import MEASURES, Meter
 
+from tests.kills import killed_at
 from tests.specs import run_spec
 
 SRUN = {
@@ -160,10 +161,16 @@ def test_ranks_read_what_the_supervisor_wrote(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [".partial", "failed"])
 def test_the_same_run_goes_on_from_its_checkpoint(tmp_path: Path, name: str) -> None:
+    """Also where the supervisor is killed before it goes on."""
+
+    def prepare() -> Path | None:
+        return supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA)
+
     leave(tmp_path / name)
-    saved = supervisor._prepare_folder(tmp_path, tmp_path / ".partial", SPEC, DATA)
-    assert saved == tmp_path / ".partial" / checkpoint.FOLDER / "000000007"
-    assert [path.name for path in (tmp_path / ".partial").iterdir()] == [checkpoint.FOLDER]
+    (tmp_path / name / "rank-0.json").touch()
+    assert sum(killed_at(call, prepare) for call in (1, 2, 3, 4)) > 0
+    assert prepare() == tmp_path / ".partial" / checkpoint.FOLDER / "000000007"
+    assert {path.name for path in (tmp_path / ".partial").iterdir()} == {checkpoint.FOLDER, FILE}
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "{}", "[]", json.dumps({"spec": {}, "data": None})])

@@ -1,9 +1,8 @@
 """How steps of a user's program are read: from lines, MLPerf's log, a Trainer's state, TensorBoard, the recorder."""
 
-from __future__ import annotations
-
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -61,6 +60,13 @@ def test_a_program_may_count_each_epoch_anew(tmp_path: Path, first: int) -> None
     assert [step for step, _ in taken(read("lines", source(tmp_path, texts)))] == list(range(11))
 
 
+def test_a_program_may_count_samples_in_place_of_steps(tmp_path: Path) -> None:
+    """Two ranks of 4 samples each; the last batch of an epoch is smaller, so its line says less."""
+    texts = [f"Train Epoch: {epoch} [{seen}/14 (0%)] Loss: 1" for epoch in (1, 2) for seen in (0, 4, 8, 6)]
+    made = read("lines", source(tmp_path, texts, r"\[(?P<seen>\d+)/.*Loss: (?P<loss>\S+)"))
+    assert [(row.step, row.images) for row in made.rows if row.rank == 0] == [(step, 4) for step in range(5)]
+
+
 def test_ranks_that_print_in_turns_are_no_epochs(tmp_path: Path) -> None:
     texts = [f"step {step} loss 1" for step in (0, 0, 1, 1, 2, 3, 2, 3, 4, 4)]
     assert [step for step, _ in taken(read("lines", source(tmp_path, texts)))] == [0, 1, 2, 3]
@@ -105,6 +111,14 @@ def test_numbers_as_people_print_them(text: str, value: float | None) -> None:
     assert lines.number(text) == (pytest.approx(value) if value is not None else None)
 
 
+def test_numbers_that_count_nothing_are_passed_over(tmp_path: Path) -> None:
+    texts = [f"step {step} loss nan tokens {much}" for step in ("nan", "1e999", 1, 2) for much in ("nan", -1, "1e999")]
+    made = read("lines", source(tmp_path, texts, r"step (?P<step>\S+) loss (?P<loss>\S+) tokens (?P<samples>\S+)"))
+    assert [(row.step, row.images) for row in made.rows] == [(0, 4), (0, 4)]
+    with pytest.raises(UnreadError, match="from 1 to 1700000000: are these numbers of steps"):
+        read("lines", source(tmp_path, ["step 1 loss 1", "step 1700000000 loss 1"]))
+
+
 def test_samples_and_validations_of_lines_of_their_own(tmp_path: Path) -> None:
     patterns = (
         r"step (?P<step>\d+) tokens (?P<samples>\S+)",
@@ -122,11 +136,11 @@ def test_samples_and_validations_of_lines_of_their_own(tmp_path: Path) -> None:
     [
         ("lines", ["Schritt 1"], ["(?P<step>", "Schritt 1"]),
         ("lines", [], ["printed nothing"]),
-        ("lines", ["step 1 loss 1"], ["1 step "]),
+        ("lines", ["step 1 loss 1"], ["read: 1;"]),
         ("mllog", [':::MLL {"key": "seed", "value": 1, "time_ms": 1, "metadata": {}}'], ["samples_count"]),
         ("trainer", [], ["trainer_state.json", "{folder}"]),
         ("recorder", [], ["Recorder()"]),
-        ("tensorboard", [], ["tensorboard"]),
+        ("tensorboard", [], ["tfevents" if registry.importable("tensorboard") else "tensorboard"]),
     ],
 )
 def test_no_steps_is_one_line_that_says_what_is_missing(
@@ -145,11 +159,13 @@ def test_mlperfs_log(tmp_path: Path, key: str, printed: bool) -> None:
         return ":::MLL " + json.dumps({"key": name, "value": value, "time_ms": ms, "metadata": metadata})
 
     each = 8 if key == "samples_count" else 1
-    texts = [event("global_batch_size", 8, 0)]
+    texts = [event("global_batch_size", wrong, 0) for wrong in ("8", [], 0, -8, 1.5)]
+    texts += [event("global_batch_size", 8, 0), event("loss", 1, 10**400, **{key: 3}).replace(str(10**400), "1e999")]
     texts += [event("train_loss", 1.0 / n, 1000 * n, **{key: n * each}) for n in range(1, 5)]
     texts += [event("eval_accuracy", 0.5, 4500)]
     of = source(tmp_path, texts if printed else [])
     if not printed:
+        (of.folder / "weights.bin").write_bytes(b"\0" * 100 + b':::MLL {"value": 1}\n')
         (of.folder / "result_0.txt").write_text("\n".join(texts))
     made = read("mllog", of)
     assert taken(made) == [(0, 1.0), (1, 2.0), (2, 3.0)]
@@ -157,12 +173,22 @@ def test_mlperfs_log(tmp_path: Path, key: str, printed: bool) -> None:
 
 
 @pytest.mark.parametrize("printed", [True, False])
-def test_a_trainers_state(tmp_path: Path, printed: bool) -> None:
+@pytest.mark.parametrize("batch", [8, 4])
+def test_a_trainers_state(tmp_path: Path, printed: bool, batch: int) -> None:
+    """Two ranks each print; a batch of 4 is that of a rank which trains for itself."""
     log = [{"loss": 4.0 - n, "step": 10 * n, "learning_rate": 1e-3} for n in range(1, 4)]
-    log += [{"eval_loss": 2.0, "step": 30}, {"train_runtime": 0.3, "step": 30}]  # type: ignore[dict-item]
-    of = source(tmp_path, ["{'loss': 1.0, 'epoch': 1}"] * 3 if printed else ["{'train_runtime': '0.3'}"])
+    end = {"train_runtime": 0.3, "train_samples_per_second": 100.0 * batch, "step": 30}
+    log += [{"eval_loss": 2.0, "step": 30}, end]  # type: ignore[dict-item]
+    of = source(tmp_path, ["{'train_runtime': '0.3'}"])
+    if printed:
+        lines = [Line(1000 + n / 10 + rank / 100, "{'loss': 1.0}", rank) for n in range(3) for rank in range(2)]
+        of = replace(of, lines=lines)
     (of.folder / "checkpoint-30").mkdir()
     (of.folder / "checkpoint-30/trainer_state.json").write_text(json.dumps({"log_history": log}))
+    if batch == 4:
+        with pytest.raises(UnreadError, match="counted 4 samples per step in place of 8"):
+            read("trainer", of)
+        return
     made = read("trainer", of)
     assert taken(made)[-1] == (19, 0.2) if printed else (29, 0.3)
     assert made.rows[-1].loss == pytest.approx(0.5)
@@ -170,24 +196,54 @@ def test_a_trainers_state(tmp_path: Path, printed: bool) -> None:
     assert ("times" in made.remarks) is not printed
 
 
+CURVES = {  # of each folder: scalars of steps 0, 1, ...
+    "": {"val/loss": [5.0], "hparam/metric": [1.0], "train/lr": [0.1, 0.1, 0.1], "epoch": [0.0, 0.0, 0.0]},
+    "latest/loss_train": {"loss": [3.0, 2.0, 1.0]},
+    "latest/loss_val": {"loss": [9.0, 9.0, 9.0, 9.0]},
+    "more": {"val/acc": [0.5]},
+}
+
+
+def read_curves(of: Source) -> None:
+    made = read("tensorboard", of)
+    assert taken(made) == [(0, 1.0), (1, 2.0)]
+    assert [row.loss for row in made.rows if row.rank == 0] == [1.0, 0.5]
+    assert [row.lr for row in made.rows if row.rank == 0] == [pytest.approx(0.1)] * 2
+    assert [one.top1 for one in made.evaluations][:1] == [0.5]
+
+
+def test_tensorboard_reads_what_torch_writes(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    of = source(tmp_path, [])
+    for folder, scalars in CURVES.items():
+        with SummaryWriter(of.folder / folder) as writer:
+            for tag, values in scalars.items():
+                for step, value in enumerate(values):
+                    writer.add_scalar(tag, value, step, walltime=10.0 + step)
+    read_curves(of)
+
+
 def test_tensorboards_own_reader_reads_event_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader is asked for scalars by name; a stand-in answers where the package is not installed."""
-    scalars = {"train/loss": [3.0, 2.0, 1.0], "val/loss": [5.0], "val/acc": [0.5], "train/lr": [0.1, 0.1, 0.1]}
+    of = source(tmp_path, [])
 
     class Events:
         def __init__(self, folder: str, size_guidance: dict[str, int]) -> None:
-            assert folder == str(tmp_path / "program")
+            self.scalars = CURVES[folder.removeprefix(str(of.folder)).strip("/")]
 
         def Reload(self) -> None: ...
 
         def Tags(self) -> dict[str, list[str]]:
-            return {"scalars": list(scalars)}
+            return {"scalars": list(self.scalars)}
 
         def Scalars(self, tag: str) -> list[SimpleNamespace]:
-            return [SimpleNamespace(wall_time=10.0 + n, step=n, value=value) for n, value in enumerate(scalars[tag])]
+            return [SimpleNamespace(wall_time=10.0 + n, step=n, value=v) for n, v in enumerate(self.scalars[tag])]
 
-    of = source(tmp_path, [])
-    (of.folder / "events.out.tfevents.1").touch()
+    for folder in CURVES:
+        (of.folder / folder).mkdir(parents=True, exist_ok=True)
+        (of.folder / folder / "events.out.tfevents.1").touch()
     if not registry.importable("tensorboard"):
         with pytest.raises(UnreadError, match="pip install"):
             read("tensorboard", of)
@@ -198,7 +254,4 @@ def test_tensorboards_own_reader_reads_event_files(tmp_path: Path, monkeypatch: 
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, f"{names[-1]}.event_accumulator", stand_in)
     monkeypatch.setattr(registry, "importable", lambda package: True)
-    made = read("tensorboard", of)
-    assert taken(made) == [(0, 1.0), (1, 2.0)]
-    assert [row.lr for row in made.rows if row.rank == 0] == [0.1, 0.1]
-    assert [(one.top1, one.loss) for one in made.evaluations] == [(0.5, 5.0)]
+    read_curves(of)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ddlbench.mends import slurm_states, slurm_submission
+from ddlbench.slurm import queue
 
 from tests.conftest import until
 
@@ -20,7 +21,7 @@ MOST = "AssocMaxSubmitJobLimit"
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The plugin with the mends, put back after the test."""
     of = pytest.importorskip(slurm_states.PLUGIN)
-    for name in ("validate_or_get_slurm_job_id", "get_max_array_size"):
+    for name in ("validate_or_get_slurm_job_id", "get_max_array_size", "get_submit_command"):
         monkeypatch.setattr(of, name, getattr(of, name))
     for name in ("run_job", "_report_job_error_threadsafe", "cancel_jobs", "format_job_exec", "get_python_executable"):
         monkeypatch.setattr(of.Executor, name, getattr(of.Executor, name))
@@ -64,6 +65,19 @@ def job(run: str = "r1") -> Any:
         is_group=lambda: False,
         resources=Resources(resources),
     )
+
+
+def test_a_sites_comment_stands_before_the_name_of_the_run(executor: Any, tmp_path: Path, command: Any) -> None:
+    """And our own jobs are still known by theirs."""
+    command("sbatch", f'printf "%s\\n" "$@" > {tmp_path}/asked; echo 17')
+    of = job()
+    executor.run_job(of)
+    assert "rule_train_wildcards_r1" in (tmp_path / "asked").read_text().splitlines()
+    of.resources["site_comment"] = "fs=work,power=low"
+    executor.run_job(of)
+    assert "fs=work,power=low rule_train_wildcards_r1" in (tmp_path / "asked").read_text().splitlines()
+    assert queue.own_comment("fs=work,power=low rule_train_wildcards_r1") == "rule_train_wildcards_r1"
+    assert queue.own_comment("rule_all") == "rule_all"
 
 
 class Resources(dict[str, Any]):

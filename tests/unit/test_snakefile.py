@@ -38,7 +38,9 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
 
     dag = SimpleNamespace(forcefiles=set(), forcerules=set(), targetfiles=set())
     persistence = SimpleNamespace(path="", _filter_incomplete_keys=lambda outputs: set(), _unmark_incomplete=None)
-    workflow = SimpleNamespace(persistence=persistence, dag=dag, **(STARTS_JOBS | state))
+    quiet = SimpleNamespace(verbose=False, printshellcmds=False)
+    about = {"persistence": persistence, "dag": dag, "output_settings": quiet}
+    workflow = SimpleNamespace(**(about | STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
     return Rule(Start(workflow, configuration.read({"study": "demo", "machine": "local"})), "train", checkpoints)
 

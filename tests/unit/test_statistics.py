@@ -132,13 +132,43 @@ def test_pairs_are_repeats_of_the_same_number() -> None:
         statistics.ratio({}, drifting)
 
 
+def pair(*logs: float) -> statistics.Ratio:
+    return statistics.ratio(dict(enumerate(np.exp(logs))), dict.fromkeys(range(len(logs)), 1.0))
+
+
+def test_two_pairs_tell_nothing_and_no_width_is_below_the_machines_noise() -> None:
+    assert pair(0.5, 0.5).verdict == CANNOT_TELL and pair(0.5, 0.5).more == 1
+    near = pair(0.0001, 0.0001, 0.0001)
+    assert near.verdict == CANNOT_TELL and (near.low or 1) < 1 < (near.high or 1)
+    assert pair(0.5, 0.5, 0.5).verdict == FASTER
+
+
+def test_many_comparisons_are_judged_at_once() -> None:
+    """Alone, one of 90 that agrees by chance is told, and three that are 7 % apart are not told from it."""
+    rng = np.random.default_rng(4)
+    equal = [pair(*rng.normal(0, 0.014, 3)) for _ in range(86)]
+    by_chance = pair(0.0099, 0.01, 0.0101)
+    planted = [pair(*(0.07 + rng.normal(0, 0.014, 3))) for _ in range(3)]
+    alone = [one.verdict != CANNOT_TELL for one in (by_chance, *equal)]
+    assert alone[0] and sum(alone) > 1
+    judged = statistics.at_once([by_chance, *equal, *planted])
+    assert {one.verdict for one in judged[:-3]} == {CANNOT_TELL}
+    assert {one.verdict for one in judged[-3:]} == {FASTER}
+    assert all((one.low or 0) <= 1 <= (one.high or 0) for one in judged[:-3])
+    assert all((one.low or 0) > 1 for one in judged[-3:])
+    assert {one.verdict for one in statistics.at_once(planted, more_is_better=False)} == {SLOWER}
+    (one,) = statistics.at_once(planted[:1])
+    assert one == planted[0]
+    assert statistics.at_once([]) == []
+
+
 def test_as_many_more_repeats_as_are_said_are_enough() -> None:
     rng = np.random.default_rng(1)
     for effect, known in ((0.04, 3), (0.012, 3), (0.012, 8)):
         # Differences whose median and spread are exactly as planted, so that what is said is exact.
         logs = np.linspace(-1, 1, known)
         logs = effect + 0.02 * logs / logs.std(ddof=1)
-        more = statistics.more_repeats(logs)
+        more = statistics.ratio(dict(enumerate(np.exp(logs))), dict.fromkeys(range(known), 1.0)).more
         assert more is not None
         told = [
             statistics.ratio(dict(enumerate(np.exp(row))), dict.fromkeys(range(len(row)), 1.0)).verdict == FASTER
@@ -176,7 +206,7 @@ def test_intervals_hold_the_truth(bench: Any) -> None:
     rng = np.random.default_rng(3)
     for study in (one for one in bench.STUDIES if one.judged):
         true = math.exp(float(np.median(study.levels(rng, 100_000))))
-        for n in (2, 3, 5):
+        for n in (2, 3, 5):  # two have no verdict
             held = false = 0
             for _ in range(300):
                 a, b = (np.exp(study.levels(rng, n)) for _ in range(2))

@@ -17,7 +17,7 @@ from ddlbench.core.spec import CONTROLS, ROLES, RunSpec
 from ddlbench.outlook.recommendation import candidates
 from ddlbench.outlook.what_if.series import series
 from ddlbench.settings.machine import load_machine
-from ddlbench.show.page import about, answer
+from ddlbench.show.page import about, asked
 
 from tests.unit.test_scaling import runs_table, sized
 
@@ -34,14 +34,10 @@ LISTS = {
     "show/figures/latency.py": "columns of its file",
     "show/figures/zero_memory.py": "columns of its file",
     "outlook/recommendation/convergence.py": "settings that epochs to a target depend on",
-    "outlook/what_if/series.py": "settings that a change may be of",
     **dict.fromkeys(
         (
             f"show/figures/{name}.py"
-            for name in (
-                *("_bars", "_map", "accuracy_batch_size", "accuracy_epochs"),
-                *("kernel_shares", "loss_samples", "throughput_bandwidth"),
-            )
+            for name in (*("_bars", "_map", "accuracy_batch_size", "learning_rate", "loss_samples"),)
         ),
         "the order in which panels are told apart",
     ),
@@ -59,7 +55,7 @@ def killed_and_control() -> pd.DataFrame:
 
 def test_every_column_of_a_run_has_a_role() -> None:
     assert {"run", *ROLES} == {*spec.COLUMNS}
-    declared = {f.name for f in fields(RunSpec)} - {"program"}  # a program's settings are column options
+    declared = {f.name for f in fields(RunSpec)} - {"program"} | {"settings"}  # of a program
     assert declared <= ROLES.keys()
     assert all(ROLES[name].means for name in declared)
     assert all(other in ROLES for role in ROLES.values() for other in role.follows)
@@ -104,10 +100,10 @@ class TestFaultsOfBefore:
     def test_a_sentence_names_the_runs_that_its_interval_rests_on(self) -> None:
         runs = killed_and_control()
         row = scaling(runs, "run").iloc[-1].to_dict()
-        tables = {"runs": runs, "losses": pd.DataFrame()}
-        told = [one for one in answer._scaling(tables["runs"], tables["losses"], "workers") if not isinstance(one, str)]
+        study = about.Study("test", "T", "local", "cpu", "core", "", (), (), {})
+        (told,) = asked.workers(study, together.usable(runs))
         assert row["repeats"] == 2
-        assert len(told[0].runs) == 4 if told else pytest.fail("no sentence")
+        assert len(told.runs) == 6
 
     def test_predictions(self) -> None:
         (row, *_) = _table.rows(killed_and_control(), 4)

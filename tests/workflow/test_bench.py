@@ -14,6 +14,7 @@ TINY = {
     "plan.py": ("--runs", "19", "--pairs", "1"),
     "intervals.py": ("--trials", "10"),
     "mlperf.py": ("--mib", "2"),
+    "recorder.py": ("--steps", "100", "--rounds", "2"),
 }
 # They need what not every machine has: root and SLURM, strace, a browser, gigabytes of data, many minutes.
 NOT_HERE = {

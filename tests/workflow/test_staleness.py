@@ -62,7 +62,7 @@ def test_a_model_of_the_users(finished: Path, file: str, stale: bool) -> None:
         {"preflight": 1, "train": 1, "collect": 1, "figure_data": 2, "figure": 2} if stale else {}
     )
     if stale:
-        assert "model_sha256" in ask(finished, "plan").stdout
+        assert "the source of the model changed" in ask(finished, "plan").stdout
 
 
 def test_a_value_of_another_recipe(finished: Path) -> None:

@@ -39,7 +39,9 @@ def test_every_command_of_the_tutorial_works(project: Path) -> None:
         learnt = {(row["workers"], row["repeat"]): float(row["final_top1"]) for row in csv.DictReader(lines)}
     assert len(learnt) == 4 and min(learnt.values()) > 0.8, learnt
     assert "diverged" not in {row["rule"] for row in _findings.read(project / "results/mine/tables/audit.csv")}
-    # Step 5: four runs of deepspeed, none of ddp. Step 6: eight of another model on other pictures.
+    assert "6 of 6" in (project / "results/own/index.html").read_text()  # step 7
+    assert "steps, loss" in next(text for text in said.values() if "on one worker, with batch_per_worker 8" in text)
+    # Step 5: four runs of deepspeed, none of ddp. Step 6: eight of another model on other pictures. Step 7: a program.
     dry = [text for text in said.values() if re.search(r"^train +\d+$", text, re.M)]
-    for text, runs in ((dry[-2], 4), (dry[-1], 8)):
+    for text, runs in ((dry[-3], 4), (dry[-2], 8), (dry[-1], 6)):
         assert re.search(rf"^train +{runs}$", text, re.M), text

@@ -25,6 +25,7 @@ rule page:
         settings=snakefile.written(STUDY, MACHINE),
         preflight=START.preflight if PLAN.runs else [],
         nodes=[path for path in [layout.nodes(MACHINE.name)] if os.path.exists(path)],
+        tables_of_sources=["config/references/tables.yaml", "config/references/claims.csv"],
         references=[figure.reference_file for figure in STUDY.figures if figure.reference_file],
         code=PAGE_CODE,
     output:

@@ -14,7 +14,9 @@ log, rule = Path(snakemake.log[0]), snakemake.rule
 part = {"recommend": recommend, "what_if": what_if, "application": application}[rule]
 try:
     text = part.make(snakemake.params.config, [Path(record) for record in snakemake.params.records])
-except (NoAnswerError, ConfigError) as error:
+except NoAnswerError as error:  # which is an answer too
+    text = f"{rule}: no answer: {error}"
+except ConfigError as error:
     files.write_text(log, f"{rule}: {error}\n")
     sys.exit(f"{rule}: {error}")
 files.write_text(log, f"{text}\n")

@@ -4,16 +4,20 @@ from pathlib import Path
 
 import pandas as pd
 from ddlbench.analysis.prediction import _table
+from ddlbench.analysis.together import sample
 from ddlbench.core import files
 
+runs = pd.read_parquet(snakemake.input.runs)
 made = _table.rows(
-    pd.read_parquet(snakemake.input.runs),
+    runs,
     snakemake.params.workers_per_node,
     snakemake.params.planned,
     price_per_hour=snakemake.params.price_per_hour,
 )
 with files.aside(Path(snakemake.output.table)) as hidden:
     pd.DataFrame(made).to_csv(hidden, index=False)
-text = "\n".join([*_table.lines(made), f"All numbers: {snakemake.output.table}; how good they are: docs/prediction.md"])
+text = "\n".join(
+    [*_table.lines(made, sample(runs)), f"All numbers: {snakemake.output.table}; how good they are: docs/prediction.md"]
+)
 files.write_text(Path(snakemake.log[0]), f"{text}\n")
 print(f"\n{text}", flush=True)

@@ -1,7 +1,5 @@
 """Accuracies and losses of a run, and the rows of its epochs and learning rates."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -23,16 +23,18 @@ from scipy import special
 
 from ddlbench.analysis import together
 from ddlbench.analysis.resources import STATE
-from ddlbench.analysis.scaling import TIMES, in_series
-from ddlbench.analysis.statistics import FASTER, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
+from ddlbench.analysis.scaling import TIMES, compared_s, in_series
+from ddlbench.analysis.statistics import FASTER, FEWEST, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
 from ddlbench.core import spec
 from ddlbench.core.files import aside
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_TESTABLE = "not testable here"
-ABOUT = 0.1  # "about" is within 10 % of a value,
-# and of these quantities within so much of it, in their own unit: 10 % cannot tell a top-1 of 77 from one of 74.
-WITHIN = {"top1": 1.0, "efficiency": 0.05}
+# "About" a value is within so much of it in the quantity's own unit, or within a share of it. 10 % cannot tell a top-1
+# of 77 from one of 74.
+WITHIN = {"top1": 1.0, "efficiency": 0.05, "communication-share": 5.0, "computation-share": 5.0, "busy-cores": 0.5}
+SHARE = {"memory": 0.05, "model-state": 0.05, "network": 0.05}  # which are counted, not timed
+ABOUT = 0.1
 ORDERINGS = ("ordering", "ordering-some")  # the left side is above the right one: everywhere; somewhere
 RELATIONS = ("above", "below", "about", "factor", "factor-up-to", *ORDERINGS)
 # Columns of runs by the quantity of a claim, and the units of those that are no plain numbers.
@@ -128,8 +130,16 @@ def _side(where: str, text: str) -> dict[str, list[str]]:
 
 def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """One row per claim (COLUMNS), from tables `runs` and `kernels` of `collect`."""
-    known = _quantities(runs, kernels)
-    return pd.DataFrame([_row(claim, known) for claim in claims], columns=list(COLUMNS))
+    known, share, rows = _quantities(runs, kernels), 1.0, []
+    while True:
+        # Benjamini and Hochberg: of all claims that can be judged, as many are decided as hold at their share of the
+        # level. As `at_once`, for verdicts that are no single test.
+        rows = [_row(claim, known, 1 / share) for claim in claims]
+        judged = [row for row in rows if row["verdict"] != NOT_TESTABLE and row["n"] >= FEWEST]
+        decided = max(1, sum(row["verdict"] != UNDECIDED for row in judged))
+        if decided >= share * len(judged):
+            return pd.DataFrame(rows, columns=list(COLUMNS))
+        share = decided / len(judged)
 
 
 def write(path: Path, runs: Path, kernels: Path, out: Path) -> pd.DataFrame:
@@ -167,11 +177,13 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(node_hours=table["nodes"] * table["full_train_s"] / 3600)
     table = table.assign(speed_up=math.nan, efficiency=math.nan, ref_workers=0)
     timed = in_series(table[table[TIMES["run"]].notna() & ~together.was_killed(table)])
+    timed = timed.assign(compared_s=compared_s(timed, "run"))
     for _, series in timed.groupby(list(together.SERIES), dropna=False):
         ref = series["workers"].min()
         base = series[series["workers"] == ref]
-        by_repeat = series["repeat"].map(dict(zip(base["repeat"], base[TIMES["run"]], strict=True)))
-        speed = by_repeat.fillna(base[TIMES["run"]].median()) / series[TIMES["run"]]
+        # Without a base of its own a repeat says nothing: the base varies, too.
+        by_repeat = series["repeat"].map(dict(zip(base["repeat"], base["compared_s"], strict=True)))
+        speed = by_repeat / series["compared_s"]
         # A base compared with itself says nothing. Of a run in two series the first says it, of weak scaling.
         beyond = series.index[(series["workers"] > ref) & (table.loc[series.index, "ref_workers"] == 0)]
         table.loc[beyond, "ref_workers"] = ref
@@ -181,7 +193,8 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     return table[list(dict.fromkeys([*spec.COLUMNS, *OTHERS, *QUANTITIES.values()]))].copy()
 
 
-def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
+def _row(claim: Claim, runs: pd.DataFrame, among: float) -> dict[str, Any]:
+    """A claim's row; each verdict holds as if it were one of `among`."""
     row: dict[str, Any] = dict.fromkeys(COLUMNS) | {name: getattr(claim, name) for name in COLUMNS[:4]}
     row |= {"verdict": NOT_TESTABLE, "why": claim.why, "published": claim.value}
     if not claim.quantity:
@@ -197,9 +210,11 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     sides = list(_sides(claim, left, right))
     # Repeats that both sides have, or the only one.
     pairs = [set(ours["repeat"]) & set((ours if theirs is None else theirs)["repeat"]) for ours, theirs in sides]
-    tries = max(1, sum(len(common) > 1 for common in pairs))
+    tries = max(1, sum(len(common) > 1 for common in pairs)) * among
     cells = [
-        _against(claim, ours, column, tries) if theirs is None else _between(claim, ours, theirs, column, tries)
+        _against(claim, ours, column, tries, among)
+        if theirs is None
+        else _between(claim, ours, theirs, column, tries, among)
         for ours, theirs in sides
     ]
     if not cells:
@@ -211,7 +226,9 @@ def _row(claim: Claim, runs: pd.DataFrame) -> dict[str, Any]:
     # Where equal, the one with most repeats.
     verdict, rests = min(cells, key=lambda cell: (order.index(cell[0]), -cell[1].n))
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
-    alone = "one repeat gives no interval; add repeats" * (rests.n < 2 and verdict == UNDECIDED)
+    if len(cells) > 1 and order[0] == SUPPORTED:
+        why += f". One is enough, so chance has {len(cells)} tries, and each must be {len(cells)} times as sure"
+    alone = f"a verdict needs {FEWEST} repeats of both sides" * (rests.n < FEWEST and verdict == UNDECIDED)
     why = "; ".join(filter(None, [claim.why, why, alone]))
     row |= {"verdict": verdict, "why": why, "measured": rests.middle, "low": rests.low, "high": rests.high}
     row |= {"n": rests.n, "more_repeats": (rests.more or None) if verdict == UNDECIDED else None}
@@ -281,17 +298,19 @@ def _groups(runs: pd.DataFrame, names: Sequence[str], kept: Sequence[str]) -> di
     return {key: few.iloc[rows[key]] for key in sorted(rows)}
 
 
-def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: int) -> Decided:
-    """One side against the published value; `tries` is how many groups of runs of the claim have repeats."""
+def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among: float) -> Decided:
+    """One side against the published value; `tries` is how many groups of runs of the claim have repeats, times
+    `among`."""
     assert claim.value is not None  # `read` saw to that
     values = runs[column].astype(float).tolist()
     if claim.quantity == "variation":
-        return _variation(claim.value, runs, values, tries)
+        return _variation(claim.value, runs, values, tries, among)
     by_repeat = dict(zip(runs["repeat"].tolist(), values, strict=True))
     given = dict.fromkeys(by_repeat, claim.value)
-    interval, apart = over_repeats(values), ratio(by_repeat, given)
+    interval, apart = over_repeats(values), ratio(by_repeat, given, one_of=among)
     if claim.relation == "about":
-        verdict = factor(interval.low, interval.high, interval.n, claim.value, tries, off=WITHIN.get(claim.quantity))
+        off = WITHIN.get(claim.quantity, claim.value * SHARE.get(claim.quantity, ABOUT))
+        verdict = factor(interval.low, interval.high, interval.n, claim.value, tries, off=off, among=among)
     else:
         wanted, against = (FASTER, SLOWER) if claim.relation == "above" else (SLOWER, FASTER)
         surely = ratio(by_repeat, given, one_of=tries).verdict
@@ -300,12 +319,15 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: int) -> Decid
     return verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=more)
 
 
-def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, tries: int) -> Decided:
-    """The left side over the right one; `tries` is how many comparisons of the claim have repeats, and so a verdict."""
+def _between(
+    claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str, tries: float, among: float
+) -> Decided:
+    """The left side over the right one; `tries` is how many comparisons of the claim have repeats, and so a verdict,
+    times `among`."""
     sides = [
         dict(zip(side["repeat"].tolist(), side[column].astype(float).tolist(), strict=True)) for side in (ours, theirs)
     ]
-    apart = ratio(sides[0], sides[1])
+    apart = ratio(sides[0], sides[1], one_of=among)
     if claim.relation in ORDERINGS:
         # Where one comparison is enough (for the claim or against it), chance has as many tries as there are.
         enough = FASTER if claim.relation == "ordering-some" else SLOWER
@@ -319,7 +341,7 @@ def _between(claim: Claim, ours: pd.DataFrame, theirs: pd.DataFrame, column: str
         # Where so much is allowed in the quantity's own unit, the ratio is one of the right side's median.
         unit = 1.0 if off is None else float(np.median(list(sides[1].values())))
         low, high = (None if end is None else end * unit for end in (apart.low, apart.high))
-        verdict = factor(low, high, apart.n, claim.value * unit, tries, most, off)
+        verdict = factor(low, high, apart.n, claim.value * unit, tries, most, off, among)
     return verdict, apart
 
 
@@ -328,24 +350,27 @@ def factor(
     high: float | None,
     n: int,
     value: float,
-    tries: int,
+    tries: float,
     most: bool = False,
     off: float | None = None,
+    among: float = 1,
 ) -> str:
-    """Whether the 95 % interval of a ratio of n pairs is within `off` (or 10 %) of `value`, or reaches what was said to
-    be the `most` (or 10 % less).
+    """Whether the 95 % interval of a ratio of n pairs is within `off` of `value`, or reaches what was said to be the
+    `most` (or `off` less). `off` is 10 %, but at most half of the gain: no gain does not support a small one.
 
     Each of `tries` such ratios must fit a value, one is enough for the most. So one alone decides only where a wider
-    interval says the same (Bonferroni, by Student's t): chance has as many tries as there are ratios.
+    interval says the same (Bonferroni, by Student's t): chance has as many tries as there are ratios. What needs all
+    of them holds as if it were one of `among`.
     """
-    off = value * ABOUT if off is None else off
+    off = min(value * ABOUT, abs(value - 1) / 2 or math.inf) if off is None else off
     ends = value - off, math.inf if most else value + off
-    if low is None or high is None:
+    if low is None or high is None or n < FEWEST:
         return UNDECIDED
     verdict = _inside(low, high, *ends)
-    if tries == 1 or verdict != (SUPPORTED if most else CONTRADICTED):
+    count = tries if verdict == (SUPPORTED if most else CONTRADICTED) else among
+    if count == 1 or verdict == UNDECIDED:
         return verdict
-    one, all_of_them = (float(special.stdtrit(n - 1, 1 - (1 - LEVEL) / 2 / count)) for count in (1, tries))
+    one, all_of_them = (float(special.stdtrit(n - 1, 1 - (1 - LEVEL) / 2 / of)) for of in (1, count))
     middle, width = math.sqrt(low * high), math.sqrt(high / low) ** (all_of_them / one)
     return verdict if _inside(middle / width, middle * width, *ends) == verdict else UNDECIDED
 
@@ -357,10 +382,10 @@ def _inside(low: float, high: float, least: float, most: float) -> str:
     return CONTRADICTED if high < least or low > most else UNDECIDED
 
 
-def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: int) -> Decided:
+def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: float, among: float) -> Decided:
     """Standard deviation over mean of repeats, with the interval of a standard deviation of normal values."""
     n = len(values)
-    if n < 2:
+    if n < FEWEST:
         return UNDECIDED, Ratio(math.nan, None, None, n)
     spread = float(np.std(values, ddof=1) / np.mean(values))
 
@@ -368,7 +393,7 @@ def _variation(limit: float, runs: pd.DataFrame, values: list[float], tries: int
         tails = (0.5 - level / 2, 0.5 + level / 2)
         return [spread * math.sqrt((n - 1) / float(special.chdtri(n - 1, p))) for p in tails]
 
-    below = ends(VERDICT_LEVEL)[1] < limit
+    below = ends(1 - (1 - VERDICT_LEVEL) / among)[1] < limit
     above = ends(1 - (1 - VERDICT_LEVEL) / tries)[0] > limit  # one group of many contradicts: `factor` says why
     low, high = ends(LEVEL)
     verdict = SUPPORTED if below else CONTRADICTED if above else UNDECIDED

@@ -1,7 +1,5 @@
 """Records to tables: the way in. `tables.py` says what is in them, docs/columns.md shows it to people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +10,7 @@ from ddlbench.analysis import measures as all_measures
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
 from ddlbench.core import registry
-from ddlbench.core.columns import Why
+from ddlbench.core.columns import UNKNOWN, Why
 
 LONG = ("epochs", "learning_rates")  # rows per epoch: written while records are read, as they may not fit in memory
 
@@ -82,7 +80,7 @@ def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:
     run, why = of_run["run"], of_run["why"]
     values = of_run["values"] | {name: Why(reason) for name, reason in why.items()}
     values |= {"mfu": all_measures.mfu_of(run, values, peaks)}
-    values = {column.name: values[column.name] for column in all_measures.COLUMNS}
+    values = {column.name: values.get(column.name, Why(UNKNOWN)) for column in all_measures.COLUMNS}
     rows = {"not_measured": _not_measured(run["run"], values)}
     rows["runs"] = [run | {name: None if isinstance(value, Why) else value for name, value in values.items()}]
     for name in ("step_times", "losses", "kernels", "submissions"):

@@ -5,8 +5,6 @@ modules, or in two folders. Runs that differ in nothing but their machine's name
 `statistics.ratio`. What differs between the sides is listed, because a verdict is about all of it together.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +15,7 @@ from typing import Any
 from ddlbench.analysis import statistics, times
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.recorded import variables
-from ddlbench.core import registry
+from ddlbench.core import layout, registry
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable
 from ddlbench.core.record import COMPUTE, MLLOG
@@ -42,7 +40,7 @@ COLUMNS = (
     Column(
         "verdict",
         "str",
-        "`faster`, `slower` or `cannot tell`: of what came after. Each row by itself: of many rows some are wrong.",
+        "`faster`, `slower` or `cannot tell`: of what came after. Whole runs are judged at once, each part by itself.",
     ),
     Column("more_pairs", "Int64", "So many more would probably tell; null if nobody can say."),
 )
@@ -96,16 +94,20 @@ def _software(facts: Mapping[str, Any]) -> dict[str, str]:
     return {name: printable(value) for name, value in said.items() if value is not None}
 
 
+def logs(name: str, results: Path) -> list[Path]:
+    """The logs of one side: of a folder of runs, of a kept state (`ddlbench keep`), or of a machine."""
+    for folder in (Path(name), Path(layout.kept(name, results))):
+        if folder.is_dir():
+            return sorted(folder.glob(f"*/{MLLOG}")) or sorted(folder.glob(f"runs/*/{MLLOG}"))
+    return sorted(results.glob(f"runs/{name}-*/{MLLOG}"))
+
+
 def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
-    """The runs of one side, and lines about records that are refused. `name` is a machine, or a folder of runs."""
-    folder = Path(name)
-    if folder.is_dir():
-        logs = sorted(folder.glob(f"*/{MLLOG}")) or sorted(folder.glob(f"runs/*/{MLLOG}"))
-    else:
-        logs = sorted(results.glob(f"runs/{name}-*/{MLLOG}"))
+    """The runs of one side (`logs`), and lines about records that are refused."""
     refused: list[str] = []
-    believed = registry.member("records", "ours").records(logs, refused)
-    runs = [run(record) for record in believed if folder.is_dir() or record.spec.machine == name]
+    is_folder = Path(name).is_dir() or Path(layout.kept(name, results)).is_dir()
+    believed = registry.member("records", "ours").records(logs(name, results), refused)
+    runs = [run(record) for record in believed if is_folder or record.spec.machine == name]
     return [of_record for of_record in runs if of_record], refused
 
 
@@ -118,7 +120,7 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
         cells.setdefault(pair[0].cell, []).append(pair)
     if len(cells) == 2:  # one run only: all is the same
         del cells[ALL]
-    table: list[Row] = []
+    table: list[tuple[Row, statistics.Ratio]] = []
     for cell, some in cells.items():
         for name in (WHOLE, *PARTS, *BESIDE):
             table += _row(cell, ALL, name, [(a.seconds.get(name), b.seconds.get(name)) for a, b in some])
@@ -127,31 +129,36 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
             there = [(a.of_host[host], b.of_host[host]) for a, b in some if host in a.of_host and host in b.of_host]
             for name in OF_HOST:
                 table += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
-    return table
+    whole = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
+    at_once = statistics.at_once([ratio for _, ratio in whole], more_is_better=False)
+    judged = dict(zip((id(row) for row, _ in whole), at_once, strict=True))
+    return [row | _said(judged.get(id(row), ratio)) for row, ratio in table]
 
 
-def _row(cell: str, host: str, name: str, values: Iterable[tuple[float | None, float | None]]) -> list[Row]:
+def _said(ratio: statistics.Ratio) -> Row:
+    said = {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "pairs": ratio.n}
+    return said | {"verdict": ratio.verdict, "more_pairs": ratio.more}
+
+
+def _row(
+    cell: str, host: str, name: str, values: Iterable[tuple[float | None, float | None]]
+) -> list[tuple[Row, statistics.Ratio]]:
     """One row, or none where no pair has the quantity on both sides."""
     told = [(old, new) for old, new in values if old and new]
     if not told:
         return []
     old, new = dict(enumerate(pair[0] for pair in told)), dict(enumerate(pair[1] for pair in told))
-    ratio = statistics.ratio(new, old, more_is_better=False)
-    return [
-        {
-            "runs": cell,
-            "host": host,
-            "quantity": name,
-            "before_s": median(old.values()),
-            "after_s": median(new.values()),
-            "ratio": ratio.middle,
-            "low": ratio.low,
-            "high": ratio.high,
-            "pairs": len(told),
-            "verdict": ratio.verdict,
-            "more_pairs": ratio.more,
-        }
-    ]
+    row: Row = {"runs": cell, "host": host, "quantity": name}
+    row |= {"before_s": median(old.values()), "after_s": median(new.values())}
+    return [(row, statistics.ratio(new, old, more_is_better=False))]
+
+
+def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+    """A line about records that are on both sides: such a pair says nothing."""
+    known = {(one.cell, one.repeat): (one.began_s, one.seconds) for one in before}
+    count = sum(known.get((one.cell, one.repeat)) == (one.began_s, one.seconds) for one in after)
+    said = f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and says nothing"
+    return [said] if count else []
 
 
 def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:

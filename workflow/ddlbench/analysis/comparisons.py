@@ -1,10 +1,9 @@
 """Two frameworks, loaders or forms under the same settings: the ratio of their throughputs, and the verdict on it.
 
-`statistics.ratio` decides. A side is called faster nowhere else. What more repeats would cost is said in hours of
-workers and in money, each run as long as those that are there: so `ddlbench plan` counts runs that are done, too.
+`statistics.at_once` decides, over all rows together, because people read them together; `in_words` says so. A side is
+called faster nowhere else. What more repeats would cost is said in hours of workers and in money, each run as long as
+those that are there: so `ddlbench plan` counts runs that are done, too.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
@@ -14,8 +13,9 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.scaling import names
-from ddlbench.analysis.statistics import CANNOT_TELL, ratio
+from ddlbench.analysis.statistics import CANNOT_TELL, FEWEST, at_once, ratio
 from ddlbench.core.columns import Column
+from ddlbench.core.plural import count_of
 from ddlbench.core.roles import EXTENT, SETTING, SIZE
 
 SHOWN = together.settings(SETTING, SIZE, EXTENT, without=("of_epochs", "interrupt_steps"))
@@ -37,10 +37,19 @@ COLUMNS = (
     ),
     *(Column(name, NUMBERS.get(name, "str"), "Of both.") for name in SHOWN),
     Column("ratio", "float64", "Throughput of the left side over that of the right one: median over pairs of repeats."),
-    Column("low", "float64", "Lower end of the ratio's 95 % interval; null for one pair."),
+    Column(
+        "low",
+        "float64",
+        "Lower end of the ratio's 95 % interval; null for one pair. It is wider where few of many are told apart, and "
+        "holds 1 where runs cannot tell (docs/statistics.md).",
+    ),
     Column("high", "float64", "Upper end of that interval."),
     Column("n", "int64", "Pairs: repeats that both sides have."),
-    Column("verdict", "str", "The left side is `faster`, `slower`, or runs `cannot tell` (docs/statistics.md)."),
+    Column(
+        "verdict",
+        "str",
+        "The left side is `faster`, `slower`, or runs `cannot tell`: over all rows at once (docs/statistics.md).",
+    ),
     Column(
         "more_repeats", "Int64", "How many more pairs would probably tell; null where it is told, or nobody can say."
     ),
@@ -61,11 +70,32 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
     usable = together.timed(runs)
     usable = usable.assign(named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str))
     made = [*_frameworks(usable), *_loaders(usable)]
-    for row in made:
-        hours = row["more_worker_hours"]
-        sold = hours is not None and price_per_hour is not None
-        row |= {"more_price": hours * price_per_hour if sold else None, "currency": currency if sold else None}
+    for row, apart in zip(made, at_once([row.pop("apart") for row in made]), strict=True):
+        run_h = row.pop("run_h")
+        row |= {"ratio": apart.middle, "low": apart.low, "high": apart.high, "n": apart.n, "verdict": apart.verdict}
+        hours = apart.more * run_h if apart.more else None
+        row |= {"more_repeats": apart.more or None, "more_worker_hours": hours, "runs": row.pop("runs")}
+        sold = hours * price_per_hour if hours is not None and price_per_hour is not None else None
+        row |= {"more_price": sold, "currency": None if sold is None else currency}
     return made
+
+
+def in_words(table: pd.DataFrame) -> str:
+    """How many verdicts this table gives at once, and what that means; empty where it gives none."""
+    tried = table[table["n"] >= FEWEST]
+    if tried.empty:
+        return ""
+    told = int((tried["verdict"] != CANNOT_TELL).sum())
+    words = (
+        f"{told} of {count_of(len(tried), 'comparison')} with {FEWEST} pairs or more {'is' if told == 1 else 'are'} "
+    )
+    words += "told apart."
+    if len(tried) > 1:
+        words += (
+            " All are judged at once (Benjamini and Hochberg): where no two sides differ, 95 of 100 such studies tell "
+            "none apart; else at most one in 20 of those told apart is wrong."
+        )
+    return words
 
 
 def telling(table: pd.DataFrame) -> list[str]:
@@ -114,12 +144,8 @@ def _row(sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.Data
         dict(zip(side["repeat"].tolist(), side["throughput_images_per_s"].tolist(), strict=True))
         for side in (ours, theirs)
     )
-    apart = ratio(left, right)
     first = ours.iloc[0]
     row = sides | {"with": first[beside]} | {name: first[name] for name in SHOWN}
-    row |= {"ratio": apart.middle, "low": apart.low, "high": apart.high, "n": apart.n}
-    row |= {"verdict": apart.verdict, "more_repeats": None, "more_worker_hours": None}
-    if apart.verdict == CANNOT_TELL and apart.more is not None:
-        hours = sum(float(side["run_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
-        row |= {"more_repeats": apart.more, "more_worker_hours": apart.more * hours}
-    return row | {"runs": " ".join(sorted([*ours["run"], *theirs["run"]]))}
+    run_h = sum(float(side["run_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))
+    runs = " ".join(sorted([*ours["run"], *theirs["run"]]))
+    return row | {"apart": ratio(left, right), "run_h": run_h, "runs": runs}

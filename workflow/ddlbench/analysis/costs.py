@@ -9,8 +9,6 @@ Computer Systems 22 (3), 303-312, doi:10.1016/j.future.2004.11.016. Checkpoints 
 (`interruptions.py`); without them, or without the machine's mean time between interruptions, nothing is said.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ After Table 1 of Aach et al. 2023, doi:10.1186/s40537-023-00765-w, of the framew
 themselves (`frameworks/`). The version is the one installed where the table is made; what a run used is in its record.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Warm-up is cut as from the steps of training (`statistics.warm_up`). Read `train
 is.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Sequence

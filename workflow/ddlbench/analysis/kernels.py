@@ -4,8 +4,6 @@ Source: Table 2 of Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00
 cuDNN (the convolutions, as its text explains) and of loading. `beside` puts ours next to them where both mean the same.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

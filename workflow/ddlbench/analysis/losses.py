@@ -5,8 +5,6 @@ what one slow rank costs is waiting, and what costs all of them is in its own pa
 run, `waterfall` what each part took away from efficiency.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

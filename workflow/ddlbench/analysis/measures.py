@@ -1,7 +1,5 @@
 """All measures of a run, from all modules that make some, and why those that are null have no value."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

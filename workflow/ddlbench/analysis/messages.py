@@ -8,8 +8,6 @@ Its times are left out: DeepSpeed 0.19.6 writes for each message the time of all
 timer is read without a reset), and sums these sums. Bandwidths come of the same times.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ Epochs in which now one host is slow and now another say loader or file system. 
 before training, in another way.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -7,8 +7,6 @@ batch. All counts here take a multiplication and an addition as two operations; 
 pairs of them (MACs), which are doubled.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

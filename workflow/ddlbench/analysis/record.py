@@ -1,7 +1,5 @@
 """One run's record, read and believed: what all of analysis starts from. `records/ours.py` makes it of files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

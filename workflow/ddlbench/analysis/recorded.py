@@ -1,7 +1,5 @@
 """What the record says as it is: where, with what and how a run was made, counts, what an interruption took."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 
@@ -97,12 +95,12 @@ def origin(record: Record) -> dict[str, Any]:
     facts = record.said("ddlbench_facts", {})
     ranks, versions = record.said("ddlbench_ranks", [facts]), facts.get("versions", {})
     # A member names the package whose version says most about it; what none names is in the log.
-    framework = registry.member("frameworks", record.spec.adapter).DISTRIBUTION
+    framework = registry.member("frameworks", record.spec.versioned).DISTRIBUTION
     loader = registry.member("loaders", record.spec.loader).DISTRIBUTION
     values = {
         "hosts": ",".join(sorted({rank["host"] for rank in ranks if "host" in rank})),
         "framework_version": versions.get(framework),
-        "loader_version": versions.get(loader),
+        "loader_version": None if record.spec.program else versions.get(loader),
         "torch_version": versions.get("torch"),
         "python_version": facts.get("python"),
         "initial_weights_sha256": record.said("ddlbench_initial_weights_sha256"),

@@ -1,7 +1,5 @@
 """Records that are refused: which file, what is wrong with it, what to do. Table `refused` lists them."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ranks said of memory, CPU, energy and network (`train/measure.py`), joined to columns of their run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

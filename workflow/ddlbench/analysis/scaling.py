@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats, ratio
-from ddlbench.analysis.together import BATCH, KEYS, SERIES, timed
+from ddlbench.analysis.together import BATCH, KEYS, SERIES, of_programs, timed
 from ddlbench.core.roles import STRONG, WEAK
 
 Number = TypeVar("Number", float, "pd.Series[float]")
@@ -53,14 +53,15 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     count.
 
     Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % interval (`statistics.py`), null for
-    one run. Throughput is in images/s. Speed-up compares times: of the training steps of an epoch (`basis` steps), or
-    of the whole training with everything in it (`basis` run, as in the paper). It is a ratio of pairs, repeat by
-    repeat, and 1 for the base. `spread_low` and `spread_high` are how much below and above its median rate 5 % of a
-    single run's steps are, as factors; null with several runs.
+    one run. Throughput is in images/s. Speed-up compares times (`compared_s`): of the training steps of an epoch
+    (`basis` steps), or of the whole training with everything in it (`basis` run, as in the paper). It is a ratio of
+    pairs, repeat by repeat, and 1 for the base. `spread_low` and
+    `spread_high` are how much below and above its median rate 5 % of a single run's steps are, as factors; null with
+    several runs.
     """
-    time = TIMES[basis]
-    grouped = placed(runs, basis).groupby(list(SERIES), dropna=False)
-    rows = [row for _, series in grouped for row in _series(series, time)]
+    counted = placed(runs, basis)
+    grouped = counted.assign(compared_s=compared_s(counted, basis)).groupby(list(SERIES), dropna=False)
+    rows = [row for _, series in grouped for row in _series(series)]
     names = [*SERIES, "workers", "repeats", "ref_workers", "spread_low", "spread_high"]
     names += [f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]
     return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(BATCH, "Int64"))
@@ -72,10 +73,18 @@ def placed(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     return in_series(runs[runs[TIMES[basis]].notna()])
 
 
+def compared_s(runs: pd.DataFrame, basis: str) -> pd.Series[float]:
+    """The time that speed-up compares [s]: a column of TIMES; of a program, which ends when it likes, per sample."""
+    times, own = runs[TIMES[basis]].astype("float64"), of_programs(runs)
+    return times.mask(own, times / runs["images"].astype("float64")) if own.any() else times
+
+
 def names(runs: pd.DataFrame) -> pd.Series[str]:
-    """What each run's loader is called beside the others: with its form, where it reads several in these runs."""
+    """What each run's loader is called beside the others: with its form, where it reads several in these runs. A
+    program has none, and goes by its own name."""
     several = runs.groupby("loader")["form"].transform("nunique") > 1
-    return runs["loader"].where(~several, runs["loader"].astype(str) + " (" + runs["form"].astype(str) + ")")
+    named = runs["loader"].where(~several, runs["loader"].astype(str) + " (" + runs["form"].astype(str) + ")")
+    return named.mask(of_programs(runs), runs["model"])
 
 
 def in_series(runs: pd.DataFrame) -> pd.DataFrame:
@@ -115,18 +124,18 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([once, once[both].assign(batch_per_worker=share, global_batch=whole)])
 
 
-def _series(series: pd.DataFrame, time: str) -> Iterator[dict[str, Any]]:
+def _series(series: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """The rows of one series, by worker count."""
     counts = [(int(str(workers)), runs) for workers, runs in series.groupby("workers")]
     ref, base = counts[0]
-    base_s = dict(zip(base["repeat"], base[time], strict=True))
+    base_s = dict(zip(base["repeat"], base["compared_s"], strict=True))
     for workers, runs in counts:
         row = {key: runs[key].iloc[0] for key in SERIES} | {"workers": workers, "ref_workers": ref}
         row |= {"repeats": len(runs), **_spread(runs)}
         row |= _named("throughput_images_per_s", over_repeats(runs["throughput_images_per_s"].tolist()))
         pairs = Interval(1.0, None, None, len(runs))  # the base, compared with itself
         if workers != ref:
-            pairs = ratio(base_s, dict(zip(runs["repeat"], runs[time], strict=True)))
+            pairs = ratio(base_s, dict(zip(runs["repeat"], runs["compared_s"], strict=True)))
         row |= _named("speed_up", pairs)
         yield row | _named("efficiency", pairs, efficiency(1.0, ref, workers))
 

@@ -7,8 +7,6 @@ The value itself is not among the others: of few values it would move the median
 Of two values the deviation of the only other one is zero, and the tenth alone decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,12 +5,11 @@ often the intervals hold it. All functions are pure. Rates and times are compare
 inverse then say the same.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,13 +19,20 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95  # of intervals
 VERDICT_LEVEL = 0.96  # of the interval that a verdict rests on: false verdicts stay below 5 % where intervals hold 95 %
+DRIFT_LEVEL = 0.99  # of that which a drift rests on: of 40 steady studies at most one should be told to drift
 FEW = 4  # up to so many repeats Student's t, beyond it order statistics
 # Of 5 repeats the range holds the median in 93.75 % of studies, whatever the distribution: stretched by this share of
 # its width at both ends it holds it as often as the level says (bench/intervals.py).
 STRETCHED = {LEVEL: 0.03, VERDICT_LEVEL: 0.08}
 # Student's t of 2 repeats holds the median in 92.5 % of studies where one run of five meets a slow node. Stretched by
-# this factor it holds it in 93.5 % there and in 96 % on a quiet machine (bench/intervals.py). Verdicts need none.
-OF_TWO = {LEVEL: 1.12, VERDICT_LEVEL: 1.0}
+# this factor it holds it in 93.5 % there and in 96 % on a quiet machine (bench/intervals.py).
+OF_TWO = 1.12
+FEWEST = 3  # pairs of a verdict: on a machine with two speeds two pairs often agree by chance
+# No two runs agree more closely: the quietest of nine systems with five results in MLPerf 2.0 varies by 0.045 %.
+NOISE = 0.0005
+# From so many comparisons on, a table tells how unsteady its machine is; each then counts as if it had that many more
+# pairs, at most `BORROWED`.
+MANY, BORROWED = 10, 10.0
 POWER = 0.8  # the chance with which so many repeats are to tell two sides apart
 MOST = 10_000  # repeats that nobody makes
 BATCH = 5  # steps of a batch of MSER-5
@@ -45,10 +51,17 @@ class Interval:
 
 @dataclass(frozen=True)
 class Ratio(Interval):
-    """The ratio of two sides over `n` pairs. `more` pairs would probably tell them apart; None: nobody can say."""
+    """The ratio of two sides over `n` pairs. `more` pairs would probably tell them apart; None: nobody can say.
+
+    `mean` and `spread` are those of the pairs (of a ratio of their logarithms), as `at_once` needs them; `p` is the
+    chance of such a verdict where both sides are equal, 1 where there is none.
+    """
 
     verdict: str = CANNOT_TELL
     more: int | None = None
+    p: float = 1.0
+    mean: float = 0.0
+    spread: float = math.nan
 
 
 def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
@@ -89,11 +102,12 @@ def stalls(step_s: ArrayLike) -> int:
     return int(np.sum(x > _far_out(x)))
 
 
-def over_repeats(values: Sequence[float]) -> Interval:
+def over_repeats(values: Sequence[float], noise: float = NOISE) -> Interval:
     """The median of positive values of repeats, with its 95 % interval.
 
     Up to 4 repeats: Student's t on logarithms. From 5 on: order statistics, interpolated, which assume no distribution,
     so that slow nodes do not pull them. A percentile bootstrap of 3 repeats holds the truth in 90 % of studies.
+    `noise` is how far repeats differ at least; counts have none.
 
     Source: Hettmansperger & Sheather 1986, Statistics & Probability Letters 4:75.
     """
@@ -101,21 +115,21 @@ def over_repeats(values: Sequence[float]) -> Interval:
     logs = np.log(x)
     # Of an even number the geometric mean of the two in the middle.
     middle = float(np.median(x)) if len(x) % 2 else float(np.exp(np.median(logs)))
-    bounds = _bounds(logs, LEVEL)
+    bounds = _bounds(logs, LEVEL, noise)
     if bounds is None:
         return Interval(middle, None, None, len(logs))
     return Interval(middle, math.exp(bounds[0]), math.exp(bounds[1]), len(logs))
 
 
 def ratio(
-    ours: Mapping[int, float], theirs: Mapping[int, float], more_is_better: bool = True, one_of: int = 1
+    ours: Mapping[int, float], theirs: Mapping[int, float], more_is_better: bool = True, one_of: float = 1
 ) -> Ratio:
     """Ours over theirs: positive values by repeat, and the verdict on ours. `more_is_better`: rates; times are not.
 
     Repeats with the same number are a pair; the others do not count. The interval is that of `over_repeats`, of the
     pairs' ratios. Ours are `faster` or `slower` if 1 is outside of their 96 % interval. Where any one of `one_of`
     ratios would decide, it is outside of a wider one too, so that chance decides as seldom as with a single ratio
-    (Bonferroni). Without a pair it is the ratio of medians, and with fewer than two pairs nobody can tell.
+    (Bonferroni). Without a pair it is the ratio of medians, and with fewer than three pairs nobody can tell.
     """
     common = sorted(set(ours) & set(theirs))
     if not common:
@@ -125,22 +139,12 @@ def ratio(
         return Ratio(alone[0] / alone[1], None, None, 1)
     pairs = _positive([ours[one] for one in common]) / _positive([theirs[one] for one in common])
     logs, interval = np.log(pairs), over_repeats(pairs.tolist())
-    sure = _bounds(logs, VERDICT_LEVEL)
-    verdict = CANNOT_TELL
-    if sure is not None and (sure[0] > 0 or sure[1] < 0) and (one_of == 1 or _apart(logs, one_of)):
-        verdict = FASTER if (sure[0] > 0) == more_is_better else SLOWER
-    more = more_repeats(logs) if verdict == CANNOT_TELL else 0
-    return Ratio(interval.middle, interval.low, interval.high, interval.n, verdict, more)
+    judged = _judged(logs, more_is_better, one_of, NOISE)
+    made = Ratio(interval.middle, interval.low, interval.high, interval.n, **judged)
+    return replace(made, more=more_repeats(made, one_of) if made.verdict == CANNOT_TELL else 0)
 
 
-def _apart(logs: Floats, one_of: int) -> bool:
-    """Whether 0 is outside of Student's interval of these logarithms. With `one_of` such intervals, all of them hold
-    together as often as a single one at VERDICT_LEVEL (Bonferroni)."""
-    n, level = len(logs), 1 - (1 - VERDICT_LEVEL) / one_of
-    return abs(float(logs.mean())) > _t(level, n - 1) * float(np.std(logs, ddof=1)) / math.sqrt(n)
-
-
-def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio:
+def difference(ours: Mapping[int, float], theirs: Mapping[int, float], one_of: float = 1) -> Ratio:
     """Ours minus theirs, of any sign, by pairs of repeats as in `ratio`; `ours` are `faster` where theirs are less.
 
     The median of the pairs' differences, with its 95 % interval: Student's t up to 4 pairs, order statistics from 5 on.
@@ -151,36 +155,117 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio:
             raise ValueError("a difference needs values on both sides")
         return Ratio(float(np.median([*ours.values()]) - np.median([*theirs.values()])), None, None, 1)
     pairs = np.array([ours[one] - theirs[one] for one in common], dtype=np.float64)
-    ends, sure = _bounds(pairs, LEVEL), _bounds(pairs, VERDICT_LEVEL)
-    verdict = CANNOT_TELL
-    if sure is not None and (sure[0] > 0 or sure[1] < 0):
-        verdict = FASTER if sure[0] > 0 else SLOWER
-    low, high = ends if ends is not None else (None, None)
-    return Ratio(float(np.median(pairs)), low, high, len(pairs), verdict)
+    low, high = _bounds(pairs, LEVEL) or (None, None)
+    return Ratio(float(np.median(pairs)), low, high, len(pairs), **_judged(pairs, True, one_of))
 
 
-def more_repeats(logs: ArrayLike) -> int | None:
+def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1.0) -> list[Ratio]:
+    """What to say of comparisons that people read together, as of a table: among those told apart, at most one in 20
+    is wrong; and where no two sides differ, none is told apart in 95 % of studies. `same` is 0 for differences.
+
+    Benjamini and Hochberg's rule picks who is told apart; their intervals are wider by the same rule (Benjamini and
+    Yekutieli), so that these are right as often. The interval of a pair that is not told apart holds `same`. From
+    `MANY` comparisons on, each pair's spread is judged together with that of the others: three pairs that agree by
+    chance prove nothing, and three pairs on a steady machine prove more than they would alone.
+
+    Source: Benjamini & Hochberg 1995, J R Stat Soc B 57:289; Benjamini & Yekutieli 2005, J Am Stat Assoc 100:71;
+    Smyth 2004, Stat Appl Genet Mol Biol 3(1):3, for the spread.
+    """
+    tried = [one for one in pairs if one.n >= FEWEST]
+    free, spread = _together(tried) if len(tried) >= MANY else (0.0, 0.0)
+
+    def of(one: Ratio) -> tuple[float, float]:
+        """Degrees of freedom, and the standard error of the pairs' mean."""
+        own = max(one.spread, NOISE if same else 0.0)
+        both = max((free * spread**2 + (one.n - 1) * own**2) / (free + one.n - 1), spread**2)
+        return free + one.n - 1, math.sqrt(both / one.n)
+
+    def chance(one: Ratio) -> float:
+        freedom, error = of(one)
+        return float(2 * special.stdtr(freedom, -abs(one.mean) / error)) if error else float(one.mean == 0)
+
+    chances = [chance(one) if free else one.p for one in tried]
+    limit = 1 - VERDICT_LEVEL
+    ranked = enumerate(sorted(chances), 1)
+    share = max((rank / len(tried) for rank, p in ranked if p <= limit * rank / len(tried)), default=0.0)
+    told = {id(one) for one, p in zip(tried, chances, strict=True) if p <= limit * share}
+
+    def said(one: Ratio) -> Ratio:
+        low, high = one.low, one.high
+        if id(one) not in told:
+            if low is not None and high is not None:
+                low, high = min(low, same), max(high, same)
+            more = None
+            if same and one.n > 1:
+                more = more_repeats(one, 1 / share if share else max(1, len(tried)), free, of(one)[1] * one.n**0.5)
+            return replace(one, verdict=CANNOT_TELL, low=low, high=high, more=more)
+        freedom, error = of(one)
+        width = _t(1 - (1 - LEVEL) * share, freedom) * error
+        ends = one.mean - width, one.mean + width
+        if same:
+            ends = math.exp(ends[0]), math.exp(ends[1])
+        if share < 1 or free:
+            low, high = ends
+        verdict = FASTER if (one.mean > 0) == more_is_better else SLOWER
+        return replace(one, verdict=verdict, more=0, low=low, high=high)
+
+    return [said(one) for one in pairs]
+
+
+def _together(pairs: Sequence[Ratio]) -> tuple[float, float]:
+    """As how many further pairs the spreads of all count for each, and how unsteady the machine is by them: many where
+    spreads are alike, none where they differ. Source: Smyth 2004, section 6.2; the median in place of his mean, because
+    on a machine with two speeds some pairs have no spread."""
+    free = np.array([one.n - 1.0 for one in pairs])
+    spreads = np.maximum([one.spread for one in pairs], NOISE)
+    logs = 2 * np.log(spreads) + np.log(free / 2) - special.digamma(free / 2)
+    apart = float(np.var(logs, ddof=1) - special.polygamma(1, free / 2).mean())
+    least, most = 0.1, BORROWED
+    while most - least > 0.01:
+        middle = (least + most) / 2
+        least, most = (middle, most) if special.polygamma(1, middle / 2) > apart else (least, middle)
+    return most, float(np.median(spreads / np.sqrt(special.chdtri(free, 0.5) / free)))
+
+
+def _judged(x: Floats, more_is_better: bool, one_of: float, noise: float = 0.0) -> dict[str, Any]:
+    """The verdict on these pairs, which are 0 where both sides are equal, and what `at_once` needs to judge again.
+
+    Where any one of `one_of` would decide, 0 is outside of Student's interval that is so much surer as well.
+    """
+    limit, sure, mean = 1 - VERDICT_LEVEL, _bounds(x, VERDICT_LEVEL, noise), float(x.mean())
+    if sure is None:
+        return {}
+    judged: dict[str, Any] = {"mean": mean, "spread": float(np.std(x, ddof=1))}
+    if len(x) >= FEWEST and (sure[0] > 0 or sure[1] < 0):
+        error = max(judged["spread"], noise) / math.sqrt(len(x))
+        judged["p"] = min(limit, float(2 * special.stdtr(len(x) - 1, -abs(mean) / error)) if error else 0.0)
+        if judged["p"] <= limit / one_of:
+            judged["verdict"] = FASTER if (sure[0] > 0) == more_is_better else SLOWER
+    return judged
+
+
+def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: float | None = None) -> int | None:
     """How many more pairs would give a verdict with a chance of 80 %, if difference and spread are as seen so far.
 
-    `logs` are the logarithms of the pairs' ratios. None for fewer than two pairs, and where no number below 10 000
-    would do. Source: power of the t test from the noncentral t distribution; for more than 4 pairs, the error of a
-    median of n normal values, sqrt(pi / 2n) of their spread.
+    None for fewer than two pairs, and where no number below 10 000 would do. `free` and `spread` are what other pairs
+    say of it (`at_once`). Source: power of the t test from the noncentral t distribution; for more than 4 pairs, the
+    error of a median of n normal values, sqrt(pi / 2n) of their spread.
     """
-    logs = np.asarray(logs, dtype=np.float64)
-    if len(logs) < 2:
+    effect, spread = abs(math.log(ratio.middle)), ratio.spread if spread is None else spread
+    if math.isnan(spread):
         return None
-    effect, spread = abs(float(np.median(logs))), float(np.std(logs, ddof=1))
     if spread == 0:
-        return 1 if effect else None
-    for n in range(len(logs) + 1, FEW + 1):
-        limit = _t(VERDICT_LEVEL, n - 1)
-        if 1 - special.nctdtr(n - 1, effect / spread * math.sqrt(n), limit) >= POWER:
-            return n - len(logs)
-    needed = float(special.ndtri(0.5 + VERDICT_LEVEL / 2) + special.ndtri(POWER))
+        return max(1, FEWEST - ratio.n) if effect else None
+    level = 1 - (1 - VERDICT_LEVEL) / one_of
+    for n in range(max(FEWEST, ratio.n + 1), FEW + 1):
+        limit = _t(level, n - 1 + free)
+        if 1 - special.nctdtr(n - 1 + free, effect / spread * math.sqrt(n), limit) >= POWER:
+            return n - ratio.n
+    needed = float(special.ndtri(0.5 + level / 2) + special.ndtri(POWER))
     if effect == 0 or (needed * spread / effect) ** 2 > MOST:
         return None
-    n = math.ceil(math.pi / 2 * (needed * spread / effect) ** 2)
-    return max(n, FEW + 1, len(logs) + 1) - len(logs)
+    n = math.ceil((1 if free else math.pi / 2) * (needed * spread / effect) ** 2)
+    return max(n, FEW + 1, ratio.n + 1) - ratio.n
 
 
 @dataclass(frozen=True)
@@ -199,7 +284,7 @@ def drift(cells: Sequence[object], times_s: ArrayLike, rates: ArrayLike) -> Drif
     times [s] and positive rates. None where the runs do not tell: fewer than three beyond one per cell.
 
     A line through the logarithms, with a level of its own for each cell, so cells may differ as they like. Beyond
-    noise: 1 is outside of its 96 % interval.
+    noise: 1 is outside of its 99 % interval.
 
     Source: Wooldridge 2010, Econometric Analysis of Cross Section and Panel Data, section 10.5 (fixed effects).
     """
@@ -220,26 +305,34 @@ def drift(cells: Sequence[object], times_s: ArrayLike, rates: ArrayLike) -> Drif
         return None
     slope = float(x @ y) / moved
     error = math.sqrt(float(np.sum((y - slope * x) ** 2)) / free / moved)
-    width, sure = (_t(level, free) * error for level in (LEVEL, VERDICT_LEVEL))
+    width, sure = (_t(level, free) * error for level in (LEVEL, DRIFT_LEVEL))
     bounds = math.exp(slope - width), math.exp(slope + width)
     return Drift(math.exp(slope), *bounds, len(logs), abs(slope) > sure)
 
 
 @lru_cache
-def _t(level: float, free: int) -> float:
+def _t(level: float, free: float) -> float:
     """Student's t for an interval of this level."""
     return float(special.stdtrit(free, 0.5 + level / 2))
 
 
-def _bounds(logs: Floats, level: float) -> tuple[float, float] | None:
-    """The interval of the median of these logarithms; None for fewer than two."""
-    n = len(logs)
+def _bounds(x: Floats, level: float, noise: float = 0.0) -> tuple[float, float] | None:
+    """The interval of the median of these values; None for fewer than two. It is never narrower than that of values
+    with the spread `noise`."""
+    n = len(x)
     if n < 2:
         return None
+    low, high = _ends(x, level)
+    middle, width = float(np.median(x)), _t(level, n - 1) * noise / math.sqrt(n)
+    return min(low, middle - width), max(high, middle + width)
+
+
+def _ends(x: Floats, level: float) -> tuple[float, float]:
+    n = len(x)
     if n <= FEW:
-        width = _t(level, n - 1) * float(np.std(logs, ddof=1)) / math.sqrt(n) * (OF_TWO[level] if n == 2 else 1.0)
-        return float(logs.mean()) - width, float(logs.mean()) + width
-    x = np.sort(logs)
+        width = _t(level, n - 1) * float(np.std(x, ddof=1)) / math.sqrt(n) * (OF_TWO if n == 2 else 1.0)
+        return float(x.mean()) - width, float(x.mean()) + width
+    x = np.sort(x)
     if n == FEW + 1:
         more = STRETCHED[level] * float(x[-1] - x[0])
         return float(x[0]) - more, float(x[-1]) + more

@@ -3,8 +3,6 @@
 `python -m ddlbench.analysis.tables > docs/columns.md` writes the page; a test holds it to the columns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
@@ -82,6 +80,9 @@ SUBMISSIONS = (
     Column("said_images_per_s", "float64", "Median of the rates in the log.", "images/s"),
     Column("clock_images_per_s", "float64", "Samples of its intervals divided by their times.", "images/s"),
     Column("clocks", "str", "Which marks those times are of: `epochs`, `blocks` or `evaluations`."),
+    Column("run_images_per_s", "float64", "Samples seen by the time from `run_start` to `run_stop`.", "images/s"),
+    Column("reached", "float64", "The best accuracy in the log."),
+    Column("statuses", "str", "What the `run_stop` of all ranks say."),
     Column("said_samples", "float64", "`train_samples` of the log."),
     Column("samples", "float64", "Samples of an epoch that are counted: the benchmark's, where its size is fixed."),
     Column("seen_samples", "float64", "Samples that were trained until the last evaluation."),

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ddlbench.core.program import IMAGES
+from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, REPEAT, SETTING, SIZE, WATCHED, Role
 from ddlbench.core.spec import COLUMNS, CONTROLS, ROLES, RunSpec
 
@@ -21,7 +23,7 @@ _FIRST = (
     *("machine", "dataset", "model", "recipe", "schedule", "framework", "options", "loader", "form", "workers"),
     *("global_batch", "profiled", "timed", "epochs", "of_epochs", "bandwidth_mbit", "interrupt_steps"),
 )
-_FIELDS = tuple(name for name in RunSpec.__dataclass_fields__ if name in ROLES)
+_FIELDS = tuple(name for name in (*RunSpec.__dataclass_fields__, "settings") if name in ROLES)
 _ORDER = (*_FIRST, *(name for name in _FIELDS if name not in _FIRST))
 
 
@@ -99,6 +101,24 @@ def varying(table: pd.DataFrame, names: Iterable[str]) -> list[str]:
     return [name for name in names if name in table and table[name].nunique(dropna=False) > 1]
 
 
+def sample(runs: pd.DataFrame) -> str:
+    """What steps of these runs count: `images`, a program's `tokens`, or `samples` where they differ."""
+    names = {*runs["sample"].dropna()} if "sample" in runs else {IMAGES}
+    return names.pop() if len(names) == 1 else "samples" if names else IMAGES
+
+
+def of_programs(runs: pd.DataFrame) -> pd.Series[bool]:
+    """Which runs are of a user's own program; each trains on as many samples as it likes."""
+    import pandas as pd
+
+    return runs["dataset"] == OWN if "dataset" in runs else pd.Series(False, runs.index)
+
+
+def with_settings(runs: pd.DataFrame) -> pd.DataFrame:
+    """These runs; the model's name of a program's ends with its settings, as others are another training."""
+    return runs.assign(model=runs["model"] + (", " + runs["settings"]).fillna("")) if "settings" in runs else runs
+
+
 def title(name: str, value: Any) -> str:
     """How headings, legends and names of series say a setting's value."""
     import pandas as pd
@@ -108,11 +128,12 @@ def title(name: str, value: Any) -> str:
 
 
 def words(names: Iterable[str], values: Iterable[Any]) -> str:
-    """`lenet, batch 64, 2 workers`: what runs have in common, in a sentence. What is null or empty is left out."""
+    """`lenet, batch 64, 2 workers`: what runs have in common, in a sentence. What is null, empty or a
+    program's own is left out."""
     import pandas as pd
 
     pairs = zip(names, values, strict=True)
-    return ", ".join(ROLES.get(name, _PLAIN).said(v) for name, v in pairs if not (pd.isna(v) or v == ""))
+    return ", ".join(ROLES.get(name, _PLAIN).said(v) for name, v in pairs if not (pd.isna(v) or v in ("", OWN)))
 
 
 _PLAIN = Role(SETTING)

@@ -7,8 +7,6 @@ optimizer's state (12 for Adam with fp32 copies) a worker holds (2+2+K)P; with s
 with momentum, 8 for Adam.
 """
 
-from __future__ import annotations
-
 from ddlbench.core.recipe import numbers_kept
 
 WEIGHT_BYTES = GRADIENT_BYTES = NUMBER_BYTES = 4

@@ -1,10 +1,9 @@
 """All rules asked: what they find, and what they could not check, as rows of a table (`_findings.py`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ddlbench.analysis.together import of_programs
 from ddlbench.audit import SEVERITIES, Material, Rule, all_rules
 from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
 from ddlbench.core.columns import write_csv
@@ -37,6 +36,23 @@ def _asked(rule: Rule, material: Material) -> list[Row]:
         return [*rows, row(NOT_CHECKED, "", f"cannot read the tables: {error!r}")]
 
 
+# What a program would have to say of a column that it leaves null, by the recorder or by a group of its patterns.
+OF_PROGRAM = {
+    "lr": "rec.step(lr=...), or group lr",
+    "final_top1": "rec.evaluated(top1=...), or group top1",
+    "top1": "rec.evaluated(top1=...), or group top1",
+    "loss": "rec.step(loss), or group loss",
+    "data_wait_s": "rec.batches(loader)",
+}
+
+
+def _to_add(material: Material, column: str) -> str:
+    """What would let a rule check programs, where all runs are of programs."""
+    if "runs" not in material.tables or material.runs.empty or not of_programs(material.runs).all():
+        return ""
+    return f"; a program says it with {OF_PROGRAM[column]}" if column in OF_PROGRAM else "; no program can say it"
+
+
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:
     """What a rule lacks, in words, and what it can check: rows without a null in what it needs; None for nothing."""
     kept = dict(material.tables)
@@ -51,7 +67,7 @@ def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | N
             return f"column {column} of {table} is missing", None
         null = kept[table][column].isna()
         if len(null) and null.all():
-            return f"column {column} of {table} has no value", None
+            return f"column {column} of {table} has no value{_to_add(material, column)}", None
         if null.any():
             lacks.append(f"column {column} of {table} has no value in {null.sum()} of {len(null)} rows")
             kept[table] = kept[table][~null]

@@ -1,7 +1,5 @@
 """Findings as rows of a table and as text for people. It imports no pandas: Snakemake's process prints them, too."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables to what is audited: those of a study as `collect` wrote them, or csv files of published numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -11,6 +9,7 @@ from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.together import KEYS, ended_well, successful, words
 from ddlbench.audit import AUDITED, Material
 from ddlbench.audit._compare import positive, timed
+from ddlbench.core import kinds
 
 # What `scaling` computes, and what published numbers call it.
 QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
@@ -50,7 +49,7 @@ def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = Non
     if "status" in made["runs"]:
         runs = made["runs"]
         failed, made["runs"] = runs[~ended_well(runs)], successful(runs)
-        left = failed[["run"]].assign(cause="its record has no successful end")
+        left = failed[["run"]].assign(rule=kinds.every()[0].RULE, cause="its record has no successful end")
         made["failures"] = pd.concat([made["failures"], left]) if "failures" in made else left
     made["numbers"] = numbers(made["runs"])
     if not made.get("kernels", pd.DataFrame()).empty:

@@ -3,8 +3,6 @@
 `python -m ddlbench.audit.document > docs/audit.md` writes it.
 """
 
-from __future__ import annotations
-
 from ddlbench.audit import SEVERITIES, all_rules
 from ddlbench.audit._findings import COLUMNS
 

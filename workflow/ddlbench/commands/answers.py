@@ -4,13 +4,14 @@ Nothing here starts a job. Each function gives the exit code. Rooms do the work;
 plan needs no pandas.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
+import os
+import re
 import shlex
+import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,9 @@ from ddlbench.settings.config import CONVERGENCE, ConfigError
 # MLPerf's reference convergence points, which the audit reads beside a study's tables.
 
 
+MOST = 8  # lines of an answer on a terminal
+
+
 class Call:
     """What a command was called with. `settings`, the study with its plan, is read when it is asked for."""
 
@@ -31,6 +35,8 @@ class Call:
         named = [f"{key}={value}" for key in ("study", "machine") if (value := getattr(options, key, None))]
         self.entries = [*named, *getattr(options, "config", [])]
         self.json: bool = getattr(options, "json", False)
+        # Whoever reads a pipe or a file wants all of it.
+        self.all: bool = getattr(options, "all", False) or not sys.stdout.isatty()
 
     @cached_property
     def settings(self) -> Any:
@@ -46,12 +52,16 @@ class Call:
         entries = ["--config", *self.entries] if self.entries else []
         return shlex.join(["snakemake", "--profile", profile, *targets, *entries])
 
-    def show(self, lines: Iterable[str], data: object, *targets: str) -> None:
-        """Print the lines and what does the work; with --json `data` alone."""
+    def show(self, lines: Iterable[str], data: object, *targets: str, answer: Sequence[str] = ()) -> None:
+        """Print the answer, the other lines, and what does the work; with --json `data` alone.
+
+        Where there is an answer a terminal shows the other lines with --all only.
+        """
         if self.json:
             print(json.dumps(data, indent=1, default=str))
-        else:
-            print(*lines, f"To do the work: {self.snakemake(*targets)}", sep="\n", flush=True)
+            return
+        rest = [*lines] if self.all or not answer else ["More: the same with --all"]
+        print(*answer, *rest, f"To do the work: {self.snakemake(*targets)}", sep="\n", flush=True)
 
 
 def plan(call: Call) -> int:
@@ -61,11 +71,12 @@ def plan(call: Call) -> int:
     config, _, _, images, planned = call.settings
     rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
     folder, sources = Path(layout.tables(planned.study.name)), config["data"]["sources"]
-    lines = table.lines(planned, rows, reads.forms(planned, sources), config["max_gpu_hours"])
+    answer = table.answer(planned, rows, config["max_gpu_hours"])
+    lines = table.lines(planned, rows, reads.forms(planned, sources))
     lines += reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
     lines.append(f"One row per run: {folder}/plan.csv")
-    call.show(lines, [asdict(row) for row in rows])
-    bill.write(rows, "\n".join(lines) + "\n", folder)
+    call.show(lines, [vars(row) for row in rows], answer=answer)
+    bill.write(rows, "\n".join([*answer, *lines]) + "\n", folder)
     return 0
 
 
@@ -92,9 +103,9 @@ def failures(call: Call) -> int:
     rows = failures.failures(planned.folders())
     folder = Path(layout.tables(planned.study.name))
     tables.write("failures", rows, folder)
-    lines = [*failures.lines(rows), f"{failures.counted(rows)}: {folder}/failures.csv"]
     # Records are checked when tables are made: this is what was refused then.
-    call.show([*lines, *refusals.lines(refusals.read(folder))], rows)
+    answer = [f"{failures.counted(rows)}: {folder}/failures.csv", *failures.lines(rows, None if call.all else MOST)]
+    call.show(refusals.lines(refusals.read(folder)), rows, answer=answer)
     return 0
 
 
@@ -118,6 +129,22 @@ def audit(call: Call) -> int:
     else:
         call.show([*_findings.lines(rows), f"all findings: {folder}/audit.csv"], rows, "tables")
     return 1 if _findings.worst(rows, "error") else 0
+
+
+def verdicts(call: Call) -> int:
+    """What the study's runs say to the claims of sources, from its table."""
+    import pandas as pd
+
+    from ddlbench.analysis import claims
+
+    path = Path(layout.table(call.settings.study.name, "verdicts") + ".csv")
+    if not path.exists():
+        raise ConfigError(f"{path}: is not made yet; make it: {call.snakemake('verdicts')}")
+    table = pd.read_csv(path)
+    *judged, counts = claims.lines(table)
+    shown = judged if call.all else judged[:MOST]
+    call.show([f"One row per claim, and why: {path}"], table.to_dict("records"), "verdicts", answer=[counts, *shown])
+    return 0
 
 
 def partial(call: Call) -> int:
@@ -159,19 +186,56 @@ def verify(call: Call) -> int:
 def nodes(call: Call) -> int:
     """Each host of the machine beside the others, from its records of any study: a table too."""
     from ddlbench.analysis import nodes
+    from ddlbench.slurm import tries
 
     machine = call.settings.machine.name
     found, runs, refused = nodes.records(machine, Path(layout.runs()))
     rows, table = nodes.rows(found), Path(layout.nodes(machine))
     write_csv(rows, nodes.COLUMNS, table)
     counted = f"{runs} runs of {machine} on two hosts or more, one row per host and part: {table}"
-    call.show([*nodes.lines(rows), counted, *refused], rows)
+    failed = tries.lines(tries.tries()) if call.settings.machine.launcher == "slurm" else []
+    call.show([*nodes.lines(rows), counted, *failed, *refused], rows)
     return 0
 
 
+def keep(call: Call) -> int:
+    """A study's state under a name: tables, figures and page copied, records by link."""
+    study, name = call.settings.study.name, call.options.name
+    home, at = Path(layout.page(study)).parent, Path(layout.kept(name), study)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise ConfigError(f"name: {name!r} is not allowed; allowed: letters, digits, '.', '_' and '-'")
+    if at.exists():
+        raise ConfigError(f"{at}: is kept already; another name, or remove it first")
+    if not Path(layout.page(study)).exists():
+        raise ConfigError(f"{layout.page(study)}: is not made yet; make it: {call.snakemake()}")
+    runs = [Path(layout.run(run)) for run, job in call.settings.plan.runs.items() if job.outputs()[0].exists()]
+    aside = at.with_name(f".{study}")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(home, aside, ignore=shutil.ignore_patterns("partial", "logs", ".*"))
+    for folder in runs:
+        to = Path(layout.kept(name), "runs", folder.name)
+        to.mkdir(parents=True, exist_ok=True)
+        for file in folder.iterdir():
+            if file.is_file() and not (to / file.name).exists():
+                _link(file, to / file.name)
+    aside.rename(at)
+    print(f"{at}: {len(runs)} of {len(call.settings.plan.runs)} runs of {study}, its tables, figures and page")
+    print(f"To compare with it: ddlbench compare {name} results/runs")
+    return 0
+
+
+def _link(file: Path, to: Path) -> None:
+    """Another name for the same bytes, which stay when the first is replaced; a copy where the disk has no links."""
+    try:
+        os.link(file, to)
+    except OSError:
+        shutil.copy2(file, to)
+
+
 def compare(call: Call) -> int:
-    """The new side's runs beside the old one's: a table too."""
+    """The new side's runs beside the old one's: a table and a page too."""
     from ddlbench.analysis import compare
+    from ddlbench.show.page import compared
 
     before, after = names = call.options.before, call.options.after
     if before == after:
@@ -185,10 +249,14 @@ def compare(call: Call) -> int:
         refused += some
     rows, table = compare.rows(*sides), Path(layout.comparison(before, after))
     write_csv(rows, compare.COLUMNS, table)
-    lines = [*compare.lines(rows), *(f"differs: {line}" for line in compare.differences(*sides)), *refused]
+    lines = [*compare.same(*sides), *(f"differs: {line}" for line in compare.differences(*sides))]
+    lines += [*compare.lines(rows), *refused]
     if not rows:
         lines.append("no run is on both sides: pairs are runs that differ in nothing but their machine's name")
-    call.show([*lines, f"one row per run, host and part: {table}"], rows)
+    page = table.with_suffix(".html")
+    folders = {name: [log.parent for log in compare.logs(name, layout.RESULTS)] for name in names}
+    compared.write(page, folders, rows, lines)
+    call.show([*lines, f"one row per run, host and part: {table}; the page: {page}"], rows)
     return 0
 
 
@@ -208,11 +276,29 @@ def new_study(call: Call) -> int:
 
     options = call.options
     answers = {
-        what: getattr(options, what) or (input(f"{asked}: ") if sys.stdin.isatty() else default)
+        what: getattr(options, what)
+        or (input(f"{asked}: ") if sys.stdin.isatty() and (what == "workers" or not options.program) else default)
         for what, (asked, default) in study.QUESTIONS.items()
     }
-    path = study.write(options.name, Path("config"), **answers)
+    path = study.write(options.name, Path("config"), **answers, program=options.program)
     print(f"{path}: it is yours. Then: ddlbench plan --study {options.name}")
+    return 0
+
+
+def new_program(call: Call) -> int:
+    """A program's file from its --help and source; with --try, what is read of its steps."""
+    from ddlbench.commands.new import program, trial
+
+    options = call.options
+    if options.trial:
+        return trial.show(options.program, options.batch, options.seconds, Path("config"))
+    if options.program is None:
+        raise ConfigError("program: is missing; allowed: the file that trains, such as train.py")
+    path, problem = program.write(options.program, options.name, options.environment, Path("config"))
+    print(f"{path}: read it through; lines with SET are yours. Then: ddlbench new program --try {path.stem}")
+    if problem:
+        print(f"--help {problem}")
+        print("If it needs another Python: --environment <folder>, of an environment that has bin/python")
     return 0
 
 

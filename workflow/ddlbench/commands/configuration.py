@@ -4,8 +4,6 @@ The Snakefile and the commands read it alike, so that `ddlbench plan` with the o
 one would do: config/config.yaml, over it the files that a profile names, over these what the command line says.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -4,11 +4,10 @@ A command is a row of COMMANDS and a function of `answers.py`. Exit codes: 0; 1 
 or something that people wrote is; 2 for a command line that argparse refuses.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,12 +23,16 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "status": (answers.status, "while it runs: done, running, waiting, failed, expected end"),
     "failures": (answers.failures, "what went wrong so far: which run, which rank, why"),
     "audit": (answers.audit, "what makes comparisons unfair, from the study's tables; exit code 1 on errors"),
+    "verdicts": (answers.verdicts, "what sources claim, and what the study's runs say to it"),
     "partial": (answers.partial, "page, figures and tables of the runs that are there, in results/<study>/partial"),
     "verify": (answers.verify, "read all prepared data again; on a cluster in a job: srun -c 8 ddlbench verify ..."),
     "nodes": (answers.nodes, "the slow host, from all records of the machine"),
-    "compare": (answers.compare, "a new software stage beside the old one: two machines, or two folders of runs"),
+    "keep": (answers.keep, "freeze a study under a name: its page, tables and figures, and its records by link"),
+    "compare": (answers.compare, "two sides of the same runs: machines, folders of runs, or names that were kept"),
 }
-JSON = ("plan", "status", "failures")
+JSON = ("plan", "status", "failures", "verdicts")
+ALL = ("plan", "failures", "verdicts")
+PATIENCE_S = 1.5  # before a command says that it computes
 COMPLETION = """\
 # For bash: source <(ddlbench completion)
 _ddlbench() {{
@@ -39,7 +42,7 @@ _ddlbench() {{
         --machine) words=$(cd config/machines 2>/dev/null && printf '%s\\n' *.yaml | sed 's/\\.yaml$//') ;;
         --profile) words=$(printf '%s\\n' profiles/*) ;;
         ddlbench) words="{commands}" ;;
-        new) words="machine study" ;;
+        new) words="machine study program" ;;
         *) words="--profile --study --machine --config --json --help" ;;
     esac
     COMPREPLY=($(compgen -W "$words" -- "$word"))
@@ -63,6 +66,10 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(answer=answer)
         if name in JSON:
             command.add_argument("--json", action="store_true", help="the same for programs")
+        if name in ALL:
+            command.add_argument("--all", action="store_true", help="what a terminal leaves out; a pipe gets all")
+        if name == "keep":
+            command.add_argument("name", help="such as 2026-10")
         if name == "compare":
             command.add_argument("before", help="the old side: a machine with records in results, or a folder of runs")
             command.add_argument("after", help="the new side, likewise")
@@ -74,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
         if name == "verify":
             command.add_argument("folders", type=Path, nargs="*", help="of prepared forms; left out, all of the study")
             command.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="that read")
-    new = commands.add_parser("new", help="a machine file or a study to begin with").add_subparsers(
+    new = commands.add_parser("new", help="a file to begin with: of a machine, a study, a program").add_subparsers(
         dest="kind", required=True
     )
     machine = new.add_parser("machine", help="on a login node: what SLURM says, and what is left to set")
@@ -84,7 +91,16 @@ def parser() -> argparse.ArgumentParser:
     study.add_argument("--model", help="such as resnet50")
     study.add_argument("--frameworks", help="such as ddp,horovod")
     study.add_argument("--workers", help="such as 1,2,4")
+    study.add_argument("--program", help="a file of config/programs, in place of model and frameworks")
+    program = new.add_parser("program", help="from a training program's --help and source; --try shows what is read")
+    program.add_argument("program", nargs="?", help="such as train.py; with --try its name, or the newest file's")
+    program.add_argument("--name", help="config/programs/<name>.yaml; left out, as the program is called")
+    program.add_argument("--environment", help="the folder of its own Python environment, if it has one")
+    program.add_argument("--try", dest="trial", action="store_true", help="run it on one worker and say what is read")
+    program.add_argument("--seconds", type=float, default=60.0, help="of --try, at most")
+    program.add_argument("--batch", type=int, default=8, help="samples per step of --try")
     machine.set_defaults(answer=answers.new_machine)
+    program.set_defaults(answer=answers.new_program)
     study.set_defaults(answer=answers.new_study)
     seal = commands.add_parser("seal", help="check the records of version 0.1.0, and seal them")
     seal.add_argument("folders", nargs="+", type=Path, help="results/runs, or folders of runs")
@@ -97,6 +113,10 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Answer, and end with the exit code. What people have to mend is one line."""
     given = parser().parse_args(arguments)
+    waiting = threading.Timer(PATIENCE_S, print, [f"ddlbench {given.command}: computing ..."], {"file": sys.stderr})
+    waiting.daemon = True
+    if sys.stderr.isatty():
+        waiting.start()
     try:
         code = given.answer(answers.Call(given))
         sys.stdout.flush()
@@ -108,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    finally:
+        waiting.cancel()
 
 
 def _completion(call: answers.Call) -> int:

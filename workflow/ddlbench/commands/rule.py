@@ -5,8 +5,6 @@ the rule's resources, which it does not compare: another partition, launcher or 
 again.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable

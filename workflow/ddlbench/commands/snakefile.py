@@ -3,8 +3,6 @@
 What is settled once, before any job starts, is in `start.py`; how each run becomes a job in `training.py`.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
@@ -110,11 +108,12 @@ def shell_prefix(machine: Machine, folder: Path) -> str:
     """What every job's shell begins with: it runs the package in this `folder`, with the Python that runs Snakemake.
 
     Snakemake loads environment modules before it, so that a module's own Python stands behind this one. PYTHONPATH
-    stays though the package is installed: clones may share an environment, whose package is installed from one of
-    them, and where another workflow uses this one as a module the package lies in Snakemake's cache.
+    names this folder, though the package is installed: clones may share an environment, whose package is installed
+    from one of them, and where another workflow uses this one as a module the package lies in Snakemake's cache.
+    It names nothing else: a module's bundle for another Python would come before this environment's packages.
     """
     return (
         f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
-        f"PYTHONPATH={shlex.quote(str(folder))}${{{{PYTHONPATH:+:$PYTHONPATH}}}} "
+        f"PYTHONPATH={shlex.quote(str(folder))} "
         f"{environment_modules.export(machine.name, machine.modules)}; "
     )

@@ -4,8 +4,6 @@ All that changes Snakemake's own state is here, or in `mends/`. It cannot come b
 Snakemake asks for the first run's input it says whether it will start jobs. `rule.py` asks for it there.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.analysis import refusals
+from ddlbench.commands import terminal
 from ddlbench.commands.configuration import Settings
 from ddlbench.commands.snakefile import STARTED, complaints
 from ddlbench.core import kinds, layout
@@ -42,6 +41,7 @@ class Start:
             snakemake_outputs.mend(kinds.rules(), late.earlier, late.print_refusals)
             if workflow.is_main_process:
                 os.environ[late.ASKED] = str(STARTED)
+                terminal.attach(self.plan, workflow, lambda: self.starts_jobs)
             if queue and workflow.is_main_process:
                 slurm_states.mend_plugin()
                 slurm_states.keep_caches_here(workflow)
@@ -120,8 +120,10 @@ class Start:
 
     def _lacks_only_data(self, name: str) -> bool:
         job, dag = self.plan.jobs[name], self.workflow.dag
+        if not job.manifest or Path(job.manifest).exists():
+            return False
         record, *_ = outputs = job.outputs()
-        if not job.manifest or Path(job.manifest).exists() or not record.exists():
+        if not record.exists():
             return False
         wanted = {rule.name for rule in dag.forcerules} | {str(file) for file in (*dag.forcefiles, *dag.targetfiles)}
         lacks_weights = name in self.kept and not record.with_name(WEIGHTS).exists()

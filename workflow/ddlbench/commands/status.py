@@ -4,8 +4,6 @@ It reads what runs leave in `results/`, and asks squeue once where the machine h
 changes nothing, so it may be called at any time, beside the Snakemake that is at work.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ rank (local rank 0) reads these, names a rank that falls silent in a note (`sile
 node, and not one per rank; and a rank that waits for the file system is not taken for one that has stopped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

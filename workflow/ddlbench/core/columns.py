@@ -4,8 +4,6 @@
 `analysis/tables.py` makes tables of all of them, and their description in `docs/columns.md`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

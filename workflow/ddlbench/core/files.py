@@ -1,7 +1,5 @@
 """Files that are whole or not there: written aside under a hidden name, then renamed. Every room may use this."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

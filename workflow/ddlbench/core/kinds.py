@@ -3,9 +3,8 @@
 Whatever is the same for all kinds asks here, and names none of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ def beside() -> list[Any]:
     return [kind for kind in every() if kind.TABLE != RUNS]
 
 
+@cache
 def rules() -> tuple[str, ...]:
     """The rules whose jobs are billed, watched and listed."""
     return tuple(dict.fromkeys(kind.RULE for kind in every()))

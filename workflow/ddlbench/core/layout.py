@@ -14,11 +14,10 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
         <study>/partial/        the same of the runs that were there when it was asked for
         <study>/logs/
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
-        compare/                <before>-<after>.csv
+        compare/                <before>-<after>.csv, .html
+        kept/<name>/<study>/    what `ddlbench keep` froze; kept/<name>/runs/ has the records, by link
         logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
 """
-
-from __future__ import annotations
 
 import re
 from pathlib import Path
@@ -107,6 +106,11 @@ def comparison(before: str, after: str) -> str:
     """One side of runs beside another, each a machine or a folder."""
     names = [re.sub(r"[^A-Za-z0-9._-]+", "_", side).strip("_") for side in (before, after)]
     return f"{RESULTS}/compare/{'-'.join(names)}.csv"
+
+
+def kept(name: str, results: Path = RESULTS) -> str:
+    """What was frozen under a name."""
+    return f"{results}/kept/{name}"
 
 
 def preflight(machine: str, study: str) -> str:

@@ -6,8 +6,6 @@ nothing but files; locks of the operating system hold on one node only on many c
 they still answer is in `beats.py`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -4,8 +4,6 @@ Ranks write (`rank/`, `preflight/scout.py`); `run/watch.py` reads. Every note is
 rank's number in its name, written aside and then renamed. How ranks show that they still live is in `core/beats.py`.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -3,8 +3,6 @@
 Sources: Linux, mincore(2), which answers only those who may write to the file, or own it; mmap(2).
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 

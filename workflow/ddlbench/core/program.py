@@ -29,6 +29,7 @@ EACH, OWN = "each", "own"  # who starts the ranks: ddlbench, or the program itse
 # Named groups that a pattern of reading `lines` may have, and what each gives.
 GROUPS = {
     "step": "the number of the step",
+    "seen": "in place of step: the samples that one rank has seen in its epoch, a multiple of its batch",
     "loss": "its loss",
     "lr": "its learning rate",
     "samples": "its samples over all ranks",
@@ -62,6 +63,11 @@ class Program:
     def framework(self) -> str:
         """What tables call its framework: its setting of that name, or the program's name."""
         return str(dict(self.settings).get("framework", self.name))
+
+    @property
+    def said(self) -> str | None:
+        """Its settings but the framework, for people and tables; None if it has none."""
+        return ", ".join(f"{name}={value}" for name, value in self.settings if name != "framework") or None
 
     def argv(self, values: Mapping[str, Any], resumes: bool = False) -> list[str]:
         """The words of its command with `values` of PLACEHOLDERS in it; `resumes` adds those of `resume`.

@@ -1,6 +1,6 @@
 """What decides accuracy: a recipe, each of its keys declared once. `spec.RunSpec` holds one."""
 
-from __future__ import annotations
+from __future__ import annotations  # records are held to the fields' types as they are written here
 
 import re
 from collections.abc import Iterable

@@ -4,8 +4,6 @@
 adding a file; files whose name begins with an underscore are shared helpers, no members.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import re

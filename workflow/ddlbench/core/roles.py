@@ -3,8 +3,6 @@
 `analysis/together.py` makes of these which runs belong together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

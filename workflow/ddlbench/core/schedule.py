@@ -4,8 +4,6 @@ Pure functions of a run, tested against the papers they come from. The loop sets
 (`train/loop.py`); the planner refuses a run whose warm-up would fall (`plan/runs.py`).
 """
 
-from __future__ import annotations
-
 import math
 
 from ddlbench.core.recipe import Recipe

@@ -3,7 +3,7 @@
 A study and a machine become RunSpecs in `plan/runs.py`; `train.py` trains one; `analysis/collect.py` reads its columns.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # records are held to the fields' types as they are written here
 
 import json
 import re
@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from ddlbench.core import registry
-from ddlbench.core.program import Program
+from ddlbench.core.program import IMAGES, Program
 from ddlbench.core.recipe import LATER, Recipe
 from ddlbench.core.recipe import ROLES as recipe_roles
 from ddlbench.core.registry import OWN
@@ -110,7 +110,7 @@ class RunSpec:
             null="not killed",
         ),
     )
-    program: Program | None = None  # a user's own, in place of our training; its settings are column `options`
+    program: Program | None = None  # a user's own, in place of our training; its settings are column `settings`
 
     model_sha256: str | None = field(  # None: the name says which model it is
         default=None,
@@ -190,6 +190,11 @@ class RunSpec:
         return str(dict(self.options).get("framework", self.framework))
 
     @property
+    def versioned(self) -> str:
+        """The member of `frameworks/` whose package says which version it has: a program may name one of ours."""
+        return self.framework if self.framework in registry.members("frameworks") else self.adapter
+
+    @property
     def full_epochs(self) -> int:
         """Counts the epochs that schedules are made for."""
         return self.of_epochs or self.epochs
@@ -223,15 +228,27 @@ class RunSpec:
     def columns(self) -> dict[str, Any]:
         """Flat columns for tables, the same for every run (`COLUMNS`): each field, and each key of the recipe.
 
-        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON.
+        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON. A program
+        has none of a recipe's keys.
         """
         recipe = vars(self.recipe)
         own = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
+        if self.program:  # which has none of ours
+            own = dict.fromkeys(own)
         flat = {name: getattr(self, name) for name in _OWN_COLUMNS}
-        options = self.program.settings if self.program else self.options
-        flat["options"] = json.dumps(dict(options), sort_keys=True)
+        flat["options"] = json.dumps(dict(self.options), sort_keys=True)
         flat |= {"of_epochs": self.full_epochs, "form": self.reads, "recipe": self.recipe.name}
         return {"run": self.id, **flat, **own, "seed": self.seed}
+
+    @property
+    def settings(self) -> str | None:
+        """`precision=bf16, sequence=128`: a program's settings but its framework, in their file's order."""
+        return self.program.said if self.program else None
+
+    @property
+    def sample(self) -> str:
+        """What a step counts."""
+        return self.program.sample if self.program else IMAGES
 
     def to_json(self) -> str:
         """One line; `from_json` gives the same value back. Keys that came later are left out at their default."""
@@ -292,6 +309,8 @@ _LATER = {
 }
 _OWN_COLUMNS = (
     *(f.name for f in fields(RunSpec) if f.name not in ("recipe", "program")),
+    "settings",
+    "sample",
     "batch_per_worker",
     "nodes",
 )
@@ -299,6 +318,11 @@ _RECIPE_COLUMNS = tuple(f.name for f in fields(Recipe) if f.name != "name")
 COLUMNS = ("run", *_OWN_COLUMNS, "recipe", *_RECIPE_COLUMNS)
 # What each column is in a comparison; the run itself, which is none of these, is left out.
 _DERIVED = {
+    "settings": Role(
+        SETTING,
+        "Settings of a program but its framework, as `precision=bf16, sequence=128`; null for our own trainings.",
+    ),
+    "sample": Role(FOLLOWS, "What a step counts: images, or what the file of a program says.", ("model",)),
     "batch_per_worker": Role(
         FOLLOWS,
         "Images per step on one worker.",

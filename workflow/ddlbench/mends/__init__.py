@@ -5,8 +5,6 @@ its maintainers could do. What would do harm in a release that nobody tried call
 name asks `private` for it. A mend that changes nothing where the fault is gone has no guard, and says so.
 """
 
-from __future__ import annotations
-
 import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any

@@ -4,8 +4,6 @@ What is queued in the engine of autograd while a backward pass runs is called wh
 of queueing. DDP queues its own wait with its last bucket. The queue is a private name of PyTorch, asked for here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ddlbench import mends

@@ -8,8 +8,6 @@ Upstream (NVIDIA/DALI): `DALIGenericIterator.__next__` schedules a run behind th
 only as many batches as the epoch still has would mend it.
 """
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 

@@ -4,8 +4,6 @@ Upstream (pytorch/pytorch): the sizes are documented nowhere but in `_get_ddp_lo
 them a second time. A public `DistributedDataParallel.bucket_sizes` would do.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ddlbench import mends

@@ -6,8 +6,6 @@ CUDA read the variable when it began and reads it no more, so that NVML's number
 Upstream (deepspeedai/DeepSpeed): `available_memory` could ask NVML by the UUID that torch gives for the device.
 """
 
-from __future__ import annotations
-
 import os
 
 from ddlbench import mends

@@ -7,8 +7,6 @@ Upstream (deepspeedai/DeepSpeed): `torch_autocast` is the only way to a scaler f
 autocast around the whole model. A key that gives the engine a scaler alone, or one to hand it over, would do.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ddlbench import mends

@@ -9,8 +9,6 @@ not have, and sends a scale without dimensions into buffers of one number, which
 NumPy, as below, and `scale.reshape(1)` would make OneBitAdam, OneBitLamb and ZeroOneAdam run on CPUs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ddlbench import mends

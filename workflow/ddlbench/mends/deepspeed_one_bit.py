@@ -5,8 +5,6 @@ making the buffers in `__init__` would mend it. `load_state_dict` throws away th
 training that goes on is another one; saving `worker_errors` and `server_errors` in `state_dict` would mend that.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ddlbench import mends

@@ -7,8 +7,6 @@ when a message is about to be sent. Callbacks before and after `allreduce_gradie
 `__reduce_and_partition_ipg_grads` would replace this file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial

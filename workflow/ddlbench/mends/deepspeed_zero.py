@@ -4,8 +4,6 @@ DeepSpeed saves checkpoints by itself, into a folder of its own form, by all ran
 so what ZeRO keeps is read and put back here. Whoever reads it calls `guard` first.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ddlbench import mends

@@ -8,8 +8,6 @@ Upstream (deepspeedai/DeepSpeed): `deepspeed.comm.new_group` and the groups of `
 timeout. Handing on the one given to `init_distributed` would make hangs end when the user said, in all groups alike.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 

@@ -4,8 +4,6 @@ It counts their gradient as if there were one group (github.com/pytorch/pytorch,
 Without a guard: it is the count of the forward pass twice, which is right in every release.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ Upstream (horovod/horovod, torch/optimizer.py): `cls(optimizer.param_groups, ...
 defaults. Copying `optimizer.__dict__` onto the new object before its own attributes are set would keep every setting.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ddlbench import mends

@@ -8,8 +8,6 @@ stopped (SIGSTOP) within a collective keeps the others in `synchronize()`; nothi
 sees requests that some ranks lack, not a coordinator that no longer answers: a deadline per collective would mend it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

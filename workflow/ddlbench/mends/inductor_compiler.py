@@ -3,8 +3,6 @@
 Without a guard: where the modules have other names, torch.compile is tried, and says itself what is missing.
 """
 
-from __future__ import annotations
-
 
 def has_compiler() -> bool:
     """Whether there is one for CPUs; True where PyTorch does not say."""

@@ -8,8 +8,6 @@ before it writes it, while `_init_group` keeps it as the state. Allocating it wi
 keeping it only if `found_inf` is 0, would mend it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

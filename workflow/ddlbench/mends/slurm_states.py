@@ -22,8 +22,6 @@ whether a pre-empted job is still in the queue and why a job waits, ask squeue t
 disabled, show the end of the job's own log, take sacct's `FailedNode`, and remove only folders of jobs that it made.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -7,14 +7,13 @@
                       job runs on, unknown to Snakemake. The number is on a line of its own (`--parsable`).
     paths             The plugin puts the job's command between double quotes, in which a shell replaces `$name`. Nobody
                       quotes the path of Python.
+    comments          The plugin takes a job's comment for itself. Some sites read settings there: theirs go first.
     orphans           Ctrl-C cancels only jobs that are in Snakemake's list, which is empty while it asks for states;
                       those that wait to be submitted still are. All jobs of a call have one name: they are cancelled by
                       it, and no other is submitted. So is a job that SLURM took though its submission failed.
 
 Upstream (snakemake/snakemake-executor-plugin-slurm): it could do the same, each in a few lines.
 """
-
-from __future__ import annotations
 
 import re
 import shlex
@@ -39,7 +38,7 @@ def mend(plugin: Any) -> None:
     only_for("snakemake-executor-plugin-slurm", ("2.8",), "slurm_submission")
     executor = plugin.Executor
     run, report, read = executor.run_job, executor._report_job_error_threadsafe, plugin.validate_or_get_slurm_job_id
-    execution = executor.format_job_exec
+    execution, submission = executor.format_job_exec, plugin.get_submit_command
     this = threading.local()  # a job that is being submitted; two threads do that
     ended = threading.Event()  # nothing is submitted any more
     told: set[str] = set()
@@ -95,6 +94,11 @@ def mend(plugin: Any) -> None:
         as_script = self.workflow.executor_settings.pass_command_as_script
         return command if as_script else re.sub(r"[\\$`]", r"\\\g<0>", command)
 
+    def submit_command(job: Any, params: dict[str, Any], **others: Any) -> str:
+        words = [job.resources.get("site_comment"), params["comment_str"]]
+        return str(submission(job, params | {"comment_str": " ".join(filter(None, words))}, **others))
+
+    plugin.get_submit_command = submit_command
     executor.run_job, executor._report_job_error_threadsafe = run_job, report_error
     executor.get_python_executable = python
     executor.cancel_jobs, executor.format_job_exec = cancel_jobs, format_job_exec

@@ -7,8 +7,6 @@ Upstream (snakemake/snakemake): `Job.remove_existing_output` and `Job.cleanup` c
 so, as `ensure` and `update` do for single files; a job that is locked out then harms no other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path

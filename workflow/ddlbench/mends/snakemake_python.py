@@ -6,8 +6,6 @@ Upstream (snakemake/snakemake): `PythonScript._execute_cmd` in script/__init__.p
 as it is; `shlex.quote` there would mend it.
 """
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

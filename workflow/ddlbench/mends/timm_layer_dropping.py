@@ -5,8 +5,6 @@ file makes their blocks do so; `train/frameworks/deepspeed.py` uses it. Without 
 the branches that are meant is refused.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

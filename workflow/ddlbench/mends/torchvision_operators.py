@@ -8,8 +8,6 @@ found that `_C.so` cannot be loaded, so `import torchvision` raises "operator to
 of the warning that is meant. Registering them only if `_has_ops()` is true would mend it.
 """
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 from importlib.util import find_spec

@@ -3,8 +3,6 @@
 Tables are made anew, in a folder of their own, so that an outlook can be asked for while the study is not finished.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import refusals
+from ddlbench.analysis import refusals, together
 from ddlbench.analysis.collect import collect
 from ddlbench.core import files, layout, registry
 from ddlbench.outlook import NoAnswerError
@@ -72,7 +70,8 @@ class Given:
         """How its figures are drawn."""
         device = "accelerator" if self.study.records else self.machine.device
         names = tuple(sorted({run.spec.framework for run in self.plan.runs.values()}))
-        return Options(self.study.title, device, self.machine.device_name, names, **more)
+        sample = together.sample(self.tables["runs"])
+        return Options(self.study.title, device, self.machine.device_name, names, sample=sample, **more)
 
 
 def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> Given:

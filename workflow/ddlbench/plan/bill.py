@@ -5,8 +5,6 @@ submission from passing `max_gpu_hours`. `row.py` says what a row holds. Duratio
 `stale.py`'s; what runs read is in `reads.py`. No torch, no pandas, no SLURM.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence

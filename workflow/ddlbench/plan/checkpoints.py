@@ -4,8 +4,6 @@
 are there while the next is written. They go when the run has ended well; one that was stopped or failed keeps its last.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable
 from functools import cache

@@ -19,8 +19,6 @@ worker, validation included. Where the rate and its interval come from:
   beside those of models of which something is known (`first_guess.py`).
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

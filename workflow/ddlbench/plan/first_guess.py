@@ -13,8 +13,6 @@ What is known: records of other models or data on this machine; else its `images
 device of the kind, which is widened by OTHER_DEVICE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import cache
 from statistics import geometric_mean

@@ -3,8 +3,6 @@
 `runs.py` asks, once per run. Whether the software is there is `installed.py`'s question.
 """
 
-from __future__ import annotations
-
 from ddlbench.core import registry
 from ddlbench.core.schedule import warm_up_fault
 from ddlbench.core.spec import RunSpec, steps_per_epoch

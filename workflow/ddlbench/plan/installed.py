@@ -1,7 +1,5 @@
 """Is the software here that runs need? Asked before anything starts, on machines without environment modules."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

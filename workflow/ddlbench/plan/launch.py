@@ -5,8 +5,6 @@ On one machine each framework starts its ranks by its own launcher; on SLURM eve
 cable between them.
 """
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 
@@ -22,7 +20,10 @@ PROGRAM = ("python", "-m", "ddlbench.train")
 HIDDEN = "..."
 # A machine's own variables whose values are shown all the same: threads, memory, instruction sets, network, GPUs. They
 # explain a speed.
-SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "ONEDNN_", "ATEN_", "GLOO_", "NCCL_", "UCX_", "CUDA_")
+SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "ONEDNN_", "ATEN_", "GLOO_", "NCCL_", "UCX_", "CUDA_", "SLURM_CPU_BIND")
+
+# Snakemake sets each to the threads of a job, which are those of all its workers.
+THREADS = (*(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR")), "VECLIB_MAXIMUM_THREADS")
 
 
 def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
@@ -37,7 +38,7 @@ def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -
 def of_program(spec: RunSpec, machine: Machine) -> list[str]:
     """The argv that starts a user's program, without a framework's launcher; its supervisor adds the run's folder."""
     assert spec.program is not None
-    threads = {"OMP_NUM_THREADS": str(machine.cores_per_worker if machine.device == "cpu" else 1)}
+    threads = dict.fromkeys(THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1))
     settings = [f"{name}={value}" for name, value in (threads | dict(hide(machine).environment)).items()]
     rank: tuple[str, ...] = ("python", "-m", "ddlbench.run.rank")
     if spec.program.ranks == EACH:

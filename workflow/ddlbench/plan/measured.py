@@ -3,8 +3,6 @@
 Without pandas: Snakemake's own process reads them too, for `max_gpu_hours`.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

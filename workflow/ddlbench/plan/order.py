@@ -9,8 +9,6 @@ Sources: Box, Hunter & Hunter 2005, Statistics for Experimenters, chapter 3 (blo
 Belli, SC'15, section 4.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """What a plan's runs read: images of an epoch, and each form of a data set with its size, prepared or not yet."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each kind of job says what is its own (`kinds/`); `make_row` makes hours, energy and price of it, the same for all.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

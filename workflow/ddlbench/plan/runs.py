@@ -3,8 +3,6 @@
 The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` counts the runs.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
@@ -51,9 +49,9 @@ class Plan:
         """Each run's place in the order, counted from 1."""
         return {run: place for place, run in enumerate(self.order, start=1)}
 
-    @property
+    @cached_property
     def jobs(self) -> dict[str, Job[Any]]:
-        """All jobs by id, runs first."""
+        """All jobs by id, runs first. Made once: Snakemake asks for a job some nine times."""
         return {**self.runs, **self.beside}
 
     def by_kind(self) -> dict[str, list[Job[Any]]]:
@@ -226,7 +224,7 @@ def figure_options(plan: Plan, name: str) -> str:
     """
     figure = next(f for f in plan.study.figures if f.name == name)
     specs = [plan.runs[run].spec for run in figure_runs(plan, name) or () if run in plan.runs]
-    samples = {spec.program.sample if spec.program else IMAGES for spec in specs} or {IMAGES}
+    samples = {spec.sample for spec in specs} or {IMAGES}
     options = {
         "title": figure.title,
         "device": device(plan),

@@ -4,8 +4,6 @@ Compares what Snakemake compares (params, inputs, the rule's command) and names 
 has the last word: it sees changes of software environments too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from base64 import urlsafe_b64encode
@@ -113,6 +111,10 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
     return not isinstance(said, Mapping) or bool(changes(complete(said), complete(json.loads(spec.to_json()))))
 
 
+# Digests, which tell nobody anything.
+SOURCES = {"digest": "files of the program", "model_sha256": "the source of the model"}
+
+
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") -> list[str]:
     """Each setting that differs, as `recipe.base_lr 0.1 -> 0.2`, by name."""
     differ = []
@@ -124,6 +126,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") 
             differ.append(f"{under}{key} is new: {json.dumps(new)}")
         elif key not in now:
             differ.append(f"{under}{key} is no setting any more")
+        elif old != new and key in SOURCES:
+            differ.append(f"{SOURCES[key]} changed")
         elif old != new:
             differ.append(f"{under}{key} {json.dumps(old)} -> {json.dumps(new)}")
     return differ

@@ -1,7 +1,5 @@
 """The plan as people read it, from the rows of `bill.py`: a table that fits a screen, and the rest in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +15,30 @@ from ddlbench.plan.stale import DONE, STALE
 MOST_ROWS = 40  # that are printed
 
 
-def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form], limit: float | None) -> list[str]:
+def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
+    """How many runs are left, how long they take one after another, and what they cost."""
+    todo = [row for row in table if row.state != DONE]
+    name = f"{plan.study.name} on {plan.machine.name}"
+    if not todo:
+        return [f"{name}: {counted(table)}, all done; nothing is left to run."]
+    wall, low, high = (total((getattr(row, f"wall_s{end}") for row in todo), duration) for end in ("", "_low", "_high"))
+    said = [f"{name}: {len(todo)} of {counted(table)} to be made, in {wall} one after another ({low} to {high})."]
+    costs = [f"{total(row.gpu_hours for row in todo)} GPU hours"]
+    costs += [f"{total(row.price for row in todo)} {todo[0].currency}"] if todo[0].price is not None else []
+    guessed = sum(row.estimate_by == GUESSED for row in todo)
+    said.append(f"{', '.join(costs)}; {guessed} of {len(todo)} times are guessed.")
+    return said + _limit(todo, limit)
+
+
+def _limit(todo: Sequence[Row], limit: float | None) -> list[str]:
+    if limit is None:
+        return []
+    hours, unknown = gpu_hours(todo)
+    verdict = "WOULD BE PASSED: nothing will be started" if hours > limit or unknown else "will not be passed"
+    return [f"max_gpu_hours {amount(limit)} {verdict}"]
+
+
+def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form]) -> list[str]:
     """The lines to print: a table that fits a screen, and the rest in words."""
     todo = [row for row in table if row.state != DONE]
     said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}", ""]
@@ -35,10 +56,6 @@ def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form], limit: float 
     said += _words(plan, table, todo)
     said += _disk(todo, forms)
     said += _stale(table)
-    if limit is not None:
-        hours, unknown = gpu_hours(todo)
-        verdict = "WOULD BE PASSED: nothing will be started" if hours > limit or unknown else "will not be passed"
-        said.append(f"max_gpu_hours {amount(limit)} {verdict}")
     return said
 
 
@@ -115,14 +132,15 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     known = [row.wall_s for row in todo if row.wall_s is not None]
     if known:
         said.append(f"Longest run: {duration(max(known))}. All one after another: {duration(sum(known))}.")
-    unknown = [row for row in todo if row.estimate.startswith(UNKNOWN)]
-    if unknown:
+    lacks: dict[str, list[Row]] = {}
+    for row in todo:
+        if row.estimate.startswith(UNKNOWN):
+            lacks.setdefault(row.estimate.removeprefix(f"{UNKNOWN}: ").partition(" of ")[0], []).append(row)
+    for reason, unknown in lacks.items():
         models = ", ".join(sorted({row.model for row in unknown}))
         most = [row.gpu_hours_high for row in unknown if row.gpu_hours_high is not None]
         most_hours = f" (at most {amount(sum(most))} GPU hours, their queues' limits)" if most else ""
-        said.append(
-            f"{len(unknown)} runs of {models} are not counted{most_hours}: no record, no images_per_s, no operations."
-        )
+        said.append(f"{len(unknown)} runs of {models} are not counted{most_hours}: {reason}.")
     how = {
         MEASURED: "measured: runs like them, with as many workers, are done",
         PREDICTED: "predicted from runs with other numbers of workers (docs/prediction.md)",
@@ -179,7 +197,7 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
         )
     if len(kept) < len(runs):
         models = ", ".join(sorted({row.model for row in runs if row.checkpoint_bytes is None}))
-        said.append(f"Checkpoints of {models} are not counted: neither a record nor model-sizes.csv says how large.")
+        said.append(f"Checkpoints of {models} are not counted: nobody knows how large before there is a record.")
     total = size + room + sum(form.bytes for form in new)
     return [*said, f"Disk in all: {_gb(total)}, {inodes + files + sum(form.inodes for form in new)} inodes."]
 

@@ -32,6 +32,17 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.slurm import queue as slurm
 
 
+def spans(numbers: Sequence[int]) -> str:
+    """0, 1, 2, 5 -> 0-2,5."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+
+
 def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was measured, in lines for people."""
     first = next((facts for facts in ranks if facts["rank"] == 0), None)
@@ -42,6 +53,8 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(f"all-reduce of {done['bytes'] >> 20} MiB by {name}: {done['seconds'] * 1e3:.1f} ms")
     for host, clock in (first.get("clocks") or {}).items():
         lines.append(f"clock of {host}: {clock['offset_s'] * 1e3:+.3f} +- {clock['uncertainty_s'] * 1e3:.3f} ms")
+    here = [facts for facts in ranks if facts["host"] == first["host"] and "cores" in facts]
+    lines += [f"rank {facts['rank']} on {facts['host']}: cores {spans(facts['cores'])}" for facts in here]
     for facts in ranks:
         for form in facts["read"]:
             if form["bytes_per_s"] is None:

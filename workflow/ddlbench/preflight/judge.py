@@ -82,7 +82,7 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
         yield True, wrong
     for package in facts["lacks"]:
         yield True, f"Python package {package} is not installed ({promised['packages'][package]})"
-    for what in facts.get("unable", ()):
+    for what in (*facts["elsewhere"], *facts.get("unable", ())):
         yield True, what
     absent = list(_absent_interfaces(facts["interfaces"], promised["environment"]))
     if absent:
@@ -112,6 +112,8 @@ def _of_gpu(facts: Mapping[str, Any], promised: Mapping[str, Any], file: str) ->
         yield True, f"rank {facts['local_rank']} of its node has no GPU of its own ({len(facts['gpus'])} visible){cuda}"
     elif promised["gpu_name"] and promised["gpu_name"] not in facts["gpu"]["name"]:
         yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
+    if facts.get("nccl"):
+        yield False, facts["nccl"]
 
 
 def _of_all(

@@ -26,6 +26,7 @@ class Trial:
     workers_per_node: int
     adapter: str = "ddp"
     timed: bool = False  # those that are screened fill their nodes
+    profiled: bool = False
     bandwidth_mbit: int | None = None
 
     @property

@@ -24,7 +24,7 @@ from ddlbench.core import notes, registry
 from ddlbench.core.pages import in_memory
 from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
-from ddlbench.preflight import screen
+from ddlbench.preflight import origins, screen
 from ddlbench.settings import environment_modules
 from ddlbench.train import place
 
@@ -44,6 +44,7 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: registry.release(name) for name in promised["versions"]},
         "lacks": [package for package in promised["packages"] if not registry.importable(package)],
+        "elsewhere": origins.elsewhere(),
         "modules": {
             name: os.environ.get(name, "") for name in (environment_modules.LOADED, environment_modules.OTHER_NAMES)
         },
@@ -103,7 +104,7 @@ def gpus(local_rank: int) -> dict[str, Any]:
     if number is not None:
         gpu = torch.cuda.get_device_properties(number)
         seen["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory, "uuid": str(gpu.uuid)}
-    return seen | {"cuda": torch.version.cuda}
+    return seen | {"cuda": torch.version.cuda, "nccl": origins.nccl(torch.version.cuda) if torch.version.cuda else None}
 
 
 def reduce(device: str, group: Any = None) -> dict[str, Any]:

@@ -109,13 +109,15 @@ class Log:
     """What stands in a log. `said` has None for what is only said to be null; `status` is that of the last `run_stop`,
     None without one; `rates` by their key [1/s].
 
-    `lines` is how many MLPerf lines it has, `damaged` how many of them could not be read.
+    `statuses` are those of all ranks. `lines` is how many MLPerf lines it has, `damaged` how many of them could not be
+    read.
     """
 
     said: dict[str, Any] = field(default_factory=dict)
     marks: dict[str, Marks] = field(default_factory=lambda: {key: Marks() for key in (*MARKS, ACCURACY)})
     rates: dict[str, array[float]] = field(default_factory=lambda: {key: array("d") for key in RATES})
     status: str | None = None
+    statuses: set[str] = field(default_factory=set)
     lines: int = 0
     damaged: int = 0
 
@@ -127,6 +129,7 @@ class Log:
         for key, rates in other.rates.items():
             self.rates.setdefault(key, array("d")).extend(rates)
         self.status = other.status if other.status is not None else self.status
+        self.statuses |= other.statuses
         self.lines += other.lines
         self.damaged += other.damaged
 
@@ -246,6 +249,7 @@ def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
             if status is None and isinstance(value, dict) and "success" in value:
                 status = "success" if value["success"] else "aborted"
             log.status = printable(status) if log.status is None or status is not None else log.status
+            log.statuses.add(str(log.status))
     elif key in RATES:
         _rate(log, key, value)
     elif key == "tracked_stats" and isinstance(value, dict):

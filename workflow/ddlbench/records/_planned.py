@@ -4,8 +4,6 @@ Two versions of a recipe give a run the same id and folder. The planner says for
 `collect` compares it with the record's, and refuses a record of others.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ those of `summary.jsonl` differ. Nothing is trained, and no job of inference is 
 steps get a new one, so that tables are made of the record the next time.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

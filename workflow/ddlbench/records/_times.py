@@ -1,10 +1,10 @@
 """What the clocks of an MLPerf log say: how long it trained, how fast, and when it had reached which accuracy.
 
 Training is timed in intervals: epochs, else blocks of epochs, else from one evaluation to the next, whichever the log
-has; evaluations within them are taken out. An interval counts from its first rank's start to its last rank's end.
+has and fills the run; evaluations within them are taken out. An interval counts from its first rank's start to its last
+rank's end. Some writers log marks when work is queued: these fill a fifth of the run, and are not believed. A rate that
+the whole run contradicts is none.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -19,6 +19,8 @@ from ddlbench.core.columns import Why
 from ddlbench.records._mllog import ACCURACY, RATES, Log, Marks, plain
 
 Floats = npt.NDArray[np.float64]
+FILLED = 0.67  # of the time of training that intervals take at least, or they do not time it
+BELIEVED = (0.67, 1.5)  # a rate by that of the whole run, from `run_start` to `run_stop`
 MOST_EPOCHS = 10_000  # unet3d's limit, the largest of all; what counts further counts samples
 # Benchmarks whose epoch_num is no epoch of train_samples, where it counts no samples either.
 OTHER_EPOCHS = {"bert", "gpt3", "minigo", "dlrm"}
@@ -35,6 +37,7 @@ class Times:
     train_s: float | None
     clock_rate: float | None
     said_rate: float | None
+    run_rate: float | None  # samples seen by the time from `run_start` to `run_stop`
     clocks: str | None
     said_samples: float | None
     samples: float | None
@@ -46,6 +49,12 @@ class Times:
     no_rate: str
 
     @property
+    def best(self) -> float | None:
+        """The best accuracy in the log."""
+        best = self.reached[:, 1][np.isfinite(self.reached[:, 1])]
+        return float(best.max()) if len(best) else None
+
+    @property
     def jumped(self) -> bool:
         """Whether a clock was set while it trained."""
         return self.back_s > max(1.0, 0.01 * (self.train_s or 0.0))
@@ -53,12 +62,14 @@ class Times:
     def values(self) -> dict[str, Any]:
         """Measures in the names of table `runs`; a Why for those that the log should say and does not."""
         rate: Any = self.clock_rate or self.said_rate or Why(self.no_rate)
+        if self.run_rate and not isinstance(rate, Why) and not BELIEVED[0] <= rate / self.run_rate <= BELIEVED[1]:
+            rate = Why(f"{rate:.4g} samples/s by its marks, {self.run_rate:.4g} by all samples and the run's time")
         train: Any = self.train_s
         if train is None or train <= 0:
             train = Why("the log has no run_start and run_stop in this order")
         elif self.jumped:
             train = Why(f"a clock went back by {self.back_s:.1f} s while it trained")
-        epoch: Any = Why("the log says no train_samples") if not self.samples else rate
+        epoch: Any = rate if self.samples else Why("the log says no train_samples")
         if not isinstance(epoch, Why):
             epoch = (self.samples or 0.0) / epoch
         values = {"throughput_images_per_s": rate, "epoch_s": epoch, "train_s": train, "full_train_s": train}
@@ -83,7 +94,8 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     for name, made in (("epochs", _epochs(log)), ("blocks", _blocks(log)), ("evaluations", _between(log, begin))):
         if in_samples and name != "evaluations":
             continue
-        if len(made) > len(spans) and (len(spans) < 2 or name == "epochs"):
+        better = len(made) > len(spans) and (len(spans) < 2 or name == "epochs")
+        if better or (clocks and len(made) and _filled(spans, evaluations, end) < FILLED):
             clocks, spans = name, made
     if clocks and not in_samples and benchmark in OTHER_EPOCHS:
         clocks, spans, why = None, np.empty((0, 3)), f"epochs of {benchmark} are no passes over train_samples"
@@ -94,13 +106,16 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     timed = whole[1:] if len(whole) > 2 else whole  # the first one starts up, as warm-up is cut of our own
     timed = timed[timed[:, 2] > 0]
     reached = _reached(log, begin)
-    seen = float(np.nanmax(reached[:, 0])) * unit if len(reached) and not np.isnan(reached[:, 0]).all() else None
+    validated = reached[np.isfinite(reached[:, :2]).all(axis=1), 0]
+    seen = float(validated.max()) * unit if len(validated) else None
+    train_s = None if begin is None or end is None else (end - begin) / 1e3
     return Times(
-        train_s=None if begin is None or end is None else (end - begin) / 1e3,
+        train_s=train_s,
         clock_rate=float(throughput(timed[:, 3].sum(), timed[:, 2].sum()))
         if len(timed) and timed[:, 3].sum()
         else None,
         said_rate=_said(log),
+        run_rate=seen / train_s if seen and train_s and train_s > 0 else None,
         clocks=clocks,
         said_samples=said,
         samples=samples,
@@ -189,6 +204,15 @@ def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floa
     for start, end in _joined(evaluations):
         took -= np.clip(np.minimum(intervals[:, 1], end) - np.maximum(intervals[:, 0], start), 0.0, None)
     return took
+
+
+def _filled(intervals: Floats, evaluations: Floats, end: float | None) -> float:
+    """The share of the training, from the first interval's start to the run's end, that intervals take; evaluations
+    count for neither."""
+    if end is None:
+        return 1.0
+    whole = np.array([[intervals[:, 0].min(), end / 1e3, 0.0]])
+    return float(_without(intervals, evaluations, None).sum() / max(1e-9, _without(whole, evaluations, None)[0]))
 
 
 def _joined(evaluations: Floats) -> list[list[float]]:

@@ -7,8 +7,6 @@ that may be deleted at any time, never a source. Its first line says of which fi
 and the SHA-256 of the second, which is the summary.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -11,8 +11,6 @@ A run that left a checkpoint goes on from it the next time. `watch.py` sees rank
 where and with what the run was made, `environment.py` has the values that the command line does not show.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex
@@ -121,7 +119,8 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
                 shutil.rmtree(partial, ignore_errors=True)
                 left.rename(partial)
             for stale in (*partial.glob("*.json"), *partial.glob("beat-*"), *partial.glob(notes.STOPPED_NOTE)):
-                stale.unlink()
+                if stale.name != FILE:  # it is replaced: killed before that, the run still goes on
+                    stale.unlink()
             return checkpoint.latest(partial)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

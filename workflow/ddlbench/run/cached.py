@@ -4,8 +4,6 @@ A run that reads from memory and one that reads from disks are not alike. Nothin
 asked which pages of a sample of files it holds.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Sequence

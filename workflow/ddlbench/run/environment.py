@@ -3,8 +3,6 @@
 `plan/launch.py` writes `NAME=...` for them, so that a token never reaches a record, a log or a list of processes.
 """
 
-from __future__ import annotations
-
 from itertools import takewhile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where, with what and how a run was made: what its record says of its origin. `run/__main__.py` asks."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -34,7 +32,7 @@ def facts(
     `data` is the folder of the form that is read.
     """
     versions: dict[str, str | None] = {"ddlbench": __version__}
-    members = (registry.member("frameworks", spec.adapter), registry.member("loaders", spec.loader))
+    members = (registry.member("frameworks", spec.versioned), registry.member("loaders", spec.loader))
     for package in (*PACKAGES, *(member.DISTRIBUTION for member in members)):
         versions[package] = registry.release(package)
     return {

@@ -1,7 +1,5 @@
 """What a failed try leaves beside the record that it did not make: its own reason, and never that of an earlier try."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

@@ -1,7 +1,5 @@
 """What ranks left becomes the record: joined, sealed, put in place. Or it is kept, and the next call tries again."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

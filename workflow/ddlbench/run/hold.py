@@ -3,8 +3,6 @@
 The holder is named in a file (`core/living.py`). SLURM is asked about a holder on another node.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

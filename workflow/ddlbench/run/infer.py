@@ -7,8 +7,6 @@ those of training are (`watch.py`). When all is well it becomes the record, `inf
 a failed job left is in `failed`, with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

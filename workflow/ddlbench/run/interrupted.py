@@ -4,8 +4,6 @@
 supervisor that is killed meanwhile interrupts the run no second time.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -7,8 +7,6 @@ which holds the run's folder, removes what is made again (`__main__.py`). A reco
 else must be removed.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

@@ -5,8 +5,6 @@ only while the supervisor itself can write where the beats are: in a stalled fil
 dead.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
@@ -14,6 +15,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
 from ddlbench.run.readings import Line
@@ -29,6 +32,7 @@ DRAIN_S = 2.0
 class Printed:
     """Read standard output and error of this process and its children while the block runs.
 
+    Each line that is kept is also written to the file `aside` at once: who kills this process loses none.
     Lines that are `labelled` begin with their rank, as `srun --label` writes it: `1: `.
 
     `lines` are those that a pattern matches, `last` the last ones of all. After `quiet_s` without a line, and with
@@ -36,8 +40,14 @@ class Printed:
     """
 
     def __init__(
-        self, patterns: Sequence[re.Pattern[str]], quiet_s: float, moves: Callable[[], object], labelled: bool = False
+        self,
+        patterns: Sequence[re.Pattern[str]],
+        quiet_s: float,
+        moves: Callable[[], object],
+        labelled: bool = False,
+        aside: Path | None = None,
     ) -> None:
+        self.aside = aside
         self.patterns, self.quiet_s, self.moves, self.labelled = patterns, quiet_s, moves, labelled
         self.lines: list[Line] = []
         self.last: deque[str] = deque(maxlen=LAST)
@@ -101,6 +111,12 @@ class Printed:
             self.last.append(text)
             if len(self.lines) < MOST_KEPT and any(pattern.search(text) for pattern in self.patterns):
                 self.lines.append(Line(at_s, text, rank))
+                self._aside(self.lines[-1])
+
+    def _aside(self, line: Line) -> None:
+        if self.aside is not None:
+            with suppress(OSError), self.aside.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
     def _log(self, piece: bytes) -> None:
         """Pass it on to the job's log while there is room. A full disk must not end the program."""

@@ -6,8 +6,6 @@ program, `printed.py` hears it, a member of `readings/` says what its steps were
 `.partial/program`; it stays beside the record.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -22,7 +20,7 @@ from typing import Any
 from mlperf_logging.mllog import constants as c
 
 from ddlbench.core import beats, living, notes, registry
-from ddlbench.core.files import printable, write_json
+from ddlbench.core.files import printable, write_json, write_text
 from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed
 from ddlbench.core.spec import RunSpec
 from ddlbench.run import failed, finish, job
@@ -30,10 +28,11 @@ from ddlbench.run.__main__ import Patience
 from ddlbench.run.environment import reveal
 from ddlbench.run.facts import facts
 from ddlbench.run.printed import Printed
-from ddlbench.run.rank import ASSIGNMENT, FOLDER
+from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
 from ddlbench.run.readings import Line, Reading, ReadingMember, Source, UnreadError
 from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
 
+ENDED = "ended_s"  # in the assignment: the program ended well, and only the record is to be made
 LINES = "printed.jsonl"  # of earlier tries of an interrupted run: the lines that its reading wants
 LABELLED = {"--start", "--label"}  # words of launchers that put its rank before each line
 QUIET_S = 1800.0  # without a line or a recorded step a program has stopped answering
@@ -57,68 +56,117 @@ def execute(
     shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.machine)
     end_survivors(partial)
-    began = _prepare(folder, partial, spec)
+    told, origin = _prepare(folder, partial, spec), _origin(spec, shown, cited)
     for name in (MLLOG, STEPS):  # of a record that is made again
         (folder / name).unlink(missing_ok=True)
-    told = {"spec": json.loads(spec.to_json()), "began_s": [*began, time.time()], "resumes": bool(began)}
+    if ENDED in told:
+        print(f"{spec.id} came to its end in an earlier call; its record is made now", flush=True)
+        return job.ended(
+            spec.id, folder, partial, 0, _record(folder, partial, told, _printed_before(partial / LINES), [], origin)
+        )
+    told["began_s"].append(time.time())
     write_json(partial / ASSIGNMENT, told)
     notes.reserve(partial)
     finish.rehearse(partial)
-    origin = _origin(spec, shown, cited)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     reads: ReadingMember = registry.member("readings", spec.program.reads)
-    hearing = Printed(reads.wanted(spec), quiet_s, lambda: _recorded(partial), LABELLED & {*argv} != set())
+    earlier, labelled = _kept(partial, _printed_before(partial / LINES)), LABELLED & {*argv} != set()
+    hearing = Printed(reads.wanted(spec), quiet_s, lambda: _recorded(partial), labelled, partial / LINES)
     with hearing as printed, living.ending_descendants():
         seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=patience.silent_s, grace_s=patience.grace_s)
+    if seen.signal is None and (partial / ASKED).exists():
+        seen.signal = signal.SIGUSR1
     beats.tidy(partial)
     seen.printed = "\n".join(printed.last)
     notes.give_back(partial, *notes.RESERVES)
-    lines = _kept(partial, printed.lines)
-    if seen.signal is not None and not printed.quiet and spec.program.resume and any((partial / FOLDER).iterdir()):
+    lines = _kept(partial, [*earlier, *printed.lines])
+    if seen.signal is not None and not printed.quiet and spec.program.resume and _has_files(partial):
         print(f"{spec.id} was stopped; it goes on from what it left when it is started again", file=sys.stderr)
         return notes.STOPPED
     failure = _failure(partial, spec, seen, printed, quiet_s)
     if failure is None:
-        source = Source(spec, partial / FOLDER, partial, lines, [*printed.last], told["began_s"][1:])
-        try:
-            _write(partial, spec, reads.read(source), origin, interrupted=bool(began))
-        except UnreadError as error:
-            failure = _cause("no steps read", f"the program ended well, but no steps were read: {error}")
-    if failure is None:
-        _keep_folder(folder, partial)
-        failure = finish.make_record(spec, folder, partial)
+        if (partial / LINES).exists():
+            write_json(partial / ASSIGNMENT, told | {ENDED: time.time()})
+        failure = _record(folder, partial, told, lines, printed.last, origin)
     return job.ended(spec.id, folder, partial, seen.code, failure)
 
 
-def _prepare(folder: Path, partial: Path, spec: RunSpec) -> list[float]:
-    """Make `partial` ready. Returns when earlier tries began that this one goes on from; none where it begins anew."""
+def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
+    """Make `partial` ready. Returns the assignment, which says of earlier tries that this one goes on from when they
+    began, and ENDED if only the record is to be made."""
     assert spec.program is not None
+    new = {"spec": json.loads(spec.to_json()), "began_s": [], "resumes": False}
     for left in (partial, folder / failed.FOLDER):
         try:
             told = json.loads((left / ASSIGNMENT).read_text(encoding="utf-8"))
-            same = told["spec"] == json.loads(spec.to_json())
-            goes_on = spec.program.resume and same and any((left / FOLDER).iterdir())
             began = [float(at_s) for at_s in told["began_s"]]
+            ended = ENDED in told and not (folder / MLLOG).exists()
+            goes_on = told["spec"] == new["spec"] and (ended or (spec.program.resume and _has_files(left)))
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if goes_on:
-            if left != partial:
-                shutil.rmtree(partial, ignore_errors=True)
-                left.rename(partial)
-            for stale in (*partial.glob("*.json"), *partial.glob("beat-*"), *partial.glob(notes.STOPPED_NOTE)):
+        if not goes_on:
+            continue
+        if left != partial:
+            shutil.rmtree(partial, ignore_errors=True)
+            left.rename(partial)
+        if ended:
+            if not (partial / FOLDER).exists() and (folder / FOLDER).exists():
+                (folder / FOLDER).rename(partial / FOLDER)
+            return new | {"began_s": began, ENDED: told[ENDED]}
+        for stale in (
+            *partial.glob("*.json"),
+            *partial.glob("beat-*"),
+            *partial.glob(notes.STOPPED_NOTE),
+            *partial.glob(ASKED),
+        ):
+            if stale.name != ASSIGNMENT:  # it is replaced: killed before that, the run still goes on
                 stale.unlink()
-            return began
+        return new | {"began_s": began, "resumes": True}
     shutil.rmtree(partial, ignore_errors=True)
     (partial / FOLDER).mkdir(parents=True)
-    return []
+    return new
 
 
-def _kept(partial: Path, lines: Sequence[Line]) -> list[Line]:
-    """The lines of earlier tries and of this one; kept for the next."""
-    with (partial / LINES).open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
-    with (partial / LINES).open(encoding="utf-8") as file:
-        return [Line(*json.loads(line)) for line in file]
+def _has_files(partial: Path) -> bool:
+    """Whether there is anything in the program's folder, which it may have removed."""
+    return any((partial / FOLDER).glob("*"))
+
+
+def _printed_before(kept: Path) -> list[Line]:
+    """The lines of earlier tries; one that was cut off by a kill is left out."""
+    lines = kept.read_text(encoding="utf-8").splitlines(keepends=True) if kept.exists() else []
+    return [Line(*json.loads(line)) for line in lines if line.endswith("\n")]
+
+
+def _kept(partial: Path, lines: list[Line]) -> list[Line]:
+    """The lines of earlier tries and of this one; kept for the next, whole, whatever was cut off."""
+    path = partial / LINES
+    try:
+        write_text(path, "".join(json.dumps(line) + "\n" for line in lines))
+    except OSError:  # a full disk: there may be room for the record, which is smaller
+        path.unlink(missing_ok=True)
+    return lines
+
+
+def _record(
+    folder: Path, partial: Path, told: dict[str, Any], lines: list[Line], last: Sequence[str], origin: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Read the steps and make the record. None, or why that was not possible; what the disk refuses, the next call
+    tries again without the program."""
+    spec, again_s = RunSpec.from_json(json.dumps(told["spec"])), told["began_s"][1:]
+    assert spec.program is not None
+    reads: ReadingMember = registry.member("readings", spec.program.reads)
+    try:
+        made = reads.read(Source(spec, partial / FOLDER, partial, lines, [*last], again_s))
+        _write(partial, spec, made, origin, interrupted=bool(again_s))
+    except OSError:
+        raise
+    except Exception as error:  # anything may stand in a program's files
+        write_json(partial / ASSIGNMENT, {name: value for name, value in told.items() if name != ENDED})
+        why = error if isinstance(error, UnreadError) else printable(f"{type(error).__name__}: {error}")
+        return _cause("no steps read", f"the program ended well, but no steps were read: {why}")
+    _keep_folder(folder, partial)
+    return finish.make_record(spec, folder, partial)
 
 
 def _recorded(partial: Path) -> int:
@@ -198,6 +246,6 @@ def _write(partial: Path, spec: RunSpec, made: Reading, origin: dict[str, Any], 
 
 def _keep_folder(folder: Path, partial: Path) -> None:
     """What the program wrote stays beside its record."""
-    if any((partial / FOLDER).iterdir()):
+    if _has_files(partial):
         shutil.rmtree(folder / FOLDER, ignore_errors=True)
         (partial / FOLDER).rename(folder / FOLDER)

@@ -30,6 +30,7 @@ from ddlbench.train import place
 
 ASSIGNMENT = "program.json"
 FOLDER = "program"  # within the run's folder: for what the program writes
+ASKED = "asked"  # that SLURM asked the ranks to stop
 RECORDER = "DDLBENCH_RECORDER"  # tells `ddlbench_recorder` where to write
 POLL_S = 0.1
 DRAIN_S = 2.0
@@ -105,6 +106,8 @@ def become(partial: Path) -> None:
     values = {name: getattr(spec, name) for name in PLACEHOLDERS if name != "folder"}
     values["folder"] = partial.resolve() / FOLDER
     argv = program.argv(values, told["resumes"])
+    if "SLURM_PROCID" in os.environ and who.rank == 0 and not alone:
+        _listen(partial)
     try:
         argv, variables = surroundings(program, argv, os.environ)
         os.execvpe(argv[0], argv, {**variables, RECORDER: str(partial.resolve()), "PYTHONUNBUFFERED": "1"})
@@ -112,6 +115,22 @@ def become(partial: Path) -> None:
         wrong = OSError(error.errno, f"the command cannot be started: {error.strerror}", argv[0])
         notes.report(partial, who.rank, wrong)
         sys.exit(f"{argv[0]}: {wrong.strerror}")
+
+
+def _listen(partial: Path) -> None:
+    """Fork a process that leaves a note when SLURM asks to stop, and ends with the program.
+
+    SLURM's warning before a limit reaches every process of its step, and not the supervisor. A program that obeys it
+    ends well, long before its last step.
+    """
+    if os.fork():
+        return
+    living.die_with_parent()
+    signal.signal(signal.SIGUSR1, lambda *_: (partial / ASKED).touch())
+    for number in range(3):
+        os.close(number)
+    while True:
+        signal.pause()
 
 
 def surroundings(program: Program, argv: list[str], variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

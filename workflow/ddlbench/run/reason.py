@@ -4,8 +4,6 @@ Snakemake prints the whole command instead, more than 1500 letters of which most
 it runs jobs itself. The run's own log begins with the command that starts the ranks, so the log's name stands for it.
 """
 
-from __future__ import annotations
-
 import logging
 from datetime import UTC, datetime
 from pathlib import Path

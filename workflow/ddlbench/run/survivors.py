@@ -6,8 +6,6 @@ make what it would make. `commands/start.py` calls it. Should all of this fail, 
 one record: `hold.py`.
 """
 
-from __future__ import annotations
-
 import atexit
 import getpass
 import os
@@ -105,6 +103,7 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
     for line in answer.stdout.splitlines():
         job, state, reason, rest = line.split("|", 3)
         where, _, comment = rest.rpartition("|")  # a folder's name may have the separator; a run's id has not
+        comment = slurm.own_comment(comment)
         if comment in comments and Path(where).resolve() == folder.resolve():
             jobs.append(SlurmJob(job, state, reason, comment))
     return jobs

@@ -4,8 +4,6 @@ Ranks leave notes in the run's folder (`core/notes.py`): who they are, how they 
 beats of their nodes. Whatever happens, no process of the run lives longer than the run.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import select

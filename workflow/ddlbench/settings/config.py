@@ -41,13 +41,13 @@ def complain(file: str | Path, key: str, value: object, allowed: str) -> ConfigE
 
 
 def one_of(names: Iterable[str], given: object = None) -> str:
-    """'allowed: a, b, c', with a guess at what was meant; of many names only those near to what was given."""
+    """'did you mean b? allowed: a, b, c': the guess at what was meant first; of many names only those near to it."""
     names = sorted(names)
     close = difflib.get_close_matches(str(given), names, n=5) if given is not None else []
-    hint = f" (did you mean {close[0]}?)" if close else ""
+    guess = f"did you mean {close[0]}? " if close else ""
     if len(names) > 40:
-        return f"allowed: one of {len(names)} names, such as {', '.join(close or names[:5])}{hint}"
-    return f"allowed: {', '.join(names)}{hint}"
+        return f"{guess}allowed: one of {len(names)} names, such as {', '.join(close or names[:5])}"
+    return f"{guess}allowed: {', '.join(names)}"
 
 
 def names_in(folder: Path, suffix: str) -> list[str]:

@@ -16,7 +16,10 @@ from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.slurm_flags import PATTERN, REFUSED, refused
 
 LINE = r"^[^\x00-\x1f\x7f]+$"  # any text without control characters
-QUEUE_ONLY = ("exclude_nodes", "slurm_flags", "qos", "constraint", "data_partition", "data_minutes", "data_gres")
+QUEUE_ONLY = (
+    *("exclude_nodes", "slurm_flags", "profiled_flags", "qos", "constraint", "comment"),
+    *("data_partition", "data_minutes", "data_gres"),
+)
 CABLE = "veth0"  # what launcher namespaces calls the cable, on both ends
 Variable = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -115,6 +118,17 @@ class Machine(Keys):
         "gives ranks whole cores where --cpus-per-task counts hardware threads. Refused is what another key says, "
         f"or what would break a run: {', '.join(sorted(REFUSED))}.",
         (),
+    )
+    profiled_flags: tuple[Annotated[str, Field(pattern=PATTERN)], ...] = key(
+        "Such flags of sbatch for `profiled` runs alone, for example `--disable-dcgm` where the site's own monitoring "
+        "holds the GPU's counters.",
+        (),
+    )
+    comment: str | None = key(
+        "What the site wants to read in `sbatch --comment`, for every job. It stands before what Snakemake writes "
+        "there, by which ddlbench knows its jobs.",
+        None,
+        pattern=LINE,
     )
     qos: str | None = key(
         "Quality of service of every job outside data_partition, as in `sbatch --qos`. null asks for none.",
@@ -317,6 +331,7 @@ def _check_slurm(machine: Machine, path: Path) -> None:
     if machine.nodes > largest:
         allowed = f"allowed: at most {largest}, the most that one of its partitions holds"
         raise complain(path, "nodes", machine.nodes, allowed)
-    for number, flag in enumerate(machine.slurm_flags):
-        if why := refused(flag):
-            raise complain(path, f"slurm_flags.{number}", flag, why)
+    for name in ("slurm_flags", "profiled_flags"):
+        for number, flag in enumerate(getattr(machine, name)):
+            if why := refused(flag):
+                raise complain(path, f"{name}.{number}", flag, why)

@@ -52,7 +52,7 @@ def find(name: str, folder: Path | None = None) -> OwnModel:
     if root is None:
         file = folder.joinpath(*module.split(".")).with_suffix(".py")
         raise ConfigError(f"{file}: no such file, and no module {module} is installed; model {name} needs it")
-    sources = dict(_sources(root, module))
+    sources = dict(sources_of(root, module))
     for top in {path.parts[0].removesuffix(".py") for path in sources} if root == folder else ():
         other = next((there for path in elsewhere if (there := _file(path, top))), None)
         if other or top in sys.stdlib_module_names:
@@ -71,7 +71,7 @@ def _file(root: Path, module: str) -> Path | None:
     return next((file for file in (place / "__init__.py", Path(f"{place}.py")) if file.is_file()), None)
 
 
-def _sources(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
+def sources_of(root: Path, module: str) -> Iterator[tuple[Path, bytes]]:
     """(path from `root`, source) of a module and of what it imports from there, each once. Raises ConfigError.
 
     Of a folder that packages are installed into, only what lies in the module's own folder: all of timm would take
@@ -105,11 +105,16 @@ def _parsed(file: Path, source: bytes) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            _names(file, source)  # finds what the parser lets pass, such as two arguments of one name
             return ast.parse(source)
     except SyntaxError as error:
         raise ConfigError(f"{file}:{error.lineno or 1}: is not Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{file}: is not Python: {error or 'nested too deeply'}") from None
+
+
+def _names(file: Path, source: bytes) -> list[symtable.Symbol]:
+    return symtable.symtable(source, str(file), "exec").get_symbols()  # type: ignore[arg-type]  # it takes bytes too
 
 
 def _imported(tree: ast.Module, package: str) -> Iterator[str]:
@@ -126,7 +131,6 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 def _check_function(file: Path, source: bytes, function: str) -> None:
     """Raises ConfigError unless the file makes something of this name. `import *` may bring anything."""
-    table = symtable.symtable(source, str(file), "exec")  # type: ignore[arg-type]  # it takes bytes too
-    made = [one.get_name() for one in table.get_symbols() if one.is_assigned() or one.is_imported()]
+    made = [one.get_name() for one in _names(file, source) if one.is_assigned() or one.is_imported()]
     if function not in made and not re.search(rb"import\s*\(?\s*\*", source):
         raise ConfigError(f"{file}: has no function {function}; {one_of(made, function) if made else 'it has none'}")

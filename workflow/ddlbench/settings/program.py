@@ -1,8 +1,7 @@
 """A user's own training program: one YAML file in config/programs that says how it is started and read."""
 
-from __future__ import annotations
-
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from pydantic import Field
 
 from ddlbench.core import registry
 from ddlbench.core.files import sha256
+from ddlbench.core.layout import RESULTS
 from ddlbench.core.program import EACH, GROUPS, OWN, PLACEHOLDERS, Program, Scalar, placeholders
 from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of
 from ddlbench.settings.keys import Keys, Name, key, mapping, value_of
@@ -45,7 +45,7 @@ class ProgramFile(Keys):
         enum=[EACH, OWN],
     )
     settings: Annotated[tuple[tuple[str, Any], ...], mapping(Axis, Setting, in_order=False)] = key(
-        "Further axes: they fill the command, name the runs and stand in column options. A setting framework is the "
+        "Further axes: they fill the command, name the runs and stand in column settings. A setting framework is the "
         "framework of figures and comparisons.",
         (),
     )
@@ -140,7 +140,7 @@ def _check_patterns(given: ProgramFile, path: Path) -> None:
                 raise complain(path, "lines", f"(?P<{name}>", one_of(GROUPS, name))
         if not groups:
             raise complain(path, "lines", pattern, f"it has no named group; {one_of(GROUPS)}")
-        steps |= "step" in groups
+        steps |= "step" in groups or "seen" in groups
     if patterns and not steps:
         raise complain(path, "lines", list(patterns), "allowed: at least one pattern with (?P<step>...)")
 
@@ -152,13 +152,15 @@ def _digest(files: Iterable[str], path: Path, project: Path) -> str:
         place = project / name
         if Path(name).is_absolute() or ".." in Path(name).parts or not place.exists():
             raise complain(path, "files", name, f"allowed: files and folders that lie below {project}")
+        if (project / RESULTS).resolve().is_relative_to(place.resolve()):
+            raise complain(path, "files", name, f"allowed: what no run changes, so nothing with {RESULTS}/ in it")
         inside = sorted(place.rglob("*")) if place.is_dir() else [place]
         inside = [one for one in inside if one.is_file() and not PASSED_OVER & {*one.relative_to(project).parts}]
         if not inside:
             raise complain(path, "files", name, "allowed: a file, or a folder with files in it")
         for one in inside:
             try:
-                made.update(f"{one.relative_to(project)}\0{sha256(one)}\0".encode())
+                made.update(os.fsencode(f"{one.relative_to(project)}\0{sha256(one)}\0"))
             except OSError as error:
                 unread = f"{one}: {error.strerror}; allowed: files that can be read"
                 raise complain(path, "files", name, unread) from None

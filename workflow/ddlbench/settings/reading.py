@@ -47,6 +47,9 @@ class _Loader(yaml.SafeLoader):
             raise RecursionError
 
 
+NEW = {"studies": "ddlbench new study", "machines": "ddlbench new machine", "programs": "ddlbench new program"}
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError if it is absent, broken, too large, or no mapping."""
     try:
@@ -54,7 +57,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
     except FileNotFoundError:
         there = names_in(path.parent, ".yaml")
-        raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}") from None
+        own = f"; one of your own: {NEW[path.parent.name]} {path.stem}" if path.parent.name in NEW else ""
+        raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}{own}") from None
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that no file can have
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     if size > MOST_BYTES:

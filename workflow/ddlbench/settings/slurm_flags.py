@@ -10,6 +10,7 @@ PATTERN = r"^--[a-z][a-z0-9-]*(=[^\x00-\x1f\x7f]*)?$"
 _BY_REASON = {
     "key qos stands for it": "qos",
     "key constraint stands for it": "constraint prefer cluster-constraint",
+    "key comment stands for it": "comment",
     "key partitions stands for it": "partition",
     "key exclude_nodes stands for it": "exclude",
     "key memory_mb_per_worker stands for it": "mem mem-per-cpu mem-per-gpu",
@@ -22,7 +23,7 @@ _BY_REASON = {
     "ddlbench asks for nodes alone, or not, run by run": "exclusive oversubscribe share overcommit",
     "it would keep a run with a lost node alive": "no-kill kill-on-bad-exit",
     "Snakemake's SLURM plugin says it, or must not be told it": "array job-name output error input open-mode parsable "
-    "quiet verbose wait wrap export export-file comment chdir workdir clusters ignore-pbs",
+    "quiet verbose wait wrap export export-file chdir workdir clusters ignore-pbs",
     "the profile says it (slurm-requeue)": "requeue no-requeue",
     "jobs would never start": "hold test-only help usage version no-allocate",
     "srun does not know it": "get-user-env uid gid batch",

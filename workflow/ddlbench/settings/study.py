@@ -312,8 +312,19 @@ def published(path: Path) -> set[str]:
         return set(rows.fieldnames or ())
 
 
+# How people add what a key may name.
+OWN = {
+    "models": "NAME:FUNCTION of a file in config/models (docs/tutorial.md)",
+    "frameworks": "a name under variants",
+    "dataset": "config/datasets/NAME.yaml",
+    "recipe": "config/recipes/NAME.yaml",
+    "programs": "ddlbench new program NAME",
+}
+
+
 def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:
     """Raises ConfigError if `value` is none of the names."""
     names = list(names)
     if value not in names:
-        raise complain(path, key, value, one_of(names, value))
+        own = OWN.get(key.rpartition(".")[2], "")
+        raise complain(path, key, value, one_of(names, value) + (f"; one of your own: {own}" if own else ""))

@@ -25,6 +25,8 @@ class Ranks(Protocol):
     @property
     def timed(self) -> bool: ...
     @property
+    def profiled(self) -> bool: ...
+    @property
     def bandwidth_mbit(self) -> int | None: ...
 
 
@@ -70,6 +72,7 @@ def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | No
         "slurm_partition": partition.name,
         "slurm_account": account,
         **_nodes(machine),
+        **_comment(machine),
         "slurm_extra": _for_shell(
             [
                 f"--ntasks-per-node={spec.workers_per_node}",
@@ -77,6 +80,7 @@ def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | No
                 # Another job on its nodes would be measured too, and a node may have more than the machine's file says.
                 *(["--exclusive"] if spec.timed else []),
                 *machine.slurm_flags,
+                *(machine.profiled_flags if spec.profiled else ()),
                 *_excluded(machine),
             ]
         ),
@@ -94,6 +98,7 @@ def node_resources(machine: Machine, account: str | None) -> dict[str, str | int
     excluded = {"slurm_extra": _for_shell(_excluded(machine))} if machine.exclude_nodes else {}
     return {
         **({} if machine.data_partition else _nodes(machine)),
+        **_comment(machine),
         "slurm_partition": machine.data_partition or partition.name,
         "slurm_account": account,
         "runtime": machine.data_minutes or partition.max_minutes,
@@ -107,6 +112,11 @@ def _nodes(machine: Machine) -> dict[str, str | int | None]:
     """The SLURM plugin's keys for which nodes and which queue it is to be; it quotes them itself."""
     keys = {"qos": machine.qos, "constraint": machine.constraint}
     return {name: value for name, value in keys.items() if value is not None}
+
+
+def _comment(machine: Machine) -> dict[str, str | int | None]:
+    """The site's words for a job's comment, which `mends/slurm_submission.py` sets before the plugin's own."""
+    return {"site_comment": machine.comment} if machine.comment else {}
 
 
 def _for_shell(flags: list[str]) -> str:

@@ -83,13 +83,13 @@ def nodes_of_this_job() -> list[Node]:
     Snakemake's SLURM plugin takes SLURM_JOB_NODELIST away from what a job executes.
     """
     job = os.environ.get("SLURM_JOB_ID")
-    names = _answer("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
+    names = printed("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
     return nodes(names) if names else []
 
 
 def nodes(names: str) -> list[Node]:
     """The nodes of SLURM's list `node[1-2]`; none if SLURM does not answer."""
-    lines = _answer("sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G")
+    lines = printed("sinfo", "--noheader", "--all", "--Node", f"--nodes={names}", "--format=%N|%c|%X|%Y|%G")
     found = []
     for line in sorted(set(lines.splitlines())):  # one line for each partition of a node
         with suppress(ValueError):
@@ -168,7 +168,7 @@ def most_jobs(reason: str) -> str:
     group, user = "Grp" in reason, f"user={getpass.getuser()}"
     limit = f"{'Grp' if group else 'Max'}SubmitJobs{each}"
     whose = ["qos"] if reason.startswith("QOS") else ["assoc"] if group else ["assoc", user]
-    answer = _answer("sacctmgr", "--noheader", "--parsable2", "show", *whose, f"format={limit}")
+    answer = printed("sacctmgr", "--noheader", "--parsable2", "show", *whose, f"format={limit}")
     return " or ".join(map(str, sorted({int(number) for number in answer.split() if number.isdigit()})))
 
 
@@ -178,13 +178,18 @@ def jobs_of_mine() -> int | None:
     return None if lines is None else len(lines)
 
 
+def own_comment(comment: str) -> str:
+    """What Snakemake wrote into a job's comment: its last word. A site's words may stand before it."""
+    return comment.rpartition(" ")[2]
+
+
 def cancel(name: str, comment: str | None = None) -> None:
     """Cancel the jobs of this name, or those with this comment alone. Says so if SLURM does not answer."""
     try:
         named = squeue([f"--name={name}", "--format=%i|%k"])
         named.check_returncode()
         jobs = [line.split("|", 1) for line in named.stdout.splitlines() if "|" in line]
-        ids = [job for job, its_comment in jobs if comment in (None, its_comment)]
+        ids = [job for job, its_comment in jobs if comment in (None, own_comment(its_comment))]
         if ids:
             subprocess.run(["scancel", *ids], capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
@@ -207,7 +212,7 @@ def no_accounting() -> str | None:
 def where(job: str) -> Where | None:
     """Where a job ran, while SLURM remembers it; None if it does not, or if the job never started."""
     facts = dict(
-        re.findall(r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)", _answer("scontrol", "show", "job", job))
+        re.findall(r"\b(NodeList|BatchHost|StartTime|ExitCode)=(\S+)", printed("scontrol", "show", "job", job))
     )
     try:
         started = datetime.fromisoformat(facts["StartTime"]).timestamp()
@@ -230,7 +235,7 @@ def missing(log: str) -> str | None:
     return match[0].strip()[:300] if match else None
 
 
-def _answer(*command: str) -> str:
+def printed(*command: str) -> str:
     """What a SLURM command prints; "" if it fails or does not answer."""
     with suppress(OSError, subprocess.SubprocessError):
         return _ask(*command).stdout

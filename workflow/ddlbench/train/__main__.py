@@ -4,8 +4,6 @@
 stopped after a checkpoint that was asked for; else with 1. What it does in between is `train.py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -3,8 +3,6 @@
 `train.py` and the frameworks mark moments. They become seconds once per epoch, so that no step waits for a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from time import get_clock_info, perf_counter
 from typing import Any

@@ -3,8 +3,6 @@
 Each function raises NotMeasuredError, whose text is the reason, where its counter is not there or may not be read.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import threading

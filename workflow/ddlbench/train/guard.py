@@ -5,8 +5,6 @@ they do it about every AGREE_S seconds only. `run/watch.py` is the other half: i
 more.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable

@@ -5,8 +5,6 @@ SIGKILL, so no handler runs, nothing is flushed, and ranks on other nodes die as
 sees that it happened, starts the run again, and keeps what was measured.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

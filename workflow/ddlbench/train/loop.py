@@ -5,8 +5,6 @@ accuracy; which framework it drives it does not know. A step's times are in `ste
 `parts.py`, validation in `validation.py`.
 """
 
-from __future__ import annotations
-
 import time
 from math import fsum
 

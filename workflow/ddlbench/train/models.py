@@ -4,8 +4,6 @@
 What batch norm does beyond PyTorch's is in `sync_norm.py`.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ SGD and AdamW are PyTorch's. LAMB is timm's, set to what its paper says. LARS is
 rates we use, put the learning rate into the momentum, and timm's keeps it out, as PyTorch's SGD does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The parts of a rank's batch that gradients are accumulated over; also where ranks have unequal shares, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -5,8 +5,6 @@ torch.distributed, and these into Horovod's (`train/frameworks/horovod.py`). `pl
 started.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping

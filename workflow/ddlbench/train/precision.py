@@ -4,8 +4,6 @@
 `optimizers.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

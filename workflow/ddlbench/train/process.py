@@ -1,7 +1,5 @@
 """The end of a rank's process, whatever it did: a failure leaves its reason for the supervisor (`run/watch.py`)."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys

@@ -12,8 +12,6 @@ Rank 0 leaves `kernels.parquet` beside its log, one row per kernel or operator, 
 `analysis/kernels.py` makes shares of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

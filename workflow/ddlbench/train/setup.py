@@ -3,8 +3,6 @@
 `set_up` makes it in four stages, in an order that matters. `loop.py` is what uses it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

@@ -4,8 +4,6 @@ Models are built on PyTorch's meta device, where tensors have shapes and no memo
 `config/references/model-sizes.csv`. It is a process of its own because it imports torch.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import sys

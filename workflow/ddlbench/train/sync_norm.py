@@ -11,8 +11,6 @@ blocks have learnt, its shortcuts show the last layers nothing but a black corne
 that differ everywhere, the two agree to the last digits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Validation of one rank: right answers counted, with batch norm that is the same on all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

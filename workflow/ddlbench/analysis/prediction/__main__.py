@@ -3,8 +3,6 @@
 python -m ddlbench.analysis.prediction results/STUDY/tables/runs.parquet [--workers N ...] [--workers-per-node N]
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

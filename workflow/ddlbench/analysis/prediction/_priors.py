@@ -4,11 +4,10 @@
 `config/references/throughput-series.csv`; `bench/learning.py` is how.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ddlbench.analysis.prediction import Measured
 
@@ -20,15 +19,14 @@ FITTED = REFERENCES / "prediction-priors.json"
 @dataclass(frozen=True)
 class Priors:
     """Slopes s1..s4 (mean and standard deviation), variance per doubling of the walk, of the noise, and of Student's t
-    the degrees of freedom; and by how much intervals are widened per doubling (see `regression`)."""
+    the degrees of freedom; and how many standard deviations 95 % intervals reach, within a node and beyond it."""
 
     slope: tuple[float, ...]
     slope_sd: tuple[float, ...]
     walk: float
     noise: float
     freedom: float
-    widen_low: float = 0.0
-    widen_high: float = 0.0
+    reach: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -42,15 +40,18 @@ class Published:
 
 def read() -> Priors:
     """Reads the file that was fitted."""
-    values = json.loads(FITTED.read_text(encoding="utf-8"))["priors"]
-    return Priors(**{**values, "slope": tuple(values["slope"]), "slope_sd": tuple(values["slope_sd"])})
+    values: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))["priors"]
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return Priors(**values | lists)
 
 
-def published(path: Path = SERIES, unknown_batch: float = 128.0) -> list[Published]:
-    """All series with at least two points. Where no batch is given, one that stays the same changes nothing."""
+def published(path: Path = SERIES, unknown_batch: float = 128.0, reduction: str = "all-reduce") -> list[Published]:
+    """All series of this reduction with at least two points. Where no batch is given, one that stays the same changes
+    nothing. All frameworks here reduce by all-reduce; parameter servers collapse, and would make intervals useless."""
     import pandas as pd
 
     table = pd.read_csv(path, comment="#").sort_values("workers", kind="stable")
+    table = table[table["reduction"] == reduction]
     series = []
     for (source, name), rows in table.groupby(["source", "series"], sort=True):
         points = Measured(

@@ -31,9 +31,30 @@ class Line:
         return bool(pd.notna(self.first["batch_per_worker"]))
 
     @property
+    def batches(self) -> tuple[float, ...] | None:
+        """Images per step of one worker at each point; None where others' records do not say it."""
+        batches = self.runs.groupby("workers")["each"].median()
+        return None if batches.isna().any() else tuple(float(batches[count]) for count in self.points["workers"])
+
+    def node(self, machines: int | None) -> int:
+        """Workers of a node: the machine's, or what others' records say of theirs."""
+        own = "records" not in self.runs or self.runs["records"].fillna("ours").eq("ours").all()
+        return machines if own and machines else int(self.runs["workers_per_node"].max())
+
+    @property
     def images(self) -> float:
-        """Images of an epoch."""
-        return float((self.runs["epoch_s"] * self.runs["throughput_images_per_s"]).median())
+        """Images of an epoch; of a program, whose runs end when they like, those of the longest run."""
+        images = _images(self.runs)
+        return float(images.max() if self.of_programs else images.median())
+
+    def images_at(self, workers: int) -> float:
+        """Those of runs with so many workers, where a program's differ."""
+        return float(_images(self.at(workers)).median()) if self.of_programs else self.images
+
+    @property
+    def of_programs(self) -> bool:
+        """Whether the runs are of a user's own program."""
+        return bool(together.of_programs(self.runs).all())
 
     @property
     def power_w(self) -> float | None:
@@ -57,11 +78,14 @@ class Line:
         )
 
 
-def lines(runs: pd.DataFrame, weak: bool = False) -> Iterator[Line]:
-    """All series in `runs`, the table of `collect`, or those of weak scaling."""
+def _images(runs: pd.DataFrame) -> pd.Series[float]:
+    return runs["epoch_s"] * runs["throughput_images_per_s"]
+
+
+def lines(runs: pd.DataFrame) -> Iterator[Line]:
+    """All series in `runs`, the table of `collect`."""
     table = scaling.scaling(runs)
-    if weak:
-        table = table[table["batch_per_worker"].notna()]
+    runs = runs.assign(each=runs["global_batch"] / runs["workers"])
     table, placed = table.assign(named=scaling.names), scaling.placed(runs)
     for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
         yield Line(points, together.alike(placed, points.iloc[0], together.SERIES))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.analysis.comparisons import TELLING, settings, telling
 from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _series, regression
+from ddlbench.core.program import IMAGES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,31 +31,44 @@ def rows(
     priors: Priors | None = None,
     workers: Sequence[int] | None = None,
 ) -> list[dict[str, Any]]:
-    """Predictions of all weak-scaling series in `runs`, the table of `collect`.
+    """Predictions of all series in `runs`, the table of `collect`.
 
     `workers_per_node` and `price_per_hour` (of one worker) are the machine's; `workers` are the counts, if not `asked`.
-    Strong scaling is left out: what a run gains or loses by smaller batches is another question. A row says in
-    `why_not` why nothing is predicted; its numbers are then null.
+    A larger count has the batch per worker of the largest measured one, under strong scaling its share of the global
+    batch. A row says in `why_not` why nothing is predicted; its numbers are then null.
     """
+    import pandas as pd
+
     priors = priors or _priors.read()
     made: list[dict[str, Any]] = []
-    for line in _series.lines(runs, weak=True):
-        measured, first = line.measured(workers_per_node), line.first
-        images = line.images * int(line.runs["of_epochs"].max())
+    for line in _series.lines(runs):
+        first, batches = line.first, line.batches
+        if batches is None:  # of others, who do not say it
+            continue
+        measured = line.measured(line.node(workers_per_node), batches)
+        epochs = line.runs["of_epochs"].max()
+        images = float(line.runs["images_seen"].median() if pd.isna(epochs) else line.images * epochs)
         for count in workers or asked(measured.workers, planned):
-            row = {key: first[key] for key in SHOWN} | {"loader": first["named"]}
+            whole = first["global_batch"]
+            batch = batches[-1] if pd.isna(whole) else float(whole) / count
+            row = {key: first[key] for key in SHOWN} | {"loader": first["named"], "batch_per_worker": batch}
             row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": "regression"}
             row |= {"runs": " ".join(sorted(line.runs["run"]))}
-            made.append({**row, **_row(measured, count, images, price_per_hour, line.power_w, priors)})
+            made.append({**row, **_row(measured, count, batch, images, price_per_hour, line.power_w, priors)})
     return made
 
 
 def _row(
-    measured: Measured, count: int, images: float, price: float | None, power_w: float | None, priors: Priors
+    measured: Measured,
+    count: int,
+    batch: float,
+    images: float,
+    price: float | None,
+    power_w: float | None,
+    priors: Priors,
 ) -> dict[str, Any]:
     names = ("images_per_s", "low", "high", "efficiency", "train_h", "train_h_low", "train_h_high", "worker_hours")
     row: dict[str, Any] = dict.fromkeys((*names, "price", "energy_kwh"))
-    batch = measured.batch_per_worker[-1]
     try:
         made = regression.predict(measured, [count], [batch], priors)
     except TooLittleError as error:
@@ -78,16 +92,18 @@ def _between(largest: int, count: int) -> list[int]:
     return [n for n in (largest * 2**k for k in range(1, 20)) if n < count]
 
 
-def lines(made: Sequence[dict[str, Any]]) -> list[str]:
-    """The rows as text for a terminal; counts that are not predicted for one reason share a line."""
+def lines(made: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
+    """The rows as text for a terminal; counts that are not predicted for one reason share a line. `sample` is what
+    steps count."""
     import pandas as pd
 
-    said = ["predicted images/s (95 % interval), efficiency, hours of training in full:"]
+    whole = "training in full" if sample == IMAGES else f"as many {sample} as the longest run had"
+    said = [f"predicted {sample}/s (95 % interval), efficiency, hours of {whole}:"]
     refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
     differ = ["model", *(name for name in telling(pd.DataFrame(made)) if name != "model")]
     for row in made:
-        what = " ".join([*settings(row, differ), row["framework"], row["loader"]])
-        what += f", batch {int(row['batch_per_worker'])} per worker"
+        what = " ".join(dict.fromkeys([*settings(row, differ), row["framework"], *filter(None, [row["loader"]])]))
+        what += f", batch {row['batch_per_worker']:.4g} per worker"
         what += f" (measured: {row['measured']} workers)"
         if row["why_not"]:
             refused.setdefault((what, row["why_not"]), []).append(str(row["workers"]))

@@ -6,11 +6,9 @@ x is the rate of one worker, G the workers, P those of a node, b the batch per w
 h = c0 x0 the images that fit into the fixed time of a step (c0 = 4 ms; x0 the first point's x). `a` is free. The slopes
 s are normal around what other series had (`_priors.py`). W is a Brownian motion over doublings: near measured counts
 the curve follows the points, far from them it goes back to the slopes. e is noise. One unknown factor scales all
-variances of a series, so predictions have Student's t distribution.
-
-Intervals are wider than the formula's by a factor that grows with the doublings beyond the last measured count. The
-factor is what made intervals hold on published series that the priors had not seen; downwards it is larger, because
-rates collapse (a saturated parameter server, a full link) and never jump.
+variances of a series. An interval reaches so many standard deviations as held 95 % of published all-reduce series that
+the priors had not seen: one number within a node, one beyond it; it grows with
+the distance beyond three doublings.
 
 Source: universal kriging with a drift, Cressie 1993, Statistics for Spatial Data, doi:10.1002/9781119115151, 3.4.
 """
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from ddlbench.analysis.prediction._priors import Priors
 
 FIXED_S = 0.004  # c0: time of a step that does not depend on the batch [s]
+SEEN = 3  # doublings beyond the largest known count that published series tell of
 _FREE = 100.0  # variance of `a`, so large that its prior says nothing
 
 
@@ -67,21 +66,17 @@ def elsewhere(
             f"{2 * node} workers"
         )
     asked = np.array(workers, float)
-    centre, variance, freedom = posterior(measured, asked, np.array(batch_per_worker, float), priors, at)
-    down, up = _reach(measured, asked, np.diag(variance), freedom, priors)
-    return Prediction(np.exp(centre) * asked, np.exp(centre - down) * asked, np.exp(centre + up) * asked)
+    centre, variance = posterior(measured, asked, np.array(batch_per_worker, float), priors, at)
+    reach = _reach(measured, asked, at or node, priors) * np.sqrt(np.diag(variance))
+    return Prediction(np.exp(centre) * asked, np.exp(centre - reach) * asked, np.exp(centre + reach) * asked)
 
 
-def _reach(
-    measured: Measured, asked: Floats, variance: Floats, freedom: float, priors: Priors
-) -> tuple[Floats, Floats]:
-    """How far 95 % intervals of ln x reach down and up."""
+def _reach(measured: Measured, asked: Floats, node: int, priors: Priors) -> Floats:
+    """How many standard deviations a 95 % interval reaches; beyond `SEEN` doublings more, because few series do."""
     import numpy as np
-    from scipy import stats
 
-    half = stats.t.ppf(0.975, freedom) * np.sqrt(variance)
-    doublings = np.maximum(np.log2(asked / measured.workers[-1]), 0.0)
-    return half * (1 + priors.widen_low * doublings), half * (1 + priors.widen_high * doublings)
+    doublings = np.log2(asked / measured.workers[-1])
+    return np.where(asked > node, priors.reach[1], priors.reach[0]) * np.maximum(1.0, doublings / SEEN)
 
 
 def lost(measured: Measured, few: int, workers: int, batch: float, priors: Priors) -> tuple[float, float, float]:
@@ -94,18 +89,18 @@ def lost(measured: Measured, few: int, workers: int, batch: float, priors: Prior
     if workers <= few:
         return 0.0, 0.0, 0.0
     asked = np.array([float(few), float(workers)])
-    centre, variance, freedom = posterior(measured, asked, np.array([batch, batch]), priors)
-    spread = np.array([variance[0, 0] + variance[1, 1] - 2 * variance[0, 1]])
-    down, up = _reach(measured, asked[1:], spread, freedom, priors)
+    centre, variance = posterior(measured, asked, np.array([batch, batch]), priors)
+    spread = float(variance[0, 0] + variance[1, 1] - 2 * variance[0, 1]) ** 0.5
+    reach = float(_reach(measured, asked, measured.workers_per_node, priors)[1]) * spread
     middle = float(centre[0] - centre[1])
-    likely, low, high = middle, middle - float(up[0]), middle + float(down[0])
-    return max(0.0, float(np.expm1(low))), max(0.0, float(np.expm1(likely))), max(0.0, float(np.expm1(high)))
+    low, likely, high = (max(0.0, float(np.expm1(middle + end))) for end in (-reach, 0.0, reach))
+    return low, likely, high
 
 
 def posterior(
     measured: Measured, asked: Floats, batch: Floats, priors: Priors, node: int | None = None
-) -> tuple[Floats, Floats, float]:
-    """(mean of ln x at `asked`, its scale matrix, degrees of freedom) of Student's t, a run's noise included.
+) -> tuple[Floats, Floats]:
+    """(mean of ln x at `asked`, its covariance), a run's noise included.
 
     `node` are the workers of a node where `asked` is about another machine than `measured`. What its node changes is
     then drawn anew from what other series had, because the measured points say nothing of it.
@@ -130,8 +125,7 @@ def posterior(
     solved = np.linalg.solve(covariance[:n, :n], np.column_stack([residual, covariance[:n, n:]]))
     mean = rates[0] + rows[n:] @ slopes + covariance[n:, :n] @ solved[:, 0]
     scale = covariance[n:, n:] - covariance[n:, :n] @ solved[:, 1:]
-    freedom = priors.freedom + n - 1
-    return mean, scale * (priors.freedom + float(residual @ solved[:, 0])) / freedom, freedom
+    return mean, scale * (priors.freedom + float(residual @ solved[:, 0])) / (priors.freedom + n - 1)
 
 
 def next_run(

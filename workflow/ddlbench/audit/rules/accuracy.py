@@ -1,7 +1,5 @@
 """Accuracies and losses: whether they can be true, and whether they belong to the speeds beside them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

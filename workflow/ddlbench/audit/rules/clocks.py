@@ -1,7 +1,5 @@
 """Whether times, rates and energies of a run can be true, and how much of the run they rest on."""
 
-from __future__ import annotations
-
 from ddlbench.analysis.measures import COLUMNS
 from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
 from ddlbench.audit._compare import each, ids, positive

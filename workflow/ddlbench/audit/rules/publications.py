@@ -1,7 +1,5 @@
 """Numbers as sources print them: whether they agree with each other, and whether they say what they are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import combinations

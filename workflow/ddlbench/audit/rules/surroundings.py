@@ -1,11 +1,9 @@
 """Where runs were made, and with which code: computers, versions, resources, files in memory, commits."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from ddlbench.analysis.recorded import variables
-from ddlbench.analysis.together import COMPARED
+from ddlbench.analysis.together import COMPARED, of_programs
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import differing, groups, ids, in_, present, timed
 from ddlbench.train.frameworks import _common, horovod
@@ -82,10 +80,13 @@ def origin_recorded(material: Material) -> Findings:
     runs = material.runs
     if "records" in runs:  # others' logs have other words for it, or none
         runs = runs[runs["records"].fillna("ours") == "ours"]
+    own = of_programs(runs)
     for column in ("commit", "torch_version", "hosts", "initial_weights_sha256", "data_sha256"):
         silent = runs[column].isna() | (runs[column] == "") if column in runs else pd.Series(True, runs.index)
         if column == "data_sha256" and "form" in runs:
             silent &= runs["form"].notna()
+        if column not in ("commit", "hosts"):  # what else a program loads, draws or reads, only it knows
+            silent &= ~own
         if silent.any():
             said = f"{column} is said by {len(runs) - int(silent.sum())} of {len(runs)} runs"
             yield Finding(ids(runs[silent]), said)
@@ -156,7 +157,7 @@ def same_resources(material: Material) -> Findings:
 )
 def same_environment(material: Material) -> Findings:
     """Variables of the environment that ranks were given are listed where runs of one framework and worker count
-    differ.
+    differ; numbers of threads also between frameworks.
 
     Threads, network and memory settings change speed. Values that might be secrets are hidden in records and cannot
     differ.
@@ -164,10 +165,12 @@ def same_environment(material: Material) -> Findings:
     runs = material.runs
     given = {command: variables(command) for command in runs["command"].unique()}
     for name in sorted({name for values in given.values() for name in values} - PATIENCE):
-        values = {command: some.get(name, "unset") for command, some in given.items()}
+        threads = name.endswith("_NUM_THREADS")  # a launcher that sets none leaves its own
+        values = {command: some.get(name, None if threads else "unset") for command, some in given.items()}
         if len(set(values.values())) > 1:
             table = runs.assign(**{name: runs["command"].map(values)})
-            yield from differing(table, name, [*COMPARED, "framework", "workers"], f"values of {name}")
+            keys = [*COMPARED, "workers"] if threads else [*COMPARED, "framework", "workers"]
+            yield from differing(table, name, keys, f"values of {name}")
 
 
 @rule(

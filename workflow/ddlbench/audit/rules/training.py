@@ -1,7 +1,5 @@
 """Whether runs that are compared trained the same thing: data, weights, recipe, batch and learning rates."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import pandas as pd

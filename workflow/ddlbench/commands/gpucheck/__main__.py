@@ -5,8 +5,6 @@ are written as they come. All is in one folder of this check's own, `results/gpu
 parts said, and `gpu-check.json` with every row.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

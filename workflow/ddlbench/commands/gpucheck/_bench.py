@@ -1,7 +1,5 @@
 """What parts of the check train with: the settings of small runs, and the run path of every study to make them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

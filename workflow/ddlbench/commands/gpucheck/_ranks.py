@@ -3,8 +3,6 @@
 Each is the training of every run with one thing added; `INSIDE` names them.
 """
 
-from __future__ import annotations
-
 import argparse
 import warnings
 from collections import Counter

@@ -1,7 +1,5 @@
 """Whether the energy that was counted, over the time that it took, is a power that the device can have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ddlbench.commands.gpucheck import MEASURED, SKIPPED, Row, judged

@@ -1,7 +1,5 @@
 """Each loader against the ceiling, pictures that are there already: what share of it, and none above it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ddlbench.commands.gpucheck import Row, judged

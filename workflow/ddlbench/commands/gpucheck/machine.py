@@ -1,7 +1,5 @@
 """What is here: the device, and what the check needs; it installs nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ddlbench.commands.gpucheck import MEASURED, PASS, SKIPPED, Row, judged

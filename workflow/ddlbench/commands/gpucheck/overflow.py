@@ -1,7 +1,5 @@
 """fp16 whose first step overflows: the step is left out, and training goes on as if it had not been."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

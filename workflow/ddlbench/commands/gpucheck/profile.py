@@ -1,7 +1,5 @@
 """One run under the profiler: it leaves kernels of the device, and their shares can be made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ddlbench.commands.gpucheck import Row, judged

@@ -1,7 +1,5 @@
 """SIGUSR1, as SLURM sends it before a job's end: a checkpoint, exit code 75, and the same losses when it goes on."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Whether the parts of steps, which are timed on the device, add up to the time that passed on the host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ddlbench.analysis.record import Record

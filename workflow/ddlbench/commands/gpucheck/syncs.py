@@ -1,7 +1,5 @@
 """Whether a step makes the host wait for the device: then the GPU idles while the host prepares the next one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from ddlbench.commands.gpucheck import Row, judged

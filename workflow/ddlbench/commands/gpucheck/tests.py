@@ -1,7 +1,5 @@
 """The tests of the tier `tests/gpu`: every framework with every loader learns on a GPU."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Judged by what others published (`config/references/resnet50-one-gpu.csv`) are o
 one was: the same kind of GPU, precision, and layout of memory.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path

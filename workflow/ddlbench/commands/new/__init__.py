@@ -1,10 +1,9 @@
-"""A machine file or a study to begin with: `ddlbench new machine NAME`, `... new study NAME`.
+"""Files to begin with: `ddlbench new machine NAME`, `... new study NAME`, `... new program train.py`.
 
 The machine file (`machine.py`) has what SLURM and the network say on a login node (`cluster.py` asks and reads), and
-`SET` where only a person knows. The study (`study.py`) is made from three answers. Nothing that exists is written over.
+`SET` where only a person knows. The study (`study.py`) is made from three answers, a program's file (`program.py`) from
+its --help and source; `trial.py` runs the program. Nothing that exists is written over.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path

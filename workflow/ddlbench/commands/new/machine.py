@@ -1,7 +1,5 @@
 """A machine file to begin with: what SLURM and the network say on a login node, and `SET` where only a person knows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

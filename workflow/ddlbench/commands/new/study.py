@@ -1,13 +1,11 @@
 """A study to begin with, from three answers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 from ddlbench.commands.new import checked, free
 from ddlbench.core import registry
-from ddlbench.settings.config import ConfigError
+from ddlbench.settings.config import NAME, NAME_IN_WORDS, ConfigError
 from ddlbench.settings.study import load_study
 
 # What is asked, and what counts where nobody can be asked.
@@ -21,8 +19,9 @@ QUESTIONS = {
 }
 
 
-def write(name: str, config: Path, model: str, frameworks: str, workers: str) -> Path:
-    """Write config/studies/<name>.yaml from three answers; an empty one is QUESTIONS' own. Raises ConfigError."""
+def write(name: str, config: Path, model: str, frameworks: str, workers: str, program: str | None = None) -> Path:
+    """Write config/studies/<name>.yaml from three answers; an empty one is QUESTIONS' own. With a program of
+    config/programs only workers count. Raises ConfigError."""
     path = free(config / "studies" / f"{name}.yaml", name)
     said = {"model": model, "frameworks": frameworks, "workers": workers}
     lists = {
@@ -31,6 +30,9 @@ def write(name: str, config: Path, model: str, frameworks: str, workers: str) ->
     for what, text in lists.items():
         if not re.fullmatch(r"[\w.,:\- ]+", text):
             raise ConfigError(f"{what}: {text!r}; allowed: names or numbers, separated by commas")
+    if program:
+        made = _of_program(name, program, lists["workers"])
+        return checked(path, made, lambda: load_study(name, path.parent))
     # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest batch learns too.
     most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])
     text = f"""\
@@ -57,3 +59,24 @@ figures:
   accuracy: {{plot: accuracy-epochs, runs: [scaling], title: Accuracy over epochs}}
 """
     return checked(path, text, lambda: load_study(name, path.parent))
+
+
+def _of_program(name: str, program: str, workers: str) -> str:
+    if not NAME.fullmatch(program):
+        raise ConfigError(f"program: {program!r} is no name; allowed: {NAME_IN_WORDS}")
+    return f"""\
+# A study is what is compared with what; config/README.md explains every key.
+title: "{name}: how does {program} scale?"
+programs: [{program}]           # config/programs; its settings are further axes
+repeats: 3                  # two give an interval, three a useful one
+
+runs:
+  scaling:                  # each combination is one run; more blocks may follow
+    workers: [{workers}]
+    batch_per_worker: [8]   # or global_batch, which stays as workers grow
+
+figures:
+  throughput: {{plot: throughput, runs: [scaling], title: Throughput}}
+  speed-up: {{plot: speed-up, runs: [scaling], title: Speed-up}}
+  efficiency: {{plot: efficiency, runs: [scaling], title: Parallel efficiency}}
+"""

@@ -63,7 +63,7 @@ def blocks(given: Given) -> list[Block]:
     made: list[Block] = [Heading(f"Scaling: {given.title}"), table]
     made += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
     made += [Paragraph(text) for text in (said, verdicts(given.comparisons, references.to, workers)) if text]
-    made += _predicted(given.predictions, references, workers)
+    made += _predicted(given.predictions, references, workers, together.sample(timed))
     made += _request(given.bill, given.forms, given.machine, workers)
     made += _made_with(timed)
     return [*made, Heading("Runs", 3), references.table(given.digests)]
@@ -121,20 +121,25 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
             )
         kind, what = claim(points.iloc[-1], int(points["ref_workers"].iloc[0]), workers)
         said[kind].append(f"{name}{':' if kind == CLAIMED else ','} {what} {refers}")
-    header = ("nodes", workers, "epoch [s]", "images/s", "speed-up", "efficiency", "95 % interval", "n", "runs")
+    rate = f"{together.sample(timed)}/s"
+    header = ("nodes", workers, "epoch [s]", rate, "speed-up", "efficiency", "95 % interval", "n", "runs")
     caption = (
         "Measured scaling. Times are of the training steps of an epoch; the interval is the efficiency's, by the base."
     )
+    if together.of_programs(timed).any():
+        caption += " A program's epoch is all of its run; its speed-up compares times per sample."
     sentences = [f"{what}." for what in said[CLAIMED]]
     sentences += [f"{KINDS[kind].format(workers=workers)}: {'; '.join(said[kind])}." for kind in KINDS if said[kind]]
     return Table(caption, header, tuple(rows)), " ".join(sentences)
 
 
-def _predicted(predictions: Sequence[Mapping[str, Any]], references: _References, workers: str) -> list[Block]:
+def _predicted(
+    predictions: Sequence[Mapping[str, Any]], references: _References, workers: str, sample: str
+) -> list[Block]:
     differ = telling(pd.DataFrame(predictions))
     rows = [
         (
-            ", ".join([*_settings(row, differ), row["framework"], row["loader"]]),
+            ", ".join(dict.fromkeys([*_settings(row, differ), row["framework"], row["loader"]])),
             f"{row['workers']} (predicted)",
             short(row["images_per_s"]),
             interval(row["low"], row["high"]) or "none",
@@ -147,7 +152,7 @@ def _predicted(predictions: Sequence[Mapping[str, Any]], references: _References
     ]
     if not rows:
         return []
-    header = ("series", workers, "images/s", "95 % interval", "efficiency", "training [h]", "from measured")
+    header = ("series", workers, f"{sample}/s", "95 % interval", "efficiency", "training [h]", "from measured")
     caption = "Predicted, not measured: from the runs above and from published series (docs/prediction.md)."
     return [Heading("Predicted scaling", 3), Table(caption, header, tuple(rows))]
 
@@ -267,6 +272,6 @@ def _name(point: pd.Series[Any], differ: Sequence[str]) -> str:
     if pd.isna(point["loader"]):  # of others' records the machine tells series apart, and batches change along them
         return f"{point['model']}, {point['framework']}, {point['machine']}"
     size = f"batch {point['global_batch']}" if pd.isna(batch) else f"batch {batch} per worker"
-    name = ", ".join([*_settings(point.to_dict(), differ), point["framework"], point["named"], size])
+    name = ", ".join(dict.fromkeys([*_settings(point.to_dict(), differ), point["framework"], point["named"], size]))
     part = pd.notna(point["of_epochs"]) and point["epochs"] < point["of_epochs"]
     return f"{name}, {point['epochs']} of {point['of_epochs']} epochs" if part else name

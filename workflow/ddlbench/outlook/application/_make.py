@@ -1,7 +1,5 @@
 """From the configuration and run folders to the files of the section. `snakemake application` calls it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

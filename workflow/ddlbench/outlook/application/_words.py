@@ -46,7 +46,9 @@ def verdicts(comparisons: pd.DataFrame, to: Callable[[Iterable[str]], str], work
     unsure: dict[tuple[str, str], tuple[list[int], list[str]]] = {}
     differ = ["model", *(name for name in telling(comparisons) if name != "model")]
     for row in comparisons.to_dict("records"):
-        of, refers = f"with {', '.join(settings(row, differ))} and {row['with']}", to(str(row["runs"]).split())
+        named = settings(row, differ)
+        of = f"with {', '.join(named)}" + f" and {row['with']}" * (row["with"] not in named)
+        refers = to(str(row["runs"]).split())
         if row["verdict"] == CANNOT_TELL:
             on, runs = unsure.setdefault((f"{row['left']} or {row['right']}", of), ([], []))
             on.append(row["workers"])

@@ -1,7 +1,5 @@
 """The section as DOCX, with headings, tables and pictures in the styles of the document it is pasted into."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

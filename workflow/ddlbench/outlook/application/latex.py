@@ -1,7 +1,5 @@
 """The section as LaTeX, to be read into a document with `\\input`; it needs the packages that its first line names."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Sequence

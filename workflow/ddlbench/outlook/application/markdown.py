@@ -1,7 +1,5 @@
 """The section as Markdown; references lead to the list of runs at its end."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,8 @@
 """Candidates: framework, loader, workers, batch and schedule with their time, energy and price to the target.
 
 Time = epochs to the target x images of an epoch / throughput. It is that of training steps: validation, checkpoints and
-starts of epochs come on top, for all candidates. Throughput is the median of the runs, or predicted beyond them.
+starts of epochs come on top, for all candidates. Throughput is the median of the runs, or predicted beyond them. Of
+others' records it is the time that their logs say, with everything in it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import pandas as pd
 
 from ddlbench.analysis.prediction import TooLittleError, _priors, _series, _table, regression
 from ddlbench.analysis.prediction._series import Line
+from ddlbench.analysis.statistics import over_repeats
+from ddlbench.analysis.together import sample
 from ddlbench.core import registry
 from ddlbench.outlook.recommendation.convergence import CURVE, REFERENCE, Curve, Epochs
 from ddlbench.plan import launch
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from ddlbench.analysis.prediction._priors import Priors
 
 MEASURED, PREDICTED = "measured", "predicted"
+LOGGED = "the logged time"
 NUMBERS = (
     *("images_per_s", "images_per_s_low", "images_per_s_high", "epochs_to_target", "epochs_low", "epochs_high"),
     *("hours", "hours_low", "hours_high", "worker_hours", "price", "energy_kwh"),
@@ -48,6 +52,7 @@ class Speed:
     next_run: int | None = None
     timed: bool = True
     adapter: str = ""
+    profiled: bool = False
     bandwidth_mbit: int | None = None
 
     @property
@@ -87,15 +92,17 @@ def rows(
     return made
 
 
-def of_others(runs: pd.DataFrame) -> pd.DataFrame:
+def of_others(runs: pd.DataFrame, epochs: pd.DataFrame, target: float) -> pd.DataFrame:
     """Runs of others' records, as `rows` and `convergence.curves` want them; without those whose batch nobody says.
 
-    What a submitter trains with is its own: nobody else's epochs to the target count for it. All runs were full
-    trainings, which end at the target.
+    `reached_s` is when their logs reached the target. What a submitter trains with is its own: nobody else's epochs to
+    the target count for it. All runs were full trainings, which end at the target.
     """
     runs = runs[runs["global_batch"].notna()]
     own = runs["machine"] + "'s own"
+    reached = epochs[epochs["top1"] >= target].groupby("run")["validated_s"].min()
     full = runs.assign(epochs=0, of_epochs=0, batch=runs["global_batch"])
+    full = full.assign(reached_s=full["run"].map(reached).astype("float64"))
     return full.assign(recipe=own, options="{}", loader=None, schedule=None)
 
 
@@ -118,8 +125,8 @@ def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors:
         whole = at["batch"].iloc[0] if "batch" in at else point["global_batch"]
         batch = int(whole) if pd.isna(each) else int(each) * count
         yield Speed(count, node, batch, rate, low, high, MEASURED, int(point["repeats"]), names, adapter=adapter)
-    if machine is None or priors is None or not line.weak:
-        return
+    if machine is None or priors is None or not line.weak or line.of_programs:
+        return  # nobody knows on how many samples a program would train there
     measured, batch = line.measured(machine.workers_per_node), int(line.first["batch_per_worker"])
     counts = _table.asked(measured.workers, planned)
     between = [2**k for k in range(20) if measured.workers[0] < 2**k < measured.workers[-1]]
@@ -153,15 +160,25 @@ def _row(speed: Speed, epochs: Epochs | str, line: Line, machine: Machine | None
     row |= {"speed_by": speed.by, "repeats": speed.repeats, "measured_workers": speed.measured}
     row |= {"epochs_by": None, "interval_of": None, **dict.fromkeys(NUMBERS), "currency": None}
     row |= {"images_per_s": speed.rate, "images_per_s_low": speed.low, "images_per_s_high": speed.high}
-    row |= {"next_run": speed.next_run, "why_not": epochs if isinstance(epochs, str) else None}
+    row |= {
+        "sample": sample(line.runs),
+        "next_run": speed.next_run,
+        "why_not": epochs if isinstance(epochs, str) else None,
+    }
     if isinstance(epochs, str):
         return row
     row |= {"epochs_by": epochs.by, "epochs_to_target": epochs.middle}
     row |= {"epochs_low": epochs.low, "epochs_high": epochs.high}
-    hours = epochs.middle * line.images / speed.rate / 3600
+    hours = epochs.middle * line.images_at(speed.workers) / speed.rate / 3600
+    logged = line.at(speed.workers)["reached_s"].dropna().tolist() if "reached_s" in line.runs else []
+    if logged:
+        whole = over_repeats(logged)
+        hours = whole.middle / 3600
+        if whole.low is not None and whole.high is not None:
+            row |= {"hours_low": whole.low / 3600, "hours_high": whole.high / 3600, "interval_of": LOGGED}
     taken = launch.workers_taken(speed, machine) if machine else speed.workers
     row |= {"hours": hours, "worker_hours": hours * taken}
-    spread = half_widths(row)
+    spread = None if logged else half_widths(row)
     if spread:
         row |= {"hours_low": hours * math.exp(-spread[0]), "hours_high": hours * math.exp(spread[1])}
         row["interval_of"] = "rate" if epochs.low is None else "rate and epochs"
@@ -179,6 +196,8 @@ def half_widths(row: dict[str, Any], epochs: bool = True) -> tuple[float, float]
     None where the rate's interval is not known, or the epochs' of own runs. Of the reference, whose interval nobody
     published, only the rate's counts; so it does without `epochs`.
     """
+    if row.get("interval_of") == LOGGED:
+        return math.log(row["hours"] / row["hours_low"]), math.log(row["hours_high"] / row["hours"])
     low, high = row["images_per_s_low"], row["images_per_s_high"]
     if low is None or high is None:
         return None

@@ -7,8 +7,6 @@ Source: Eager, Zahorjan & Lazowska 1989, Speedup versus efficiency in parallel s
 knee of time against efficiency is where efficiency divided by time is largest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the second on what `CURVE` names and the batch. Frameworks and loaders are held 
 so their runs count together here; variants with options of their own do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -131,7 +129,7 @@ def _plain(key: Hashable) -> tuple[Any, ...]:
 def _point(runs: pd.DataFrame) -> Point:
     reached = runs["reached"].dropna().tolist()
     whole = len(reached) == len(runs)
-    return Point(over_repeats(reached) if whole else None, len(reached), len(runs))
+    return Point(over_repeats(reached, noise=0) if whole else None, len(reached), len(runs))
 
 
 def _reference(table: pd.DataFrame) -> dict[int, Point]:

@@ -3,8 +3,6 @@
 It is no member of `figures/`: it needs the machine's price and predictions, where a study's figure needs tables only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from ddlbench.outlook.recommendation.candidates import MEASURED
-from ddlbench.show.figures import Options, _style
+from ddlbench.show.figures import Options, _looks, _style
 
 POINT = ["dataset", "model", "system", "framework", "loader", "options", "workers", "global_batch"]  # one marker
 UNITS = (("h", 1.0), ("min", 1 / 60), ("s", 1 / 3600))  # the first in which the shortest time is at least 1
@@ -39,9 +37,9 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
     for axes, some in panels:
         for label, points in some.groupby("line", sort=True):
             one = points.iloc[0]
-            style = _style.nth_style(lines.index(str(label)))  # fill tells what is predicted, so markers differ
+            style = _looks.nth_style(lines.index(str(label)))  # fill tells what is predicted, so markers differ
             if one["system"] is None:
-                style["color"] = _style.member_style(one["framework"], one["loader"], options.frameworks)["color"]
+                style["color"] = _looks.member_style(one["framework"], one["loader"], options.frameworks)["color"]
             look: dict[str, Any] = {
                 "color": style["color"],
                 "marker": style["marker"],

@@ -1,7 +1,5 @@
 """From the configuration and run folders to table, figure and text. `snakemake recommend` calls it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ from ddlbench.core.plural import count_of
 from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.recommendation import candidates, choice, convergence, front, words
 from ddlbench.outlook.study import given
-from ddlbench.settings.config import CONFIG
+from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine
 from ddlbench.show.figures import _style
 
@@ -28,7 +26,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     """Writes the table of all candidates and the figure; what people read. Raises NoAnswerError."""
     target = config["target"]
     if target is None:
-        raise NoAnswerError("config: target: is missing; a top-1 accuracy in 0..1: --config target=0.759")
+        raise ConfigError("config: target: is missing; a top-1 accuracy in 0..1: --config target=0.759")
     of = given(config, folders, results)
     machine = None if of.study.records else of.machine
     with of.named():
@@ -59,7 +57,8 @@ def rows(
     Raises NoAnswerError.
     """
     if machine is None and len(measured):
-        measured = candidates.of_others(measured)
+        measured = candidates.of_others(measured, epochs, target)
+    measured = together.with_settings(measured)
     timed = together.timed(measured)
     if timed.empty:
         raise NoAnswerError("no finished timed run" + ("; train first" if machine else ""))
@@ -96,7 +95,8 @@ def text(made: Sequence[dict[str, Any]], target: float, machine: Machine | None)
     said: list[str] = []
     for chosen in choices([row for row in made if row["why_not"] is None]):
         said += words.lines(chosen, target)
-    said.append("hours are those of training steps: validation, checkpoints and starts of epochs come on top")
+    steps = "those of training steps: validation, checkpoints and starts of epochs come on top"
+    said.append(f"hours are {steps if machine else 'those that the logs say, with everything in them'}")
     if any(row["speed_by"] == candidates.PREDICTED and row["why_not"] is None for row in made):
         said.append("[predicted]: nobody ran so many workers; docs/prediction.md says how good such numbers are")
     largest = max(row["workers"] for row in made if row["speed_by"] == candidates.MEASURED)

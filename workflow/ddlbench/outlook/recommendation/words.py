@@ -1,12 +1,12 @@
 """The recommendation as text: the first candidate, its reason and interval, and what would change the answer."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Iterator
 from typing import Any
 
+from ddlbench.core import registry
 from ddlbench.core.plural import count_of, duration, rounded
-from ddlbench.outlook.recommendation.candidates import PREDICTED, half_widths
+from ddlbench.outlook.recommendation.candidates import LOGGED, PREDICTED, half_widths
 from ddlbench.outlook.recommendation.choice import Choice, faster_by
 from ddlbench.outlook.recommendation.convergence import REFERENCE
 
@@ -16,7 +16,12 @@ Row = dict[str, Any]
 def lines(choice: Choice, target: float) -> Iterator[str]:
     """What is said of one model on one data set."""
     first, front = choice.first, [row for row in choice.ordered if row["front"]]
-    of = f"{first['model']} on {first['dataset']}" + (f", {first['accelerator']}," if first["accelerator"] else "")
+    own = first["dataset"] == registry.OWN
+    of = (
+        first["model"]
+        + f" on {first['dataset']}" * (not own)
+        + (f", {first['accelerator']}," if first["accelerator"] else "")
+    )
     yield f"{of} to top-1 {target:g}, {count_of(len(choice.ordered), 'candidate')}:"
     several = " (one of several that the data cannot separate, see below)" if choice.alike else ""
     yield f"  take {name(first)}{several}"
@@ -57,6 +62,8 @@ def name(row: Row) -> str:
         return f"{row['system']} ({row['framework']}), {_workers(row['workers'])}, batch {row['global_batch']}"
     mark = " [predicted]" if row["speed_by"] == PREDICTED else ""
     length = "" if row["of_epochs"] is None else f" over {count_of(row['of_epochs'], 'epoch')}"
+    if row["dataset"] == registry.OWN:
+        return f"{row['framework']}, {_workers(row['workers'])}, batch {row['global_batch']}"
     variant = "" if row["options"] in (None, "{}") else f" {row['options']}"
     return (
         f"{row['framework']}{variant}, {row['loader']}, {_workers(row['workers'])}, batch {row['global_batch']}, "
@@ -68,7 +75,7 @@ def numbers(row: Row) -> str:
     """Time, worker hours, price and energy, as far as they are known."""
     interval = "no interval"
     if row["hours_low"] is not None:
-        of = ", of the throughput only" if row["interval_of"] == "rate" else ""
+        of = {"rate": ", of the throughput only", LOGGED: ", by the log"}.get(row["interval_of"], "")
         interval = f"95 %: {_hours(row['hours_low'])} to {_hours(row['hours_high'])}{of}"
     said = [f"{_hours(row['hours'])} ({interval})", f"{rounded(row['worker_hours'], 3)} worker hours"]
     if row["price"] is not None:
@@ -80,18 +87,20 @@ def numbers(row: Row) -> str:
 
 def _throughput(row: Row) -> str:
     if row["speed_by"] == PREDICTED:
-        return f"{rounded(row['images_per_s'], 3)} images/s, predicted from {row['measured_workers']} workers"
-    return f"{rounded(row['images_per_s'], 3)} images/s, measured (n = {row['repeats']})"
+        return f"{rounded(row['images_per_s'], 3)} {row['sample']}/s, predicted from {row['measured_workers']} workers"
+    return f"{rounded(row['images_per_s'], 3)} {row['sample']}/s, measured (n = {row['repeats']})"
 
 
 def _epochs(row: Row) -> str:
-    interval = "" if row["epochs_low"] is None else f" ({row['epochs_low']:.3g} to {row['epochs_high']:.3g})"
+    low, high = (f"{row[end] or math.nan:.3g}" for end in ("epochs_low", "epochs_high"))
+    interval = "" if low == "nan" else f" ({low} to {high})" if low != high else " in all runs"
     return f"{row['epochs_to_target']:.3g}{interval}, by {row['epochs_by']}"
 
 
 def _narrower(row: Row) -> str:
     """The run that would help most: of the wider of the two intervals, or of the one that nobody knows."""
-    full = f"full trainings at batch {row['global_batch']} with schedule {row['schedule']}"
+    full = f"full trainings at batch {row['global_batch']}"
+    full += f" with schedule {row['schedule']}" * (row["schedule"] != registry.OWN)
     speed = f"more repeats with {_workers(row['workers'])}"
     if row["speed_by"] == PREDICTED:
         speed = f"runs with {_workers(row['next_run'] or row['workers'])}"

@@ -1,7 +1,5 @@
 """What is asked: `what_if` of the configuration as a list of changes, each tried alone, and worker counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

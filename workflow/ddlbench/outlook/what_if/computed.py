@@ -29,6 +29,7 @@ from itertools import permutations
 
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.analysis.prediction import TooLittleError, _priors, regression
 from ddlbench.analysis.prediction._priors import Priors
 from ddlbench.outlook.what_if.changes import AS_IT_IS, BANDWIDTH, BATCH, MODEL, MOST_WORKERS, NODE, PRECISION, Change
@@ -155,7 +156,7 @@ class Question:
         """The series that differs in this only, and shares a worker count with this one."""
         kind, value, mine = self.change.kind, self.change.value, self.series
         # A recipe holds the precision, so that of another precision has another name.
-        free = (kind, "recipe") if kind == PRECISION else (kind,)
+        free = together.differing_with(kind) | ({"recipe"} if kind == PRECISION else set())
         for other in self.others:
             same = all(other.of[key] == mine.of[key] for key in NAMED if key not in free)
             shared = {*other.measured.workers} & {*mine.measured.workers}

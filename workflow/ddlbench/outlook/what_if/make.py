@@ -1,16 +1,16 @@
 """From the configuration and records to table, figure and text. `snakemake what_if` calls it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.analysis.prediction import _priors
 from ddlbench.analysis.prediction._priors import Priors
 from ddlbench.core import layout
+from ddlbench.core.program import IMAGES
 from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.study import given
 from ddlbench.outlook.what_if import computed, picture
@@ -41,7 +41,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     table, drawn = of.table(NAME, made), of.figure(NAME)
     _style.save(picture.draw(made, of.options()), drawn)
     how = f"All numbers: {table}; the first series drawn: {drawn}.png; how they are computed: docs/prediction.md"
-    return "\n".join([*lines(made), how])
+    return "\n".join([*lines(made, together.sample(runs)), how])
 
 
 def rows(
@@ -109,9 +109,11 @@ def _numbers(series: Series, ends: Mapping[str, Any], count: int) -> dict[str, A
     }
 
 
-def lines(made: Sequence[Mapping[str, Any]]) -> list[str]:
+def lines(made: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]:
     """What people read: per series and change the largest count that something can be said of, and why not more."""
-    said = ["computed, not measured: images/s (95 % interval), a worker's rate by that of the smallest measured count"]
+    said = [
+        f"computed, not measured: {sample}/s (95 % interval), a worker's rate by that of the smallest measured count"
+    ]
     table = pd.DataFrame(made)
     for name, of_series in table.groupby("series", sort=False):
         said.append(f"  {name} (measured: {' '.join(map(str, _counts(of_series, MEASURED)))} workers)")

@@ -3,8 +3,6 @@
 It is no member of `figures/`: it needs the machine and predictions, where a study's figure needs tables only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ddlbench.outlook.what_if.changes import AS_IT_IS, KINDS
 from ddlbench.outlook.what_if.computed import MEASURED
-from ddlbench.show.figures import Options, _style
+from ddlbench.show.figures import Options, _looks, _style
 
 BAND = "band, bar: 95 % interval"
 
@@ -39,7 +37,7 @@ def draw(made: Sequence[Mapping[str, Any]], options: Options) -> Figure:
         axes.set_title(some["panel"].iloc[0].replace("_", " "))
         _base(axes, as_it_is)
         for name, points in some[some["change"] != AS_IT_IS].groupby("what", sort=False):
-            style = {**_style.nth_style(names.index(str(name)) - 1), "markerfacecolor": "white", "linewidth": 1.2}
+            style = {**_looks.nth_style(names.index(str(name)) - 1), "markerfacecolor": "white", "linewidth": 1.2}
             points = points.sort_values("workers")
             axes.plot(points["workers"], points["images_per_s"], **style, label=name)
             middle, low, high = (points[column] for column in numbers)
@@ -49,7 +47,7 @@ def draw(made: Sequence[Mapping[str, Any]], options: Options) -> Figure:
         axes.set_ylim(bottom=0)
         axes.tick_params(axis="x", labelrotation=60)
         axes.plot([], [], linestyle="none", label=BAND)
-    _style.labels(figure, _style.worker_label(options), "images/s of one worker (computed)")
+    _style.labels(figure, _style.worker_label(options), f"{options.sample}/s of one worker (computed)")
     _style.legend(figure)
     return figure
 

@@ -1,17 +1,18 @@
 """Series of records to compute from: ours along one batch per worker, those of others with the batch that they had."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.prediction import Measured, _series
+from ddlbench.core.roles import AXIS, SETTING
 
-NAMED = ("machine", "dataset", "model", "framework", "loader", "recipe", "precision")
+# What series share but for a change.
+NAMED = (*together.settings(AXIS, SETTING, without=["of_epochs"]), "precision")
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Series:
     @property
     def name(self) -> str:
         """In a few words."""
-        known = [self.of[key] for key in ("model", "framework", "loader", "precision") if self.of[key]]
-        words = [*known, *self.apart]
+        keys = ("model", "framework", "loader", "precision")
+        words = [*dict.fromkeys(self.of[key] for key in keys if self.of[key]), *self.apart]
         if not self.of["loader"]:  # of others' records the machine tells series apart
             words.append(str(self.of["machine"]))
         batches = sorted(set(self.measured.batch_per_worker))
@@ -59,7 +60,7 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
 
     `workers_per_node` is the machine's; others' records say theirs. Of many, first those with the largest count.
     """
-    found = list(_series.lines(runs.assign(batch=runs["global_batch"] / runs["workers"])))
+    found = list(_series.lines(runs))
     differ = [name for name in telling(pd.concat([line.points for line in found])) if name != "model"] if found else []
     made = [one for line in found if (one := _one(line, differ, workers_per_node))]
     return sorted(made, key=lambda one: (-one.measured.workers[-1], -len(one.measured.workers), one.name))
@@ -67,15 +68,14 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
 
 def _one(line: _series.Line, differ: Sequence[str], workers_per_node: int | None) -> Series | None:
     """None of strong scaling, where the batch of a worker shrinks, and of others' records without their batch."""
-    batches = line.runs.groupby("workers")["batch"].median()
-    if pd.notna(line.first["global_batch"]) or batches.isna().any():
+    batches = line.batches
+    if pd.notna(line.first["global_batch"]) or batches is None:
         return None
     own = "records" not in line.runs or line.runs["records"].fillna("ours").eq("ours").all()
-    node = workers_per_node if own and workers_per_node else int(line.runs["workers_per_node"].max())
     computing, backward = _median(line.runs, "compute_s"), _median(line.runs, "backward_s")
     return Series(
         of={key: _known(line.runs, key) for key in NAMED} | {"loader": _known(line.points, "named")},
-        measured=line.measured(node, tuple(float(batches[count]) for count in line.points["workers"])),
+        measured=line.measured(line.node(workers_per_node), batches),
         points=tuple({str(key): value for key, value in row.items()} for row in line.points.to_dict("records")),
         images=line.images,
         epochs=int(_median(line.runs, "of_epochs") or 1),

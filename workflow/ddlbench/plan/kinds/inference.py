@@ -5,8 +5,6 @@ and to end: by records, else by the machine's `images_per_s` and a minute. Recor
 first process to its last.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,7 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
         block.schedules,
         range(1, block.repeats + 1),
     )
+    recipe_of = cache(lambda batch, schedule: for_schedule(block.recipe_file.at(batch), schedule))
     for model, framework, loader, workers, batch, bandwidth_mbit, schedule, repeat in axes:
         fits.check(study, block, machine, loader, workers, batch)
         global_batch = batch if block.global_batch else batch * workers
@@ -61,7 +63,7 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
             device=machine.device,
             dataset=block.dataset,
             model=model,
-            recipe=for_schedule(block.recipe_file.at(global_batch), schedule),
+            recipe=recipe_of(global_batch, schedule),
             framework=framework.name,
             options=framework.options,
             loader=loader,

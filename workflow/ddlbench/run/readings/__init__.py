@@ -4,9 +4,8 @@
 record of it. A way that reads files finds them in the program's own folder, `{folder}` of its command.
 """
 
-from __future__ import annotations
-
 import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import NamedTuple, Protocol
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
 
+MOST_ROWS = 20_000_000  # of all ranks
 TOTAL = "only the time of whole steps is known: put the recorder into the program to tell parts apart"
 
 
@@ -101,7 +101,8 @@ def reading(source: Source, points: Iterable[Point], evaluations: Sequence[Evalu
     """The steps between points; the first point only says when they began.
 
     The first mention of a step counts. Where steps lie between two points, each of them took an equal share. A step
-    without samples has those of the global batch. Raises UnreadError if there are fewer than two points.
+    without samples has those of the global batch. Raises UnreadError if there are fewer than two points, or numbers
+    that count no steps.
     """
     spec, again_s = source.spec, [*source.again_s]
     ends: list[Point] = []
@@ -109,6 +110,10 @@ def reading(source: Source, points: Iterable[Point], evaluations: Sequence[Evalu
     before, offset, since = 0, 0, 0  # the last step as it was told; what is added to it; points since that changed
     lost_s = 0.0  # between an interruption and the step with which the run went on
     for point in points:
+        if not math.isfinite(point.time_s):
+            continue
+        if point.samples is not None and not 0 <= point.samples < 1e15:  # no number of samples, or none at all
+            point = point._replace(samples=None)
         interrupted = [again_s.pop(0) for at_s in [*again_s] if at_s <= point.time_s]
         if ends and not interrupted and since >= 3 and point.step < before and point.step <= ends[0].step:
             offset, since = offset + before + (1 if ends[0].step == 0 else 0), 0  # it counts each epoch anew
@@ -122,7 +127,9 @@ def reading(source: Source, points: Iterable[Point], evaluations: Sequence[Evalu
             seen[number], since = len(ends), since + 1
             ends.append(point._replace(step=number, time_s=point.time_s - lost_s))
     if len(ends) < 2:
-        raise UnreadError(f"{len(ends)} step{'s' * (len(ends) != 1)} were read, and at least 2 are needed")
+        raise UnreadError(f"steps that were read: {len(ends)}; at least 2 are needed")
+    if (ends[-1].step - ends[0].step) * spec.workers > MOST_ROWS:
+        raise UnreadError(f"it tells steps from {ends[0].step} to {ends[-1].step}: are these numbers of steps?")
     rows: list[StepRow] = []
     first, every = ends[0], [b.step - a.step for a, b in itertools.pairwise(ends)]
     for start, end in itertools.pairwise(ends):

@@ -4,8 +4,6 @@ Times are those at which the supervisor read the lines. A rate that the program 
 believed where it says something else.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import statistics
@@ -41,16 +39,18 @@ def read(source: Source) -> Reading:
     evaluations: list[Evaluation] = []
     rates: list[float] = []
     patterns = wanted(source.spec)
-    of_steps = [pattern for pattern in patterns if "step" in pattern.groupindex]
+    of_steps = [pattern for pattern in patterns if {"step", "seen"} & {*pattern.groupindex}]
     told = {line.rank for line in source.lines if any(pattern.search(line.text) for pattern in of_steps)}
     for line in source.lines:
         if told and line.rank != min(told):  # all ranks say the same, at moments of their own
             continue
         for found in filter(None, (pattern.search(line.text) for pattern in patterns)):
             said = {name: number(text) for name, text in found.groupdict().items()}
-            if said.get("step") is not None:
+            if said.get("seen") is not None:
+                said["step"] = said["seen"] * source.spec.workers / source.spec.global_batch  # type: ignore[operator]
+            if (step := said.get("step")) is not None and math.isfinite(step):
                 known = {name: said.get(name) for name in ("loss", "lr", "samples")}
-                points.append(Point(line.time_s, round(said["step"]), **known))  # type: ignore[arg-type]
+                points.append(Point(line.time_s, round(step), **known))
             elif points and said.get("loss") is not None:  # of a line of its own
                 points[-1] = points[-1]._replace(loss=said["loss"])
             if said.get("samples_per_s") is not None:
@@ -78,7 +78,7 @@ def _compare(made: Reading, printed: float) -> None:
 
 
 def _unmatched(source: Source, patterns: list[re.Pattern[str]]) -> str:
-    steps = next((p.pattern for p in patterns if "step" in p.groupindex), "")
+    steps = next((p.pattern for p in patterns if {"step", "seen"} & {*p.groupindex}), "")
     last = next((text for text in reversed(source.last) if text.strip()), None)
     if last is None:
         return f"it printed nothing that pattern {steps!r} (key lines) could match"

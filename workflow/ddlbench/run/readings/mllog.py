@@ -3,9 +3,8 @@
 Progress is what events say of it: `step_num`, or `samples_count` in samples. Their own `time_ms` is when it was.
 """
 
-from __future__ import annotations
-
 import re
+from pathlib import Path
 
 from ddlbench.core.record import Event, events, read_log
 from ddlbench.core.spec import RunSpec
@@ -24,15 +23,22 @@ def read(source: Source) -> Reading:
     """The steps between marks of progress. Raises UnreadError if fewer than two events say how far training was."""
     told = list(events(line.text for line in source.lines if MARK.search(line.text)))
     for path in () if told else sorted(source.folder.rglob("*")):
-        if path.is_file():
+        if path.is_file() and _is_text(path):
             told += read_log(path)
-    batch = next((e.value for e in told if e.key == "global_batch_size" and e.value), source.spec.global_batch)
+    batches = (e.value for e in told if e.key == "global_batch_size")
+    batch = next((one for one in batches if isinstance(one, int) and one > 0), source.spec.global_batch)
     points = [point for event in told if (point := _point(event, batch))]
     if not points:
         raise UnreadError(f"{len(told)} MLPerf log lines, and none with step_num or samples_count in its metadata")
     known = [(event.time_s, _accuracy(event.value)) for event in told if event.key == "eval_accuracy"]
     evaluations = [Evaluation(at_s, top1) for at_s, top1 in known if top1 is not None]
     return reading(source, sorted(points, key=lambda point: point[:2]), evaluations)
+
+
+def _is_text(path: Path) -> bool:
+    """Whether it may be a log: checkpoints of many gigabytes may lie beside it."""
+    with path.open("rb") as file:
+        return b"\0" not in file.read(1 << 16)
 
 
 def _point(event: Event, batch: int) -> Point | None:

@@ -3,8 +3,6 @@
 It knows each rank's wait for data and the rest of a step. What that rest consists of it cannot know.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
 """tensorboard: scalars of event files in the program's folder, by TensorBoard's own reader.
 
-Steps are those of the scalar whose name says it is the loss of training; times are the `wall_time` of its events.
+Steps are those of the scalar whose name says it is the loss of training; times are the `wall_time` of its events. A
+program may write into several folders: `add_scalars` makes one per curve, a restart often one of its own. A scalar of
+one name is then one curve, and one of a folder whose name says so is of validation.
 """
-
-from __future__ import annotations
 
 import re
 from typing import Any
@@ -12,9 +12,15 @@ from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings import Evaluation, Point, Reading, Source, UnreadError, reading
 
-INSTALL = "pip install tensorboard==2.20.0"
+INSTALL = "pip install tensorboard==2.21.0"
 EVENTS = "events.out.tfevents.*"
-VALIDATION = re.compile(r"val|eval|test", re.I)
+WANTED = (  # what a curve is for, whether it is of validation, what its name holds
+    ("loss", False, "loss"),
+    ("lr", False, r"(^|[/_-])(lr|learning.?rate)"),
+    ("top1", True, r"acc|top.?1"),
+    ("eval_loss", True, "loss"),
+)
+VALIDATION = re.compile(r"(?<![a-z])(val|eval|test)", re.I)
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
@@ -28,24 +34,32 @@ def read(source: Source) -> Reading:
         raise UnreadError(f"TensorBoard is not installed, which reads event files: {INSTALL}")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events: Any = EventAccumulator(str(source.newest(EVENTS).parent), size_guidance={"scalars": 0})
-    events.Reload()
-    tags = sorted(events.Tags()["scalars"], key=len)
+    found: dict[tuple[str, bool], list[Any]] = {}  # by name, and whether it is of validation
+    for folder in sorted({path.parent for path in [source.newest(EVENTS), *source.folder.rglob(EVENTS)]}):
+        events: Any = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+        events.Reload()
+        below = str(folder.relative_to(source.folder))
+        for tag in events.Tags()["scalars"]:
+            found.setdefault((tag, bool(VALIDATION.search(f"{below}/{tag}"))), []).extend(events.Scalars(tag))
+    curves = {name: sorted(found[name], key=lambda event: event.wall_time) for name in sorted(found, key=_shortest)}
     of = {
-        "loss": next((tag for tag in tags if "loss" in tag.lower() and not VALIDATION.search(tag)), None),
-        "lr": next((tag for tag in tags if re.search(r"(^|[/_-])(lr|learning.?rate)", tag, re.I)), None),
-        "top1": next((tag for tag in tags if VALIDATION.search(tag) and re.search("acc|top.?1", tag, re.I)), None),
-        "eval_loss": next((tag for tag in tags if VALIDATION.search(tag) and "loss" in tag.lower()), None),
+        name: next((curve for curve in curves if curve[1] == validates and re.search(pattern, curve[0], re.I)), None)
+        for name, validates, pattern in WANTED
     }
     if of["loss"] is None:
-        raise UnreadError(f"its event files have no scalar of a loss, but {', '.join(tags) or 'none at all'}")
-    rates = {event.step: event.value for event in events.Scalars(of["lr"])} if of["lr"] else {}
-    points = [Point(e.wall_time, e.step, e.value, rates.get(e.step)) for e in events.Scalars(of["loss"])]
+        names = ", ".join(dict.fromkeys(tag for tag, _ in curves)) or "none at all"
+        raise UnreadError(f"its event files have no scalar of a loss of training, but {names}")
+    events_of = {name: curves[curve] if curve else [] for name, curve in of.items()}
+    rates = {event.step: event.value for event in events_of["lr"]}
+    points = [Point(e.wall_time, e.step, e.value, rates.get(e.step)) for e in events_of["loss"]]
     seen: dict[int, Evaluation] = {}
-    for name in ("top1", "eval_loss"):
-        for e in events.Scalars(of[name]) if of[name] else ():
-            field = {"top1": "top1", "eval_loss": "loss"}[name]
+    for name, field in (("top1", "top1"), ("eval_loss", "loss")):
+        for e in events_of[name]:
             seen[e.step] = seen.get(e.step, Evaluation(e.wall_time))._replace(**{field: e.value})
     made = reading(source, points, [seen[step] for step in sorted(seen)])
-    made.remarks["scalars"] = {name: tag for name, tag in of.items() if tag}
+    made.remarks["scalars"] = {name: curve[0] for name, curve in of.items() if curve}
     return made
+
+
+def _shortest(name: tuple[str, bool]) -> tuple[int, str]:
+    return len(name[0]), name[0]

@@ -1,19 +1,21 @@
 """trainer: the Hugging Face Trainer's `trainer_state.json`, the newest in the program's folder.
 
-The file says steps and losses, and no times. These come from the lines that the Trainer prints as it logs, one for each
+The file says steps and losses, and no times. It counts samples, so that ranks which train each for itself, and would
+look twice as fast, are refused. Times come from the lines that the Trainer prints as it logs, one for each
 entry; without them its whole time is spread evenly.
 """
 
-from __future__ import annotations
-
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings import Evaluation, Point, Reading, Source, UnreadError, reading
 
 LOSS, RUNTIME = re.compile(r"\{'loss': "), re.compile(r"'train_runtime': '?([\d.]+)")
 NAME = "trainer_state.json"
+FAR = 0.1  # the Trainer rounds, and an epoch's last batch may be smaller
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
@@ -32,7 +34,9 @@ def read(source: Source) -> Reading:
         raise UnreadError(f"{path}: cannot be read ({error!r})") from None
     if not told:
         raise UnreadError(f"{path}: has no entry with a loss in log_history: lower logging_steps")
-    stamps = [line.time_s for line in source.lines if LOSS.search(line.text)]
+    _check_batch(source.spec, path, state)
+    first = min((line.rank for line in source.lines if LOSS.search(line.text)), default=0)
+    stamps = [line.time_s for line in source.lines if LOSS.search(line.text) and line.rank == first]
     remarks: dict[str, object] = {}
     if len(stamps) != len(told):
         runtime = [float(found[1]) for line in source.lines if (found := RUNTIME.search(line.text))]
@@ -55,3 +59,14 @@ def read(source: Source) -> Reading:
     made = reading(source, points, evaluations)
     made.remarks |= remarks
     return made
+
+
+def _check_batch(spec: RunSpec, path: Path, state: dict[str, Any]) -> None:
+    """Raises UnreadError if the Trainer counted other samples per step than it was told."""
+    ends = [entry for entry in state["log_history"] if "train_samples_per_second" in entry]
+    if not ends or not ends[-1].get("step"):
+        return
+    counted = ends[-1]["train_samples_per_second"] * ends[-1]["train_runtime"] / ends[-1]["step"]
+    if abs(counted - spec.global_batch) > FAR * spec.global_batch:
+        why = f"in place of {spec.global_batch}: its ranks train each for itself, or the command does not say the batch"
+        raise UnreadError(f"{path}: the Trainer counted {counted:.0f} samples per step {why}")

@@ -40,7 +40,7 @@ def draw(plot: str, data: Path, out: Path, options: Options, broken: Sequence[st
     picture = member.draw(_tables.read(data), replace(options, title=title, device_name=device_name))
     if broken:
         _style.stamp(picture, broken)
-    _style.save(picture, out)
+    _style.save(picture, out, _style.caption(picture, registry.docstring("figures", plot)))
 
 
 def main() -> None:

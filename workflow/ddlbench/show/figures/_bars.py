@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import settings
@@ -20,13 +19,14 @@ from ddlbench.show.figures._tables import distinguishing
 FILLS: tuple[tuple[str, str], ...] = (
     ("#ddaa33", ""),
     ("#004488", ""),
-    ("#88ccee", "////"),
+    ("#88ccee", "//"),
     ("#bb5566", ""),
-    ("white", "....."),
+    ("white", "---"),
     ("0.75", ""),
 )
-FILLS += (("#117733", "\\\\\\\\"), ("#66ccee", ""), ("#222222", ""), ("#999933", "xxxx"))
+FILLS += (("#117733", "\\\\"), ("#66ccee", ""), ("#222222", ""), ("#999933", "xx"))
 EDGE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.5}
+LONG = 12  # letters of a name, with which panels do not stand side by side
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
 MARK = " (extrapolated)"
 ALWAYS = ("model", "loader")  # where there are several, bars of one panel are of one
@@ -38,9 +38,26 @@ OTHERS = settings(
 NAMES = ("run", "framework", "workers", *OTHERS)  # what the data of these figures have beside their parts
 
 
-def finished(figure: Figure, x: str, options: Options) -> Figure:
-    """The figure with the names of its axes, and its legend."""
-    return _style.finished(figure, x, f"framework, {_style.worker_label(options)}")
+def finished(
+    figure: _style.Picture,
+    x: str,
+    options: Options,
+    parts: Mapping[str, str],
+    panels: Sequence[tuple[Axes, pd.DataFrame]],
+    said: str = "",
+) -> _style.Picture:
+    """The figure with the names of its axes, its legend, and its result: `said`, or else the longest and the shortest
+    bar, and of several parts the largest of all bars together."""
+    rows = pd.concat([some.assign(panel=axes.get_title()) for axes, some in panels]) if panels else pd.DataFrame()
+    if not said and len(rows) and len(rows := rows[~rows["published"]]):
+        names = [", ".join(filter(None, map(str, row))) for row in rows[["framework", "workers", "panel"]].to_numpy()]
+        whole = dict(zip(names, rows[list(parts)].sum(axis=1), strict=True))
+        what, unit = x.split(" [")[0], x.partition("[")[2].rstrip("]")
+        said = f"{what[:1].upper()}{what[1:]}, middle values: {_style.ranked(whole, unit)}."
+        sums = rows[list(parts)].sum()
+        if len(parts) > 1 and sums.sum() > 0:
+            said += f" Of all bars together, {parts[str(sums.idxmax())]} is {100 * sums.max() / sums.sum():.0f} %."
+    return _style.finished(figure, x, f"framework, {_style.worker_label(options)}", said)
 
 
 def reach(axes: Axes, x: float) -> None:
@@ -49,8 +66,13 @@ def reach(axes: Axes, x: float) -> None:
 
 
 def stacks(
-    table: pd.DataFrame, parts: Mapping[str, str], options: Options, others: Sequence[str] = OTHERS
-) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    table: pd.DataFrame,
+    parts: Mapping[str, str],
+    options: Options,
+    others: Sequence[str] = OTHERS,
+    fills: Sequence[tuple[str, str]] = FILLS,
+    across: int = 2,
+) -> tuple[_style.Picture, list[tuple[Axes, pd.DataFrame]]]:
     """A figure and its panels with their rows, one per bar; `bar` is the bar's place on the y axis.
 
     `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are
@@ -59,6 +81,7 @@ def stacks(
     `published` are drawn paler.
     """
     table = table.assign(published=table.get("published", False))
+    others = [column for column in others if column in table]  # a file of an earlier version has fewer
     if "global_batch" in table:
         # Of batches that grow with the workers only that of a worker tells bars apart.
         a_worker = table["global_batch"] // table["workers"]
@@ -70,6 +93,8 @@ def stacks(
     groups = table.groupby(keys, dropna=False)
     rows = groups[values].median().assign(repeats=groups.size())
     whole = [_interval(group[list(parts)].sum(axis=1)) for _, group in groups]
+    each: Any = [group[list(parts)].sum(axis=1).tolist() for _, group in groups]
+    rows = rows.assign(each=pd.Series(each, rows.index, "object"))
     rows = rows.assign(low=[low for low, _ in whole], high=[high for _, high in whole]).reset_index()
     by = distinguishing(rows, ["framework", "workers", "published"], others)
     by += [column for column in ALWAYS if column not in by and column in others and rows[column].nunique() > 1]
@@ -78,19 +103,20 @@ def stacks(
         rows["framework"] = [
             f"{name}{MARK}" if some else name for name, some in zip(rows["framework"], part, strict=True)
         ]
-    figure, panels = _style.panels(rows, by, options, share_y=False)
+    longest = rows["framework"].astype(str).str.len().max()
+    figure, panels = _style.panels(rows, by, options, share_y=False, across=1 if longest > LONG else across)
     panels = [(axes, _places(group)) for axes, group in panels]
-    ends = [_stack(axes, group, parts) for axes, group in panels]
+    ends = [_stack(axes, group, parts, fills) for axes, group in panels]
     if panels:
         deepest = max(float(group["bar"].max()) for _, group in panels)
         for axes, _ in panels:
             axes.set_ylim(deepest + 0.7, -0.7)
         # Panels share the x axis: one limit, once all bars are known.
         panels[0][0].set_xlim(1.08 * min(left for left, _ in ends), 1.08 * max(right for _, right in ends) or 1)
-        down, across = _style.grid(len(panels))
+        down = len({axes.get_subplotspec().rowspan.start for axes, _ in panels})  # type: ignore[union-attr]
         legend = 0.17 * max(0, len(parts) - 4)  # its rows
         height = 1.5 + down * (0.5 + BAR * (deepest + 1.4))
-        figure.set_size_inches(1.8 + 2.9 * across, max(3.4, height) + legend)
+        figure.set_size_inches(_style.WIDTH, max(3.4, height) + legend)
     return figure, panels
 
 
@@ -109,10 +135,12 @@ def _places(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(bar=[float(place) for place in range(len(rows))] + GAP * count)
 
 
-def _stack(axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str]) -> tuple[float, float]:
+def _stack(
+    axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str], fills: Sequence[tuple[str, str]]
+) -> tuple[float, float]:
     """Draws the bars and gives how far they reach, to the left and to the right."""
     right, left = pd.Series(0.0, index=rows.index), pd.Series(0.0, index=rows.index)  # what is below 0 goes left
-    for (column, label), (colour, hatch) in zip(parts.items(), FILLS, strict=False):
+    for (column, label), (colour, hatch) in zip(parts.items(), fills, strict=False):
         width = rows[column].fillna(0.0).astype("float64")
         begins = right.where(width >= 0, left)
         bars = axes.barh(rows["bar"], width, left=begins, label=label, color=colour, hatch=hatch, **EDGE)
@@ -120,24 +148,36 @@ def _stack(axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str]) -> tuple[fl
             bar.set_alpha(0.45 if pale else 1.0)
         right, left = right + width.clip(lower=0.0), left + width.clip(upper=0.0)
     names = [f"{framework}, {workers}" for framework, workers in zip(rows["framework"], rows["workers"], strict=True)]
+    reached = float(right.max())
+    for several in rows[rows["repeats"] > 1].to_dict("records"):
+        axes.plot(several["each"], [several["bar"]] * len(several["each"]), **_style.DOT, color="white")
+        reached = max(reached, *several["each"])
     axes.set_yticks(rows["bar"], names)
     axes.grid(False, axis="y")
-    return float(left.min()), float(right.max())
+    return float(left.min()), reached
 
 
-def whiskers(axes: Axes, rows: pd.DataFrame, low: str, high: str) -> None:
-    """Intervals at the ends of bars; of single runs, the spread of their steps (columns `low` and `high`), dotted."""
-    several, single = rows[rows["low"].notna()], rows[(rows["repeats"] == 1) & rows[low].notna()]
-    across = [0.0]
-    for group, left, right in ((several, "low", "high"), (single, low, high)):
+def whiskers(axes: Axes, rows: pd.DataFrame, low: str = "", high: str = "") -> None:
+    """Intervals at the ends of bars; of single runs, the spread of their steps (columns `low` and `high`), dotted. The
+    frame cuts one that reaches far beyond all bars."""
+    ends = rows["each"].map(max)
+    most = float(ends.max())
+    single = rows[(rows["repeats"] == 1) & rows[low].notna()] if low else rows[:0]
+    for group, left, right in ((rows[rows["low"].notna()], "low", "high"), (single, low, high)):
         if len(group):
-            line: Any = "-" if left == "low" else ":"
-            axes.hlines(group["bar"], group[left], group[right], colors="black", linestyles=line, linewidth=1.2)
-            across.append(float(group[right].max()))
-    for end in ("low", "high"):
-        axes.plot(several[end], several["bar"], marker="|", color="black", markersize=6, linestyle="none")
-    reach(axes, 1.05 * max(across))
-    _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if len(single) else "")
+            about: dict[str, Any] = {
+                "fmt": "none",
+                "ecolor": "black",
+                "elinewidth": 1.2,
+                "capsize": 3 if left == "low" else 0,
+            }
+            middle = (group[left] + group[right]) / 2
+            drawn = axes.errorbar(middle, group["bar"], xerr=(group[right] - group[left]) / 2, **about)
+            if left != "low":
+                drawn[2][0].set_linestyle(":")
+            reach(axes, 1.05 * min(float(group[right].max()), _style.BEYOND * most))
+    bar = _style.INTERVAL if rows["low"].notna().any() else ""
+    _style.say_bars(axes, rows["repeats"], bar, _style.SPREAD if len(single) else "", lying=True)
 
 
 def reference_points(axes: Axes, rows: pd.DataFrame, points: pd.DataFrame, x: str) -> None:

@@ -49,7 +49,8 @@ def _bars(axes: Axes, x: str, y: str) -> Iterator[tuple[Any, str]]:
 
 def _label(figure: Figure, which: str) -> str:
     """The name of an axis, from the first panel that has it, on one line."""
-    labels = (str(getattr(axes, f"get_{which}")()) for axes in figure.axes)
+    labels = [str(getattr(axes, f"get_{which}")()) for axes in figure.axes]
+    labels += [figure.get_supylabel()] if which == "ylabel" else []
     return " ".join(next(filter(None, labels), which[0]).split())
 
 

@@ -1,14 +1,16 @@
 """What the figures over worker counts share: their data, panels, and one line per framework and loader in each."""
 
+import json
 from collections.abc import Iterator
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.scaling import scaling
+from ddlbench.analysis.scaling import TIMES, placed, scaling
 from ddlbench.analysis.together import SERIES, title
-from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.core.plural import count_of, worker
+from ddlbench.show.figures import Options, Tables, _looks, _style
 from ddlbench.show.figures._tables import distinguishing, references
 
 Panels = list[tuple[Axes, pd.DataFrame]]  # with their rows
@@ -18,21 +20,39 @@ OF = {"steps": "training steps", "run": "the whole training"}
 
 
 def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
-    """Rows of `scaling` with one measure: its median, `_low` and `_high`, and the spread of single runs' steps."""
+    """Rows of `scaling` with one measure: its median, `_low` and `_high`, the spread of single runs' steps, and `each`:
+    its values of all repeats, as JSON."""
     table = scaling(tables["runs"], options.basis)
     ends = [measure, f"{measure}_low", f"{measure}_high"]
-    return table[[*SERIES, "workers", "ref_workers", "repeats", *ends, "spread_low", "spread_high"]]
+    table["each"] = _each(placed(tables["runs"], options.basis), table, measure, TIMES[options.basis])
+    return table[[*SERIES, "workers", "ref_workers", "repeats", *ends, "each", "spread_low", "spread_high"]]
 
 
-def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, Panels]:
-    """A figure and its panels with their rows of `table` (see `data`), which also have `line` (its label) and `style`.
+def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str, time: str) -> list[str]:
+    """A measure of each run, by the rows of `scaling`, which stand in the same order. Of a ratio: the base's median
+    time by that of the run, so that dots and line agree."""
+    values = []
+    base_s = 0.0
+    for row, (_, group) in zip(table.to_dict("records"), runs.groupby([*SERIES, "workers"], dropna=False), strict=True):
+        if measure == "throughput_images_per_s":
+            values.append(group[measure].tolist())
+            continue
+        base_s = float(group[time].median()) if row["workers"] == row["ref_workers"] else base_s
+        ideal = row["workers"] / row["ref_workers"] if measure == "efficiency" else 1.0
+        values.append((base_s / group[time] / ideal).tolist())
+    return [json.dumps([float(f"{value:.6g}") for value in runs]) for runs in values]
+
+
+def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Picture, Panels, str]:
+    """A figure, its panels with their rows of `table` (see `data`), which also have `line` (its label) and `style`, and
+    what all lines share.
 
     There is one line per framework and loader, and one panel per model, batch, ...; where that would put more than
     MOST_LINES of several frameworks and loaders into one panel, also per loader. With only one framework and loader,
     there is one line per model, batch, ...
     Lines of runs that trained only some of their epochs say so.
     """
-    table = table.copy()
+    table, shared = table.copy(), ""
     others = not table.empty and table["loader"].isna().all()  # records of others: a line per submitter and system
     members = ["machine"] if others else ["framework", "loader"]
     by = distinguishing(table, [*members, "workers"], [key for key in SERIES if key not in members])
@@ -40,25 +60,25 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[Figure, Panels]:
         by = [key for key in by if key == "model"]
         lines = sorted(table["machine"].unique())
         table["line"] = table["machine"]
-        styles = [_style.nth_style(lines.index(line)) for line in table["line"]]
+        styles = [_looks.nth_style(lines.index(line)) for line in table["line"]]
+        table["style"] = pd.Series(styles, index=table.index, dtype="object")
     elif by and len(table[members].drop_duplicates()) == 1:
         line = by.pop(0)
+        shared = ", ".join(table[members].iloc[0])
         # resnet50 before resnet101
         values = sorted(table[line].dropna().unique(), key=lambda value: (len(str(value)), value))
         table["at"] = [len(values) if pd.isna(value) else values.index(value) for value in table[line]]
         table = table.sort_values("at", kind="stable")
         table["line"] = [title(line, value) for value in table[line]]
-        styles = [_style.nth_style(place) for place in table.pop("at")]
+        styles = [_looks.nth_style(place) for place in table.pop("at")]
+        table["style"] = pd.Series(styles, index=table.index, dtype="object")
     else:
-        pairs = list(zip(table["framework"], table["loader"], strict=True))
-        table["line"] = [", ".join(pair) for pair in pairs]
-        styles = [_style.member_style(*pair, options.frameworks) for pair in pairs]
-        if (table[members].nunique() > 1).all() and len(set(pairs)) > MOST_LINES:
+        if (table[members].nunique() > 1).all() and len(table[members].drop_duplicates()) > MOST_LINES:
             by.append("loader")
-    table["style"] = pd.Series(styles, index=table.index, dtype="object")
+        table, shared = _looks.name_lines(table, by, options)
     part = (table["epochs"] < table["of_epochs"]).fillna(False)
     table["line"] = [f"{line} (extrapolated)" if some else line for line, some in zip(table["line"], part, strict=True)]
-    return _style.panels(table, by, options)
+    return *_style.panels(table, by, options), shared
 
 
 def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> None:
@@ -76,27 +96,46 @@ def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> N
         axes.plot(at, middle, label=label, **style)
         axes.update_datalim([*zip(at, middle, strict=True)])  # matplotlib leaves out what stands aside
         _style.bars(axes, at, middle, points[f"{measure}_low"], points[f"{measure}_high"], style)
+        _style.dots(axes, at, points["each"].map(json.loads), style)
         low, high = (middle * points[f"spread_{end}"] for end in ("low", "high"))
         _style.bars(axes, at, middle, low, high, style, steps=True)
-    _style.say_bars(axes, rows["repeats"], single=_style.SPREAD if rows["spread_low"].notna().any() else "")
+    bar = _style.INTERVAL if rows[f"{measure}_low"].notna().any() else ""
+    _style.say_bars(axes, rows["repeats"], bar, _style.SPREAD if rows["spread_low"].notna().any() else "")
+
+
+def result(places: Panels, measure: str, unit: str, options: Options) -> str:
+    """Middle values at the most workers, from the highest on."""
+    most = max((int(rows["workers"].max()) for _, rows in places), default=0)
+    values = {}
+    for axes, rows in places:
+        for row in rows[rows["workers"] == most].to_dict("records"):
+            values[", ".join(filter(None, (row["line"], axes.get_title())))] = row[measure]
+    where = f"On {count_of(most, worker(options.device))}, middle values"
+    return f"{where}: {_style.ranked(values, unit)}." if values else ""
 
 
 def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quantity: str = "") -> Figure:
     """The picture of a measure over worker counts, with published numbers of a quantity. Efficiency has no log axis."""
-    figure, places = panels(data, options)
+    figure, places, shared = panels(data, options)
     counts = sorted({count for _, rows in places for count in rows["workers"]})
     for axes, rows in places:
         lines(axes, rows, measure)
         for at, values in _ideal(rows, measure, counts):
             axes.plot(at, values, label="ideal", **_style.IDEAL)
     seen = published(places, quantity, options) if quantity else set()
-    if measure != "efficiency":
+    if seen:
+        figure.note("Colourless hollow markers are published numbers; triangles are published limits.")
+    if measure == "speed_up":
+        _style.ratio_y(figure)
+    elif measure != "efficiency":
         _style.log_y(figure)
     else:
         for axes in figure.axes:
             axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
     _style.count_axis(figure, seen | {*counts})
-    return _style.finished(figure, _style.worker_label(options), y_label)
+    unit = y_label.partition("[")[2].rstrip("]") or ("of 1" if measure == "efficiency" else "times")
+    said = result(places, measure, unit, options)
+    return _style.finished(figure, _style.worker_label(options), y_label, said, shared)
 
 
 def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tuple[list[int], list[float]]]:

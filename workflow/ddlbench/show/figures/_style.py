@@ -4,8 +4,9 @@ Importing this sets matplotlib's look for the process; members of `figures/` imp
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import matplotlib
@@ -19,104 +20,76 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from ddlbench.analysis import together
-from ddlbench.core import registry
-from ddlbench.core.plural import worker
-from ddlbench.settings.study import SCHEDULES
+from ddlbench.core.plural import rounded, worker
 from ddlbench.show.figures import Options, _hover
+from ddlbench.show.figures._looks import Style
 
-# White with a grey grid: seaborn's style as matplotlib ships it, and sizes that suit a column of a paper [points].
+# White with a grey grid: seaborn's style as matplotlib ships it. A figure is at most WIDTH wide [inches], no letter is
+# smaller than SMALL [points], so that a phone of 390 pixels shows it whole, with letters of 7 points.
+WIDTH, SMALL = 4.9, 9.2
 matplotlib.rcParams.update(
     matplotlib.style.library["seaborn-v0_8-whitegrid"]
     | dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "legend.title_fontsize"), 9.6)
-    | dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8.8)
-    | {"font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans", "Bitstream Vera Sans", "sans-serif"]}
+    | dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), SMALL)
+    | {"font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"], "figure.titlesize": 10.5}
     | {"legend.frameon": True, "grid.linewidth": 0.8, "lines.linewidth": 1.5, "lines.markersize": 6}
-    | {"patch.edgecolor": "w", "patch.force_edgecolor": True, "patch.linewidth": 0.8}
-    | {"xtick.bottom": False, "ytick.left": False, "xtick.major.size": 4.8, "ytick.major.size": 4.8}
-    | {"xtick.minor.size": 3.2, "ytick.minor.size": 3.2}
-    | {"svg.hashsalt": "ddlbench", "pdf.fonttype": 42}
+    | {"patch.edgecolor": "w", "patch.force_edgecolor": True, "patch.linewidth": 0.8, "hatch.linewidth": 0.8}
+    | {"xtick.bottom": False, "ytick.left": False}
+    | {"svg.hashsalt": "ddlbench", "svg.fonttype": "none", "pdf.fonttype": 42}
 )
-# Colours after Paul Tol for colour-blind eyes; the first three of each are dark, middling and light in grey print.
-COLOURS = ("#004488", "#bb5566", "#ddaa33", "#117733", "#66ccee", "#222222")
-OTHER_COLOURS = ("#332288", "#aa4499", "#66bbaa", "#882255", "#88ccee", "#999933")
-FILLS = ("full", "none", "right", "top", "left", "bottom")
-MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">")
-LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), "-.", ":", (0, (3, 1, 1, 1, 1, 1)), (0, (8, 2)))
+DOT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 3.6, "markeredgecolor": "black", "zorder": 3.5}
+BEYOND = 1.5  # times the outermost point: so far an interval may stretch an axis
+SIZES = ((2**20, "TiB"), (2**10, "GiB"), (1, "MiB"))
+MOST_NAMED = 4  # values in the first sentence of a caption
 IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
+ONE: dict[str, Any] = {"color": "0.3", "linewidth": 1.2, "zorder": 1.5}  # where a ratio says: as before
 RELATIONS = {"approx": ("o", "about"), "above": ("^", "more than"), "below": ("v", "less than")}
 REFERENCE: dict[str, Any] = {"linestyle": "none", "markersize": 7, "markerfacecolor": "none", "zorder": 4}
 REFERENCE |= {"markeredgecolor": "black", "markeredgewidth": 1.2}
 
 Values = Any  # a column, or the index of a table
-Style = dict[str, Any]
 
 
-def member_style(framework: str, loader: str, shown: Iterable[str] = ()) -> Style:
-    """How a line is drawn: the framework is colour and fill of the marker, the loader is marker and line style.
+class Picture(Figure):
+    """A figure with its caption: what these runs say, and how to read it. It goes into the files (`save`)."""
 
-    `shown`: all frameworks of the study, of which the variants come after the members of the house.
-    """
-    f, m = _place("frameworks", framework, shown), _place("loaders", loader)
-    return {
-        "color": COLOURS[f % len(COLOURS)],
-        "fillstyle": FILLS[(f + f // len(COLOURS)) % len(FILLS)],  # the second time round, others go with each colour
-        "markerfacecoloralt": "white",
-        **_nth(m),
-        **_nested(f),
-    }
+    result = ""
+    notes: tuple[str, ...] = ()
+
+    def note(self, *sentences: str) -> None:
+        """Add sentences about how to read it, each once."""
+        self.notes = (*dict.fromkeys([*self.notes, *sentences]),)
 
 
-def _place(room: str, name: str, shown: Iterable[str] = ()) -> int:
-    """A member's place in its room; variants, and members that the house no longer has, come after them by name."""
-    members = registry.members(room)
-    return [*members, *sorted({*shown, name} - {*members})].index(name)
-
-
-def schedule_style(schedule: str) -> Style:
-    """Says how a schedule's line is drawn."""
-    return nth_style([*SCHEDULES, schedule].index(schedule))
-
-
-def nth_style(n: int) -> Style:
-    """How the n-th line is drawn, counted from 0, where lines are neither frameworks nor loaders."""
-    return {"color": OTHER_COLOURS[n % len(OTHER_COLOURS)], **_nth(n), **_nested(n)}
-
-
-def _nth(n: int) -> Style:
-    return {"marker": MARKERS[n % len(MARKERS)], "linestyle": LINES[n % len(LINES)]}
-
-
-def _nested(n: int) -> dict[str, float]:
-    """Each line is thinner than the one below it, so that lines that lie on one another are all seen."""
-    width = max(1.2, 2.4 - 0.6 * n)
-    return {"linewidth": width, "markersize": 4 + 1.8 * width, "zorder": 2 + n / 10}
-
-
-def grid(panels: int) -> tuple[int, int]:
+def grid(panels: int, most: int = 2) -> tuple[int, int]:
     """Lays out panels: (rows, columns)."""
-    across = min(panels, 3)
+    across = min(panels, most)
     return math.ceil(panels / across), across
 
 
 def panels(
-    rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True, share_x: bool = True
-) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    rows: pd.DataFrame,
+    by: Sequence[str],
+    options: Options,
+    share_y: bool = True,
+    share_x: bool = True,
+    across: int = 2,
+) -> tuple[Picture, list[tuple[Axes, pd.DataFrame]]]:
     """A figure with one panel for each combination of the columns `by` in `rows`: (figure, [(axes, its rows)]).
 
     No rows give an empty panel that says so, and an empty list.
     """
     groups: list[tuple[Any, pd.DataFrame]] = list(rows.groupby(list(by), dropna=False)) if by else []
     groups = groups or [((), rows)]
-    down, across = grid(len(groups))
-    size = (6.0, 4.4) if len(groups) == 1 else (1.0 + 2.7 * across, 1.3 + 2.3 * down)
-    figure = Figure(figsize=size, layout="constrained")
+    down, across = grid(len(groups), across)
+    figure = Picture(figsize=(WIDTH, 4.0 if len(groups) == 1 else 1.3 + 1.9 * down), layout="constrained")
     figure.suptitle(options.title, wrap=True)
     places = figure.subplots(down, across, squeeze=False, sharex=share_x, sharey=share_y).ravel()
     for empty in places[len(groups) :]:
         empty.remove()
     for place, (axes, (values, _)) in enumerate(zip(places, groups, strict=False)):
         titles = [together.title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
-        axes.set_title(", ".join(titles))
+        axes.set_title(", ".join(titles), wrap=len(groups) == 1)
         axes.tick_params(labelbottom=place + across >= len(groups) or not share_x)
     if rows.empty:
         nothing(places[0])
@@ -131,15 +104,17 @@ def nothing(axes: Axes) -> None:
 
 
 def labels(figure: Figure, x: str, y: str) -> None:
-    """Name the axes at the figure's left and lower edge; y once for several rows of panels, which may be low."""
+    """Name the axes at the figure's left and lower edge; y once for several rows of panels, which may be low, x on
+    lines as wide as panels that stand side by side."""
     first = [axes for axes in figure.axes if (place := axes.get_subplotspec()) is not None and place.is_first_col()]
     if len(first) > 1:
         figure.supylabel(y, fontsize=matplotlib.rcParams["axes.labelsize"])
+    beside = any((place := axes.get_subplotspec()) is not None and place.colspan.start for axes in figure.axes)
     for axes in figure.axes:
         if axes in first[:1] and len(first) == 1:
             axes.set_ylabel(y)
         if axes.xaxis.get_tick_params()["labelbottom"]:
-            axes.set_xlabel(x)
+            axes.set_xlabel(fill(x, 20) if beside else x)
     figure.align_ylabels()
 
 
@@ -148,8 +123,18 @@ def count_axis(figure: Figure, counts: Iterable[int]) -> None:
     counts = sorted(set(counts))
     for axes in figure.axes:
         _ticks_at(axes, counts, 1.3, base=2)
-        if len(figure.axes) > 1 and len(counts) > 5:
+        place = axes.get_subplotspec()
+        across = place.get_gridspec().ncols if place is not None else 1
+        if _are_close(counts, figure.get_figwidth() / across):
             axes.tick_params(axis="x", labelrotation=60)
+
+
+def _are_close(counts: Sequence[float], width: float) -> bool:
+    """Whether labels at these places of a logarithmic axis, in a panel so wide [inches], would lie on one another."""
+    doubled = [math.log2(count) for count in counts]
+    inch = 0.7 * width / (doubled[-1] - doubled[0] + 0.8) if counts else 0.0
+    pairs = zip(doubled, doubled[1:], counts[1:], strict=False)
+    return any((after - before) * inch < 0.05 + 0.085 * len(str(count)) for before, after, count in pairs)
 
 
 def at_values(figure: Figure, values: Iterable[float]) -> None:
@@ -185,6 +170,27 @@ def log_y(figure: Figure) -> None:
         axes.yaxis.set_minor_locator(NullLocator())
 
 
+def ratio_y(figure: Figure) -> None:
+    """y by powers of two, with a line at 1."""
+    for axes in figure.axes:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+        axes.axhline(1.0, **ONE)
+
+
+def sizes(figure: Figure) -> None:
+    """x, in MiB, logarithmic with ticks in people's units."""
+    for axes in figure.axes:
+        axes.xaxis.set_major_locator(
+            FixedLocator([1024**power * 10**zeros for power in (0, 1, 2) for zeros in (0, 1, 2)])
+        )
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: next(f"{value / n:.0f} {u}" for n, u in SIZES if value >= n or n == 1))
+        )
+
+
 def whole_numbers(axis: Axis) -> None:
     """Puts ticks at whole numbers only."""
     axis.set_major_locator(MaxNLocator(integer=True))
@@ -202,23 +208,38 @@ def side_by_side(axes: Axes, lines: int) -> Iterator[Transform]:
 
 def bars(axes: Axes, x: Values, middle: Values, low: Values, high: Values, style: Style, steps: bool = False) -> None:
     """A bar with caps from `low` to `high` at each point that has them; a dotted one without caps where it is not an
-    interval, but the spread of a single run's `steps`."""
+    interval, but the spread of a single run's `steps`. A wide one does not stretch the axis: the frame cuts it."""
     there = low.notna() & high.notna()
     if not there.any():
         return
-    x, middle, low, high = (values[there] for values in (x, middle, low, high))
-    place = style.get("transform", axes.transData)
+    x, middle, low, high = (values[there].astype(float) for values in (x, middle, low, high))
+    ends = ((middle - low).clip(lower=0.0), (high - middle).clip(lower=0.0))
+    before = axes.dataLim.frozen().get_points()
+    look: dict[str, Any] = {"transform": style.get("transform", axes.transData), "capsize": 0 if steps else 3}
+    drawn = axes.errorbar(x, middle, ends, fmt="none", ecolor=style["color"], elinewidth=1.2, **look)
     if steps:
-        axes.vlines(x, low, high, colors=style["color"], linestyles=":", linewidth=1.2, transform=place)
-    else:
-        ends = ((middle - low).clip(lower=0.0), (high - middle).clip(lower=0.0))
-        axes.errorbar(x, middle, ends, fmt="none", ecolor=style["color"], capsize=3, transform=place)
-    # matplotlib does not count what is drawn beside its values.
-    axes.update_datalim([*zip(x, low, strict=True), *zip(x, high, strict=True)])
+        drawn[2][0].set_linestyle(":")
+    axes.dataLim.set_points(before)
+    low, high = (end.clip(middle.min() / BEYOND, middle.max() * BEYOND) for end in (low, high))
+    axes.update_datalim([*zip(x, middle, strict=True), *zip(x, low, strict=True), *zip(x, high, strict=True)])
     axes.autoscale_view()
 
 
-def medians(axes: Axes, points: pd.DataFrame, x: str, y: str, label: str, style: dict[str, Any]) -> None:
+def dots(axes: Axes, x: Values, values: Iterable[Sequence[float]], style: Style) -> None:
+    """A dot for each repeat of the points, where there are several."""
+    several = [(at, value) for at, runs in zip(x, values, strict=True) for value in runs if len(runs) > 1]
+    if several:
+        look = {
+            "color": "white",
+            "markeredgecolor": style["color"],
+            "transform": style.get("transform", axes.transData),
+        }
+        axes.plot(*zip(*several, strict=True), **DOT | look)
+        axes.update_datalim(several)
+        axes.autoscale_view()
+
+
+def medians(axes: Axes, points: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
     """A line through the medians of repeats (column `run`), and a band from the lowest to the highest of them."""
     ends = points.groupby(x)[y].agg(["median", "min", "max"])
     axes.plot(ends.index, ends["median"], label=label, markevery=max(1, len(ends) // 10), **style)
@@ -226,19 +247,36 @@ def medians(axes: Axes, points: pd.DataFrame, x: str, y: str, label: str, style:
         axes.fill_between(ends.index, ends["min"], ends["max"], color=style["color"], alpha=0.2, linewidth=0)
 
 
-INTERVAL, SPREAD = "95 % interval", "5 % to 95 % of its steps"
+INTERVAL, SPREAD, RANGE = "95 % interval", "5 % to 95 % of its steps", "lowest to highest"
 
 
-def say_bars(axes: Axes, repeats: Iterable[int], bar: str = INTERVAL, single: str = "") -> None:
-    """Add to the legend of how many repeats the points are, and what bars are; `single`: of points of a single run."""
-    counts = sorted({int(n) for n in repeats})
-    several = [n for n in counts if n > 1]
-    if several:
+def say_bars(axes: Axes, repeats: Iterable[int], bar: str = "", single: str = "", lying: bool = False) -> None:
+    """Add to the legend what dots, bars and bands are, and of how many repeats: each as it is drawn.
+
+    `bar`: what a bar or a band of several runs is, "" where there are dots only; `single`: of points of a single run.
+    """
+    counts, empty = sorted({int(n) for n in repeats}), [math.nan]
+    end: dict[str, Any] = {"xerr" if lying else "yerr": empty, "fmt": "none", "ecolor": "black", "elinewidth": 1.2}
+    if several := [n for n in counts if n > 1]:
         n = " to ".join(map(str, sorted({several[0], several[-1]})))
-        axes.plot([], [], color="black", linewidth=1, marker="|", label=f"n = {n}: {bar}")
-    if counts[:1] == [1]:
-        look = ":" if single else "none"
-        axes.plot([], [], color="black", linewidth=1.2, linestyle=look, label=f"n = 1: {single or 'one run'}")
+        if bar == RANGE:
+            axes.fill_between([], [], color="black", alpha=0.2, linewidth=0, label=f"n = {n}: {bar}")
+        else:
+            axes.plot([], [], **DOT, color="white", label=f"n = {n}: one run each")
+        if bar == INTERVAL:
+            axes.errorbar(empty, empty, **end, capsize=3, label=f"n = {n}: {bar}")
+    if counts[:1] == [1] and single:
+        axes.errorbar(empty, empty, **end, label=f"n = 1: {single}")[2][0].set_linestyle(":")
+    elif counts[:1] == [1]:
+        axes.plot([], [], linestyle="none", label="n = 1: one run")
+
+
+def ranked(values: Mapping[Any, float], unit: str) -> str:
+    """Middle values from the highest on, as `3 (a), 2 (b) and 1 (c) images/s`; of many, both ends."""
+    order = [f"{rounded(values[name], 3)} ({name})" for name in sorted(values, key=lambda name: -values[name])]
+    if len(order) > MOST_NAMED:
+        return f"from {order[0]} down to {order[-1]} {unit}".rstrip()
+    return f"{' and '.join(filter(None, (', '.join(order[:-1]), *order[-1:])))} {unit}".rstrip()
 
 
 def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
@@ -251,7 +289,7 @@ def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
         for value, note in zip(group["value"], group["note"], strict=True):
             close = value - below < 0.08 * value  # notes would lie on one another: the other side
             below, side = value, "left" if close and side == "right" else "right"
-            look = {"fontsize": "small", "path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 3.9}
+            look = {"fontsize": SMALL, "path_effects": [withStroke(linewidth=2, foreground="white")], "zorder": 3.9}
             beside(axes, note, at, value, aside=-6 if side == "right" else 6, ha=side, **look)
 
 
@@ -269,16 +307,31 @@ def legend(figure: Figure) -> None:
     for last in [label for label in entries if label == "ideal" or ": " in label]:
         entries[last] = entries.pop(last)  # ours first, then what bars are, the ideal and what others published
     if entries:
-        across = max(1, int(figure.get_figwidth() / (0.8 + 0.06 * max(map(len, entries)))))  # inches, about
-        look: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(entries), across), "handlelength": 3.5}
+        longest = max(map(len, entries))
+        across = max(1, int((figure.get_figwidth() - 0.1) / (0.55 + 0.076 * longest)))  # inches, about
+        look: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(entries), across), "handlelength": 2.6}
+        look |= {"columnspacing": 1.0, "handletextpad": 0.5}
         figure.legend(list(entries.values()), list(entries), frameon=False, **look)
 
 
-def finished(figure: Figure, x: str, y: str) -> Figure:
-    """The figure with the names of its axes, and its legend."""
+def finished(figure: Picture, x: str, y: str, result: str = "", shared: str = "") -> Picture:
+    """The figure with the names of its axes, its legend, and the first sentence of its caption.
+
+    `shared` is what all lines have in common; it stands below the title.
+    """
+    if shared:
+        figure.suptitle("\n".join(filter(None, (figure.get_suptitle(), shared))), wrap=True)
+    figure.result = result
     labels(figure, x, y)
     legend(figure)
     return figure
+
+
+def caption(figure: Figure, how_to_read: str) -> str:
+    """What people read below the picture: its result, how to read it, and what of that only this one has."""
+    if not isinstance(figure, Picture):
+        return how_to_read
+    return " ".join(filter(None, [figure.result, *how_to_read.split(), *figure.notes]))
 
 
 def stamp(figure: Figure, rules: Sequence[str]) -> None:
@@ -289,10 +342,18 @@ def stamp(figure: Figure, rules: Sequence[str]) -> None:
     figure.text(0.5, 0.52, "\n".join(["unfair comparison", *shown]), rotation=15, ha="center", va="center", **look)
 
 
-def save(figure: Figure, prefix: Path) -> None:
-    """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure; aside, then renamed."""
-    marks = _hover.name(figure)
-    for suffix, metadata in ((".svg", {"Date": None}), (".pdf", {"CreationDate": None}), (".png", {})):
+def save(figure: Figure, prefix: Path, said: str = "") -> None:
+    """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure; aside, then renamed.
+
+    Each of them carries the caption, `said`.
+    """
+    marks, words = _hover.name(figure), said or None
+    about: tuple[tuple[str, dict[str, Any]], ...] = (
+        (".svg", {"Date": None, "Description": words}),
+        (".pdf", {"CreationDate": None, "Subject": words}),
+        (".png", {"Description": words} if words else {}),
+    )
+    for suffix, metadata in about:
         aside = prefix.with_name(f".{prefix.name}{suffix}")
         figure.savefig(aside, format=suffix[1:], dpi=200, metadata=metadata)
         if suffix == ".svg":

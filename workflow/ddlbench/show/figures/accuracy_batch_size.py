@@ -1,6 +1,5 @@
-"""Top-1 accuracy on the validation images after the last epoch, in percent, over the global batch size (images per step
-over all workers, logarithmic), with one line for each learning-rate schedule. Points are medians over n repeats; bars
-reach from the lowest to the highest of them. Colourless hollow markers are published numbers with their schedules.
+"""Top-1 accuracy on the validation images after the last epoch, over the global batch size (images per step over all
+workers, logarithmic); a line per learning-rate schedule. Points are medians, dots single runs.
 """
 
 import math
@@ -8,15 +7,21 @@ import math
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.together import finished
-from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.analysis.together import finished, settings
+from ddlbench.core.plural import rounded
+from ddlbench.core.roles import AXIS, EXTENT, SETTING
+from ddlbench.show.figures import Options, Tables, _looks, _style
 from ddlbench.show.figures._tables import distinguishing, references
 
 TABLES = ("runs",)
 PUBLISHED = ("top1",)
 
 APART = 0.5  # labels of the axis need so many doublings between them
-WITHIN = ("model", "dataset", "recipe", "epochs", "of_epochs", "framework", "loader", "form", "workers")
+WITHIN = settings(  # panels, where they tell points apart
+    *(SETTING, AXIS, EXTENT),
+    without=("machine", "schedule", "options", "interrupt_steps"),
+    first=("model", "dataset", "recipe", "epochs", "of_epochs", "framework", "loader", "form", "workers"),
+)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -33,20 +38,24 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     sizes = set(data["global_batch"])
     for axes, rows in panels:
         for schedule, line in rows.groupby("schedule"):
-            points = line.groupby("global_batch")["top1_percent"].agg(["median", "min", "max", "count"])
-            style = _style.schedule_style(str(schedule))
+            points = line.groupby("global_batch")["top1_percent"].agg(["median", list])
+            style = _looks.schedule_style(str(schedule))
             axes.plot(points.index, points["median"], label=schedule, **style)
-            several = points[points["count"] > 1]
-            _style.bars(axes, several.index, several["median"], several["min"], several["max"], style)
-        _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique(), "lowest to highest")
+            _style.dots(axes, points.index, points["list"], style)
+        _style.say_bars(axes, rows.groupby(["schedule", "global_batch"])["run"].nunique())
         published = references(options, "top1", rows[["model", "schedule"]])
         if not published.empty:
             # A source that has one schedule only says so in the legend, by its name.
             alike = published.groupby("name")["note"].transform("nunique") == 1
             published = published.assign(note=published["note"].mask(alike, ""))
             _style.reference_points(axes, published, "global_batch")
+            figure.note("Colourless hollow markers are published numbers with their schedules.")
             for size in sorted(published["global_batch"]):
                 if all(abs(math.log2(size / other)) > APART for other in sizes):
                     sizes.add(size)
     _style.count_axis(figure, sizes)
-    return _style.finished(figure, "global batch size [images]", "top-1 accuracy [%]")
+    ends = sorted({data["global_batch"].min(), data["global_batch"].max()}) if panels else []
+    middle = data.groupby("global_batch")["top1_percent"].median()
+    said = " and ".join(f"{rounded(float(middle[size]), 3)} % with batches of {int(size):,}" for size in ends)
+    said = f"Middle top-1 accuracy: {said}." if said else ""
+    return _style.finished(figure, "global batch size [images]", "top-1 accuracy [%]", said)

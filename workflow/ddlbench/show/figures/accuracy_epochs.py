@@ -1,18 +1,24 @@
-"""Top-1 accuracy on the validation images in percent after each epoch of training, a line for each learning-rate
-schedule or, where there is one schedule, for each framework and loader. Lines are medians over n repeats; bands reach
-from the lowest to the highest of them.
+"""Top-1 accuracy on the validation images after each epoch of training; a line per learning-rate schedule or, where
+there is one schedule, per framework and loader. Lines are medians of repeats, bands reach from the lowest to the
+highest.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.analysis.together import settings
+from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
+from ddlbench.show.figures import Options, Tables, _looks, _style
 from ddlbench.show.figures._tables import distinguishing, finished
 
 TABLES = ("runs", "epochs")
 
 MEMBERS = ["framework", "loader"]
-OTHERS = ["global_batch", "model", "dataset", "recipe", "epochs", "of_epochs", "workers", "form", "bandwidth_mbit"]
+OTHERS = settings(
+    *(SETTING, AXIS, SIZE, EXTENT),
+    without=("machine", "schedule", "options", "interrupt_steps", *MEMBERS),
+    first=("global_batch", "model"),
+)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -24,16 +30,21 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel for each global batch size, and whatever else tells runs apart."""
     line = ["schedule"] if data["schedule"].nunique() > 1 else MEMBERS
-    by = distinguishing(data, line, OTHERS + [column for column in MEMBERS if column not in line])
-    figure, panels = _style.panels(data.assign(percent=100 * data["top1"]), by, options)
+    by = distinguishing(data, line, [*OTHERS, *(column for column in MEMBERS if column not in line)])
+    table, shared = data.assign(percent=100 * data["top1"]), ""
+    if line == MEMBERS:
+        table, shared = _looks.name_lines(table, by, options)
+    else:
+        styles = [_looks.schedule_style(str(schedule)) for schedule in table["schedule"]]
+        table = table.assign(line=table["schedule"], style=pd.Series(styles, table.index, "object"))
+    figure, panels = _style.panels(table, by, options)
+    last: dict[str, float] = {}
     for axes, rows in panels:
-        for values, points in rows.groupby(line):
-            names = [str(value) for value in values]
-            if line == MEMBERS:
-                style = _style.member_style(names[0], names[1], options.frameworks)
-            else:
-                style = _style.schedule_style(names[0])
-            _style.medians(axes, points, "epoch", "percent", ", ".join(names), style)
-        _style.say_bars(axes, rows.groupby([*line, *by])["run"].nunique(), "lowest to highest")
+        for name, points in rows.groupby("line"):
+            _style.medians(axes, points, "epoch", "percent", str(name), points["style"].iloc[0])
+            end = points.loc[points["epoch"] == points["epoch"].max(), "percent"]
+            last[", ".join(filter(None, (str(name), axes.get_title())))] = float(end.median())
+        _style.say_bars(axes, rows.groupby([*line, *by])["run"].nunique(), _style.RANGE)
         _style.whole_numbers(axes.xaxis)
-    return _style.finished(figure, "epoch", "top-1 accuracy [%]")
+    said = f"After the last epoch, middle values: {_style.ranked(last, '%')}." if last else ""
+    return _style.finished(figure, "epoch", "top-1 accuracy [%]", said, shared)

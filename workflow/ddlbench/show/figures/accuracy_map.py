@@ -1,7 +1,7 @@
 """By how much a framework changes top-1 accuracy, setting by setting: that of the framework minus that of plain PyTorch
-(DDP) after the last epoch, in percentage points, as medians over n repeats with equal seeds. Each row is a model, those
-with the fewest floating-point operations per image above; each column is a data set and a recipe. Bold numbers differ
-from 0 by a verdict; small ones are their 95 % interval. What was not run is hatched.
+(DDP) after the last epoch, in percentage points, as medians over repeats with equal seeds; white is 0. Each row is a
+model, those with the fewest floating-point operations per image above; each column is a data set and a recipe. Bold
+numbers differ from 0 by a verdict; small ones are their 95 % interval.
 """
 
 import pandas as pd
@@ -18,11 +18,11 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per setting and framework: the difference [percentage points] as `value`, with its interval."""
     runs = tables["runs"]
     percent = runs.assign(top1_percent=100 * runs["final_top1"])
-    return _map.data({"runs": percent}, "top1_percent", difference)
+    return _map.data({"runs": percent}, "top1_percent", difference, same=0.0)
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per framework and worker count."""
     widest = max(1.0, float(data["value"].abs().max())) if len(data) else 1.0
     label = f"top-1 accuracy minus that of {', '.join(sorted(set(data['base'])))}\n[percentage points]"
-    return _map.draw(data, options, Normalize(-widest, widest), "{:+.1f}", label)
+    return _map.draw(data, options, Normalize(-widest, widest), "{:+.1f}", label, "Difference in percentage points")

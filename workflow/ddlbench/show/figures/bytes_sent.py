@@ -1,7 +1,7 @@
 """Bytes that a node sent over its network in training, divided by the number of steps: gradients, averages of losses,
-headers, and what was sent again. The kernel counts them at the network interfaces, so whatever else used these is among
-them. Steps before an optimizer begins to compress are in the mean. Bars are medians over n repeats; lines at their ends
-are 95 % intervals.
+headers, and what was sent again. The kernel counts them at the network interfaces, so whatever else used these is
+among them. Steps before an optimizer begins to compress are in the mean. Bars are medians, dots single runs; lines at
+the ends of bars are 95 % intervals.
 """
 
 import pandas as pd
@@ -33,8 +33,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure, panels = _bars.stacks(data.assign(sent_bytes_per_step=data["sent_bytes_per_step"] / 1e3), PARTS, options)
     for axes, rows in panels:
         for end, high, place in zip(rows["sent_bytes_per_step"], rows["high"], rows["bar"], strict=True):
-            beyond = high if high == high else end
-            _style.beside(axes, rounded(end, 3), beyond, place, fontsize=7)
-        _bars.whiskers(axes, rows.assign(none=float("nan")), "none", "none")
+            _style.beside(axes, rounded(end, 3), high if high == high else end, place, fontsize=_style.SMALL)
+        _bars.whiskers(axes, rows)
         _bars.reach(axes, 1.3 * rows["sent_bytes_per_step"].max())
-    return _bars.finished(figure, "sent per step and node [kB]", options)
+    return _bars.finished(figure, "sent per step and node [kB]", options, PARTS, panels)

@@ -7,10 +7,11 @@ are interrupted is what the machine's file says.
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from ddlbench.analysis.costs import CHOSEN, DALY, YOUNG
 from ddlbench.core.plural import count_of, worker
-from ddlbench.show.figures import Options, Tables, _bars, _style
+from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
 from ddlbench.show.figures._tables import distinguishing
 
 TABLES = ("costs",)
@@ -39,7 +40,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, rows in panels:
         for workers in sorted(set(rows["workers"])):
             line = rows[rows["workers"] == workers]
-            style = _style.nth_style(counts.index(workers))
+            style = _looks.nth_style(counts.index(workers))
             curve = line[line["interval"].isna()].sort_values("interval_s")
             plain = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.8}
             axes.plot(curve["interval_s"] / 60, curve["loss_percent"], label=count_of(workers, unit), **plain)
@@ -51,6 +52,11 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             axes.axvline(chosen / 60, **_style.IDEAL | {"linestyle": "--"}, label=f"chosen: {chosen / 60:g} min")
         for name, marker in ((DALY, "D"), (YOUNG, "x")):
             axes.plot([], [], marker=marker, color="black", linestyle="none", label=f"{name}'s best")
-    figure.axes[0].set_xscale("log")  # all panels share it
+    for axes in figure.axes:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     _style.log_y(figure)
-    return _style.finished(figure, "interval between checkpoints [min]", "expected loss [%]")
+    chosen = sure[sure["interval"] == CHOSEN]
+    loss = {count_of(int(str(n)), unit): rows.median() for n, rows in chosen.groupby("workers")["loss_percent"]}
+    said = f"Expected loss with the chosen interval: {_style.ranked(loss, '%')}." if loss else ""
+    return _style.finished(figure, "interval between checkpoints [min]", "expected loss [%]", said)

@@ -1,8 +1,7 @@
 """Cost of the whole training: its node hours, at the machine's price where its file names one, and the expected loss by
 interruptions with the chosen interval between checkpoints. The loss is computed from what a checkpoint and a restart
 took in interrupted runs of the same settings, and from the machine's mean time between interruptions (table costs;
-Daly 2006, doi:10.1016/j.future.2004.11.016). A question mark stands where one of these is not known: there the loss is
-missing, not zero.
+Daly 2006, doi:10.1016/j.future.2004.11.016).
 """
 
 import pandas as pd
@@ -34,9 +33,10 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         whole = rows[list(PARTS)].sum(axis=1)
         for end, place, share in zip(whole, rows["bar"], rows["loss_percent"], strict=True):
             more = "?" if share != share else f"+{share:.2g} %"  # not known is not equal to itself
-            _style.beside(axes, more, end, place, fontsize="small", clip_on=False)
+            _style.beside(axes, more, end, place, fontsize=_style.SMALL, clip_on=False)
         _bars.reach(axes, 1.35 * float(whole.max()))
         axes.locator_params(axis="x", nbins=4)  # small costs have long numbers
         if rows["loss_percent"].isna().any():
+            figure.note("At a question mark the loss is not known, which is not zero.")
             axes.plot([], [], marker="$?$", color="black", linestyle="none", label="loss not known")
-    return _bars.finished(figure, f"cost [{unit}]", options)
+    return _bars.finished(figure, f"cost [{unit}]", options, PARTS, panels)

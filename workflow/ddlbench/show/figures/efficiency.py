@@ -1,9 +1,6 @@
-"""Parallel efficiency over the number of workers: speed-up divided by ideal speed-up, both against the fewest workers.
-The axis says which time is compared: that of the training steps of an epoch, after warm-up, or that of the whole
-training with validation and warm-up. The dotted grey line at 1 is ideal: no time is lost to working together. Points
-are medians over n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no interval, and a
-dotted bar shows the spread of its steps. Colourless hollow markers are published numbers, triangles where only a limit
-was published.
+"""Efficiency: speed-up divided by ideal speed-up, both against the fewest workers; at the dotted grey line no time is
+lost to working together. Points are medians, dots single runs, bars with caps 95 % intervals of pairs of runs; the
+frame cuts those that are wide.
 """
 
 import pandas as pd

@@ -1,11 +1,14 @@
-"""Where the efficiency went. Each bar is the efficiency of the whole training at a number of workers, and then
-what took the rest away: for each part the worker-seconds per image beyond those on the fewest workers. Efficiency and
-parts add up to 1; a part that takes less time than on the fewest workers reaches below 0. Parts are as the worker in
-the middle of each step spent its time, so the cost of a slow worker is waiting. Where a framework cannot tell waiting,
-transfer and compute apart, they are one part. Bars are of the total times of n repeats; they carry no interval.
+"""Where the efficiency went. A bar is the efficiency of the whole training, and then what took the rest: for each part
+the worker-seconds per image beyond those on the fewest workers. Efficiency and parts add up to 1; a part that takes
+less time than on the fewest workers reaches below 0. Parts are as the worker in the middle of each step spent its
+time, so the cost of a slow worker is waiting. Where a framework cannot tell waiting, transfer and compute apart, they
+are one part. Bars are of the total times of all repeats.
 """
 
+from collections.abc import Mapping, Sequence
+
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.losses import waterfall
@@ -41,4 +44,12 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, _ in panels:
         axes.axvline(1.0, **_style.IDEAL)
         axes.axvline(0.0, color="black", linewidth=0.8)
-    return _bars.finished(figure, "share of workers' time", options)
+    return _bars.finished(figure, "share of workers' time", options, parts, panels, lost(panels, parts))
+
+
+def lost(panels: Sequence[tuple[Axes, pd.DataFrame]], parts: Mapping[str, str]) -> str:
+    """What took most, over all bars."""
+    sums = pd.concat([rows[list(parts)] for _, rows in panels]).mean() if panels else pd.Series(dtype="float64")
+    largest = sums.drop("efficiency").nlargest(2) if len(sums) > 1 else sums[:0]
+    taken = " and ".join(f"{parts[str(name)]} {100 * share:.0f} %" for name, share in largest.items() if share > 0)
+    return f"Of the workers' time, on average over the bars, {taken} went." if taken else ""

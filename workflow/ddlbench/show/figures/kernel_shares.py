@@ -1,8 +1,7 @@
-"""What profiled runs spent their kernel time on, in percent: communication (all-reduce), input (loading, decoding,
-copies to the device), computation (convolutions, matrix products), element-wise operations (with normalisation,
-pooling, loss and optimiser) and other kernels. Kernels that run at the same time all count, so communication behind
-computation is in it. Without a GPU the shares are of the operators' CPU time. Paler bars are published shares, those in
-doubt marked; they need not add up to 100 %, and their loading may count other things than ours.
+"""What profiled runs spent their kernel time on: communication (all-reduce), input (loading, decoding, copies to the
+device), computation (convolutions, matrix products), element-wise operations (with normalisation, pooling, loss and
+optimiser) and other kernels. Kernels that run at the same time all count, so communication behind computation is in it.
+Without a GPU the shares are of the operators' CPU time.
 """
 
 import pandas as pd
@@ -22,7 +21,7 @@ PARTS = {
 TABLES = ("runs", "kernels")
 PUBLISHED = ("allreduce_percent", "io_percent", "cudnn_percent")
 OURS = dict(zip(PUBLISHED, PARTS, strict=False))  # by what a reference calls them
-OTHERS = ("model", "loader", "form", "dataset", "recipe")  # panels, where they tell bars apart
+OTHERS = tuple(name for name in _bars.OTHERS if name != "global_batch")  # panels, where they tell bars apart
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -36,9 +35,11 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     table = data.drop(columns="run").assign(published=False)
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
     figure, panels = _bars.stacks(table, PARTS, options, OTHERS)
-    for axes, _ in panels:
+    for axes, rows in panels:
         axes.set_xlim(0, 100)
-    return _bars.finished(figure, "kernel time [%]", options)
+        if rows["published"].any():
+            figure.note("Paler bars are published shares, those in doubt marked; their loading may count other things.")
+    return _bars.finished(figure, "kernel time [%]", options, PARTS, panels)
 
 
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:

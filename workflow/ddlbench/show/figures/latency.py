@@ -1,8 +1,8 @@
 """Inference: latency and throughput over the pictures in one request; both axes are logarithmic. Above, the latency: a
-point is the median over n processes of the time within which half of a process's requests got their response, sent one
-at a time after warm-up. A bar reaches up to the time within which 95 % got theirs, its median over the processes too.
-Below, the throughput of the same requests. A model whose layers are sliced over several workers says their
-number. A way to serve that could not be measured is named in the legend.
+point is the median over processes of the time within which half of a process's requests got their response, sent one at
+a time after warm-up; dots are single processes. A bar reaches up to the time within which 95 % got theirs. Below, the
+throughput of the same requests. A model whose layers are sliced over several workers says their number. A way to serve
+that could not be measured is named in the legend.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.show.figures import Options, Tables, _looks, _style
 
 TABLES = ("inference",)
 P50, P95, RATE = "latency_p50_s", "latency_p95_s", "throughput_images_per_s"
@@ -29,7 +29,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     columns = ["model", "recipe"] if data["recipe"].nunique() > 1 else ["model"]
     measured = data.dropna(subset=[P50])
     groups = list(data.groupby(columns)) if len(measured) else [(("",), data)]
-    figure = Figure(figsize=(max(6.0, 1.0 + 3.2 * len(groups)), 6.4), layout="constrained")
+    figure = _style.Picture(figsize=(max(_style.WIDTH, 0.8 + 2.0 * len(groups)), 6.0), layout="constrained")
     figure.suptitle(options.title, wrap=True)
     if measured.empty:
         axes = figure.subplots()
@@ -42,13 +42,17 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         places[0, column].set_title(", ".join(map(str, names)))
         for number, way in enumerate(ways):
             mine = rows[(rows["member"] == way[0]) & (rows["workers"] == way[1])]
-            _way((places[0, column], places[1, column]), mine, way, _style.nth_style(number))
+            _way((places[0, column], places[1, column]), mine, way, _looks.nth_style(number))
     _style.count_axis(figure, measured["batch"])
     _style.log_y(figure)
     places[0, 0].set_ylabel("latency [ms]")
     places[1, 0].set_ylabel("throughput [images/s]")
     for axes in places[1]:
         axes.set_xlabel("pictures in a request")
+    least = measured[measured["batch"] == measured["batch"].min()]
+    p50 = 1e3 * least.groupby([*columns, "member", "workers"], sort=False)[P50].median()
+    values = {", ".join(map(str, names)): value for names, value in p50.items()}
+    figure.result = f"Latency of {int(least['batch'].iloc[0])} at once, middle values: {_style.ranked(values, 'ms')}."
     n = sorted({len(rows) for _, rows in measured.groupby(["model", "recipe", "member", "workers", "batch"])})
     counts = " to ".join(map(str, sorted({n[0], n[-1]})))
     places[0, 0].plot([], [], color="black", linewidth=1, marker="_", label=f"n = {counts}: up to 95 % of requests")
@@ -71,6 +75,8 @@ def _way(axes: tuple[Axes, Axes], rows: pd.DataFrame, way: tuple[str, int], styl
     ends = (0.0 * p50, p95 - p50)
     above.errorbar(medians.index, p50, ends, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3)
     below.plot(medians.index, medians[RATE], label=name, **style)
+    by_batch = rows.dropna(subset=[P50]).groupby("batch")
+    _style.dots(above, medians.index, [(1e3 * times).tolist() for _, times in by_batch[P50]], style)
 
 
 def _hardware(rows: pd.DataFrame, options: Options) -> str:

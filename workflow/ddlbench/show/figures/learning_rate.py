@@ -1,23 +1,23 @@
-"""Learning rate over epochs of training, as it was logged at each step: one line for each schedule, and one panel for
-each global batch size. It rises linearly during warm-up. Its peak grows with the batch size, so each panel has its own
-scale.
+"""Learning rate over epochs of training, as it was logged at each step; a line per schedule. It rises linearly during
+warm-up. Its peak grows with the batch size, so each panel has its own scale.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.core.plural import rounded
+from ddlbench.show.figures import Options, Tables, _looks, _style
 from ddlbench.show.figures._tables import distinguishing, finished
 
 TABLES = ("runs", "learning_rates")
 
-BY = ["global_batch", "recipe", "epochs", "of_epochs"]
+BY = ["global_batch", "recipe", "settings", "epochs", "of_epochs"]  # on which rates depend, and the schedule
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
     """One row per step that was kept, of the first of the runs that share schedule, batch, recipe and epochs."""
     table = finished(tables, "learning_rates", ["schedule", *BY])
-    first = table.groupby(["schedule", *BY])["run"].transform("min")
+    first = table.groupby(["schedule", *BY], dropna=False)["run"].transform("min")
     return table.loc[table["run"] == first, ["run", "schedule", *BY, "epoch", "lr"]]
 
 
@@ -30,8 +30,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             # A rate holds from its step to the next, the last one to the end of training.
             epochs = pd.concat([steps["epoch"], steps["epochs"].tail(1)])
             rates = pd.concat([steps["lr"], steps["lr"].tail(1)])
-            style = _style.schedule_style(str(schedule)) | {"marker": "", "drawstyle": "steps-post"}
+            style = _looks.schedule_style(str(schedule)) | {"marker": "", "drawstyle": "steps-post"}
             axes.plot(epochs, rates, label=schedule, **style)
         axes.set_ylim(bottom=0)
         _style.whole_numbers(axes.xaxis)
-    return _style.finished(figure, "epochs trained", "learning rate")
+    said = f"The highest rate is {rounded(float(data['lr'].max()), 3)}." if panels else ""
+    return _style.finished(figure, "epochs trained", "learning rate", said)

@@ -1,19 +1,23 @@
-"""Training loss over the images that were trained on: the mean loss of each epoch's steps, at the epoch's end. A line
-for each framework and loader, a panel for each model, recipe and batch size. Lines are medians over n repeats; bands
-reach from the lowest to the highest of them.
+"""Mean training loss of each epoch's steps, at the epoch's end, over the images, or other samples, that were
+trained on; a line per framework and loader. Lines are medians of repeats, bands reach from the lowest to the highest.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.show.figures import Options, Tables, _style
+from ddlbench.analysis.together import settings
+from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
+from ddlbench.show.figures import Options, Tables, _looks, _style
 from ddlbench.show.figures._tables import distinguishing, finished
 
 TABLES = ("runs", "epochs")
 
 MEMBERS = ["framework", "loader"]
-OTHERS = ["model", "recipe", "dataset", "schedule", "global_batch", "epochs", "of_epochs", "workers"]
-OTHERS += ["form", "bandwidth_mbit"]
+OTHERS = settings(
+    *(SETTING, AXIS, SIZE, EXTENT),
+    without=("machine", "options", "interrupt_steps", *MEMBERS),
+    first=("model", "recipe", "dataset", "schedule", "global_batch"),
+)
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -26,10 +30,14 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel for each model, recipe, ...; the loss over thousands of images."""
     by = distinguishing(data, MEMBERS, OTHERS)
-    figure, panels = _style.panels(data.assign(thousands=data["samples"] / 1e3), by, options)
+    table, shared = _looks.name_lines(data.assign(thousands=data["samples"] / 1e3), by, options)
+    figure, panels = _style.panels(table, by, options)
+    last: dict[str, float] = {}
     for axes, rows in panels:
-        for (framework, loader), points in rows.groupby(MEMBERS):
-            style = _style.member_style(str(framework), str(loader), options.frameworks)
-            _style.medians(axes, points, "thousands", "loss", f"{framework}, {loader}", style)
-        _style.say_bars(axes, rows.groupby(MEMBERS)["run"].nunique(), "lowest to highest")
-    return _style.finished(figure, "images trained on [thousands]", "mean training loss of the epoch")
+        for name, points in rows.groupby("line"):
+            _style.medians(axes, points, "thousands", "loss", str(name), points["style"].iloc[0])
+            end = points.loc[points["samples"] == points["samples"].max(), "loss"]
+            last[", ".join(filter(None, (str(name), axes.get_title())))] = float(end.median())
+        _style.say_bars(axes, rows.groupby(MEMBERS)["run"].nunique(), _style.RANGE)
+    said = f"At the end, middle values: {_style.ranked(last, '')}." if last else ""
+    return _style.finished(figure, f"{options.sample} trained on [thousands]", "mean training loss", said, shared)

@@ -1,17 +1,18 @@
-"""Memory of the worker that needed most, in MiB: its part of the parameters, gradients and optimizer state. On GPUs a
-colourless diamond is the most that tensors took during training, activations included. On CPUs the number beside a bar
-is the most that the whole process took; most of that is PyTorch itself and the loader's buffers.
+"""Memory of the worker that needed most: its part of the parameters, gradients and optimizer state, and what else it
+took at its peak. On GPUs that is the most that tensors took in training, activations included. On CPUs it is the most
+that the whole process took; most of it is PyTorch itself and the loader's buffers. Numbers are the peak and, of it,
+the state (parameters, gradients, optimizer). Bars are medians, dots single runs.
 """
-
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
+from ddlbench.core.plural import rounded
 from ddlbench.show.figures import Options, Tables, _bars, _style
 
 PARTS = {"parameters_bytes": "parameters", "gradients_bytes": "gradients", "optimizer_bytes": "optimizer state"}
+REST = {"cuda": "the rest at the peak", "cpu": "the rest of the process"}
 PEAKS = {"cuda": "peak_device_memory_bytes", "cpu": "peak_resident_bytes"}
 TABLES = ("runs",)
 MIB = 2**20
@@ -25,20 +26,22 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per model, loader, ...; one bar per framework (or variant) and worker count."""
+    """One panel per model, loader, ...; one bar per framework (or variant) and worker count, all on one scale."""
     peak = PEAKS[options.device]
-    table = data.assign(**{column: data[column].astype("float64") / MIB for column in (*PARTS, peak)})
-    figure, panels = _bars.stacks(table, PARTS, options)
+    table = data.assign(**{column: data[column].astype("float64") for column in (*PARTS, peak)})
+    state = table[list(PARTS)].sum(axis=1)
+    most = table[peak].fillna(state).max() if len(table) else 0.0
+    unit, size = ("GiB", 1024 * MIB) if most >= 2048 * MIB else ("MiB", MIB)
+    table[[*PARTS, peak]] /= size
+    table["rest"] = (table[peak] - state / size).clip(lower=0.0)
+    parts = PARTS | {"rest": REST[options.device]}
+    figure, panels = _bars.stacks(table, parts, options, fills=(*_bars.FILLS[:3], ("white", "")), across=1)
     for axes, rows in panels:
-        if options.device == "cuda":
-            look: dict[str, Any] = {"color": "black", "marker": "D", "markersize": 4.5, "linestyle": "none"}
-            axes.plot(rows[peak], rows["bar"], label="most on the GPU", **look)
-            right = 1.05 * rows[peak].fillna(0.0).max()
-        else:
-            ends = rows[list(PARTS)].sum(axis=1)
-            for end, place, most in zip(ends, rows["bar"], rows[peak], strict=True):
-                if most == most:  # measured
-                    _style.beside(axes, f"process {most:,.0f}", end, place, fontsize="small")
-            right = 1.7 * ends.max()
-        _bars.reach(axes, right)
-    return _bars.finished(figure, "memory [MiB]", options)
+        ends, held = rows["each"].map(max), rows[list(PARTS)].sum(axis=1)
+        for end, place, whole, own in zip(ends, rows["bar"], rows[peak], held, strict=True):
+            if whole == whole:  # measured
+                _style.beside(
+                    axes, f"{rounded(whole, 3)} {unit}, state {rounded(own, 2)}", end, place, fontsize=_style.SMALL
+                )
+        _bars.reach(axes, 1.6 * ends.max())
+    return _bars.finished(figure, f"memory [{unit}]", options, parts, panels)

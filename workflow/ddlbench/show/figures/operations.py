@@ -1,7 +1,6 @@
 """Floating-point operations of a forward pass over one picture, module by module: as DeepSpeed's profiler counts them
 and as PyTorch's own counter does. A multiplication and an addition are two operations. The first bars are the whole
-model; a diamond is its published count (config/references/operations.csv), where there is one for this size of
-pictures. Only the top levels are shown, so that labels stay readable; modules without operations are left out.
+model. The top levels are shown, so that labels stay readable; modules without operations are left out.
 """
 
 from typing import Any
@@ -44,7 +43,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model and size of pictures; two bars per module. Runs of one model count the same: one is shown."""
     data = data[data["run"].isin(data.groupby(["model", "image_size"])["run"].first())]
     by = ["model", "image_size"] if data["image_size"].nunique() > 1 else ["model"]
-    figure, panels = _style.panels(data, [] if data.empty else by, options, share_y=False, share_x=False)
+    figure, panels = _style.panels(data, [] if data.empty else by, options, share_y=False, share_x=False, across=1)
     for axes, rows in panels:
         places = range(len(rows))
         for number, (column, label) in enumerate(COUNTERS.items()):
@@ -57,12 +56,14 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         if published:
             look: dict[str, Any] = {"marker": "D", "linestyle": "none", "zorder": 4}
             look |= {"markerfacecolor": "white", "markeredgecolor": "black"}
+            figure.note("A diamond is the published count of the whole model (config/references/operations.csv).")
             axes.plot(*zip(*published, strict=True), label="published: whole model", **look)
-        axes.set_yticks(list(places), rows["module"], fontsize="small")
+        axes.set_yticks(list(places), rows["module"])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(False, axis="y")
     if panels:
-        down, across = _style.grid(len(panels))
         deepest = max(len(rows) for _, rows in panels)
-        figure.set_size_inches(1.8 + 3.4 * across, 1.6 + down * (0.6 + 0.27 * deepest))
-    return _style.finished(figure, "operations per picture [million]", "module")
+        figure.set_size_inches(_style.WIDTH, 1.6 + len(panels) * (0.6 + 0.27 * deepest))
+    whole = data[data["depth"] == 0].drop_duplicates("model").set_index("model")[[*COUNTERS]].max(axis=1) / 1e6
+    said = f"Operations of whole models: {_style.ranked(whole.to_dict(), 'million per picture')}." if panels else ""
+    return _style.finished(figure, "operations per picture [million]", "module", said)

@@ -1,8 +1,6 @@
-"""Speed-up over the number of workers: the time that the fewest workers need, divided by the time that so many need;
-both axes logarithmic. The axis says which time is compared: that of the training steps of an epoch, after warm-up, or
-that of the whole training with validation and warm-up. The dotted grey line is ideal: twice the workers, half the time.
-Points are medians over n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no
-interval, and a dotted bar shows the spread of its steps. Colourless hollow markers are published numbers.
+"""Speed-up: the time that the fewest workers need, divided by the time that so many need; both axes go by doublings.
+The line at 1 is no gain, the dotted grey one ideal. Points are medians, dots single runs, bars with caps 95 %
+intervals of pairs of runs; the frame cuts those that are wide.
 """
 
 import pandas as pd
@@ -25,4 +23,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model and batch; S_G = T_ref / T_G of `analysis/scaling.py`."""
     bases = sorted(map(int, data["ref_workers"].unique()))
     over = f" over {' or '.join(map(str, bases))} {worker(options.device)}{'s' * (bases != [1])}" if bases else ""
+    over = over if len(bases) < 3 else f" over the fewest {worker(options.device)}s"
     return _scaling.draw(data, options, "speed_up", f"speed-up{over}\n({_scaling.OF[options.basis]})", "speed-up")

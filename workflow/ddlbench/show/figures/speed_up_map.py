@@ -1,11 +1,8 @@
 """What a framework saves, setting by setting: the time of plain PyTorch (DDP) over that of the framework, on the same
-workers, as medians over n repeats. The colour bar says which time. Each row is a model, those with the fewest
+workers, as medians over repeats; white is 1. The colour bar says which time. Each row is a model, those with the fewest
 floating-point operations per image above; each column is a data set and a recipe. Bold numbers differ from 1 by a
-verdict; small ones are their 95 % interval. What was not run is hatched. Of runs on GPUs, below stands what was
-published, and what these runs say to it.
+verdict; small ones are their 95 % interval.
 """
-
-from textwrap import wrap
 
 import pandas as pd
 from matplotlib.colors import LogNorm
@@ -28,12 +25,12 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per framework and worker count."""
-    least, most = (float(end) for end in (data["value"].min(), data["value"].max()))
-    scale = LogNorm(min(0.8, least), max(1.25, most)) if len(data) else LogNorm(0.8, 1.25)
+    most = max([1.25, *data["value"], *(1 / data["value"])])
+    scale = LogNorm(1 / most, most)  # white is in the middle
     label = f"time of {', '.join(sorted(set(data['base'])))} over time of the other\n({_scaling.OF[options.basis]})"
     published = options.reference if options.device == "cuda" else None  # which is of GPUs
-    lines = [line for verdict in verdicts(data, published) for line in wrap(verdict, 90)]
-    return _map.draw(data, options, scale, "{:.2f}", label, lines)
+    what = f"Speed-up over {', '.join(sorted(set(data['base'])))}"
+    return _map.draw(data, options, scale, "{:.2f}", label, what, verdicts(data, published))
 
 
 def verdicts(data: pd.DataFrame, reference: pd.DataFrame | None) -> list[str]:

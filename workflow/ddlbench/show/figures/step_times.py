@@ -1,10 +1,9 @@
-"""Where a training step's time goes, in milliseconds: waiting for data, forward and backward pass, waiting for
-gradients (communication), and the optimizer. On GPUs these are times of the stream that computes. Communication is what
-it waits for: with ddp what the backward pass did not hide, with horovod its synchronize(), with deepspeed (stages 0 to
-2) the whole reduction, of which nothing is hidden; so compare whole steps between frameworks. Each part is its median
-over the steps and workers after warm-up, and of that the median over n repeats. Lines at the end of a bar are the 95 %
-interval of the whole. Of a single run (n = 1) there is none: a dotted line reaches from its 5 % shortest to its 5 %
-longest steps. Where communication was not measured (a question mark) it is within the others.
+"""Where a training step's time goes: waiting for data, forward and backward pass, waiting for gradients
+(communication), and the optimizer. On GPUs these are times of the stream that computes. Communication is what it
+waits for: with ddp what the backward pass did not hide, with horovod its synchronize(), with deepspeed (stages 0
+to 2) the whole reduction, of which nothing is hidden; so compare whole steps between frameworks. Each part is its
+median over the steps and workers after warm-up, and of that the median over repeats. Dots are single runs, lines
+at the ends of bars 95 % intervals.
 """
 
 import pandas as pd
@@ -34,6 +33,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         if len(unknown):
             end = unknown[list(PARTS)].sum(axis=1) + 0.04 * rows[list(PARTS)].sum(axis=1).max()
             label = "communication not measured"
+            figure.note("At a question mark communication was not measured; it is within the other parts.")
             axes.plot(end, unknown["bar"], marker="$?$", color="black", markersize=6, linestyle="none", label=label)
         _bars.whiskers(axes, rows, *SPREAD)
-    return _bars.finished(figure, "median step [ms]", options)
+    return _bars.finished(figure, "median step [ms]", options, PARTS, panels)

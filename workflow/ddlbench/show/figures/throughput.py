@@ -1,7 +1,6 @@
-"""Training throughput, in images or other samples per second, over the number of workers, both axes logarithmic. The
-dotted grey line is ideal scaling from the highest rate on the fewest workers: twice the workers, twice the samples.
-Points are medians over n repeats; bars with caps are their 95 % intervals. Of a single run (n = 1) there is no
-interval, and a dotted bar shows the spread of its steps. Colourless hollow markers are published numbers.
+"""Throughput over the number of workers, in images or other samples per second; both axes logarithmic. Along the dotted
+grey line, from the highest rate on the fewest workers, twice the workers train twice the samples. Points are medians,
+dots single runs, bars with caps 95 % intervals; the frame cuts those that are wide.
 """
 
 import pandas as pd

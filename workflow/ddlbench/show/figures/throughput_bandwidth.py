@@ -1,13 +1,13 @@
-"""Training throughput in images per second over the bandwidth of the cable between two workers, both axes logarithmic.
-Steps before an optimizer begins to compress are among those that are timed. Points are medians over n repeats; bars
-with caps are their 95 % intervals. Of a single run (n = 1) there is no interval, and a dotted bar shows the spread of
-its steps.
+"""Throughput over the bandwidth of the cable between two workers; both axes logarithmic. Steps before an optimizer
+begins to compress are among those that are timed. Points are medians, dots single runs, bars with caps 95 %
+intervals; the frame cuts those that are wide.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ddlbench.show.figures import Options, Tables, _scaling, _style
+from ddlbench.analysis.together import SERIES
+from ddlbench.show.figures import Options, Tables, _looks, _scaling, _style
 from ddlbench.show.figures._tables import distinguishing
 
 TABLES = ("runs",)
@@ -23,17 +23,17 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model, recipe, ...; one line per framework and loader."""
     members = ["framework", "loader"]
-    others = ["model", "recipe", "dataset", "workers", "batch_per_worker", "global_batch", "schedule", "epochs"]
-    others += ["of_epochs", "form"]
-    names = zip(data["framework"], data["loader"], strict=True)
-    drawn = data.assign(
-        bandwidth_mbit=data["bandwidth_mbit"].astype("float64"),
-        line=data["framework"] + ", " + data["loader"],
-        style=pd.Series([_style.member_style(*pair, options.frameworks) for pair in names], data.index, "object"),
-    ).sort_values([*members, "bandwidth_mbit"])
-    figure, panels = _style.panels(drawn, distinguishing(data, [*members, "bandwidth_mbit"], others), options)
+    others = [key for key in (*SERIES, "workers") if key not in members]
+    by = distinguishing(data, [*members, "bandwidth_mbit"], others)
+    named, shared = _looks.name_lines(data, by, options)
+    drawn = named.assign(bandwidth_mbit=data["bandwidth_mbit"].astype("float64"))
+    drawn = drawn.sort_values([*members, "bandwidth_mbit"])
+    figure, panels = _style.panels(drawn, by, options)
     for axes, rows in panels:
         _scaling.lines(axes, rows, RATE, x="bandwidth_mbit")
     _style.at_values(figure, drawn["bandwidth_mbit"])
     _style.log_y(figure)
-    return _style.finished(figure, "bandwidth [Mbit/s]", f"throughput [{options.sample}/s]")
+    least = drawn[drawn["bandwidth_mbit"] == drawn["bandwidth_mbit"].min()]
+    values = _style.ranked(dict(zip(least["line"], least[RATE], strict=True)), f"{options.sample}/s")
+    said = f"At {least['bandwidth_mbit'].iloc[0]:g} Mbit/s, middle values: {values}." if panels else ""
+    return _style.finished(figure, "bandwidth [Mbit/s]", f"throughput [{options.sample}/s]", said, shared)

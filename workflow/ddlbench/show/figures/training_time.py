@@ -1,6 +1,5 @@
-"""Time of the whole training, with validation and warm-up and without interruptions: the median over n repeats. Lines
-at the end of a bar are its 95 % interval. Of runs that trained only some of their epochs (extrapolated), the others are
-added at the rate of those that were trained. Colourless hollow markers are published times for so many workers.
+"""Time of the whole training, with validation and warm-up and without interruptions. Bars are medians, dots single
+runs; lines at the ends of bars are 95 % intervals.
 """
 
 import pandas as pd
@@ -27,12 +26,15 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per loader, model, batch, ...; one bar per framework and worker count."""
     longest = 0.0 if data.empty else float(data["full_train_s"].max())
     unit, seconds = next((unit for unit in UNITS if longest >= 2 * unit[1]), UNITS[-1])
-    table = data.assign(full_train_s=data["full_train_s"] / seconds, spread=float("nan"))
+    table = data.assign(full_train_s=data["full_train_s"] / seconds)
     figure, panels = _bars.stacks(table, PARTS, options)
     for axes, rows in panels:
-        _bars.whiskers(axes, rows, "spread", "spread")
+        _bars.whiskers(axes, rows)
         points = references(options, "runtime", rows.drop(columns=["framework", "schedule"], errors="ignore"))
         if len(points):
             points["time"] = points["value"] * points["unit"].map(dict(UNITS)) / seconds
+            figure.note("Colourless hollow markers are published times for so many workers.")
             _bars.reference_points(axes, rows, points, "time")
-    return _bars.finished(figure, f"training time [{unit}]", options)
+    if (data["epochs"] < data["of_epochs"]).any():
+        figure.note("Of runs that trained some of their epochs (extrapolated), the others are added at their rate.")
+    return _bars.finished(figure, f"training time [{unit}]", options, PARTS, panels)

@@ -1,27 +1,31 @@
-"""Weights, gradients and optimizer state on a worker by model and stage of ZeRO, on a logarithmic axis. Filled bars are
-measured (the median over repeats, on the worker that needed most). Hatched bars are computed, not measured: these
-models were counted on PyTorch's meta device (config/references/model-sizes.csv), and shared out over as many workers by
-optimizer of the measured runs; their buffers are on every worker. The line at each bar is the formula of Rajbhandari et
-al. 2020 (arXiv:1910.02054, section 5) with 4 bytes for each number, because runs here keep them in fp32: (4+4+K)P
-without ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K = 4 for SGD with momentum, 8 for Adam.
+"""Weights, gradients and optimizer state on a worker by model and stage of ZeRO, on a logarithmic axis. Measured values
+are of the worker that needed most, dots single runs. Computed values stand in panels of their own: these models were
+counted on PyTorch's meta device (config/references/model-sizes.csv), and shared out over as many workers by optimizer
+of the measured runs; their buffers are on every worker. The line at a mark is the formula of Rajbhandari et al. 2020
+(arXiv:1910.02054, section 5) with 4 bytes for each number, because runs here keep them in fp32: (4+4+K)P without
+ZeRO, (4+4)P + KP/N, 4P + (4+K)P/N and (4+4+K)P/N with stages 1 to 3, K = 4 for SGD with momentum, 8 for Adam.
 """
 
 import json
+from collections.abc import Iterator
+from statistics import median
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from ddlbench.analysis.together import finished
 from ddlbench.analysis.zero import held_bytes, optimizer_bytes
-from ddlbench.show.figures import Options, Tables, _bars, _style
+from ddlbench.show.figures import Options, Tables, _looks, _style
 
 PARTS = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 TABLES = ("runs",)
 PUBLISHED = ("parameters",)
 APART = 5  # a model that was not measured is shown if it is so many times as large as the one before
 MIB = 2**20
+MEASURED, COMPUTED = "measured", "computed, not run"
+COLUMNS = ["workers", "values", "model", "framework", "held", "formula", "each"]
+MARKERS = ("o", "s", "D", "^", "v", "P")
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -40,44 +44,51 @@ def _stage(framework: str, options: str) -> int:
 
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
-    """One panel per number of workers; groups of bars are models by size, bars of a group frameworks and stages."""
+    """Panels per number of workers, of measured and of computed values; rows are models by size."""
     data = data.assign(held=data[list(PARTS)].sum(axis=1) / MIB)
-    figure, panels = _style.panels(data, ["workers"] if data["workers"].nunique() > 1 else [], options)
+    points = pd.DataFrame(
+        [one for _, rows in data.groupby("workers") for one in _points(rows, options)], columns=COLUMNS
+    )
+    points["values"] = pd.Categorical(points["values"], [MEASURED, COMPUTED])
+    by = [] if points.empty else ["workers"] * (points["workers"].nunique() > 1) + ["values"]
+    figure, panels = _style.panels(points, by, options, share_y=False, across=1)
     names = list(data.sort_values(["stage", "framework"])["framework"].unique())
     for axes, rows in panels:
-        workers, k = int(rows["workers"].iloc[0]), float(rows["optimizer_k"].iloc[0])
-        groups = _models(rows, options)
-        for place, (model, parameters, buffers) in enumerate(groups):
-            for number, name in enumerate(names):
-                runs = rows[rows["framework"] == name]
-                if runs.empty:
-                    continue
-                formula = held_bytes(parameters, int(runs["stage"].iloc[0]), workers, k) / MIB
-                held = runs.loc[runs["model"] == model, "held"]
-                height = formula + 4 * buffers / MIB if held.empty else float(held.median())
-                width = 0.8 / len(names)
-                x = place - 0.4 + (number + 0.5) * width
-                look: dict[str, Any] = {"facecolor": _bars.FILLS[number % len(_bars.FILLS)][0], "edgecolor": "black"}
-                if held.empty:
-                    colour = "black" if look["facecolor"] == "white" else look["facecolor"]  # white on white is nothing
-                    look |= {"hatch": "////", "facecolor": "white", "edgecolor": colour}
-                axes.bar(x, height, width, linewidth=0.8, **look)
-                axes.hlines(formula, x - width / 2, x + width / 2, color="black", linewidth=1.6)
-        axes.set_yscale("log")
-        labels = [f"{model}\n{_millions(parameters)} M" for model, parameters, _ in groups]
-        axes.set_xticks(range(len(groups)), labels, rotation=25, ha="right", fontsize="small")
-        axes.grid(False, axis="x")
-    _style.labels(figure, "model, millions of parameters", "memory of a worker [MiB]")
-    if not panels:
-        return figure
-    fills = [_bars.FILLS[number % len(_bars.FILLS)][0] for number in range(len(names))]
-    handles: list[Any] = [Patch(facecolor=c, edgecolor="black", label=n) for n, c in zip(names, fills, strict=True)]
-    handles += [Patch(facecolor="white", edgecolor="0.3", hatch="////", label="computed, not run")]
-    handles += [figure.axes[0].plot([], [], color="black", linewidth=1.6, label="formula of the ZeRO paper")[0]]
-    down, across = _style.grid(len(panels))
-    figure.set_size_inches(1.2 + 4.2 * across, 1.6 + 3.4 * down)
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
-    return figure
+        models = list(dict.fromkeys(rows["model"]))
+        axes.set_xscale("log")
+        for name, mine in rows.groupby("framework"):
+            place = mine["model"].map(models.index) + 0.16 * (names.index(str(name)) - (len(names) - 1) / 2)
+            style = _looks.member_style(str(name), shown=options.frameworks)
+            look = {"color": style["color"], "marker": MARKERS[names.index(str(name)) % len(MARKERS)], "markersize": 6}
+            hollow = {"markerfacecolor": "white"} if (mine["values"] == COMPUTED).all() else {}
+            axes.plot(mine["held"], place, linestyle="none", label=name, **look | hollow)
+            axes.vlines(mine["formula"], place - 0.08, place + 0.08, color="black", linewidth=1.6)
+            for each, at in zip(mine["each"], place, strict=True):
+                axes.plot(each, [at] * len(each), **_style.DOT, color="white")
+        axes.set_yticks(range(len(models)), models)
+        axes.set_ylim(len(models) - 0.4, -0.6)
+        axes.grid(False, axis="y")
+    _style.sizes(figure)
+    figure.set_size_inches(_style.WIDTH, 1.8 + sum(0.6 + 0.62 * rows["model"].nunique() for _, rows in panels))
+    if panels:
+        axes = figure.axes[0]
+        axes.plot([], [], color="black", linewidth=1.6, linestyle="none", marker="|", label="formula of the ZeRO paper")
+    held = points[points["values"] == MEASURED].groupby("framework")["held"].median()
+    said = f"Measured, middle values: {_style.ranked(held.to_dict(), 'MiB')}." if len(held) else ""
+    return _style.finished(figure, "memory of a worker", "model, millions of parameters", said)
+
+
+def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:
+    """COLUMNS of each model and framework on so many workers: measured, or computed where nothing was."""
+    workers, k = int(rows["workers"].iloc[0]), float(rows["optimizer_k"].iloc[0])
+    for model, parameters, buffers in _models(rows, options):
+        for name, runs in rows.groupby("framework"):
+            formula = held_bytes(parameters, int(runs["stage"].iloc[0]), workers, k) / MIB
+            held = runs.loc[runs["model"] == model, "held"].tolist()
+            middle = median(held) if held else formula + 4 * buffers / MIB
+            shown = held if len(held) > 1 else []
+            label = f"{model}\n{_millions(parameters)} M"
+            yield [workers, MEASURED if held else COMPUTED, label, str(name), middle, formula, shown]
 
 
 def _millions(parameters: float) -> str:

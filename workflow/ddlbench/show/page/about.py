@@ -9,6 +9,7 @@ from typing import Any
 
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.plural import worker
+from ddlbench.core.program import IMAGES
 from ddlbench.plan import runs as plan_runs
 from ddlbench.plan.kinds import Job
 from ddlbench.plan.row import Row
@@ -21,7 +22,7 @@ class Figure:
     """A figure of the study: its file is `layout.figure(study, name)`; `runs` are those that it shows (ids).
 
     `reference` is the file of published numbers that is drawn beside it.
-    `jobs` says how many jobs a figure shows instead that do not train.
+    `jobs` says how many jobs a figure shows instead that do not train, `target` the accuracy that it is about.
     """
 
     name: str
@@ -31,12 +32,14 @@ class Figure:
     runs: tuple[str, ...]
     reference: str | None = None
     jobs: str = ""
+    target: float | None = None
 
 
 @dataclass(frozen=True)
 class Study:
     """What a page is about. `command` makes it again; `planned` is what a plan said beforehand, by run [s].
 
+    `sample` is what a step counts.
     `partial` is what there is of the study (`7 of 9 runs`) if the page does not wait for all of it.
     """
 
@@ -50,6 +53,7 @@ class Study:
     bill: tuple[Row, ...]
     planned: Mapping[str, float | None]
     partial: str = ""
+    sample: str = IMAGES
 
     @property
     def up(self) -> str:
@@ -57,9 +61,14 @@ class Study:
         return "../../" if self.partial else "../"
 
     @property
+    def worker(self) -> str:
+        """Says what a worker is called."""
+        return worker(self.device)
+
+    @property
     def unit(self) -> str:
         """Says what workers are called."""
-        return f"{worker(self.device)}s"
+        return f"{self.worker}s"
 
     @property
     def where(self) -> str:
@@ -82,13 +91,16 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], par
             tuple(run for run in plan_runs.figure_runs(plan, figure.name) or () if run in plan.runs),
             figure.reference_file,
             kinds.counted(job.rule for job in shown) if (shown := _beside(plan, figure.name)) else "",
+            figure.target,
         )
         for figure in study.figures
     )
     command = ["snakemake", "--profile", profile(machine), "--config", f"study={study.name}", f"machine={machine.name}"]
     again = shlex.join([*command, *(["--", "partial"] if partial else ["--force", "--", layout.page(study.name)])])
     named = (study.name, study.title, machine.name, device, machine.device_name)
-    return Study(*named, again, figures, tuple(bill), planned, partial)
+    samples = {job.spec.program.sample if job.spec.program else IMAGES for job in plan.runs.values()} or {IMAGES}
+    sample = samples.pop() if len(samples) == 1 else "samples"
+    return Study(*named, again, figures, tuple(bill), planned, partial, sample)
 
 
 def _beside(plan: Plan, figure: str) -> list[Job[Any]]:

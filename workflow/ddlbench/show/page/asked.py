@@ -1,143 +1,300 @@
-"""What a study's axes ask besides speed: how large a batch may be, which schedule, how much memory, at what cost.
+"""How many workers pay, how large a batch; time, cost and memory; and what a study of one side can say: its rate.
 
-One sentence per question and model, of runs that differ in nothing but what is asked. Intervals are those of
-`analysis/statistics.py` over repeats; what rests on single runs is counted and has no sentence.
+Each answer is of runs that differ in nothing but what is asked. Intervals and verdicts are those of
+`analysis/statistics.py` over repeats; what people read together is judged at once.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from ddlbench.analysis import together
-from ddlbench.analysis.statistics import Ratio, difference, over_repeats, ratio
-from ddlbench.core.plural import between, count_of
+from ddlbench.analysis.comparisons import settings, telling
+from ddlbench.analysis.scaling import compared_s, names, placed, scaling
+from ddlbench.analysis.statistics import FASTER, Interval, Ratio, at_once, difference, over_repeats, ratio
+from ddlbench.analysis.together import SERIES
+from ddlbench.core.plural import between, count_of, duration, rounded
+from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
-from ddlbench.show.page.words import Sentence
+from ddlbench.show.page.about import Study
+from ddlbench.show.page.ranked import MANY, OTHERS, PLAIN, RATE
+from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point
 
-POINT = 1.0  # points of top-1 that count as a loss
+WORKERS, BATCH = "How many workers pay?", "How large a batch?"
+TIME, COST, MEMORY, RATES = "How long to the target?", "What does it cost?", "How much memory?", "How fast?"
+LATENCY = "Which way to ask a model?"
+LOSS = 1.0  # points of top-1 that count as a loss
+MORE = 1.1  # times as much memory, or money, as another takes is worth a sentence
+ROWS = 8  # of a figure
 SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
 SIDES = together.settings(AXIS)
-WITHOUT = "one run each: no interval, so no sentence about them here"
 
 
-def batches(runs: pd.DataFrame) -> Iterator[Sentence | str]:
-    """How much top-1 the largest batch costs beside the smallest, under each schedule, and from which batch on more
-    than a point is surely lost."""
-    for model, same in _with_most(_learned(runs), "global_batch"):
-        parts: list[str] = []
-        lost_from: dict[str, str] = {}
-        alone = 0
-        least, most = same["global_batch"].min(), same["global_batch"].max()
-        for schedule, series in same.groupby("schedule"):
-            sides = _sides(series, "global_batch", "top1")
-            if len(sides) < 2 or not {least, most} <= sides.keys():
-                continue
-            change = {size: difference(sides[size], sides[least]) for size in sorted(sides) if size > least}
-            if change[most].low is None:
-                alone += 1
-                continue
-            parts.append(f"by {_ends(change[most])} points with {schedule}")
-            lost = [size for size, points in change.items() if points.high is not None and points.high < -POINT]
-            lost_from[str(schedule)] = f"from batch {lost[0]} on" if lost else "at no batch"
-        if parts:
-            where = "; ".join(f"with {schedule} {place}" for schedule, place in lost_from.items())
-            if len(set(lost_from.values())) == 1:
-                where = next(iter(lost_from.values()))
-            words = f"{model}: from batch {least} to {most}, top-1 changes {', '.join(parts)}."
-            words += f" More than a point is surely lost {where}."
-            yield Sentence(words, f"95 % intervals, {_repeats(same)} runs each", tuple(same["run"]))
-        if alone:
-            yield f"{alone} series of {model} over batches have {WITHOUT}."
+def workers(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
+    """How much faster more workers are than the fewest; the first series is that with repeats and the most counts."""
+    table = placed(runs)
+    table = table.assign(named=names, compared_s=compared_s(table, "steps"))
+    made = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
+    if made:
+        tell = telling(pd.concat(made))
+        made.sort(key=_weight, reverse=True)
+        apart = [_apart(series) for series in made]
+        judged = iter(at_once([one for of in apart for one in of.values()]))  # people read them together
+        first, *rest = [
+            _grows(study, part, {n: next(judged) for n in of}, tell) for part, of in zip(made, apart, strict=True)
+        ]
+        yield replace(first, others=tuple(one.words[0] for one in rest[:OTHERS]))
 
 
-def schedules(runs: pd.DataFrame) -> Iterator[Sentence | str]:
-    """Which schedule ends with the best top-1 at the smallest and at the largest batch that several were trained at."""
-    for model, same in _with_most(_learned(runs), "schedule"):
-        parts, alone = [], 0
-        for size in dict.fromkeys([same["global_batch"].min(), same["global_batch"].max()]):
-            sides = _sides(same[same["global_batch"] == size], "schedule", "top1")
-            best = max(sides, key=lambda name: over_repeats(list(sides[name].values())).middle)
-            apart = {name: difference(sides[best], sides[name]) for name in sides if name != best}
-            if any(points.low is None for points in apart.values()):
-                alone += 1
-                continue
-            better = {name for name, points in apart.items() if points.low and points.low > 0}
-            above = [f"{_ends(points)} points above {name}" for name, points in apart.items() if name in better]
-            like = [f"{name} ({_ends(points)} points)" for name, points in apart.items() if name not in better]
-            verdicts = [f"is {' and '.join(above)}"] if above else []
-            verdicts += [f"cannot be told from {' and '.join(like)}"] if like else []
-            parts.append(f"at batch {size}, {best} {', and '.join(verdicts)}")
-        if parts:
-            sure = f"95 % intervals of top-1, {_repeats(same)} runs each"
-            yield Sentence(f"{model}: {'; '.join(parts)}.", sure, tuple(same["run"]))
-        if alone:
-            yield f"Schedules of {model} have {WITHOUT}."
+def series(study: Study, runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Series over workers for people who explore: each point has its rate and speed-up, with their intervals."""
+    table = scaling(runs).assign(named=names)
+    tell = telling(table)
+    found = []
+    for _, rows in table.groupby(list(SERIES), dropna=False, sort=False):
+        name = ", ".join([_who(rows.iloc[0]), *settings(rows.iloc[0].to_dict(), tell)])
+        points = []
+        for row in rows.astype(object).where(rows.notna(), None).to_dict("records"):
+            of = {"rate": RATE, "speed": "speed_up"}.items()
+            sides = {short: [row[f"{measure}{end}"] for end in ("", "_low", "_high")] for short, measure in of}
+            points.append({"workers": row["workers"], **sides})
+        found.append({"name": name, "points": points})
+    return found
 
 
-def memory(runs: pd.DataFrame, unit: str) -> Iterator[Sentence | str]:
-    """Which framework, or else loader, takes the least memory of a worker on the most workers that all ran on."""
-    taken = runs.assign(peak=runs["peak_device_memory_bytes"].fillna(runs["peak_resident_bytes"]).astype("float64"))
-    taken = taken[taken["peak"].notna()]
+def _apart(series: pd.DataFrame) -> dict[int, Ratio]:
+    """How many times as fast as the fewest workers each number of them is."""
+    base, *more = ((int(str(n)), _by_repeat(part, "compared_s")) for n, part in series.groupby("workers"))
+    return {n: ratio(base[1], times) for n, times in more}
+
+
+def _weight(series: pd.DataFrame) -> tuple[Any, ...]:
+    counts = series.groupby("workers")["repeat"].nunique()
+    plain = sum(series[name].iloc[0] in PLAIN for name in ("framework", "loader"))
+    return min(counts.iloc[-1], 2), len(counts), counts.index[-1], plain, len(series)
+
+
+def _grows(study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str]) -> Answer:
+    by_count = {int(str(n)): _by_repeat(part, "compared_s") for n, part in series.groupby("workers")}
+    fewest, *more = by_count
+    base, who, most = by_count[fewest], _who(series.iloc[0]), more[-1]
+    faster = [n for n in more if apart[n].verdict == FASTER]
+    # One per cent less time is worth one per cent more money (outlook/recommendation/choice.py).
+    taken = max([fewest, *faster], key=lambda n: apart[n].middle ** 2 / n if n != fewest else 1 / fewest)
+    name = {n: count_of(n, study.worker) for n in by_count}
+    points = [Point(name[fewest], over_repeats([1.0]), (), fewest == taken, "the base")]
+    for n in more:
+        pairs = [base[one] / by_count[n][one] for one in base.keys() & by_count[n].keys()] or [apart[n].middle]
+        points.append(Point(name[n], apart[n], tuple(pairs), n == taken, f"ideal {digits(n / fewest)}"))
+    where = ", ".join([who, *settings(series.iloc[0].to_dict(), tell)])
+    said = f"With {where}, {name[most]} are {_as_fast(apart[most], points[-1])} as fast as {fewest}"
+    take = f"Take {taken} unless more runs say otherwise: {_further(apart[most], series, (fewest, most))}."
+    if most in faster:
+        shares = [100 * (end or 0) * fewest / most for end in (apart[most].low, apart[most].high)]
+        said += f", {between(*shares)} % of the ideal {digits(most / fewest)}"
+        take = f"Take {taken}" + ": more lose a larger share of their hours than they save of the time." * (
+            taken != most
+        )
+    said += "." if most in faster else ": not shown to pay."
+    measure = f"times as fast as {name[fewest]}, with {who}"
+    question = WORKERS.replace("workers", study.unit)
+    return Answer(
+        question, name[taken], most in faster, (said, take.rstrip(".") + "."), measure, tuple(points), ids(series)
+    )
+
+
+def _as_fast(apart: Ratio, shown: Point) -> str:
+    if shown.noisy:
+        return f"{digits(apart.middle)} times (too noisy to say: {count_of(apart.n, 'repeat')})"
+    return f"{ends(apart)} times" if apart.low is not None else f"{digits(apart.middle)} times (one run each)"
+
+
+def _further(apart: Ratio, runs: pd.DataFrame, counts: Sequence[int]) -> str:
+    """What more repeats of these numbers of workers would take to decide."""
+    once = float(runs[runs["workers"].isin(counts)].groupby("workers")["run_s"].median().sum())
+    if apart.n < 2:
+        return f"`repeats: 3` gives an interval, in {duration(2 * once)}"
+    if not apart.more or apart.more > MANY:
+        return f"not even {MANY} more repeats would tell"
+    return f"{count_of(apart.more, 'more repeat')} would probably tell, in {duration(apart.more * once, _two)}"
+
+
+def batches(runs: pd.DataFrame) -> Iterator[Answer]:
+    """What accuracy each batch reaches, and the largest that surely costs no more than a point."""
+    learned = runs[runs["final_top1"].notna()].assign(top1=lambda table: (100 * table["final_top1"]).clip(0.01))
+    series = [part for same in _with_most(learned, "global_batch") for _, part in same.groupby("schedule")]
+    made = [_reaches(part) for part in series if part["global_batch"].nunique() > 1]
+    if made:
+        first, *others = sorted(made, key=lambda one: (-len(one.points), -one.points[0].interval.middle))
+        yield replace(first, others=tuple(" ".join(one.words) for one in others))
+
+
+def _reaches(series: pd.DataFrame) -> Answer:
+    by_batch = {int(str(size)): _by_repeat(part, "top1") for size, part in series.groupby("global_batch")}
+    least, *larger = by_batch
+    judged = at_once([difference(by_batch[size], by_batch[least]) for size in larger], same=0.0)
+    change = dict(zip(larger, judged, strict=True))
+    repeats = min(map(len, by_batch.values()))
+    # Of one run each nothing is sure: then the values themselves say what to take.
+    lost = [size for size, points in change.items() if (points.middle if points.high is None else points.high) < -LOSS]
+    kept = [size for size, points in change.items() if (points.middle if points.low is None else points.low) > -LOSS]
+    taken = max([least, *(size for size in kept if size < min(lost, default=size + 1))])
+    unsaid = [f"{size:,}" for size in larger if size > taken and size not in lost]
+    rows = [point(f"batch {size:,}", [*values.values()], 100.0) for size, values in by_batch.items()]
+    reached = [f"{size:,} {ends(one.interval) if one.sure else digits(one.interval.middle)} %"
+               for size, one in zip(by_batch, rows, strict=True)]  # fmt: skip
+    reached[0] = reached[0].replace(" ", " reaches ", 1)
+    first, each = series.iloc[0], "one run each" if repeats == 1 else f"{repeats} runs each"
+    under = "" if first["schedule"] == OWN else f", schedule {first['schedule']}"
+    said = [f"Batch {listed(reached)} ({first['model']}{under}, {each})."]
+    single = "as far as one run says, " * (repeats == 1)
+    because = f": {single}from {min(lost):,} on it costs more than a point" if lost else ""
+    said.append(f"Take {taken:,}{because or f': {single}it costs no more than a point' * (taken == max(by_batch))}.")
+    if unsaid or single:
+        took = duration(3 * float(series.groupby("global_batch")["run_s"].median().sum()), _two)
+        said.append(f"`repeats: {repeats + 3}` would say more{f' of {listed(unsaid)}' if unsaid else ''}, in {took}.")
+    shown = tuple(replace(one, taken=size == taken) for size, one in zip(by_batch, rows, strict=True))
+    measure = "top-1 after the last epoch [%]"
+    return Answer(BATCH, f"{taken:,}", not unsaid and not single, tuple(said), measure, shown, ids(series))
+
+
+def _first(question: str, rows: Sequence[Point], words: str, measure: str, runs: tuple[str, ...] = ()) -> Answer:
+    """An answer that takes the first of its rows."""
+    shown = (replace(rows[0], taken=True), *rows[1:ROWS])
+    return Answer(question, rows[0].name, rows[0].sure, (words,), measure, shown, runs)
+
+
+def times(study: Study, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[Answer]:
+    """Which settings reach the accuracy that the study names soonest, with energy where it was measured."""
+    for target in sorted({*reached["target"]} if len(reached) else ()):
+        rows = reached[reached["target"] == target].sort_values("reached_s").head(ROWS)
+        made = []
+        for row in rows.to_dict("records"):
+            name = ", ".join([_who(row), count_of(int(row["workers"]), study.worker), *settings(row, telling(rows))])
+            low, high = (None if pd.isna(row[end]) else float(row[end]) for end in ("reached_s_low", "reached_s_high"))
+            made.append(Point(name, Interval(row["reached_s"], low, high, row["repeats"]), (row["reached_s"],)))
+        best = together.alike(placed(runs), rows.iloc[0], [*SERIES, "workers"])
+        words = f"{made[0].name} reaches {100 * target:.3g} % top-1 soonest, after {duration(made[0].interval.middle)}"
+        if best["full_energy_j"].notna().any():
+            words += f", with {digits(float(best['full_energy_j'].median()) / 3.6e6)} kWh"
+        words += "." if made[0].sure else ". One run has no interval."
+        yield _first(TIME, made, words, f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
+
+
+def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Answer]:
+    """The cheapest and the fastest whole training, where a price or energy is known."""
+    timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
+    spent, unit = timed["full_energy_j"].astype("float64") / 1e3, "kJ"
+    sold = table[table["cost"].notna() & (table["node_hours"] > 0)]
+    if len(sold):
+        hours = timed["nodes"] * timed["full_train_s"] / 3600
+        spent, unit = hours * float(sold["cost"].iloc[0] / sold["node_hours"].iloc[0]), str(sold["currency"].iloc[0])
+    timed = timed.assign(spent=spent)[spent.notna()]
+    # A program ends when it likes: only its runs on as many samples cost alike.
+    timed = timed.assign(trained=timed["images"].where(together.of_programs(timed)))
+    best = max((same for _, same in timed.groupby(["model", *SAME, "trained"], dropna=False)), key=len, default=timed)
+    rows = _rows(study, best, "spent")
+    if len(rows) > 1 and rows[-1][0].interval.middle > MORE * rows[0][0].interval.middle:
+        fast = _rows(study, best, "full_train_s")[0]
+        cheap, quick = (duration(_median(part, "full_train_s"), _two) for part in (rows[0][1], fast[1]))
+        epochs = count_of(int(best["of_epochs"].fillna(best["epochs"]).iloc[0]), "epoch")
+        if together.of_programs(best).all():
+            epochs = f"{best['trained'].iloc[0]:,.0f} {study.sample}"
+        words = (
+            f"The cheapest training ({best['model'].iloc[0]}, {epochs}) is {rows[0][0].name}: {rows[0][0].words} {unit}"
+        )
+        words += f" in {cheap}{f'; the fastest is {fast[0].name}, in {quick}' * (fast[0].name != rows[0][0].name)}."
+        measure = f"{unit} of a training, less is better"
+        yield _first(COST, [one for one, _ in rows], words, measure, ids(rows[0][1]))
+
+
+def memory(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
+    """Which side takes the least memory of a worker, where another surely takes a tenth more."""
+    peak = runs["peak_device_memory_bytes"].fillna(runs["peak_resident_bytes"]).astype("float64") / 1e9
+    taken = runs.assign(peak=peak)[peak.notna()]
     axis = "framework" if taken["framework"].nunique() > 1 else "loader"
     where = "GPU memory" if taken["peak_device_memory_bytes"].notna().any() else "memory"
-    for model, same in _with_most(taken, axis, ("workers", "global_batch", "schedule")):
-        sides = _sides(same, axis, "peak")
-        least = min(sides, key=lambda name: over_repeats(list(sides[name].values())).middle)
-        apart = {name: ratio(sides[name], sides[least]) for name in sides if name != least}
-        peak = over_repeats(list(sides[least].values()))
-        if peak.low is None or peak.high is None or any(times.low is None for times in apart.values()):
-            yield f"The {where} of {model} under its {axis}s: {WITHOUT}."
-            continue
-        others = [f"{name} {_ends(times)} times that" for name, times in apart.items()]
-        other = "loader" if axis == "framework" else "framework"
-        workers = count_of(int(same["workers"].iloc[0]), unit.removesuffix("s"))
-        words = (
-            f"{model} with {same[other].iloc[0]} on {workers}: a worker takes the "
-            f"least {where} with {least}, {between(peak.low / 1e9, peak.high / 1e9)} GB; {', '.join(others)}."
+    for same in _with_most(taken, axis, ("workers", "global_batch", "schedule"))[:1]:
+        held = {str(name): _by_repeat(part, "peak") for name, part in same.groupby(axis)}
+        rows = sorted((point(name, [*held[name].values()]) for name in held), key=lambda one: one.interval.middle)
+        apart = {one.name: ratio(held[one.name], held[rows[0].name], one_of=len(rows) - 1) for one in rows[1:]}
+        more = [f"{name} {ends(one)} times that" for name, one in apart.items() if one.low and one.low > MORE]
+        if more:
+            on = count_of(int(same["workers"].iloc[0]), study.worker)
+            words = f"On {on} a worker of {same['model'].iloc[0]} takes the least {where} with {rows[0].name}, "
+            words += f"{rows[0].words} GB; {listed(more)}."
+            yield _first(MEMORY, rows, words, f"GB of a worker's {where} on {on}, less is better", ids(same))
+
+
+def latencies(table: pd.DataFrame) -> Iterator[Answer]:
+    """Which way to ask a trained model answers soonest, with the smallest request."""
+    made = []
+    for model, ours in table.dropna(subset=["latency_p50_s", "member"]).groupby("model") if len(table) else ():
+        ours = ours[ours["batch"] == ours["batch"].min()]
+        ways = [point(str(way), (1e3 * part["latency_p50_s"]).tolist()) for way, part in ours.groupby("member")]
+        ways.sort(key=lambda one: one.interval.middle)
+        asked = count_of(int(ours["batch"].iloc[0]), "picture")
+        taken = listed([f"{digits(one.interval.middle)} ms by {one.name}" for one in ways])
+        words = f"{model} answers half of all requests of {asked} in {taken}."
+        words += "" if ways[0].sure else " One process each has no interval; `repeats: 3` gives one."
+        made.append(_first(LATENCY, ways, words, f"ms for {asked} to {model}, less is better"))
+    if made:
+        yield replace(made[0], others=tuple(one.words[0] for one in made[1:]))
+
+
+def rates(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
+    """What a study says that compares nothing: its rates."""
+    rows = [one for one, _ in _rows(study, runs[runs[RATE].notna()], RATE, ("model", "settings", "options"))][::-1]
+    if rows:
+        rate = f"{digits(rows[0].interval.middle)} {study.sample}/s"
+        words = f"{rows[0].name}: {rows[0].words} {study.sample}/s."
+        yield replace(_first(RATES, rows, words, f"{study.sample}/s", ids(runs)), take=rate)
+
+
+def _who(row: Any) -> str:
+    """`ddp and native`; of a program, and of records of others, what they are called."""
+    named = row.get("named", row["loader"])
+    who = row["framework"] if not pd.isna(row["framework"]) else row["machine"]
+    return f"{who}" if pd.isna(named) or named in (OWN, "None", row.get("model")) else f"{who} and {named}"
+
+
+def _rows(
+    study: Study, runs: pd.DataFrame, measure: str, named: Sequence[str] = ()
+) -> list[tuple[Point, pd.DataFrame]]:
+    """A row for each setting with its runs, the least first; `named` are settings that are said where they differ."""
+    tell = [name for name in (*named, "schedule", "global_batch") if len(runs) and _moves(runs, name)]
+    parts = [part for _, part in runs.groupby([*SIDES, "model", "workers", "global_batch", "schedule"], dropna=False)]
+    parts.sort(key=lambda part: _median(part, measure))
+    made = []
+    for part in parts:
+        first = part.iloc[0]
+        words = [_who(first), *(together.title(name, first[name]) for name in tell)]
+        made.append(
+            (point(", ".join([*words, count_of(int(first["workers"]), study.worker)]), part[measure].tolist()), part)
         )
-        yield Sentence(words, f"95 % intervals, {peak.n} runs each", tuple(same["run"]))
+    return made
 
 
-def cost(runs: pd.DataFrame, unit: str, price: tuple[float, str] | None) -> Iterator[Sentence | str]:
-    """The cheapest and the fastest whole training. `price` is that of a node hour, with its currency."""
-    timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
-    timed = timed.assign(hours=timed["nodes"] * timed["full_train_s"] / 3600)
-    for (model, *_), same in timed.groupby(["model", *SAME], dropna=False):
-        settings = [part for _, part in same.groupby([*SIDES, "workers", "global_batch", "schedule"], dropna=False)]
-        repeated = [part for part in settings if len(part) > 1]
-        if len(repeated) < 2:
-            if len(settings) > 1:
-                yield f"Costs of {model}: {WITHOUT}."
-            continue
-        cheap, fast = (min(repeated, key=lambda part: part[by].median()) for by in ("hours", "full_train_s"))
-        trained, whole = (same[name].iloc[0] for name in ("epochs", "of_epochs"))
-        long = ""
-        if pd.notna(whole):
-            long = f", {count_of(int(whole), 'epoch')}"
-            long += f" (by {trained} that were trained)" if trained < whole else ""
-        words = f"{model}{long}: cheapest {'and fastest ' * (cheap is fast)}is {_setting(cheap, unit)}, "
-        words += _hours(cheap, price)
-        if cheap is not fast:
-            words += f"; fastest is {_setting(fast, unit)}, {_hours(fast, price)}"
-        of_runs = tuple(dict.fromkeys([*cheap["run"], *fast["run"]]))
-        yield Sentence(f"{words}.", f"95 % intervals, {min(len(cheap), len(fast))} runs each", of_runs)
+def _moves(runs: pd.DataFrame, name: str) -> bool:
+    """Whether a setting differs among runs on as many workers."""
+    return bool(runs.groupby("workers")[name].nunique().max() > 1)
 
 
-def price(costs: pd.DataFrame) -> tuple[float, str] | None:
-    """What a node hour costs by table `costs`, with its currency; None where the machine's file names no price."""
-    sold = costs[costs["cost"].notna() & (costs["node_hours"] > 0)]
-    if sold.empty:
-        return None
-    return float(sold["cost"].iloc[0] / sold["node_hours"].iloc[0]), str(sold["currency"].iloc[0])
+def _median(runs: pd.DataFrame, measure: str) -> float:
+    return float(runs[measure].median())
 
 
-def _learned(runs: pd.DataFrame) -> pd.DataFrame:
-    """Keeps runs that have a top-1, and gives it in percent."""
-    return runs[runs["final_top1"].notna()].assign(top1=lambda table: 100 * table["final_top1"])
+def _two(value: float) -> str:
+    return rounded(value, 2)
 
 
-def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[tuple[str, pd.DataFrame]]:
+def _by_repeat(runs: pd.DataFrame, measure: str) -> dict[int, float]:
+    return {int(n): float(value) for n, value in zip(runs["repeat"], runs[measure], strict=True)}
+
+
+def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[pd.DataFrame]:
     """Of each model the runs of one setting: that with the most values of an axis, if these are several. The model with
     the most runs comes first.
 
@@ -145,54 +302,14 @@ def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[
     """
     found = []
     setting = [name for name in (*SIDES, *also) if name not in together.differing_with(axis)]
-    for (model, *_), same in runs.groupby(["model", *SAME], dropna=False):
+    for _, same in runs.groupby(["model", *SAME], dropna=False):
         groups = [part for _, part in same.groupby(setting, dropna=False)] if setting else [same]
-        if axis in ("global_batch", "schedule"):  # where a batch was trained on several numbers of workers, each alone
-            groups = [part for group in groups for part in _by_workers(group)]
-        if axis == "global_batch":
+        if axis == "global_batch":  # where a batch was trained on several numbers of workers, each alone
+            mixed = [part["workers"].groupby(part[axis]).nunique().max() > 1 for part in groups]
+            groups = [one for part, many in zip(groups, mixed, strict=True)
+                      for one in ([ours for _, ours in part.groupby("workers")] if many else [part])]  # fmt: skip
             groups = [part for part in groups if part["workers"].nunique() == 1 or part[axis].nunique() > 2]
-        if axis == "schedule":
-            groups = [part[part.groupby("global_batch")[axis].transform("nunique") > 1] for part in groups]
-        groups = [part for part in groups if len(part)]
         most = max(groups, key=lambda part: (part[axis].nunique(), part["workers"].max(), len(part)), default=None)
         if most is not None and most[axis].nunique() > 1:
-            found.append((str(model), most))
-    return sorted(found, key=lambda model_and_runs: -len(model_and_runs[1]))
-
-
-def _by_workers(runs: pd.DataFrame) -> list[pd.DataFrame]:
-    mixed = runs.groupby("global_batch")["workers"].nunique().max() > 1
-    return [part for _, part in runs.groupby("workers")] if mixed else [runs]
-
-
-def _sides(runs: pd.DataFrame, axis: str, measure: str) -> dict[Any, dict[int, float]]:
-    """A measure by repeat, for each value of an axis."""
-    return {
-        value: {int(n): float(result) for n, result in zip(side["repeat"], side[measure], strict=True)}
-        for value, side in runs.groupby(axis)
-    }
-
-
-def _ends(interval: Ratio) -> str:
-    return between(interval.low or 0.0, interval.high or 0.0)
-
-
-def _repeats(runs: pd.DataFrame) -> int:
-    return int(runs["repeat"].nunique())
-
-
-def _setting(runs: pd.DataFrame, unit: str) -> str:
-    first = runs.iloc[0]
-    return f"{first['framework']}, {first['loader']} on {count_of(int(first['workers']), unit.removesuffix('s'))}"
-
-
-def _hours(runs: pd.DataFrame, price: tuple[float, str] | None) -> str:
-    """`1.2 to 1.4 node hours (12 to 14 EUR) in 0.3 to 0.35 h`."""
-    taken, long = (over_repeats([float(v) for v in runs[by]]) for by in ("hours", "full_train_s"))
-    assert taken.low and taken.high and long.low and long.high  # of several runs
-    words = f"{between(taken.low, taken.high)} node hours"
-    if price:
-        words += f" ({between(price[0] * taken.low, price[0] * taken.high)} {price[1]})"
-    hour = long.high >= 3600
-    ends = [end / (3600 if hour else 1) for end in (long.low, long.high)]
-    return f"{words} in {between(*ends)} {'h' if hour else 's'}"
+            found.append(most)
+    return sorted(found, key=len, reverse=True)

@@ -35,17 +35,20 @@ for (const field of document.querySelectorAll("input[data-table]")) {
     count.textContent = shown === rows.length ? `${rows.length} rows` : `${shown} of ${rows.length} rows`;
   });
 }
-// A link to a run must lead to its row, also if a filter hides it.
+// A link must lead to its place, also in a part that is folded, or to a row that a filter hides.
 const reveal = () => {
-  const row = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  if (row && row.hidden) {
-    const field = document.querySelector(`input[data-table="${CSS.escape(row.closest("table").id)}"]`);
+  const at = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!at) return;
+  for (let part = at.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+  if (at.hidden) {
+    const field = document.querySelector(`input[data-table="${CSS.escape(at.closest("table").id)}"]`);
     field.value = "";
     field.dispatchEvent(new Event("input"));
-    row.scrollIntoView();
   }
+  at.scrollIntoView();
 };
 addEventListener("hashchange", reveal);
+reveal();
 // The same link once more changes no address.
 addEventListener("click", (event) => event.target.closest('a[href^="#"]') && setTimeout(reveal));
 // Figures: enlarged in a window of their own, and put back.
@@ -75,4 +78,64 @@ for (const button of dialog.querySelectorAll("button")) {
     wide *= factor;
     place.querySelector("svg").style.width = `${wide}px`;
   });
+}
+// Explore: series over workers, drawn from what the page carries. Hide a series, ratios or values, log or linear.
+const box = document.getElementById("explore");
+if (box) {
+  const series = JSON.parse(box.dataset.series);
+  const tell = box.querySelector("output");
+  const plot = box.querySelector("svg");
+  const field = (name) => box.querySelector(`[name="${name}"]`);
+  const make = (name, attributes, parent, text) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (text !== undefined) node.textContent = text;
+    return parent.appendChild(node);
+  };
+  const short = (value) => Number(value.toPrecision(3)).toLocaleString("en");
+  const draw = () => {
+    plot.replaceChildren();
+    const measure = field("measure").value;
+    const log = field("log").checked;
+    const relative = field("relative").checked;
+    const shown = series.filter((one, place) => box.querySelector(`[data-series="${place}"]`).checked);
+    const points = shown.map((one) => one.points.filter((p) => p[measure]).map((p) => {
+      const [middle, low, high] = p[measure];
+      const noisy = low === null || high > 10 * low; // as in the answer: such an interval stretches no axis
+      const base = relative ? one.points.find((q) => q[measure])[measure][0] : 1;
+      return { n: p.workers, y: middle / base, low: noisy ? null : low / base, high: noisy ? null : high / base };
+    }));
+    const all = points.flat();
+    if (!all.length) return void make("text", { x: 20, y: 30 }, plot, "no series is shown");
+    const ys = all.flatMap((p) => [p.y, p.low ?? p.y, p.high ?? p.y]);
+    const ns = [...new Set(all.map((p) => p.n))].sort((a, b) => a - b);
+    const top = Math.max(...ys), bottom = log ? Math.min(...ys) : 0;
+    const f = log ? Math.log : (v) => v;
+    const [x0, x1, y0, y1] = [64, 700, 300, 14];
+    const span = f(top) - f(bottom) || 1;
+    const y = (v) => y0 - ((f(v) - f(bottom)) / span) * (y0 - y1);
+    const x = (n) => (ns.length < 2 ? (x0 + x1) / 2 : x0 + 20 + (ns.indexOf(n) / (ns.length - 1)) * (x1 - x0 - 40));
+    for (let k = 0; k <= 4; k++) {
+      const v = log ? bottom * (top / bottom) ** (k / 4) : (top * k) / 4;
+      make("line", { x1: x0, x2: x1, y1: y(v), y2: y(v), class: "grid" }, plot);
+      make("text", { x: x0 - 6, y: y(v) + 4, "text-anchor": "end" }, plot, short(v));
+    }
+    for (const n of ns) make("text", { x: x(n), y: y0 + 18, "text-anchor": "middle" }, plot, n);
+    make("text", { x: (x0 + x1) / 2, y: y0 + 36, "text-anchor": "middle" }, plot, box.dataset.unit);
+    shown.forEach((one, place) => {
+      const g = make("g", { class: `s${series.indexOf(one) % 6}` }, plot);
+      const line = points[place];
+      make("polyline", { points: line.map((p) => `${x(p.n)},${y(p.y)}`).join(" ") }, g);
+      for (const p of line) {
+        if (p.low !== null) make("line", { x1: x(p.n), x2: x(p.n), y1: y(Math.max(p.low, bottom)), y2: y(p.high) }, g);
+        const ends = p.low === null ? "" : ` (${short(p.low)} to ${short(p.high)})`;
+        const words = `${one.name}, ${p.n} ${box.dataset.unit}: ${short(p.y)}${ends}`;
+        const dot = make("circle", { cx: x(p.n), cy: y(p.y), r: 5, tabindex: 0, role: "img", "aria-label": words }, g);
+        make("title", {}, dot, words);
+        for (const event of ["mouseenter", "focus"]) dot.addEventListener(event, () => { tell.textContent = words; });
+      }
+    });
+  };
+  box.addEventListener("input", draw);
+  draw();
 }

@@ -1,6 +1,6 @@
 """A figure's SVG as part of a page: only shapes, no style that a page's policy forbids, ids of its own.
 
-matplotlib writes what `figures/` draws; texts in it are paths. Elements and attributes that are not in the lists below
+matplotlib writes what `figures/` draws; texts in it are texts. Elements and attributes that are not in the lists below
 are left out, whatever a file says, so that no picture can bring a script, a link or a comment into the page.
 """
 
@@ -12,12 +12,15 @@ from xml.etree import ElementTree
 from markupsafe import Markup
 
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
-ELEMENTS = ("svg", "g", "defs", "path", "use", "rect", "circle", "clipPath", "pattern", "image", "title")
+ELEMENTS = ("svg", "g", "defs", "path", "use", "rect", "circle", "clipPath", "pattern", "image", "title", "text")
 SHAPES = ("d", "x", "y", "cx", "cy", "r", "width", "height", "transform", "viewBox", "preserveAspectRatio")
 PAINT = ("fill", "stroke", "opacity", "clip-path", "clip-rule", "fill-rule", "fill-opacity", "stroke-opacity")
 STROKE = ("stroke-width", "stroke-dasharray", "stroke-dashoffset", "stroke-linecap", "stroke-linejoin")
 PATTERN = ("patternUnits", "patternTransform", "patternContentUnits", "clipPathUnits")
-ATTRIBUTES = {*SHAPES, *PAINT, *STROKE, *PATTERN, "stroke-miterlimit"}
+TEXT = ("font-size", "font-family", "font-weight", "font-style", "text-anchor")
+ATTRIBUTES = {*SHAPES, *PAINT, *STROKE, *PATTERN, *TEXT, "stroke-miterlimit"}
+NARROW = 380.0  # points: a wider picture is not made smaller on a phone, but scrolled (page.css)
+SAID = ".//{http://purl.org/dc/elements/1.1/}description"
 MIME = {".svg": "image/svg+xml", ".pdf": "application/pdf", ".csv": "text/csv;charset=utf-8"}
 
 
@@ -29,6 +32,8 @@ def inline(path: Path, prefix: str, name: str) -> Markup:
     if root is None:
         raise ValueError(f"{path}: is no SVG picture")
     root.attrib |= {"role": "img", "aria-label": name}
+    if float(re.sub(r"[^\d.]", "", root.get("width", "")) or 0) > NARROW:
+        root.set("class", "wide")
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
@@ -53,10 +58,15 @@ def _clean(element: ElementTree.Element, prefix: str) -> ElementTree.Element | N
         clean.set("href", f"#{prefix}-{target[1:]}")
     elif tag == "image" and target.startswith("data:image/png;base64,"):
         clean.set("href", target)
-    if tag == "title":
+    if tag in ("title", "text"):
         clean.text = element.text
     clean.extend(child for one in element if (child := _clean(one, prefix)) is not None)
     return clean
+
+
+def said(path: Path) -> str:
+    """The caption that the file of a picture carries; "" if it has none."""
+    return ElementTree.parse(path).findtext(SAID, "")
 
 
 def data_url(path: Path) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from ddlbench.analysis.failures import FAILED
-from ddlbench.analysis.together import settings
+from ddlbench.analysis.together import sample, settings
 from ddlbench.core import layout
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG, STEPS
@@ -48,7 +48,7 @@ class Table:
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     file: str = ""  # where all of it is, beside the page
-    folded: bool = False  # shown on demand
+    folded: bool = True  # shown on demand
 
 
 def anchor(run: str) -> str:
@@ -83,7 +83,8 @@ def plain(
 ) -> Table:
     """Rows of a table as they are, in these columns (name -> explanation); `runs` becomes links.
 
-    Settings that all rows share are told once, above the table.
+    Settings that all rows share are told once, above the table; the others come after what the table is about. What
+    no row has is left out: the file has it.
     """
     rows = []
     if len(table) > MOST_ROWS:
@@ -92,11 +93,14 @@ def plain(
     settings_there = [name for name in columns if name in SHARED and name in table]
     if len(table) > 1:
         shared = [name for name in settings_there if table[name].nunique() == 1 and table[name].notna().all()]
-        alike = ", ".join(f"{name} {table[name].iloc[0]}" for name in shared)
+        alike = ", ".join(f"{name} {table[name].iloc[0]}" for name in shared if table[name].iloc[0] != OWN)
         columns = {name: text for name, text in columns.items() if name not in shared}
         means += f" All rows: {alike}." if alike else ""
-    columns = {name: text for name, text in columns.items() if name not in settings_there or table[name].notna().any()}
-    for record in table[[name for name in columns if name in table]].to_dict("records"):
+    columns = {
+        name: text for name, text in columns.items() if name in table and (table.empty or table[name].notna().any())
+    }
+    columns = dict(sorted(columns.items(), key=lambda one: (one[0] == "runs", one[0] in SHARED)))
+    for record in table[[*columns]].to_dict("records"):
         cells = []
         for name, value in record.items():
             if name == "runs":
@@ -106,8 +110,16 @@ def plain(
             else:
                 cells.append(cell(value))
         rows.append(("", tuple(cells)))
-    heads = tuple((name.replace("_", " "), text) for name, text in columns.items() if name in table)
+    heads = tuple((_head(name, text), text) for name, text in columns.items())
     return Table(id, title, means, heads, tuple(rows), file)
+
+
+def _head(name: str, means: str) -> str:
+    """A column's name with its unit: `latency p50 [s]`."""
+    unit = means[means.rindex("[") :] if means.endswith("]") else ""
+    for suffix in (f"_{unit[1:-1]}", "_images_per_s"):
+        name = name.removesuffix(suffix) if unit else name
+    return f"{name.replace('_', ' ')} {unit}".strip()
 
 
 # Columns of `runs` that people read: heading, explanation, and what a value is divided by for it.
@@ -117,6 +129,7 @@ SHOWN: dict[str, tuple[str, str, float]] = {
     "loader": ("loader", "The loader.", 1),
     "workers": ("workers", "Ranks, one device each.", 1),
     "global_batch": ("batch", "Images, or a program's samples, per step over all workers.", 1),
+    "settings": ("settings", "Of a program, but its framework.", 1),
     "schedule": ("schedule", "The schedule of the learning rate.", 1),
     "repeat": ("repeat", "The repeat; it moves the seed.", 1),
     "status": ("status", "success, or failed: then nothing of it is in any figure.", 1),
@@ -137,7 +150,7 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
     `up` leads from the page to `results`.
     """
     rows = []
-    shown = [name for name in SHOWN if name in table and table[name].notna().any()]
+    shown = [name for name in SHOWN if name in table and not {*table[name].dropna()} <= {OWN}]
     for record in table.head(MOST_ROWS).to_dict("records"):
         run = str(record["run"])
         folder, here = Path(layout.run(run, results)), f"{up}runs/{quote(run)}"
@@ -153,8 +166,7 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
         cells = [cell(value if per == 1 or pd.isna(value) else float(value) / per) for value, per in scales]
         first, last = Cell(run, links=links, more="\n".join(about)), Cell(", ".join(broken), float(len(broken)))
         rows.append((anchor(run), (first, *cells, last)))
-    own = "loader" in table and (table["loader"] == OWN).any()  # a program's steps may count tokens
-    heads = SHOWN | ({"throughput_images_per_s": ("samples/s", *SHOWN["throughput_images_per_s"][1:])} if own else {})
+    heads = SHOWN | {"throughput_images_per_s": (f"{sample(table)}/s", *SHOWN["throughput_images_per_s"][1:])}
     columns = [("run", "Its record, its steps, its log, what failed of it before."), *(heads[n][:2] for n in shown)]
     columns.append(("audit", "Rules of the audit with an error or a warning about this run."))
     means = "One row per run. Empty cells were not measured; table not_measured says why."

@@ -56,7 +56,7 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
     """What finished runs were planned to take, and what those of them took that a plan could tell."""
     table = took(done, before)
     if not table:
-        return "?", "the machine's file has no images_per_s for them"
+        return "?", "no plan could tell before there were records"
     hours = {name: _sum(row[f"{name}_worker_hours"] for row in table) for name in ("planned", "took")}
     of_which = "for them" if len(table) == len(done) else f"for {len(table)} of them"
     return hours["planned"], f"{of_which}, before any record; they took {hours['took']}"

@@ -1,7 +1,6 @@
 """The tables of the page, with the words above each and what each column says."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -93,11 +92,10 @@ def every(
                      f"tables/{kind.TABLE}.csv") for kind in kinds.beside()),
         rows.plain("verdicts", "What sources claim", "Verdicts on claims of papers and documents whose conditions "
                    "these runs meet.", tables["verdicts"][judged], claims, known, "tables/verdicts.csv"),
-        replace(
-            rows.plain("not-testable", "Claims that these runs cannot judge", "Their conditions are not met here: "
-                       "data set, device, model, workers.", tables["verdicts"][~judged],
-                       {name: claims[name] for name in ("claim", "source", "place", "why")}, known,
-                       "tables/verdicts.csv"), folded=True),
+        rows.plain("not-testable", "Claims that these runs cannot judge", "Their conditions are not met here: "
+                   "data set, device, model, workers.", tables["verdicts"][~judged],
+                   {name: claims[name] for name in ("claim", "source", "place", "why")}, known,
+                   "tables/verdicts.csv"),
         rows.plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
                    "made; what the runs used is told at its end.",
                    tables["frameworks"], of(frameworks.COLUMNS), known, "tables/frameworks.csv"),

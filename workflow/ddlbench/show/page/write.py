@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ddlbench.analysis.tables import BESIDE
 from ddlbench.analysis.together import ended_well, successful
@@ -23,13 +23,11 @@ from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_text
 from ddlbench.core.plural import count_of
 from ddlbench.preflight.__main__ import summary
-from ddlbench.show.page import answer, picture, rows, spent, tables
+from ddlbench.show.page import answer, asked, picture, rows, sources, spent, tables
 from ddlbench.show.page.about import Figure, Study
 
 HERE = Path(__file__).parent
 TABLES = ("runs", "comparisons", "losses", "kernels", "operations", "messages", "costs", "failures", "refused")
-# The figure beside the answer is the first of these that a study has; else its first.
-FIRST = ("efficiency", "speed-up", "throughput")
 MEASURED = 20  # lines of what a preflight measured; its file has all
 
 
@@ -43,6 +41,7 @@ def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
     folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
     read |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
+    read["reached"] = _reached(study, home)
     for name in BESIDE:  # of a study with such jobs
         path = folder / f"{name}.parquet"
         read[name] = pd.read_parquet(path) if path.exists() else pd.DataFrame()
@@ -55,26 +54,42 @@ def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.globals["anchor"] = rows.anchor
+    environment.filters["code"] = _code
     figures = [_figure(figure, number, runs, known, home) for number, figure in enumerate(study.figures, 1)]
-    plots = [figure.plot for figure in study.figures]
-    first = next((plots.index(plot) for plot in FIRST if plot in plots), 0)
+    made = tables.every(study, read, audit, known, about, results)
+    shown, others = sources.tables(study.name, read, made, known)
     return environment.get_template("page.html.jinja").render(
         study=study,
         policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
         "base-uri 'none'; form-action 'none'",
         style=Markup(style),
         script=Markup(script),
-        answer=answer.answer(read, audit, study.unit),
+        answer=answer.first(study, read, audit),
         tiles=spent.tiles(study.bill, study.unit, study.planned) if study.bill else [],
-        first=figures[first] if figures else None,
         figures=figures,
-        tables=tables.every(study, read, audit, known, about, results),
+        sources=shown,
+        series=(series := asked.series(study, runs)),
+        wide=any(len(one["points"]) > 4 for one in series),
+        tables=others,
         ended=bool(ended_well(runs).any()),
         measured=_measured(runs),
         hardware=_hardware(runs),
         preflight=_preflight(study, results),
         files=_files(study, home),
     )
+
+
+def _reached(study: Study, home: Path) -> pd.DataFrame:
+    """Times to the accuracies that the study's figures name, with this accuracy: column `target`."""
+    named = [one for one in study.figures if one.plot == "time-to-accuracy" and one.target]
+    read = [pd.read_csv(home / f"figures/{one.name}.csv").assign(target=one.target) for one in named]
+    return pd.concat(read) if read else pd.DataFrame()
+
+
+def _code(words: str) -> Markup:
+    """Words with what stands between backticks as code."""
+    parts = words.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(p) if n % 2 else escape(p) for n, p in enumerate(parts))
 
 
 def _digest(text: str) -> str:
@@ -94,19 +109,20 @@ def _figure(figure: Figure, number: int, runs: pd.DataFrame, known: set[str], ho
     names = {*shown["run"]} & known
     made = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
     return _pictured(figure, number, paths) | {
-        "made": f"{made}, up to {count_of(repeats, 'repeat')}. {_hardware(shown)}",
+        "made": f"{made}, up to {count_of(repeats, 'repeat')}.",
         "runs": [run for run in figure.runs or shown["run"] if run in names],
     }
 
 
 def _pictured(figure: Figure, number: int, paths: Mapping[str, Path]) -> dict[str, Any]:
-    """The picture with its files and its words."""
+    """The picture with its files and its words: its own, which begin with what it shows, or else those of its kind."""
+    caption = picture.said(paths["svg"]) or figure.caption
     return {
         "id": f"figure-{number}",
         "title": figure.title,
-        "svg": picture.inline(paths["svg"], f"f{number}", f"{figure.title}. {figure.caption.split('. ')[0]}."),
+        "svg": picture.inline(paths["svg"], f"f{number}", f"{figure.title}. {caption.split('. ')[0]}."),
         "downloads": [(suffix.upper(), path.name, picture.data_url(path)) for suffix, path in paths.items()],
-        "caption": figure.caption,
+        "caption": caption,
     }
 
 

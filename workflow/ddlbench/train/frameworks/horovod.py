@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "horovod"
 DISTRIBUTION = "horovod"
-INSTALL = "make install (which runs envs/build-horovod.sh)"
+INSTALL = "make install HOROVOD=1 (which runs envs/build-horovod.sh)"
 NOT_MEASURED: dict[str, str] = {}
 SPLITS = "the batch"
 COMMUNICATES = (

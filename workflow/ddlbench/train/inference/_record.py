@@ -1,7 +1,5 @@
 """Names of what lies in the folder of a job of inference."""
 
-from __future__ import annotations
-
 PARTIAL = ".partial"  # while the job runs: what the supervisor tells the ranks, their notes, what they leave
 ASSIGNMENT = "assignment.json"  # what the supervisor tells the ranks
 RECORD = "inference.json"  # what they leave; with `took_s`, the whole job's time, in the folder itself when all is well

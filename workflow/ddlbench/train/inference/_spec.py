@@ -64,6 +64,11 @@ class InferSpec:
         return True
 
     @property
+    def profiled(self) -> bool:
+        """No profiler runs beside it."""
+        return False
+
+    @property
     def bandwidth_mbit(self) -> int | None:
         """That between the run's ranks, if its machine slows it."""
         return self.run.bandwidth_mbit

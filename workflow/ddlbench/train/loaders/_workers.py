@@ -4,8 +4,6 @@ SLURM sends a signal to every process of a step. A rank answers with a checkpoin
 little longer. So they ignore these signals, unless the rank itself sends SIGTERM to end them. They end with their rank.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -3,8 +3,6 @@
 A GPU, where there is one, normalises them: bytes are a quarter of floats to copy. `dali-cpu-only` leaves it nothing.
 """
 
-from __future__ import annotations
-
 from ddlbench.train.loaders import _dali
 
 FORMS, FAMILY, LEARNS = _dali.FORMS, _dali.FAMILY, True

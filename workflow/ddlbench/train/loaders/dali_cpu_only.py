@@ -3,8 +3,6 @@
 The GPU gets floats. This is the CPU's DALI of Aach et al. 2023. Without a GPU, `dali-cpu` is the same.
 """
 
-from __future__ import annotations
-
 from ddlbench.train.loaders import _dali
 
 FORMS, FAMILY, LEARNS = _dali.FORMS, _dali.FAMILY, True

@@ -1,7 +1,5 @@
 """dali-gpu: NVIDIA DALI, pictures decoded and augmented by the GPU's decoder; reads tfrecord, raw or webdataset."""
 
-from __future__ import annotations
-
 from ddlbench.train.loaders import _dali
 
 FORMS, FAMILY, LEARNS = _dali.FORMS, _dali.FAMILY, True

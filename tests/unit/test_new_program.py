@@ -1,0 +1,250 @@
+"""A program's file to begin with, from any --help, and a trial of it: what is read, and whatever the program does."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from ddlbench.commands import answers
+from ddlbench.commands.main import parser
+from ddlbench.commands.new import program as new_program
+from ddlbench.commands.new import study as new_study
+from ddlbench.commands.new import trial
+from ddlbench.core import living
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.program import load_program
+from ddlbench.settings.study import load_study
+
+from tests.conftest import ROOT
+from tests.unit.programs import handlers  # noqa: F401
+
+ARGPARSE = """
+import argparse, sys, time, helper
+parser = argparse.ArgumentParser()
+parser.add_argument("data", help="see --nothing")
+parser.add_argument("--data-dir", required=True)
+parser.add_argument("-b", "--batch-size", type=int, default=4, help="of one rank")
+parser.add_argument("--precision", choices=["fp32", "bf16"])
+parser.add_argument("--train.output-dir", dest="out")
+which = parser.add_mutually_exclusive_group(required=True)
+which.add_argument("--scratch")
+which.add_argument("--resume-from")
+options = parser.parse_args()
+"""
+CLICK = """
+import click
+@click.command()
+@click.argument("data")
+@click.option("--batch-size", type=int, required=True)
+@click.option("--precision", type=click.Choice(["fp32", "bf16"]))
+@click.option("--seed", default=1, help="of --nothing")
+def main(**options): pass
+main()
+"""
+ABSL = r"""
+print("A training.\nflags:\n\ntrain.py:\n  --batch_size: Samples of --nothing.\n    (default: '8')\n    (an integer)\n"
+      "  --dtype: <fp32|bf16>: Which.\n  --[no]fast: Faster.\n\nTry --helpfull to get a list of all flags.")
+raise SystemExit(1)
+"""
+PLAIN = """
+import os, sys, time
+open("checkpoint.pt", "w").write("x" * 100)
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(1000)
+{then}
+"""
+STEPS = (
+    'for step in range({steps}):\n    print(f"Epoch 1 | iter {{step}}: train loss {{1 / (step + 1):.3f}}", flush=True)'
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder config/ of a project that one stands in; a --help may take 4 s."""
+    for folder in ("programs", "studies"):
+        (tmp_path / "config" / folder).mkdir(parents=True)
+    (tmp_path / "config/machines").symlink_to(ROOT / "config/machines")
+    (tmp_path / "config/config.yaml").write_text("study: demo\nmachine: local\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(new_program, "HELP_S", 4.0)
+    return Path("config")
+
+
+def family() -> set[int]:
+    """Processes that descend from this one and live."""
+    return {one.pid for one in psutil.Process().children(recursive=True) if living.state(one.pid)}
+
+
+def call(*words: str) -> int:
+    options = parser().parse_args(["new", "program", *words])
+    code: int = options.answer(answers.Call(options))
+    return code
+
+
+def written(config: Path, source: str, name: str = "train.py") -> str:
+    Path(name).write_text(source)
+    path, _ = new_program.write(name, None, None, config)
+    load_program(path.stem, path.parent)
+    return path.read_text()
+
+
+def test_argparse(config: Path) -> None:
+    Path("helper.py").touch()
+    text = written(config, ARGPARSE, "my train.py")
+    made = load_program("my-train", config / "programs")
+    assert made.programs()[0].argv({"batch_per_worker": 4, "folder": "a b"}) == [
+        *("python", "my train.py", "--data-dir", "SET", "--scratch", "SET", "SET"),
+        *("--batch-size", "4", "--train.output-dir", "a b"),
+    ]
+    assert made.files == ("my train.py", "helper.py")
+    assert "# settings: {precision: [fp32, bf16]}" in text and "--nothing" not in text
+    assert "# resume: --resume-from {folder}/SET" in text
+    with pytest.raises(ConfigError, match="is there already"):
+        new_program.write("my train.py", None, None, config)
+
+
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        (CLICK, "python train.py SET --batch-size {batch_per_worker} --seed {seed}"),
+        (ABSL, "python train.py --batch_size {batch_per_worker}"),
+    ],
+)
+def test_click_and_absl(config: Path, source: str, command: str) -> None:
+    text = written(config, source)
+    assert load_program("train", config / "programs").command == command
+    assert "[fp32, bf16]}" in text and "SET: --help" not in text
+
+
+@pytest.mark.parametrize(
+    ("then", "says"),
+    [
+        ("", "named no options"),
+        (STEPS.format(steps=5), "it printed last: Epoch 1 | iter 4"),
+        ("time.sleep(1000)", "had not ended after 4 s"),
+        ("while True: print('x' * 10_000)", "no"),
+        ("import no_such_package", "No module named 'no_such_package'"),
+        ("a b", "SyntaxError"),
+    ],
+)
+def test_a_help_that_is_none_is_ended_and_said(
+    config: Path, capfd: pytest.CaptureFixture[str], then: str, says: str
+) -> None:
+    Path("train.py").write_text(PLAIN.format(then=then))
+    before = family()
+    assert call("train.py") == 0
+    assert family() == before
+    said = capfd.readouterr().out
+    assert says in said and "--environment" in said
+    text = Path("config/programs/train.yaml").read_text()
+    assert "# SET: --help" in text and "no option is a batch size" in text and "nothing of several ranks" in text
+    assert sorted(path.name for path in Path().iterdir()) == ["config", "train.py"]
+
+
+def test_another_python(config: Path) -> None:
+    """A package that only the other environment has."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "own python"], check=True)
+    site = next(Path("own python/lib").iterdir()) / "site-packages"
+    (site / "only_there.py").write_text("OPTION = '--batch-size'")
+    Path("train.py").write_text(
+        "import argparse, only_there\nparser = argparse.ArgumentParser()\nparser.add_argument(only_there.OPTION)\n"
+        'parser.parse_args()\nfor step in range(4):\n    print(f"step {step} loss 1")\n'
+    )
+    path, problem = new_program.write("train.py", "there", "own python", config)
+    assert problem is None and "--batch-size {batch_per_worker}" in path.read_text()
+    assert trial.show("there", 8, 30.0, config) == 0
+    with pytest.raises(ConfigError, match=r"no such.* allowed: a folder"):
+        new_program.write("train.py", "elsewhere", "no such", config)
+
+
+@pytest.mark.parametrize("given", ["no.py", "../outside.py", "config"])
+def test_what_is_no_program(config: Path, given: str) -> None:
+    Path("../outside.py").touch()
+    with pytest.raises(ConfigError, match=given):
+        call(given)
+    assert [*(config / "programs").iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "reads"),
+    [
+        ("from ddlbench_recorder import Recorder", "recorder"),
+        ("from transformers import (\n  Trainer)", "trainer"),
+        ("import torch\nmp.spawn(main)", "lines"),
+    ],
+)
+def test_how_it_is_read_stands_in_its_source(config: Path, source: str, reads: str) -> None:
+    written(config, source)
+    made = load_program("train", config / "programs")
+    assert (made.reads, made.ranks) == (reads, "own" if "spawn" in source else "each")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 7: loss 2.5, time 9.5ms",
+        "iter=7 | lr=1e-3 | loss=2.5",
+        "Train: 0 [   7/62 (  2%)]  Loss: 2.5 (2.4)  Time: 0.2s",
+        "Epoch: [0][ 7/100]\tTime 0.3\tLoss 2.5 (2.6)",
+        "Epoch 1 | iter 7 step 7 | loss train: 2.5, val: n/a",
+        "INFO:root:Iteration 7 - training loss: 2.5e0",
+        "Epoch 0:  12%|##     | 7/60 [00:01<00:04, 11.6it/s, loss=2.5]",
+    ],
+)
+def test_the_first_pattern_reads_what_many_programs_print(line: str) -> None:
+    found = re.search(new_program.LINES, line)
+    assert found and found["step"] == "7" and float(found["loss"]) == 2.5, found
+
+
+def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    steps = 'import time\nfor step in range(1000):\n    time.sleep(0.05)\n    print(f"step {step}: loss {step}.5")\n'
+    written(config, "import sys\n'--help' in sys.argv and sys.exit()\n" + steps)
+    assert trial.show(None, 16, 4.0, config) == 0
+    said = capfd.readouterr().out
+    assert "with batch_per_worker 16; then it was ended" in said
+    assert "  step 0: loss 0.5" in said and "loss 1.5 at first" in said
+    rate = float(said.split(" samples per s by the clock")[0].rsplit("\n", 1)[1])
+    assert 50 < rate <= 16 / 0.05
+    assert "ddlbench new study mine --program train" in said
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "says"),
+    [
+        (STEPS.format(steps=9).replace("train loss", "Verlust"), 1, ["iter 8: Verlust", "not there: loss"]),
+        ("print('no word of it')", 1, ["no word of it", "nothing of it is there"]),
+        ("time.sleep(1000)", 1, ["printed nothing", "then it was ended"]),
+        (f"{STEPS.format(steps=9)}\nsys.exit('out of tokens')", 0, ["ended with code 1", "8 steps"]),
+        ("import no_such_package", 1, ["ended with code 1", "No module named"]),
+    ],
+)
+def test_a_trial_of_whatever_it_does(
+    config: Path, capfd: pytest.CaptureFixture[str], then: str, code: int, says: list[str]
+) -> None:
+    written(config, PLAIN.format(then=then))
+    before = family()
+    assert trial.show("train.py", 8, 4.0 if "sleep" in then else 30.0, config) == code
+    assert family() == before
+    said = capfd.readouterr().out
+    assert all(word in said for word in says), said
+
+
+def test_what_is_left_to_say_is_asked_for(config: Path) -> None:
+    written(config, CLICK)
+    with pytest.raises(ConfigError, match="command: SET is left"):
+        call("--try")
+    with pytest.raises(ConfigError, match="program: is missing"):
+        call()
+
+
+def test_a_study_of_a_program(config: Path) -> None:
+    written(config, ABSL)
+    new_study.write("mine", config, "", "", "1,2", "train")
+    block = load_study("mine", config / "studies").blocks[0]
+    assert (block.programs, block.workers) == (("train",), (1, 2))
+    with pytest.raises(ConfigError, match="no-such"):
+        new_study.write("other", config, "", "", "1,2", "no-such")
+    assert not (config / "studies/other.yaml").exists()

@@ -1,0 +1,83 @@
+"""What a terminal shows while a study runs: one line after each run, and Snakemake's only where they are wanted."""
+
+import logging
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ddlbench.commands import terminal
+from ddlbench.plan.measured import Measured
+
+NAMES = [f"run{number}" for number in range(31)]
+
+
+class Spec(SimpleNamespace):
+    framework = "deepspeed"
+    sample = "tokens"
+    workers = 2
+
+
+def plan() -> Any:
+    jobs = {name: SimpleNamespace(rule="train", spec=Spec(), folder=lambda results: results / "none") for name in NAMES}
+    return SimpleNamespace(jobs=jobs, machine=SimpleNamespace(device="cpu"))
+
+
+def workflow(left: list[str]) -> Any:
+    jobs = [SimpleNamespace(rule=SimpleNamespace(name="train"), wildcards=SimpleNamespace(run=name)) for name in left]
+    return SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda: iter(jobs)))
+
+
+def record(text: str, level: int = logging.INFO, **about: Any) -> logging.LogRecord:
+    made = logging.LogRecord("snakemake", level, "", 0, text, (), None)
+    vars(made).update(about)
+    return made
+
+
+def begun(name: str, job: int) -> logging.LogRecord:
+    return record("", event="job_info", rule_name="train", jobid=job, wildcards={"run": name})
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = Measured({"workers": 2}, 1000, 9.0, 1.0, 1000 / 1277, None, None)
+    monkeypatch.setattr(terminal.measured, "read_measured", lambda folder: took)
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    left = NAMES[10:]
+    lines = terminal.Lines(plan(), workflow(left), lambda: True, whole=False)
+    assert not lines.filter(begun(left[0], 7))
+    assert not lines.filter(begun(left[1], 8))
+    lines.began = time.time() - 60
+    assert not lines.filter(record("", logging.ERROR, event="job_error", jobid=8))
+    assert not lines.filter(record("", event="job_finished", job_id=7))
+    broken, done = capsys.readouterr().err.splitlines()
+    assert broken == "10 of 31 runs done, 1 failed; last: deepspeed on 2 workers, failed: ddlbench failures"
+    assert done.startswith("11 of 31 runs done, 1 failed, expected end ")
+    assert done.endswith("; last: deepspeed on 2 workers, 1,277 tokens/s")
+
+
+def test_snakemakes_lines_are_shown_where_they_are_wanted() -> None:
+    info, error = record("Select jobs"), record("WorkflowError: ...", logging.ERROR)
+    for whole, shown in ((False, [False, True]), (True, [True, True])):
+        lines = terminal.Lines(plan(), workflow([]), lambda: True, whole)
+        assert [lines.filter(info), lines.filter(error)] == shown
+    dry = terminal.Lines(plan(), workflow([]), lambda: False, whole=False)
+    assert dry.filter(info)
+    assert not dry.filter(record("Building DAG of jobs..."))
+    assert terminal.Lines(plan(), workflow([]), lambda: True, whole=False).filter(record("Nothing to be done (...)"))
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("columns", [0, 20, 40, 80, 200])
+def test_a_line_fits_a_narrow_terminal(columns: int) -> None:
+    said = terminal.line(plan(), NAMES[0], set(NAMES[1:]), set(), time.time() + 60, columns)
+    assert said.startswith("1 of 31 runs done"[:columns] if columns else "1 of 31 runs done")
+    assert "\n" not in said and "\x1b" not in said
+    assert not columns or len(said) <= columns
+
+
+def test_an_end_tomorrow_says_its_day() -> None:
+    assert terminal.line(plan(), NAMES[0], {NAMES[1]}, set(), time.time() + 2 * 86400).split("end ")[1][:3].isalpha()

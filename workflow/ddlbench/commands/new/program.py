@@ -1,0 +1,212 @@
+"""A program's file to begin with: what its --help and its source say, and `SET` where only a person knows."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from ddlbench.commands.new import checked, free
+from ddlbench.core import living
+from ddlbench.core.files import printable
+from ddlbench.core.program import Program
+from ddlbench.run.rank import surroundings
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.own_models import sources_of
+from ddlbench.settings.program import load_program
+
+HELP_S = 60.0
+MOST_WRITTEN = 1 << 26  # bytes in any one file: a program that does not know --help may begin to train
+MOST_READ = 1 << 20
+SET = "SET"  # stands where only a person knows
+# What options are often called that are for a value of the run; the first that the program has is taken.
+USUAL = {
+    "batch_per_worker": "micro_batch_size per_device_train_batch_size batch_size_per_gpu batch_per_worker "
+    "train_batch_size batch_size batch bs",
+    "seed": "seed random_seed manual_seed",
+    "folder": "output_dir out_dir output out save_dir work_dir workdir logdir log_dir checkpoint_dir default_root_dir",
+}
+AXES = ["precision", "dtype", "amp_dtype", "framework", "strategy"]  # whose choices may be a study's question
+SHORTER = ["max_steps", "num_steps", "steps", "max_iters", "iterations", "epochs", "num_epochs", "num_train_epochs"]
+TELLING = ["log_interval", "logging_steps", "log_every", "print_freq", "log_freq"]
+RESUME = ["resume", "resume_from", "resume_from_checkpoint"]
+# A step's number and its loss as many programs print them: "step 3: loss 2.1", "iter=3 | loss=2.1", "[3/60] Loss: 2.1".
+LINES = (
+    r"(?i)(?:\b(?:step|iter(?:ation)?)\W{0,4}|[\[|]\s*(?=\d+\s*/\s*\d))(?P<step>\d+).*?"
+    r"\bloss\W{0,4}(?:train\W{0,2})?(?P<loss>[\d.]+(?:e[-+]?\d+)?)"
+)
+TOGETHER = r"WORLD_SIZE|distributed|Trainer\b|accelerate|deepspeed|horovod|fabric"
+READS = (  # what stands in a source -> how its steps can be read
+    (r"\bddlbench_recorder\b", "recorder"),
+    (r"\bmlperf_logging\b", "mllog"),
+    (r"\btransformers\b[\s\S]*\bTrainer\b", "trainer"),
+)
+
+
+@dataclass(frozen=True)
+class Help:
+    """What --help says: options in its order, with their choices; what must be given; why it said nothing, if so."""
+
+    options: dict[str, list[str]]
+    required: list[str]
+    problem: str | None = None
+
+    def named(self, names: list[str]) -> str | None:
+        """The first of these names that is an option, as it is written; what stands before a dot does not matter."""
+        plain = {
+            re.sub(r"-", "_", option.lstrip("-")).split(".")[-1].lower(): option for option in [*self.options][::-1]
+        }
+        return next((plain[name] for name in names if name in plain), None)
+
+
+def write(given: str, name: str | None, environment: str | None, config: Path) -> tuple[Path, str | None]:
+    """Write config/programs/<name>.yaml; returns it, and why --help said nothing. Raises ConfigError, of one line."""
+    script = Path(os.path.relpath(given))
+    if not script.is_file():
+        raise ConfigError(f"{given}: is no file; allowed: the file that trains, such as train.py")
+    if ".." in script.parts:
+        raise ConfigError(f"{given}: lies outside {Path.cwd()}; move it there, or link its folder")
+    if script.suffix != ".py" and not os.access(script, os.X_OK):
+        raise ConfigError(f"{given}: is no Python file and cannot be executed (chmod +x)")
+    name = name or name_of(given)
+    path = free(config / "programs" / f"{name}.yaml", name)
+    start = ["python", str(script)] if script.suffix == ".py" else [f"./{script}"]
+    said = ask(start, environment)
+    return checked(path, text(script, start, said, environment), lambda: load_program(name, path.parent)), said.problem
+
+
+def name_of(script: str) -> str:
+    """What a program is called in config/programs: its file's name, without its suffix, in letters that are allowed."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"\.(py|sh|yaml)$", "", Path(script).name)).strip("-.") or "program"
+
+
+def ask(start: list[str], environment: str | None) -> Help:
+    """What the program says to --help, in an empty folder; it and all that it started are ended after HELP_S."""
+    start = [str(Path(word).absolute()) if Path(word).is_file() else word for word in start]
+    bare = Program(name="", command="", environment=environment)
+    argv, variables = surroundings(bare, [*start, "--help"], os.environ | {"PATH": search_path()})
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed, living.ending_descendants():
+        process = subprocess.Popen(
+            argv,
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN, MOST_WRITTEN)),
+        )
+        code = None
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(HELP_S)
+        printed.seek(0)
+        said = printed.read(MOST_READ).decode(errors="replace")
+    read = understood(said.replace(Path(start[-1]).name, "program"))
+    if read.options and code is not None:  # absl's ends with code 1
+        return read
+    last = next((printable(line)[:200] for line in reversed(said.splitlines()) if line.strip()), "nothing")
+    how = f"had not ended after {HELP_S:.0f} s" if code is None else f"ended with code {code} and named no options"
+    return replace(read, problem=f"{how}; it printed last: {last}")
+
+
+def search_path() -> str:
+    """PATH with this Python's folder in front, as in an environment that is activated."""
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def understood(said: str) -> Help:
+    """Options and what must be given, of a help text as argparse, click and absl write it."""
+    options: dict[str, list[str]] = {}
+    required = []
+    for line in said.splitlines():
+        if not (entry := line.strip()).startswith("-"):
+            continue
+        left = re.split(r"\s{2,}|: (?!<)", entry)[0]
+        choices = re.search(r"[{<\[]([^\s{}<>\[\]]+[,|][^\s{}<>\[\]]+)[}>\]]", left)
+        for option in re.findall(r"(?<![\w-])--[A-Za-z][\w.-]*", left):
+            options.setdefault(option, re.split(r"[,|]", choices[1]) if choices else [])
+            if "[required]" in entry:  # click's
+                required.append(option)
+    usage = re.search(r"^\s*usage: *\S+(.*(?:\n +.*)*)", said, re.I | re.M)
+    told = re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", usage[1]) if usage else ""  # one of several: the first
+    while told != (told := re.sub(r"\[[^\[\]]*\]", " ", told)):
+        pass
+    words = re.sub(r"\{[^}]*\}", "CHOICE", told).split()
+    options_then_values = zip(words, ["", *words], strict=False)
+    required += [word for word, before in options_then_values if word.startswith("-") or not before.startswith("-")]
+    return Help(options, [*dict.fromkeys(word for word in required if word not in ("...", "flags"))])
+
+
+def text(script: Path, start: list[str], said: Help, environment: str | None) -> str:
+    """The file."""
+    command = [shlex.quote(word).replace("{", "{{").replace("}", "}}") for word in start]
+    filled = {value: said.named(names.split()) for value, names in USUAL.items()}
+    command += [word for need in said.required if need not in filled.values() for word in _given(need)]
+    command += [f"{option} {{{value}}}" for value, option in filled.items() if option]
+    try:
+        files = [str(script.parent / path) for path, _ in sources_of(script.parent, script.stem)] or [str(script)]
+    except ConfigError:
+        files = [str(script)]
+    source = script.read_text(encoding="utf-8", errors="replace")
+    reads = next((way for pattern, way in READS if re.search(pattern, source)), "lines")
+    alone = not re.search(TOGETHER, source)
+    own = "own" if re.search(r"\b(mp|multiprocessing)\.spawn\(", source) else "each"
+    lines = [
+        f"# Made from {script} --help and its source. {SET} marks what they do not say; config/README.md explains all "
+        "keys.",
+        *([f"# {SET}: --help {said.problem}"] if said.problem else []),
+        *_missing(filled),
+        *([f"# {SET}: its source says nothing of several ranks; if each trains for itself, speeds are wrong."] * alone),
+        _yaml(command=" ".join(command)),
+        _yaml(files=files) + f"   # {SET}: what else it reads that you may change; a change makes its runs stale",
+        f"ranks: {own}           # {SET}: each, or own if it starts its ranks itself",
+        f"sample: samples       # {SET}: what a batch counts: images, tokens, ...",
+        f"reads: {reads}",
+        *([_yaml(lines=LINES)] if reads == "lines" else []),
+        *([_yaml(environment=environment)] if environment else []),
+        *_axes(said),
+    ]
+    if option := said.named(RESUME):
+        lines.append(f"# resume: {option} {{folder}}/{SET}   # if it can go on from what it wrote")
+    if option := said.named(TELLING):
+        lines.append(f"# {option} 1 in the command tells each step's time; else steps between two lines share it.")
+    if option := said.named(SHORTER):
+        lines.append(f"# {option} in the command makes runs shorter: some 100 steps are enough for a rate.")
+    return "\n".join(lines) + "\n"
+
+
+def _given(need: str) -> list[str]:
+    return [need, SET] if need.startswith("-") else [SET]
+
+
+def _missing(filled: dict[str, str | None]) -> list[str]:
+    """What the command should name and --help has no usual option for."""
+    if option := filled["batch_per_worker"]:
+        return [
+            f"# {SET}: {{batch_per_worker}} is one rank's batch; write {{global_batch}} if {option} is that of all."
+        ]
+    return [f"# {SET}: no option is a batch size: put {{batch_per_worker}} or {{global_batch}} where it belongs."]
+
+
+def _axes(said: Help) -> list[str]:
+    """Settings that a study may compare, and the words of the command that they need, as a comment."""
+    found = {name: option for name in AXES if (option := said.named([name])) and said.options[option]}
+    if not found:
+        return []
+    axes = ", ".join(f"{name}: [{', '.join(said.options[option])}]" for name, option in found.items())
+    words = " ".join(f"{option} {{{name}}}" for name, option in found.items())
+    return [f"# settings: {{{axes}}}   # further axes; the command then needs {words}"]
+
+
+def _yaml(**entry: object) -> str:
+    flow = None if any(isinstance(value, list) for value in entry.values()) else False
+    return yaml.safe_dump(entry, default_flow_style=flow, allow_unicode=True, width=110).rstrip()

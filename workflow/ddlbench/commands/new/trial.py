@@ -1,0 +1,136 @@
+"""`ddlbench new program --try`: run a program for a while on one worker, and show what would be read of its steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ddlbench.commands.configuration import DEFAULT, load
+from ddlbench.commands.new.program import SET, name_of, search_path
+from ddlbench.core import living, registry
+from ddlbench.core.files import printable, write_json
+from ddlbench.core.spec import RunSpec, of_program
+from ddlbench.plan import launch
+from ddlbench.run.environment import reveal
+from ddlbench.run.printed import Printed
+from ddlbench.run.rank import ASSIGNMENT, FOLDER
+from ddlbench.run.readings import Reading, ReadingMember, Source, UnreadError
+from ddlbench.run.watch import watch
+from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import load_machine
+from ddlbench.settings.program import load_program
+
+MOST_HEARD = 20_000  # lines
+SHOWN = 3
+WIDTH = 160
+
+
+class Heard(Printed):
+    """What the program prints, kept and not shown."""
+
+    def _log(self, piece: bytes) -> None:
+        pass
+
+
+def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
+    """Run the program, print what was read; 0 if steps were. Raises ConfigError."""
+    programs = config / "programs"
+    name = name or max(programs.glob("*.yaml"), key=lambda path: path.stat().st_mtime, default=Path("train")).stem
+    given = load_program(name_of(name), programs)
+    if SET in shlex.split(given.command):
+        raise ConfigError(f"{given.path}: command: {SET} is left in {given.command!r}; allowed: what belongs there")
+    machine = replace(load_machine(str(load(DEFAULT)["machine"]), config / "machines"), launcher="local")
+    program, of = given.programs()[0], {"machine": machine.name, "device": machine.device}
+    spec = of_program(program, workers=1, workers_per_node=1, global_batch=batch, **of)
+    argv, hidden = reveal([*launch.of_program(spec, machine)], machine.name, config / "machines")
+    member: ReadingMember = registry.member("readings", program.reads)
+    with tempfile.TemporaryDirectory() as temporary:
+        partial = Path(temporary).resolve()
+        (partial / FOLDER).mkdir()
+        write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
+        heard = Heard(member.wanted(spec), float("inf"), lambda: None, labelled=True)
+        heard.last = deque(maxlen=MOST_HEARD)
+        took_s, how = _run([*argv, str(partial)], partial, hidden, heard, seconds)
+        settings = ", ".join(f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings))
+        print(f"{given.path}: ran for {took_s:.0f} s on one worker, with {settings}; {how}")
+        source = Source(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
+        try:
+            made = member.read(source)
+        except UnreadError as error:
+            print(f"No steps were read: {error}", *_nearest(spec, heard.last), sep="\n")
+            return 1
+    print(*_told(spec, heard, made), sep="\n")
+    print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")
+    return 0
+
+
+def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Heard, seconds: float) -> tuple[float, str]:
+    """Run it for so many seconds at most, and end all that it started. Returns how long it ran, and how it ended."""
+    alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    began_s, alarm.daemon = time.monotonic(), True
+    with heard, living.ending_descendants():
+        alarm.start()
+        seen = watch(argv, partial, hidden | {"PATH": search_path()})
+        alarm.cancel()
+    if seen.signal is not None:
+        return time.monotonic() - began_s, "then it was ended"
+    return time.monotonic() - began_s, f"it ended with code {seen.code}"
+
+
+def _told(spec: RunSpec, heard: Heard, made: Reading) -> Iterable[str]:
+    """What was read, for people."""
+    assert spec.program is not None
+    if heard.lines:
+        yield f"{len(heard.lines)} of its lines matched, such as"
+        for line in [*heard.lines[: SHOWN - 1], heard.lines[-1]]:
+            yield f"  {printable(line.text)[:WIDTH]}"
+    losses = [row.loss for row in made.rows if row.loss == row.loss]
+    yield f"{len(made.rows)} steps" + (f", loss {losses[0]:.4g} at first, {losses[-1]:.4g} at last" if losses else "")
+    took_s = max(row.end_s for row in made.rows)
+    rate = f"{sum(row.images for row in made.rows) / took_s:.4g}" if took_s else "(all lines came at once)"
+    yield f"{rate} {spec.program.sample} per s by the clock"
+    for name, remark in made.remarks.items():
+        yield f"{name}: {remark}"
+    if made.remarks.get("told_every_steps") == spec.global_batch > 1:
+        yield "Between two lines are as many steps as a batch has samples: are they samples? Then (?P<seen>...)"
+    for why in dict.fromkeys(made.not_known.values()):
+        yield f"not known: {', '.join(name for name in made.not_known if made.not_known[name] == why)}: {why}"
+
+
+def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
+    """The lines that come nearest to each pattern that has no match, and where the pattern left them."""
+    assert spec.program is not None
+    kinds = {re.sub(r"\d+", "0", text): text for text in texts}  # one line of each kind
+    for pattern in spec.program.patterns:
+        if any(re.search(pattern, text) for text in kinds.values()):
+            continue
+        beginnings = _beginnings(pattern)
+        far = {text: next((b for b in beginnings if re.search(b, text)), "") for text in [*kinds.values()][:-500:-1]}
+        yield f"Nearest to {pattern}, of {len(kinds)} kinds of lines, digits aside:"
+        for text in sorted(far, key=lambda text: len(far[text]), reverse=True)[:SHOWN]:
+            left = f"what is not there: {pattern[len(far[text]) :]}" if far[text] else "nothing of it is there"
+            yield f"  {printable(text)[:WIDTH]}\n    {left}"
+
+
+def _beginnings(pattern: str) -> Sequence[str]:
+    """Beginnings of a pattern that are patterns and match something, the longest first."""
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for end in range(len(pattern) - 1, 0, -1):
+            with suppress(re.error):
+                if not re.compile(pattern[:end]).search(""):
+                    found.append(pattern[:end])
+    return found

@@ -1,0 +1,78 @@
+"""Two sides of the same runs on one page: what differs first, then ratios with intervals, then figures of both sides.
+
+`ddlbench compare` calls it. The page is one file; its pictures are those of `figures/`, in which a framework has two
+lines, one of each side.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+
+from ddlbench.analysis.collect import collect
+from ddlbench.analysis.compare import COLUMNS, Row
+from ddlbench.core import files, registry
+from ddlbench.core.plural import rounded
+from ddlbench.show.figures import FigureMember, Options, _style, _tables
+from ddlbench.show.page import picture
+
+FIGURES = {"throughput": "Throughput of both sides", "step-times": "Where a step's time goes, on both sides"}
+HEADS = {column.name: column.name.replace("_s", " [s]").replace("_", " ") for column in COLUMNS}
+
+
+def write(path: Path, sides: Mapping[str, Sequence[Path]], rows: Sequence[Row], said: Sequence[str]) -> None:
+    """Write the page. `sides` are folders of runs by the side's name, `said` are lines for people."""
+    names = list(sides)
+    style = (Path(__file__).with_name("page.css")).read_text(encoding="utf-8")
+    body = [f"<h1>{html.escape(' and '.join(names))}</h1>", "<ul>"]
+    body += [f"<li>{html.escape(line.strip())}</li>" for line in said]
+    body += ["</ul>", "<h2>Ratios: after over before, with 95 % intervals</h2>", '<div class="scroll"><table><tr>']
+    body += [f"<th>{html.escape(head)}</th>" for head in HEADS.values()] + ["</tr>"]
+    for row in rows:
+        body.append("<tr>" + "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in HEADS) + "</tr>")
+    body.append("</table></div>")
+    with TemporaryDirectory() as aside:
+        body += _figures({side: [*folders] for side, folders in sides.items()}, Path(aside))
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(" and ".join(names))}</title>'
+    head += '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
+    files.write_text(path, f"{head}<style>{style}</style><body>{''.join(body)}</body></html>\n")
+
+
+def _cell(value: object) -> str:
+    if value is None or value != value:
+        return ""
+    return rounded(value, 4) if isinstance(value, float) else str(value)
+
+
+def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
+    """The figures of both sides, each with its caption."""
+    tables: dict[str, list[pd.DataFrame]] = {}
+    for side, folders in sides.items():
+        collect(folders, folder / "side")
+        for name in ("runs", "step_times"):
+            table = pd.read_parquet(folder / "side" / f"{name}.parquet")
+            table["run"] = f"{side} " + table["run"].astype(str)
+            if name == "runs":
+                # One series per side: what differs between them is in the name of its lines.
+                table = table.assign(machine="both", framework=table["framework"].astype(str) + f", {side}")
+            tables.setdefault(name, []).append(table)
+    whole = {name: pd.concat(some, ignore_index=True) for name, some in tables.items()}
+    runs = whole["runs"]
+    device = str(runs["device"].iloc[0]) if len(runs) else "cpu"
+    names = {"cpu": "CPU core", "cuda": "GPU"}
+    shared = Options("", device, names.get(device, device), tuple(sorted(set(runs["framework"]))))
+    made = []
+    for number, (plot, title) in enumerate(FIGURES.items()):
+        member: FigureMember = registry.member("figures", plot)
+        data, prefix = folder / f"{plot}.csv", folder / plot
+        options = replace(shared, title=title)
+        _tables.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
+        drawn = member.draw(_tables.read(data), options)
+        _style.save(drawn, prefix)
+        words = _style.caption(drawn, registry.docstring("figures", plot))
+        svg = picture.inline(prefix.with_suffix(".svg"), f"f{number}", title)
+        made.append(f'<figure><div class="picture">{svg}</div><figcaption>{html.escape(words)}</figcaption></figure>')
+    return made

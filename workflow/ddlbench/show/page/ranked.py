@@ -1,0 +1,182 @@
+"""Which framework, which loader, which form: sides of the same settings, ranked by their throughput.
+
+Rates are those of the runs, verdicts those of table `comparisons`, which `analysis/statistics.py` decides. Of the
+settings under which a study compares, one is the answer: with repeats, the most sides and the most workers. The others
+are told one line each.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis.comparisons import SHOWN, settings, telling
+from ddlbench.analysis.scaling import names
+from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER, Interval
+from ddlbench.core import registry
+from ddlbench.core.plural import count_of, duration, percents, rounded
+from ddlbench.core.registry import OWN
+from ddlbench.show.page.about import Study
+from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point
+
+FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
+QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}
+PLAIN = ("ddp", "native", "torchvision", "raw")  # they come with PyTorch: nothing else is to be installed
+MOST = 4  # sides that a sentence names
+CEILING = "the ceiling"
+OTHERS = 40  # other settings that are told; the table has all
+MANY = 100  # repeats that nobody makes
+ALIKE = 0.05  # sides that differ by less than this are alike for all that people do
+RATE = "throughput_images_per_s"
+Rows = list[dict[str, Any]]
+
+
+def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame) -> Iterator[Answer]:
+    """The answers for frameworks, loaders and forms, as far as the study compares them."""
+    for compared, question in QUESTIONS.items():
+        rows = comparisons[comparisons["compared"] == compared]
+        # Table `comparisons` has all pairs of a setting, one row each.
+        keys = [name for name in ("with", *SHOWN) if name in rows]
+        cells = [_Cell(study, runs, compared, group) for _, group in rows.groupby(keys, dropna=False)]
+        cells = sorted((cell for cell in cells if len(cell.points) > 1), key=lambda cell: cell.weight, reverse=True)
+        if cells:
+            tell, best = telling(rows), cells[0].ranked[0].name
+            others = [cell.line(tell) for cell in cells[1 : OTHERS + 1]]
+            if more := len(cells) - 1 - len(others):
+                others.append(f"{more} more in the table of pairs.")
+            like = sum(cell.ranked[0].name == best for cell in cells[1:])
+            also = f"{best} is the fastest under {like} of {count_of(len(cells) - 1, 'other setting')}, too."
+            made = cells[0].answer(question, tell, others)
+            yield replace(made, words=(*made.words, also)) if others else made
+
+
+class _Cell:
+    """Sides with the same settings, and the pairs of them."""
+
+    def __init__(self, study: Study, runs: pd.DataFrame, compared: str, pairs: pd.DataFrame) -> None:
+        self.study, self.compared, self.pairs = study, compared, _records(pairs)
+        ours = runs[runs["run"].isin({run for row in self.pairs for run in row["runs"].split()})]
+        self.runs = ours
+        side = names(runs).loc[ours.index] if compared == "loader" else ours[compared]
+        made = [point(str(name), part[RATE].tolist()) for name, part in ours.groupby(side)]
+        self.points = sorted(made, key=lambda one: -one.interval.middle)
+        self.ceiling = {
+            str(name) for name, loader in zip(side, ours["loader"], strict=True) if not _learns(loader, compared)
+        }
+        self.ranked = [one for one in self.points if one.name not in self.ceiling] or self.points
+
+    @property
+    def weight(self) -> tuple[int, ...]:
+        least = min(row["n"] for row in self.pairs)
+        return min(least, 2), len(self.ranked), int(self.pairs[0]["workers"]), least, len(self.runs)
+
+    @property
+    def workers(self) -> str:
+        return count_of(int(self.pairs[0]["workers"]), self.study.worker)
+
+    def pair(self, left: Point, right: Point) -> dict[str, Any]:
+        """The row of two sides, turned so that `left` is on the left."""
+        for row in self.pairs:
+            if {row["left"], row["right"]} == {left.name, right.name}:
+                return row if row["left"] == left.name else _turned(row)
+        return {"n": 0, "verdict": CANNOT_TELL, "low": None, "high": None, "more_repeats": None}
+
+    def answer(self, question: str, tell: list[str], others: list[str]) -> Answer:
+        """What to take: the fastest, or of those that are not told from it one that comes with PyTorch."""
+        best, rest = self.ranked[0], self.ranked[1:]
+        rows = {one.name: self.pair(best, one) for one in rest}
+        level = [one for one in rest if rows[one.name]["verdict"] != FASTER]
+        taken = next((one for name in PLAIN for one in (best, *level) if one.name == name), best)
+        said = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
+        said += [self._told(best, rows), self._take(best, taken, level, rows)] if rest else []
+        shown = [replace(one, taken=one is taken, note=CEILING * (one.name in self.ceiling)) for one in self.points]
+        measure = f"{self.study.sample}/s on {self.workers}"
+        return Answer(
+            question, taken.name, not level, tuple(said), measure, tuple(shown), ids(self.runs), tuple(others)
+        )
+
+    def line(self, tell: list[str]) -> str:
+        """One sentence on another setting of the study."""
+        rows = {one.name: self.pair(self.ranked[0], one) for one in self.ranked[1:]}
+        told = f" {self._told(self.ranked[0], rows)}" if rows else ""
+        return f"On {self.workers}{self._where(tell)}, {self._rates()}.{told}"
+
+    def _where(self, tell: list[str]) -> str:
+        """With which loader or framework, and under which of the settings that differ in the study."""
+        row = self.pairs[0]
+        beside = [f"with {row['with']}"] if row["with"] and row["with"] != OWN else []
+        return "".join(f", {one}" for one in (*beside, *settings(row, tell)))
+
+    def _rates(self) -> str:
+        """`DeepSpeed trains 1,277, Horovod 979 and DDP 869 images/s`."""
+        first, *rest = self.ranked
+        named = [f"{one.name} {digits(one.interval.middle)}" for one in rest]
+        if len(named) > MOST:
+            named = [*named[: MOST - 1], f"{len(named) - MOST + 1} more {digits(rest[-1].interval.middle)} at least"]
+        words = f"{first.name} trains {listed([digits(first.interval.middle), *named])} {self.study.sample}/s"
+        above = [one for one in self.points if one.name in self.ceiling and one not in self.ranked]
+        return words + "".join(f" ({one.name}, which loads nothing: {digits(one.interval.middle)})" for one in above)
+
+    def _told(self, best: Point, rows: Mapping[str, dict[str, Any]]) -> str:
+        """What is told apart, and by how much."""
+        told = [name for name, row in rows.items() if row["verdict"] == FASTER]
+        if max(row["n"] for row in rows.values()) < 2:
+            return "One run each: nothing is told apart."
+        if not told and len(rows) == 1:
+            (row,) = rows.values()
+            return f"They are not told apart ({best.name} is {_times(row)} as fast)."
+        if not told:
+            return "None is told apart from the fastest."
+        whom = "all others" if len(told) == len(rows) > 1 else listed(told)
+        of_whom = f" {told[0]}" if len(told) > 1 else ""
+        only = "Only " if len(told) < len(rows) else ""
+        return f"{only}{best.name} over {whom} is told apart ({_times(rows[told[0]])}{of_whom})."
+
+    def _take(self, best: Point, taken: Point, level: list[Point], rows: Mapping[str, dict[str, Any]]) -> str:
+        if not level:
+            return f"Take {taken.name}."
+        rival = level[0] if taken is best else taken
+        row = rows[rival.name]
+        plain = " (it comes with PyTorch)" if taken is not best else ""
+        if row["n"] > 1 and row["low"] > 1 - ALIKE and row["high"] < 1 + ALIKE:
+            off = percents(0, max(row["high"] - 1, 1 - row["low"]))
+            return f"Take {taken.name}{plain}: {best.name} and {rival.name} differ by at most {off.split()[-2]} %."
+        further = self._further(best, rival, row)
+        return f"Take {taken.name}{plain} unless more runs say otherwise: {further}."
+
+    def _further(self, best: Point, rival: Point, row: Mapping[str, Any]) -> str:
+        """The cheapest runs that would decide between two sides, and what they take."""
+        if row["n"] < 2:
+            both = self._once(best, rival)
+            return f"`repeats: 3` gives intervals, {duration(2 * both)} for {best.name} and {rival.name}"
+        if pd.isna(row["more_repeats"]) or row["more_repeats"] > MANY:
+            return f"not even {MANY} more repeats would tell {best.name} from {rival.name}"
+        more = int(row["more_repeats"])
+        took = duration(more * self._once(best, rival), lambda value: rounded(value, 2))
+        return f"{count_of(more, 'more repeat')} of {best.name} and {rival.name} would probably tell, in {took}"
+
+    def _once(self, *sides: Point) -> float:
+        """Seconds that one run of each of these sides takes, one after the other."""
+        names_ = {one.name for one in sides}
+        side = self.runs["loader" if self.compared == "loader" else self.compared].astype(str)
+        ours = self.runs[side.isin({name.split(" (")[0] for name in names_})]
+        return float(ours.groupby(side)["run_s"].median().sum())
+
+
+def _learns(loader: Any, compared: str) -> bool:
+    return compared != "loader" or loader == OWN or pd.isna(loader) or bool(registry.member("loaders", loader).LEARNS)
+
+
+def _turned(row: Mapping[str, Any]) -> dict[str, Any]:
+    low, high = (None if pd.isna(row[end]) else 1 / row[end] for end in ("high", "low"))
+    verdict = {FASTER: SLOWER, SLOWER: FASTER}.get(row["verdict"], row["verdict"])
+    return {**row, "low": low, "high": high, "verdict": verdict}
+
+
+def _times(row: Mapping[str, Any]) -> str:
+    return f"{ends(Interval(1.0, float(row['low']), float(row['high']), 2))} times"
+
+
+def _records(table: pd.DataFrame) -> Rows:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]

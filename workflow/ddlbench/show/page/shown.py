@@ -1,0 +1,133 @@
+"""What an answer is, and the small figure beside it: rows of values with their runs and intervals on one scale."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from ddlbench.analysis.statistics import Interval, over_repeats
+from ddlbench.core.plural import count_of, rounded
+
+NOISY = 10.0  # an interval whose ends are further apart than this factor says nothing, and stretches no axis
+LOG = 20.0  # values further apart than this factor are drawn on a logarithmic scale
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row of a figure: a side, its value with its interval, and the value of each of its runs."""
+
+    name: str
+    interval: Interval
+    runs: tuple[float, ...]
+    taken: bool = False
+    note: str = ""  # what to know of it: `the ceiling`, `not reached`
+
+    @property
+    def noisy(self) -> bool:
+        """Whether its interval is too wide to say anything."""
+        low, high = self.interval.low, self.interval.high
+        return low is not None and high is not None and not high <= NOISY * low
+
+    @property
+    def sure(self) -> bool:
+        """Whether it has an interval that says something."""
+        return self.interval.low is not None and not self.noisy
+
+    @property
+    def words(self) -> str:
+        """`980`, with its interval: `980 (900 to 1,100)`."""
+        middle = digits(self.interval.middle)
+        if not self.runs:
+            return middle
+        if self.noisy:
+            return f"{middle} (too noisy to say: {count_of(self.interval.n, 'repeat')})"
+        if not self.sure:
+            return f"{middle} (one run)"
+        around = ends(self.interval)
+        return f"{middle} ({around})" if around != middle else middle
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one question: what to take, whether that is sure, sentences, the figure of the same quantity.
+
+    `others` are the same question's answers under other settings, one sentence each. `unfair` are rules of the audit
+    that its runs break.
+    """
+
+    question: str
+    take: str
+    sure: bool
+    words: tuple[str, ...]
+    measure: str = ""  # what the figure shows, with its unit
+    points: tuple[Point, ...] = ()
+    runs: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    unfair: tuple[str, ...] = ()
+
+    @property
+    def scale(self) -> "Scale":
+        return Scale.of(self.points)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where values stand in a figure, in percent of its width."""
+
+    low: float
+    high: float
+    log: bool = False
+    ends: tuple[str, str] = ("", "")
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> "Scale":
+        """Reaches over all runs, and over intervals up to half below and above them."""
+        values = [value for point in points for value in (*point.runs, point.interval.middle)]
+        if not values:
+            return cls(0.0, 1.0)
+        least, most = min(values), max(values)
+        bounds = [end for point in points if point.sure for end in (point.interval.low, point.interval.high) if end]
+        low, high = max(min([least, *bounds]), least / 1.5), min(max([most, *bounds]), most * 1.5)
+        if not high > low:
+            low, high = low * 0.9, high * 1.1
+        return cls(low, high, high > LOG * low > 0, (digits(low), digits(high)))
+
+    def at(self, value: float) -> str:
+        """`37.5%`, with a little room at both ends."""
+        low, high = self.low, self.high
+        value = min(max(value, low), high)
+        if self.log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return f"{3 + 94 * (value - low) / ((high - low) or 1):.1f}%"
+
+
+def point(name: str, values: Sequence[float], most: float = math.inf) -> Point:
+    """The row of a side's values of its repeats, positive numbers of at most `most`."""
+    interval = over_repeats(values)
+    if interval.high is not None and interval.high > most:
+        interval = replace(interval, high=most)
+    return Point(name, interval, tuple(values))
+
+
+def digits(value: float) -> str:
+    """Three digits that matter: `1,280`, `0.95`."""
+    return rounded(float(f"{value:.3g}"), 3)
+
+
+def ends(interval: Interval) -> str:
+    """`0.9 to 1.2`: to so many digits as tell the ends apart."""
+    assert interval.low is not None and interval.high is not None
+    close = interval.high < 1.2 * interval.low
+    kept = [float(f"{end:.{3 if close else 2}g}") for end in (interval.low, interval.high)]
+    return " to ".join(dict.fromkeys(rounded(end, 3) for end in kept))
+
+
+def listed(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def ids(runs: pd.DataFrame) -> tuple[str, ...]:
+    """The runs of a table."""
+    return tuple(str(run) for run in runs["run"])

@@ -1,0 +1,63 @@
+"""A source's own table on the pages of its studies: its cells, and what these runs say to each row.
+
+`config/references/tables.yaml` has the cells. A claim that asks for hardware, data or models which these runs have not
+is asked of what they have, and the cell says so: that is no verdict on the source.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis import claims
+from ddlbench.settings.config import CONFIG
+from ddlbench.settings.reading import read_yaml
+from ddlbench.show.page.rows import Cell, Table, plain, runs_cell
+from ddlbench.show.page.shown import digits
+
+FILE = CONFIG / "references/tables.yaml"
+ELSEWHERE = ("dataset", "device", "gpu", "recipe", "model")  # conditions that small twins do not meet
+
+
+def tables(
+    study: str, data: Mapping[str, pd.DataFrame], made: Sequence[Table], known: set[str]
+) -> tuple[list[Table], list[Table]]:
+    """The tables of this study's sources, and those of `made` that are none of them."""
+    given: list[Any] = [one for one in read_yaml(FILE)["tables"] if study in one["studies"]]
+    taken = {one.get("table") for one in given}
+    found = [replace(table, folded=False) for one in given for table in _of(one, data, made, known)]
+    return found, [table for table in made if table.id not in taken]
+
+
+def _of(
+    one: Mapping[str, Any], data: Mapping[str, pd.DataFrame], made: Sequence[Table], known: set[str]
+) -> Iterator[Table]:
+    if "rows" in one:
+        heads = [*one["columns"], "these runs", "runs"]
+        by_id = {claim.id: claim for claim in claims.read(CONFIG / "references/claims.csv")}
+        rows = []
+        for *cells, name in one["rows"]:
+            said, runs = _said(by_id[name], data)
+            rows.append(("", (*(Cell(str(text)) for text in cells), Cell(said), runs_cell(runs, known))))
+        means = "The source's cells, and what these runs say to them."
+        yield Table(f"source-{one['rows'][0][-1]}", one["title"], means, tuple((h, "") for h in heads), tuple(rows))
+        return
+    ours = [table for table in made if table.id == one["table"]]
+    yield from (replace(table, title=one["title"]) for table in ours)
+    if one.get("file") and not any("published" in head for table in ours for head, _ in table.columns):
+        numbers = pd.read_csv(CONFIG / "references" / one["file"]).drop(columns="source")
+        means = "What the source prints. Nothing of these runs stands beside it: they profiled no GPU."
+        yield plain(f"source-{one['table']}", one["title"], means, numbers, {str(name): "" for name in numbers}, known)
+
+
+def _said(claim: claims.Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, list[str]]:
+    """The verdict on a claim, or on what is like it here, and the runs that it rests on."""
+    here = replace(claim, left={name: values for name, values in claim.left.items() if name not in ELSEWHERE})
+    for asked, where in ((claim, ""), (here, " on this hardware and model, which are not the source's")):
+        (row,) = claims.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
+        if row["verdict"] != claims.NOT_TESTABLE:
+            ends = "" if pd.isna(row["low"]) else f" ({digits(row['low'])} to {digits(row['high'])})"
+            measured = f"{digits(row['measured'])}{ends}, {row['n']:.0f} repeats"
+            return f"{row['verdict']}{where}: {claim.claim}: {measured}", str(row["runs"]).split()
+    return f"{row['verdict']}: {row['why']}", []
