@@ -1,17 +1,13 @@
 """What the maps share: a cell per setting (model, and data set with recipe), with what a framework changes there."""
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import matplotlib
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
-from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter, LogLocator
 
 from ddlbench.analysis import together
 from ddlbench.analysis.statistics import CANNOT_TELL, Ratio, at_once
@@ -28,9 +24,8 @@ OTHERS = together.settings(  # panels, where they tell cells apart
 )
 COLUMNS = (*CELL, "framework", "base", *OTHERS, "flops_per_image", "repeats", "value", "low", "high", "told")
 COLOURS = "RdBu"  # white where nothing changes; numbers and ends of the scale tell the sides apart in grey
-MISSING = "xxxx"
-LABEL = "model, operations per image"
-CELL_WIDTH = 0.9  # inches: an interval in letters of 7.2 points
+MISSING: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.5", "hatch": "xxxx"}
+CELL_WIDTH, CELL_HEIGHT = 1.15, 0.44  # inches: a bold interval
 Compare = Callable[[Mapping[int, float], Mapping[int, float]], Ratio]
 
 
@@ -67,94 +62,61 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def draw(
-    table: pd.DataFrame,
-    options: Options,
-    scale: Normalize,
-    number: str,
-    label: str,
-    what: str,
-    notes: Sequence[str] = (),
-) -> _style.Picture:
+def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, label: str, what: str) -> _style.Picture:
     """One panel per framework and worker count; a row of cells per model, those with the fewest operations above.
 
-    `scale` is that of the colours; `number` is how a cell's value is written. `what` names the value in the caption, of
-    which `notes` are the last sentences.
+    `scale` is that of the colours; `number` is how a cell's value is written. `what` names the value in the caption.
     """
+    import seaborn
+
     by = distinguishing(table, list(CELL), ("framework", *OTHERS))
+    at = ["dataset", "recipes"] if table["dataset"].nunique() > 1 else ["recipes"]
+    table = table.assign(column=["\n".join(names) for names in table[at].to_numpy()])
     figure, panels = _style.panels(table, by, options)
-    _style.labels(figure, "data set, recipe" if table["dataset"].nunique() > 1 else "recipe", LABEL)
+    flops = table.groupby("model")["flops_per_image"].median().sort_values(kind="stable")
+    models = [f"{model}, {_operations(count)}" for model, count in flops.items()]
+    columns = sorted(set(table["column"]))
+    for axes, rows in panels:
+        rows = rows.assign(says=[_says(row, number) for row in rows.to_dict("records")])
+        cells = rows.pivot(index="model", columns="column", values=["value", "says", "told"]).reindex(flops.index)
+        values, says, told = (cells[name].reindex(columns=columns) for name in ("value", "says", "told"))
+        axes.patch.set(**MISSING)  # is seen where there is no cell
+        look: dict[str, Any] = {"cmap": COLOURS, "norm": scale, "linewidths": 1, "annot_kws": {"size": _style.SMALL}}
+        seaborn.heatmap(values.astype(float), annot=says, fmt="", cbar=False, ax=axes, yticklabels=models, **look)
+        axes.set_ylabel("")
+        axes.set_xticks(axes.get_xticks(), columns, rotation=60, ha="right", rotation_mode="anchor")
+        for text, apart in zip(axes.texts, told.stack().dropna(), strict=True):
+            text.set_weight("bold" if apart else "normal")
+    _style.labels(figure, "data set, recipe" if at[1:] else "recipe", "model, operations per image")
     if not panels:
         return figure
-    models = table.groupby("model")["flops_per_image"].median().sort_values(kind="stable")
-    columns = sorted({*zip(table["dataset"], table["recipes"], strict=True)})
-    several = len({dataset for dataset, _ in columns}) > 1
     down, across = _style.grid(len(panels))
-    width, height = 3.4 + across * (0.3 + CELL_WIDTH * len(columns)), 2.7 + down * (0.6 + max(1.9, 0.44 * len(models)))
+    width, height = 3.4 + across * (0.3 + CELL_WIDTH * len(columns)), 2.7 + down * (0.6 + CELL_HEIGHT * len(models))
     figure.set_size_inches(max(_style.WIDTH, width), max(4.0, height))
-    for axes, rows in panels:
-        _cells(axes, rows, list(models.index), columns, scale, number)
-        names = ["\n".join(column if several else column[1:]) for column in columns]
-        axes.set_xticks(range(len(columns)), names, rotation=60, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(len(models)), [f"{name}, {_operations(flops)}" for name, flops in models.items()])
-        axes.grid(False)
     bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=[axes for axes, _ in panels], shrink=0.8, pad=0.02)
+    bar.ax.set_gid("colours")  # the page keeps them in the dark
     bar.set_label(label)
     if isinstance(scale, LogNorm):
-        least, most = bar.ax.get_ylim()
-        bar.set_ticks([2.0**n for n in range(-10, 11) if least <= 2.0**n <= most])
-        bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        bar.locator, bar.formatter = LogLocator(2), "{x:g}"
     bar.minorticks_off()
     n = sorted({int(n) for n in table["repeats"]})
-    small = f"small: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
-    words = [small if n[-1] > 1 else "n = 1: one pair of runs", "bold: told apart, all cells judged at once"]
-    handles = [Patch(facecolor="white", edgecolor="0.5", hatch=MISSING, label="not run, or failed")]
-    handles += [Patch(alpha=0, label=word) for word in words]
+    below = f"below: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
+    handles = [Patch(**MISSING, label="not run, or failed")]
+    for word in (below if n[-1] > 1 else "n = 1: one pair of runs", "bold: told apart, all cells judged at once"):
+        handles.append(Patch(alpha=0, label=word))
     figure.legend(handles=handles, loc="outside lower left", frameon=False, handlelength=1.6)
-    told = int(table["told"].sum())
-    names = [
-        ", ".join(map(str, row))
-        for row in table[["framework", "model", *(["dataset"] * several), "recipes"]].to_numpy()
-    ]
-    values = dict(zip(names, table["value"], strict=True))
+    names = [", ".join(row) for row in table[["framework", "model", *at]].to_numpy()]
+    values, told = dict(zip(names, table["value"], strict=True)), int(table["told"].sum())
     figure.result = f"{what}, middle values: {_style.ranked(values, '')}; {told} of {len(table)} differ by a verdict."
-    figure.note(*notes)
     return figure
 
 
-def _cells(
-    axes: Axes,
-    rows: pd.DataFrame,
-    models: Sequence[str],
-    columns: Sequence[tuple[str, str]],
-    scale: Normalize,
-    number: str,
-) -> None:
-    """The cells of a panel, each with its number; what is missing is hatched."""
-    cell_of = {(row["model"], row["dataset"], row["recipes"]): row for row in rows.to_dict("records")}
-    cells = [[cell_of.get((model, *column)) for column in columns] for model in models]
-    values = np.array([[np.nan if cell is None else cell["value"] for cell in line] for line in cells], dtype=float)
-    axes.imshow(np.ma.masked_invalid(values), cmap=COLOURS, norm=scale, aspect="auto")
-    for (y, line), (x, _) in product(enumerate(cells), enumerate(columns)):
-        cell = line[x]
-        if cell is None:
-            corner = (x - 0.5, y - 0.5)
-            axes.add_patch(Rectangle(corner, 1, 1, facecolor="white", edgecolor="0.5", hatch=MISSING, linewidth=0))
-            continue
-        red, green, blue, _ = matplotlib.colormaps[COLOURS](scale(cell["value"]))
-        look: dict[str, Any] = {"ha": "center", "va": "center"}
-        look["color"] = "black" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "white"
-        several = not pd.isna(cell["low"])
-        weight = "bold" if cell["told"] else "normal"
-        axes.text(x, y - 0.18 * several, number.format(cell["value"]), weight=weight, fontsize=_style.SMALL, **look)
-        if several:
-            ends = f"{number.format(cell['low'])} to {number.format(cell['high'])}"
-            axes.text(x, y + 0.24, ends, fontsize=7.2, **look)
+def _says(row: Mapping[str, Any], number: str) -> str:
+    """What stands in a cell: the value and, of several repeats, its interval."""
+    value, low, high = (number.format(row[name]) for name in ("value", "low", "high"))
+    return value if pd.isna(row["low"]) else f"{value}\n{low} to {high}"
 
 
 def _operations(flops: float) -> str:
     """Operations of one picture, forward and backward, as people write them."""
-    if np.isnan(flops):
-        return "?"
-    power = min(4, max(0, int(np.log10(max(flops, 1.0)) // 3)))
-    return f"{flops / 1000**power:.3g}{' kMGT'[power].strip()}"
+    return "?" if pd.isna(flops) else EngFormatter(sep="").format_eng(float(f"{flops:.3g}"))

@@ -1,7 +1,7 @@
 """By how much a framework changes top-1 accuracy, setting by setting: that of the framework minus that of plain PyTorch
 (DDP) after the last epoch, in percentage points, as medians over repeats with equal seeds; white is 0. Each row is a
 model, those with the fewest floating-point operations per image above; each column is a data set and a recipe. Bold
-numbers differ from 0 by a verdict; small ones are their 95 % interval.
+numbers differ from 0 by a verdict; below each is its 95 % interval.
 """
 
 import pandas as pd

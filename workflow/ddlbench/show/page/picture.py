@@ -32,8 +32,10 @@ def inline(path: Path, prefix: str, name: str) -> Markup:
     if root is None:
         raise ValueError(f"{path}: is no SVG picture")
     root.attrib |= {"role": "img", "aria-label": name}
-    if float(re.sub(r"[^\d.]", "", root.get("width", "")) or 0) > NARROW:
-        root.set("class", "wide")
+    wide = float(re.sub(r"[^\d.]", "", root.get("width", "")) or 0) > NARROW
+    coloured = any(one.get("id") == f"{prefix}-colours" for one in root.iter())  # a map, whose colours have a meaning
+    if classes := " ".join(["wide"] * wide + ["colours"] * coloured):
+        root.set("class", classes)
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
