@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, LogLocator
+from matplotlib.ticker import EngFormatter, LogLocator, StrMethodFormatter
 
 from ddlbench.analysis import together
 from ddlbench.analysis.statistics import CANNOT_TELL, Ratio, at_once
@@ -78,15 +78,17 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     columns = sorted(set(table["column"]))
     for axes, rows in panels:
         rows = rows.assign(says=[_says(row, number) for row in rows.to_dict("records")])
-        cells = rows.pivot(index="model", columns="column", values=["value", "says", "told"]).reindex(flops.index)
-        values, says, told = (cells[name].reindex(columns=columns) for name in ("value", "says", "told"))
+        values, says, told = (
+            rows.pivot(index="model", columns="column", values=name).reindex(flops.index, columns=columns)
+            for name in ("value", "says", "told")
+        )
         axes.patch.set(**MISSING)  # is seen where there is no cell
         look: dict[str, Any] = {"cmap": COLOURS, "norm": scale, "linewidths": 1, "annot_kws": {"size": _style.SMALL}}
-        seaborn.heatmap(values.astype(float), annot=says, fmt="", cbar=False, ax=axes, yticklabels=models, **look)
+        seaborn.heatmap(values, annot=says, fmt="", cbar=False, ax=axes, yticklabels=models, **look)
         axes.set_ylabel("")
         axes.set_xticks(axes.get_xticks(), columns, rotation=60, ha="right", rotation_mode="anchor")
         for text, apart in zip(axes.texts, told.stack().dropna(), strict=True):
-            text.set_weight("bold" if apart else "normal")
+            text.set_fontweight("bold" if apart else "normal")
     _style.labels(figure, "data set, recipe" if at[1:] else "recipe", "model, operations per image")
     if not panels:
         return figure
@@ -97,7 +99,7 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     bar.ax.set_gid("colours")  # the page keeps them in the dark
     bar.set_label(label)
     if isinstance(scale, LogNorm):
-        bar.locator, bar.formatter = LogLocator(2), "{x:g}"
+        bar.locator, bar.formatter = LogLocator(2), StrMethodFormatter("{x:g}")
     bar.minorticks_off()
     n = sorted({int(n) for n in table["repeats"]})
     below = f"below: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
@@ -106,12 +108,12 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
         handles.append(Patch(alpha=0, label=word))
     figure.legend(handles=handles, loc="outside lower left", frameon=False, handlelength=1.6)
     names = [", ".join(row) for row in table[["framework", "model", *at]].to_numpy()]
-    values, told = dict(zip(names, table["value"], strict=True)), int(table["told"].sum())
-    figure.result = f"{what}, middle values: {_style.ranked(values, '')}; {told} of {len(table)} differ by a verdict."
+    ranked = _style.ranked(dict(zip(names, table["value"], strict=True)), "")
+    figure.result = f"{what}, middle values: {ranked}; {table['told'].sum()} of {len(table)} differ by a verdict."
     return figure
 
 
-def _says(row: Mapping[str, Any], number: str) -> str:
+def _says(row: Mapping[Any, Any], number: str) -> str:
     """What stands in a cell: the value and, of several repeats, its interval."""
     value, low, high = (number.format(row[name]) for name in ("value", "low", "high"))
     return value if pd.isna(row["low"]) else f"{value}\n{low} to {high}"
