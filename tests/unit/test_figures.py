@@ -69,6 +69,51 @@ def test_speed_up() -> None:
     assert lines(axes)["ideal"] == [(4, 1), (8, 2)]
 
 
+def test_ratios_have_a_tick_at_1_however_far_they_reach() -> None:
+    """Ticks were at 2, 8, 32, 128 beside a published 230."""
+    for beyond in (2.0, 230.0):
+        rows = tables(*(row(100.0 * gain, workers=w) for w, gain in ((4, 1.0), (8, 0.6), (1024, beyond))))
+        (axes,) = draw("speed-up", rows).axes
+        ticks = [float(tick) for tick in axes.get_yticks()]
+        assert 1.0 in ticks and len(ticks) >= 3
+        assert not [tick for tick in ticks if tick not in {2.0**n for n in range(-5, 10)}]
+
+
+def test_a_long_legend_takes_nothing_from_the_panels() -> None:
+    """Beside eight lines of legend, two panels were strips of half an inch."""
+    frameworks, loaders = ("ddp", "fsdp", "horovod"), ("dali-cpu-only", "native")
+    rows = [
+        row(9.0 * w, framework=f, loader=x, workers=w, repeat=r)
+        for f in frameworks
+        for x in loaders
+        for w in (4, 256)
+        for r in (1, 2)
+    ]
+    figure = draw("efficiency", tables(*rows), replace(OPTIONS, reference=REFERENCE))
+    assert len(said(figure)) >= 7
+    assert min(axes.get_window_extent().height for axes in figure.axes) > 1.1 * figure.dpi
+
+
+def test_panels_are_as_high_as_their_bars() -> None:
+    """One bar in a panel was as thick as eight in the other."""
+    shown = tables(row(9.0, loader="native"), *(row(9.0, loader="dali-cpu", workers=w) for w in (1, 2, 4, 8, 16)))
+    high, low = (axes.get_window_extent().height for axes in draw("memory", shown).axes)
+    assert high > 3 * low
+
+
+def test_bars_of_one_part_say_it_on_the_axis_alone() -> None:
+    figure = draw("training-time", tables(row(9.0), row(9.0, repeat=2)))
+    assert "training" not in said(figure)
+
+
+def test_shares_of_a_whole_have_no_dots_and_name_the_parts() -> None:
+    """Each dot was at 100 %, and so was what the caption ranked."""
+    shown = tables(row(9.0, profiled=True), row(9.0, profiled=True, repeat=2))
+    figure = draw("kernel-shares", shown)
+    assert not figure.axes[0].get_lines()
+    assert _style.caption(figure, "") == "Middle shares of kernel time: from 50 (computation) down to 5 (other) %."
+
+
 def test_efficiency_with_published_numbers() -> None:
     shown = SCALING | {"runs": SCALING["runs"].assign(loader="dali-cpu-only")}
     figure = draw("efficiency", shown, replace(OPTIONS, reference=REFERENCE))
@@ -211,7 +256,7 @@ def test_step_times() -> None:
         "ddp, 8": [1, 3, 6, 10, 15],
         "horovod, 8": [1, 3, 6, 11],
     }
-    assert len(lines(axes)["communication not measured"]) == 2
+    assert [text.get_text() for text in axes.texts] == ["", "?", "", "?"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("median step [ms]", "framework, workers (CPU core)")
     parts = {"data wait", "forward", "backward", "communication", "optimizer", "communication not measured"}
     assert set(legend(figure)) == parts

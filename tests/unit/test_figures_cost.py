@@ -35,12 +35,15 @@ def test_models_that_were_not_run_stand_apart() -> None:
     figure = draw("zero-memory", shown, replace(OPTIONS, reference=SIZES))
     found = panels(figure)
     assert [*found] == ["measured", "computed, not run"]
-    assert found["measured"] == (["resnet50\n26.2 M"], {"deepspeed": [350], "zero1": [350]})  # what `row` gives
+    assert found["measured"] == (
+        ["resnet50\n26.2 M"],
+        {"deepspeed": [350 / 1024], "zero1": [350 / 1024]},
+    )  # what `row` gives
     names, computed = found["computed, not run"]
     assert names == ["vgg16\n138 M", "vit_giant_patch14_224\n1,013 M", "vit_7b_patch16_dinov3\n6,720 M"]
     numbers = [138_357_544, 1_012_611_432, 6_720_127_976]  # of 4 bytes: weights, gradients, momentum on 4 workers
     for framework, size in (("deepspeed", 12), ("zero1", 8 + 4 / 4)):
-        assert computed[framework] == pytest.approx([n * size / 2**20 for n in numbers])
+        assert computed[framework] == pytest.approx([n * size / 2**30 for n in numbers])
     assert "formula of the ZeRO paper" in said(figure)
     assert not [patch for axes in figure.axes for patch in axes.patches]  # a bar has no length on a logarithmic axis
 
@@ -54,10 +57,10 @@ def test_a_model_that_fits_under_stage_3_alone_is_computed_for_the_others() -> N
     found = panels(draw("zero-memory", tables(*shown), replace(OPTIONS, reference=SIZES)))
     names, measured = found["measured"]
     assert names == ["resnet50\n26.2 M", "vit_huge_patch14_224\n632 M"]
-    assert measured["zero3"][1] == pytest.approx((632_045_800 + 2) / 2**20)
+    assert measured["zero3"][1] == pytest.approx((632_045_800 + 2) / 2**30)
     names, computed = found["computed, not run"]
     assert names[0] == "vit_huge_patch14_224\n632 M"
-    assert computed["deepspeed"][0] == pytest.approx(12 * 632_045_800 / 2**20)
+    assert computed["deepspeed"][0] == pytest.approx(12 * 632_045_800 / 2**30)
 
 
 def test_the_chosen_interval_stands_beside_the_best() -> None:

@@ -82,23 +82,9 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
             )
     currency = table["currency"].iloc[0] or ""
     cost = f"price [{currency}]" if sold and currency else "price" if sold else "worker hours"
-    _log_x(figure)
-    _style.log_y(figure)
+    _style.logarithmic(figure, "x")
+    _style.logarithmic(figure)
     figure.axes[0].plot([], [], linestyle="none", label=f"number: {_style.worker_label(options)}")
     _style.labels(figure, f"time to top-1 {options.target:.3g} [{unit}]", cost)
     _style.legend(figure)
     return figure
-
-
-def _log_x(figure: Figure) -> None:
-    """x as `_style.log_y` does y: plain numbers at 1, 2, 5 or 1, 3 of each decade, or evenly."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-    for axes in figure.axes:
-        axes.set_xscale("log")
-    for axes in figure.axes:
-        low, high = axes.get_xlim()
-        subs = (1, 2, 5) if high < 100 * low else (1, 3)  # else their numbers would touch
-        axes.xaxis.set_major_locator(LogLocator(subs=subs) if high > 10 * low else MaxNLocator(6))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axes.xaxis.set_minor_locator(NullLocator())

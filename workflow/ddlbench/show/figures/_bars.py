@@ -22,9 +22,9 @@ FILLS: tuple[tuple[str, str], ...] = (
     ("#88ccee", "//"),
     ("#bb5566", ""),
     ("white", "---"),
-    ("0.75", ""),
+    ("0.9", ""),
 )
-FILLS += (("#117733", "\\\\"), ("#66ccee", ""), ("#222222", ""), ("#999933", "xx"))
+FILLS += (("#117733", "\\\\"), ("#66ccee", "++"), ("#222222", ""), ("#999933", "xx"))
 EDGE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.5}
 LONG = 12  # letters of a name, with which panels do not stand side by side
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes
@@ -65,6 +65,21 @@ def reach(axes: Axes, x: float) -> None:
     axes.set_xlim(right=max(axes.get_xlim()[1], x))
 
 
+def beside(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
+    """A word beyond the end of each bar, and room for it."""
+    ends = rows["each"].map(max).combine(rows["high"].fillna(0.0), max)
+    for word, end, place in zip(words, ends, rows["bar"], strict=True):
+        _style.beside(axes, word, end, place, fontsize=_style.SMALL)
+    place = axes.get_subplotspec()
+    width = 3.4 if place is None or place.get_gridspec().ncols == 1 else 1.1  # inches, about
+    reach(axes, float(ends.max()) / max(0.3, 1 - (0.1 + 0.07 * max(map(len, words), default=0)) / width))
+
+
+def unknown(axes: Axes, label: str) -> None:
+    """Says in the legend what a question mark beside a bar means."""
+    axes.plot([], [], marker="$?$", color="black", linestyle="none", label=label)
+
+
 def stacks(
     table: pd.DataFrame,
     parts: Mapping[str, str],
@@ -72,13 +87,14 @@ def stacks(
     others: Sequence[str] = OTHERS,
     fills: Sequence[tuple[str, str]] = FILLS,
     across: int = 2,
+    dots: bool = True,
 ) -> tuple[_style.Picture, list[tuple[Axes, pd.DataFrame]]]:
     """A figure and its panels with their rows, one per bar; `bar` is the bar's place on the y axis.
 
     `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are
-    stacked, null ones left out. The columns of `others` that tell bars apart make panels. Of repeats each part is the
-    median, `repeats` says of how many, and `low` and `high` are the 95 % interval of the whole bar. Rows with a true
-    `published` are drawn paler.
+    stacked, null ones left out; `dots` are single runs. The columns of `others` that tell bars apart make panels. Of
+    repeats each part is the median, `repeats` says of how many, and `low` and `high` are the 95 % interval of the whole
+    bar. Rows with a true `published` are drawn paler.
     """
     table = table.assign(published=table.get("published", False))
     others = [column for column in others if column in table]  # a file of an earlier version has fewer
@@ -106,17 +122,13 @@ def stacks(
     longest = rows["framework"].astype(str).str.len().max()
     figure, panels = _style.panels(rows, by, options, share_y=False, across=1 if longest > LONG else across)
     panels = [(axes, _places(group)) for axes, group in panels]
-    ends = [_stack(axes, group, parts, fills) for axes, group in panels]
+    ends = [_stack(axes, group, parts, fills, dots) for axes, group in panels]
     if panels:
-        deepest = max(float(group["bar"].max()) for _, group in panels)
-        for axes, _ in panels:
-            axes.set_ylim(deepest + 0.7, -0.7)
+        for axes, group in panels:
+            axes.set_ylim(group["bar"].max() + 0.7, -0.7)
         # Panels share the x axis: one limit, once all bars are known.
         panels[0][0].set_xlim(1.08 * min(left for left, _ in ends), 1.08 * max(right for _, right in ends) or 1)
-        down = len({axes.get_subplotspec().rowspan.start for axes, _ in panels})  # type: ignore[union-attr]
-        legend = 0.17 * max(0, len(parts) - 4)  # its rows
-        height = 1.5 + down * (0.5 + BAR * (deepest + 1.4))
-        figure.set_size_inches(_style.WIDTH, max(3.4, height) + legend)
+        _style.heights(figure, [float(group["bar"].max()) + 1.4 for _, group in panels], BAR)
     return figure, panels
 
 
@@ -136,20 +148,21 @@ def _places(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stack(
-    axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str], fills: Sequence[tuple[str, str]]
+    axes: Axes, rows: pd.DataFrame, parts: Mapping[str, str], fills: Sequence[tuple[str, str]], dots: bool
 ) -> tuple[float, float]:
     """Draws the bars and gives how far they reach, to the left and to the right."""
     right, left = pd.Series(0.0, index=rows.index), pd.Series(0.0, index=rows.index)  # what is below 0 goes left
     for (column, label), (colour, hatch) in zip(parts.items(), fills, strict=False):
         width = rows[column].fillna(0.0).astype("float64")
         begins = right.where(width >= 0, left)
-        bars = axes.barh(rows["bar"], width, left=begins, label=label, color=colour, hatch=hatch, **EDGE)
+        named = label if len(parts) > 1 else f"_{label}"  # else the axis says it
+        bars = axes.barh(rows["bar"], width, left=begins, label=named, color=colour, hatch=hatch, **EDGE)
         for bar, pale in zip(bars, rows["published"], strict=True):
             bar.set_alpha(0.45 if pale else 1.0)
         right, left = right + width.clip(lower=0.0), left + width.clip(upper=0.0)
     names = [f"{framework}, {workers}" for framework, workers in zip(rows["framework"], rows["workers"], strict=True)]
     reached = float(right.max())
-    for several in rows[rows["repeats"] > 1].to_dict("records"):
+    for several in rows[dots & (rows["repeats"] > 1)].to_dict("records"):
         axes.plot(several["each"], [several["bar"]] * len(several["each"]), **_style.DOT, color="white")
         reached = max(reached, *several["each"])
     axes.set_yticks(rows["bar"], names)

@@ -128,7 +128,7 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
     if measure == "speed_up":
         _style.ratio_y(figure)
     elif measure != "efficiency":
-        _style.log_y(figure)
+        _style.logarithmic(figure)
     else:
         for axes in figure.axes:
             axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))

@@ -13,10 +13,10 @@ import matplotlib
 import matplotlib.style
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from ddlbench.analysis import together
@@ -39,7 +39,6 @@ matplotlib.rcParams.update(
 )
 DOT: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 3.6, "markeredgecolor": "black", "zorder": 3.5}
 BEYOND = 1.5  # times the outermost point: so far an interval may stretch an axis
-SIZES = ((2**20, "TiB"), (2**10, "GiB"), (1, "MiB"))
 MOST_NAMED = 4  # values in the first sentence of a caption
 IDEAL: dict[str, Any] = {"color": "0.55", "linewidth": 1.2, "linestyle": (0, (1, 1)), "zorder": 1}
 ONE: dict[str, Any] = {"color": "0.3", "linewidth": 1.2, "zorder": 1.5}  # where a ratio says: as before
@@ -147,11 +146,16 @@ def at_values(figure: Figure, values: Iterable[float]) -> None:
 def _ticks_at(axes: Axes, values: Sequence[float], beyond: float, base: int) -> None:
     """A logarithmic x axis that reaches so many times beyond the values."""
     axes.set_xscale("log", base=base)
-    axes.xaxis.set_major_locator(FixedLocator(values))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}" if base == 2 else f"{value:,.0f}"))
+    _ticks(axes.xaxis, FixedLocator(values), ".0f" if base == 2 else ",.0f")
     if values:
         axes.set_xlim(values[0] / beyond, values[-1] * beyond)
+
+
+def _ticks(axis: XAxis | YAxis, at: Locator, form: str = ",.10g") -> None:
+    """Plain numbers at these places, and nothing between them."""
+    axis.set_major_locator(at)
+    axis.set_major_formatter(StrMethodFormatter(f"{{x:{form}}}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def worker_label(options: Options) -> str:
@@ -159,36 +163,35 @@ def worker_label(options: Options) -> str:
     return f"workers ({options.device_name})" if options.device == "cpu" else f"{worker(options.device)}s"
 
 
-def log_y(figure: Figure) -> None:
-    """y logarithmic with plain numbers: at 1, 2, 5 of each decade, or evenly where it spans less than one."""
+def logarithmic(figure: Figure, which: str = "y") -> None:
+    """y, or x, logarithmic with plain numbers: at 1, 2, 5 of two decades, at 1, 3 or 1 of more; evenly below one."""
     for axes in figure.axes:
-        axes.set_yscale("log")
+        axes.set(**{f"{which}scale": "log"})
     for axes in figure.axes:  # only now all limits, which panels may share, are known
-        low, high = axes.get_ylim()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if high > 10 * low else MaxNLocator(6))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
+        low, high = axes.get_ylim() if which == "y" else axes.get_xlim()
+        subs = (1,) if high > 1000 * low else (1, 3) if high > 100 * low else (1, 2, 5)
+        _ticks(getattr(axes, f"{which}axis"), LogLocator(subs=subs) if high > 10 * low else MaxNLocator(6))
 
 
 def ratio_y(figure: Figure) -> None:
-    """y by powers of two, with a line at 1."""
+    """y by powers of two, with a tick and a line at 1."""
     for axes in figure.axes:
         axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
+    for axes in figure.axes:
+        low, high = (math.log2(end) for end in axes.get_ylim())
+        every = math.ceil((high - low) / 7)
+        _ticks(axes.yaxis, FixedLocator([2.0 ** (every * n) for n in range(-30, 31) if low <= every * n <= high]))
         axes.axhline(1.0, **ONE)
 
 
-def sizes(figure: Figure) -> None:
-    """x, in MiB, logarithmic with ticks in people's units."""
-    for axes in figure.axes:
-        axes.xaxis.set_major_locator(
-            FixedLocator([1024**power * 10**zeros for power in (0, 1, 2) for zeros in (0, 1, 2)])
-        )
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(
-            FuncFormatter(lambda value, _: next(f"{value / n:.0f} {u}" for n, u in SIZES if value >= n or n == 1))
-        )
+def heights(figure: Figure, bars: Sequence[float], each: float) -> None:
+    """Panels as high as the most bars that one of their row has, of so many inches each."""
+    place = figure.axes[0].get_subplotspec()
+    assert place is not None  # panels have one
+    down, across = place.get_gridspec().get_geometry()
+    rows = [max(bars[n * across : (n + 1) * across]) for n in range(down)]
+    place.get_gridspec().set_height_ratios(rows)
+    figure.set_size_inches(WIDTH, max(2.6, 1.2 + 0.45 * down + each * sum(rows)))
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -239,12 +242,22 @@ def dots(axes: Axes, x: Values, values: Iterable[Sequence[float]], style: Style)
         axes.autoscale_view()
 
 
-def medians(axes: Axes, points: pd.DataFrame, x: str, y: str, label: str, style: Style) -> None:
-    """A line through the medians of repeats (column `run`), and a band from the lowest to the highest of them."""
-    ends = points.groupby(x)[y].agg(["median", "min", "max"])
-    axes.plot(ends.index, ends["median"], label=label, markevery=max(1, len(ends) // 10), **style)
-    if points["run"].nunique() > 1:
-        axes.fill_between(ends.index, ends["min"], ends["max"], color=style["color"], alpha=0.2, linewidth=0)
+def curves(panels: Sequence[tuple[Axes, pd.DataFrame]], x: str, y: str) -> dict[str, float]:
+    """A line per `line` of a panel through the medians of its runs, and a band from the lowest to the highest; gives
+    the last middle value of each, by line and panel."""
+    import seaborn
+
+    last = {}
+    for axes, rows in panels:
+        for name, points in rows.groupby("line"):
+            look = points["style"].iloc[0] | {"markevery": max(1, points[x].nunique() // 10), "label": name}
+            band = ("pi", 100) if points["run"].nunique() > 1 else None
+            seaborn.lineplot(points, x=x, y=y, ax=axes, estimator="median", errorbar=band, legend=False, **look)
+            end = points.loc[points[x] == points[x].max(), y]
+            last[", ".join(filter(None, (str(name), axes.get_title())))] = float(end.median())
+        axes.set(xlabel="", ylabel="")
+        say_bars(axes, rows.groupby("line")["run"].nunique(), RANGE)
+    return last
 
 
 INTERVAL, SPREAD, RANGE = "95 % interval", "5 % to 95 % of its steps", "lowest to highest"
@@ -304,12 +317,13 @@ def legend(figure: Figure) -> None:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    for last in [label for label in entries if label == "ideal" or ": " in label]:
+    for last in [label for label in entries if label == "ideal" or ": " in label or " not " in label]:
         entries[last] = entries.pop(last)  # ours first, then what bars are, the ideal and what others published
     if entries:
-        longest = max(map(len, entries))
-        across = max(1, int((figure.get_figwidth() - 0.1) / (0.55 + 0.076 * longest)))  # inches, about
-        look: dict[str, Any] = {"loc": "outside lower center", "ncols": min(len(entries), across), "handlelength": 2.6}
+        width, height = figure.get_size_inches()
+        across = min(len(entries), max(1, int(width / (0.55 + 0.067 * max(map(len, entries))))))  # inches, about
+        figure.set_size_inches(width, height + 0.19 * max(0, math.ceil(len(entries) / across) - 3))  # its rows
+        look: dict[str, Any] = {"loc": "outside lower center", "ncols": across, "handlelength": 2.6}
         look |= {"columnspacing": 1.0, "handletextpad": 0.5}
         figure.legend(list(entries.values()), list(entries), frameon=False, **look)
 

@@ -38,13 +38,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         styles = [_looks.schedule_style(str(schedule)) for schedule in table["schedule"]]
         table = table.assign(line=table["schedule"], style=pd.Series(styles, table.index, "object"))
     figure, panels = _style.panels(table, by, options)
-    last: dict[str, float] = {}
-    for axes, rows in panels:
-        for name, points in rows.groupby("line"):
-            _style.medians(axes, points, "epoch", "percent", str(name), points["style"].iloc[0])
-            end = points.loc[points["epoch"] == points["epoch"].max(), "percent"]
-            last[", ".join(filter(None, (str(name), axes.get_title())))] = float(end.median())
-        _style.say_bars(axes, rows.groupby([*line, *by])["run"].nunique(), _style.RANGE)
+    last = _style.curves(panels, "epoch", "percent")
+    for axes, _ in panels:
         _style.whole_numbers(axes.xaxis)
     said = f"After the last epoch, middle values: {_style.ranked(last, '%')}." if last else ""
     return _style.finished(figure, "epoch", "top-1 accuracy [%]", said, shared)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from ddlbench.analysis.together import finished
 from ddlbench.core.plural import rounded
 from ddlbench.core.spec import steps_per_epoch
-from ddlbench.show.figures import Options, Tables, _bars, _style
+from ddlbench.show.figures import Options, Tables, _bars
 
 TABLES = ("runs",)
 PARTS = {"sent_bytes_per_step": "sent per step and node"}
@@ -32,8 +32,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model, recipe, bandwidth, ...; one bar per framework and worker count."""
     figure, panels = _bars.stacks(data.assign(sent_bytes_per_step=data["sent_bytes_per_step"] / 1e3), PARTS, options)
     for axes, rows in panels:
-        for end, high, place in zip(rows["sent_bytes_per_step"], rows["high"], rows["bar"], strict=True):
-            _style.beside(axes, rounded(end, 3), high if high == high else end, place, fontsize=_style.SMALL)
         _bars.whiskers(axes, rows)
-        _bars.reach(axes, 1.3 * rows["sent_bytes_per_step"].max())
+        _bars.beside(axes, rows, [rounded(sent, 3) for sent in rows["sent_bytes_per_step"]])
     return _bars.finished(figure, "sent per step and node [kB]", options, PARTS, panels)

@@ -5,9 +5,10 @@ chosen one. What a checkpoint and a restart take was measured on interrupted run
 are interrupted is what the machine's file says.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from ddlbench.analysis.costs import CHOSEN, DALY, YOUNG
 from ddlbench.core.plural import count_of, worker
@@ -15,6 +16,7 @@ from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
 from ddlbench.show.figures._tables import distinguishing
 
 TABLES = ("costs",)
+BEST: dict[str, Any] = {"linestyle": "none", "color": "black", "markerfacecolor": "white", "markersize": 7, "zorder": 5}
 MEASURES = ("interval", "interval_s", "loss_percent", "checkpoint_s", "restart_s", "between_s", "n", "why")
 
 
@@ -44,18 +46,15 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             curve = line[line["interval"].isna()].sort_values("interval_s")
             plain = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1.8}
             axes.plot(curve["interval_s"] / 60, curve["loss_percent"], label=count_of(workers, unit), **plain)
-            for name, marker in ((DALY, "D"), (YOUNG, "x")):
+            for name, marker in ((DALY, "D"), (YOUNG, "+")):
                 best = line[line["interval"] == name]
-                look = {"color": style["color"], "markeredgecolor": "black", "linestyle": "none", "zorder": 5}
-                axes.plot(best["interval_s"] / 60, best["loss_percent"], marker=marker, **look)
+                axes.plot(best["interval_s"] / 60, best["loss_percent"], marker=marker, **BEST)
         for chosen in sorted(set(rows.loc[rows["interval"] == CHOSEN, "interval_s"].dropna())):
             axes.axvline(chosen / 60, **_style.IDEAL | {"linestyle": "--"}, label=f"chosen: {chosen / 60:g} min")
-        for name, marker in ((DALY, "D"), (YOUNG, "x")):
-            axes.plot([], [], marker=marker, color="black", linestyle="none", label=f"{name}'s best")
-    for axes in figure.axes:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    _style.log_y(figure)
+        for name, marker in ((DALY, "D"), (YOUNG, "+")):
+            axes.plot([], [], marker=marker, **BEST, label=f"{name}'s best")
+    _style.logarithmic(figure, "x")
+    _style.logarithmic(figure)
     chosen = sure[sure["interval"] == CHOSEN]
     loss = {count_of(int(str(n)), unit): rows.median() for n, rows in chosen.groupby("workers")["loss_percent"]}
     said = f"Expected loss with the chosen interval: {_style.ranked(loss, '%')}." if loss else ""

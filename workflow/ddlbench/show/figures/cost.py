@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.costs import CHOSEN
-from ddlbench.show.figures import Options, Tables, _bars, _style
+from ddlbench.show.figures import Options, Tables, _bars
 
 PARTS = {"training": "training", "loss": "expected loss by interruptions"}
 TABLES = ("costs",)
@@ -30,13 +30,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     unit = "node hours" if data["currency"].isna().all() else str(data["currency"].dropna().iloc[0])
     figure, panels = _bars.stacks(data.drop(columns=["currency", "why"]), PARTS, options)
     for axes, rows in panels:
-        whole = rows[list(PARTS)].sum(axis=1)
-        for end, place, share in zip(whole, rows["bar"], rows["loss_percent"], strict=True):
-            more = "?" if share != share else f"+{share:.2g} %"  # not known is not equal to itself
-            _style.beside(axes, more, end, place, fontsize=_style.SMALL, clip_on=False)
-        _bars.reach(axes, 1.35 * float(whole.max()))
+        _bars.beside(axes, rows, ["?" if pd.isna(share) else f"+{share:.2g} %" for share in rows["loss_percent"]])
         axes.locator_params(axis="x", nbins=4)  # small costs have long numbers
         if rows["loss_percent"].isna().any():
             figure.note("At a question mark the loss is not known, which is not zero.")
-            axes.plot([], [], marker="$?$", color="black", linestyle="none", label="loss not known")
+            _bars.unknown(axes, "loss not known")
     return _bars.finished(figure, f"cost [{unit}]", options, PARTS, panels)

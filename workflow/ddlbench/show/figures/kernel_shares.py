@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.core import registry
-from ddlbench.show.figures import Options, Tables, _bars
+from ddlbench.show.figures import Options, Tables, _bars, _style
 from ddlbench.show.figures._tables import finished
 
 PARTS = {
@@ -34,12 +34,14 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model, loader, ...; one bar per framework and worker count."""
     table = data.drop(columns="run").assign(published=False)
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
-    figure, panels = _bars.stacks(table, PARTS, options, OTHERS)
+    figure, panels = _bars.stacks(table, PARTS, options, OTHERS, dots=False)  # all bars end at 100
     for axes, rows in panels:
         axes.set_xlim(0, 100)
         if rows["published"].any():
             figure.note("Paler bars are published shares, those in doubt marked; their loading may count other things.")
-    return _bars.finished(figure, "kernel time [%]", options, PARTS, panels)
+    shares = {label: data[part].median() for part, label in PARTS.items()} if panels else {}
+    said = f"Middle shares of kernel time: {_style.ranked(shares, '%')}." if panels else ""
+    return _bars.finished(figure, "kernel time [%]", options, PARTS, panels, said)
 
 
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:

@@ -2,9 +2,10 @@
 point is the median over processes of the time within which half of a process's requests got their response, sent one at
 a time after warm-up; dots are single processes. A bar reaches up to the time within which 95 % got theirs. Below, the
 throughput of the same requests. A model whose layers are sliced over several workers says their number. A way to serve
-that could not be measured is named in the legend.
+that could not be measured has no marks.
 """
 
+from math import nan
 from typing import Any
 
 import pandas as pd
@@ -38,45 +39,41 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         return figure
     places = figure.subplots(2, len(groups), squeeze=False, sharex=True, sharey="row")
     ways = list(dict.fromkeys(map(tuple, data[["member", "workers"]].itertuples(index=False))))
-    for column, (names, rows) in enumerate(groups):
-        places[0, column].set_title(", ".join(map(str, names)))
-        for number, way in enumerate(ways):
-            mine = rows[(rows["member"] == way[0]) & (rows["workers"] == way[1])]
-            _way((places[0, column], places[1, column]), mine, way, _looks.nth_style(number))
+    for (names, rows), above, below in zip(groups, *places, strict=True):
+        above.set_title(", ".join(map(str, names)))
+        for number, (member, workers) in enumerate(ways):
+            mine = rows[(rows["member"] == member) & (rows["workers"] == workers)]
+            name = f"{member}, {workers} workers" if workers > 1 else str(member)
+            _way(above, below, mine.dropna(subset=[P50]), name, _looks.nth_style(number))
+            if len(mine) and mine[P50].isna().all():
+                figure.note(f"{name} of {', '.join(map(str, names))} could not be measured.")
+        below.set_xlabel("pictures in a request")
     _style.count_axis(figure, measured["batch"])
-    _style.log_y(figure)
+    _style.logarithmic(figure)
     places[0, 0].set_ylabel("latency [ms]")
     places[1, 0].set_ylabel("throughput [images/s]")
-    for axes in places[1]:
-        axes.set_xlabel("pictures in a request")
     least = measured[measured["batch"] == measured["batch"].min()]
     p50 = 1e3 * least.groupby([*columns, "member", "workers"], sort=False)[P50].median()
     values = {", ".join(map(str, names)): value for names, value in p50.items()}
     figure.result = f"Latency of {int(least['batch'].iloc[0])} at once, middle values: {_style.ranked(values, 'ms')}."
     n = sorted({len(rows) for _, rows in measured.groupby(["model", "recipe", "member", "workers", "batch"])})
     counts = " to ".join(map(str, sorted({n[0], n[-1]})))
-    places[0, 0].plot([], [], color="black", linewidth=1, marker="_", label=f"n = {counts}: up to 95 % of requests")
+    end: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 1, "capsize": 3}
+    places[0, 0].errorbar([nan], [nan], [[0.0], [1.0]], **end, label=f"n = {counts}: up to 95 % of requests")
     _style.legend(figure)
     figure.suptitle(f"{options.title}\n{_hardware(measured, options)}", wrap=True)  # below, the legend would hide it
     return figure
 
 
-def _way(axes: tuple[Axes, Axes], rows: pd.DataFrame, way: tuple[str, int], style: dict[str, Any]) -> None:
+def _way(above: Axes, below: Axes, rows: pd.DataFrame, name: str, style: dict[str, Any]) -> None:
     """One line in the panel of latencies and in that of rates."""
-    member, workers = way
-    name = f"{member}, {workers} workers" if workers > 1 else member
-    medians = rows.groupby("batch")[[P50, P95, RATE]].median().dropna()
-    above, below = axes
-    if medians.empty:
-        above.plot([], [], label=f"{name} (not measured)", **style)
-        return
-    p50, p95 = 1e3 * medians[P50], 1e3 * medians[P95]
-    above.plot(medians.index, p50, label=name, **style)
-    ends = (0.0 * p50, p95 - p50)
-    above.errorbar(medians.index, p50, ends, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3)
+    at = rows.assign(p50=1e3 * rows[P50], p95=1e3 * rows[P95]).groupby("batch")
+    medians = at[["p50", "p95", RATE]].median()
+    above.plot(medians.index, medians["p50"], label=name, **style)
     below.plot(medians.index, medians[RATE], label=name, **style)
-    by_batch = rows.dropna(subset=[P50]).groupby("batch")
-    _style.dots(above, medians.index, [(1e3 * times).tolist() for _, times in by_batch[P50]], style)
+    ends = (0.0 * medians["p50"], medians["p95"] - medians["p50"])
+    above.errorbar(medians.index, medians["p50"], ends, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3)
+    _style.dots(above, medians.index, at["p50"].agg(list), style)
 
 
 def _hardware(rows: pd.DataFrame, options: Options) -> str:

@@ -32,12 +32,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     by = distinguishing(data, MEMBERS, OTHERS)
     table, shared = _looks.name_lines(data.assign(thousands=data["samples"] / 1e3), by, options)
     figure, panels = _style.panels(table, by, options)
-    last: dict[str, float] = {}
-    for axes, rows in panels:
-        for name, points in rows.groupby("line"):
-            _style.medians(axes, points, "thousands", "loss", str(name), points["style"].iloc[0])
-            end = points.loc[points["samples"] == points["samples"].max(), "loss"]
-            last[", ".join(filter(None, (str(name), axes.get_title())))] = float(end.median())
-        _style.say_bars(axes, rows.groupby(MEMBERS)["run"].nunique(), _style.RANGE)
+    last = _style.curves(panels, "thousands", "loss")
     said = f"At the end, middle values: {_style.ranked(last, '')}." if last else ""
     return _style.finished(figure, f"{options.sample} trained on [thousands]", "mean training loss", said, shared)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
 from ddlbench.core.plural import rounded
-from ddlbench.show.figures import Options, Tables, _bars, _style
+from ddlbench.show.figures import Options, Tables, _bars
 
 PARTS = {"parameters_bytes": "parameters", "gradients_bytes": "gradients", "optimizer_bytes": "optimizer state"}
 REST = {"cuda": "the rest at the peak", "cpu": "the rest of the process"}
@@ -37,11 +37,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     parts = PARTS | {"rest": REST[options.device]}
     figure, panels = _bars.stacks(table, parts, options, fills=(*_bars.FILLS[:3], ("white", "")), across=1)
     for axes, rows in panels:
-        ends, held = rows["each"].map(max), rows[list(PARTS)].sum(axis=1)
-        for end, place, whole, own in zip(ends, rows["bar"], rows[peak], held, strict=True):
-            if whole == whole:  # measured
-                _style.beside(
-                    axes, f"{rounded(whole, 3)} {unit}, state {rounded(own, 2)}", end, place, fontsize=_style.SMALL
-                )
-        _bars.reach(axes, 1.6 * ends.max())
+        held = zip(rows[peak], rows[list(PARTS)].sum(axis=1), strict=True)
+        words = [f"{rounded(whole, 3)} {unit}, state {rounded(own, 2)}" if whole > 0 else "" for whole, own in held]
+        _bars.beside(axes, rows, words)
     return _bars.finished(figure, f"memory [{unit}]", options, parts, panels)

@@ -62,8 +62,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(False, axis="y")
     if panels:
-        deepest = max(len(rows) for _, rows in panels)
-        figure.set_size_inches(_style.WIDTH, 1.6 + len(panels) * (0.6 + 0.27 * deepest))
+        _style.heights(figure, [len(rows) + 0.2 for _, rows in panels], 0.27)
     whole = data[data["depth"] == 0].drop_duplicates("model").set_index("model")[[*COUNTERS]].max(axis=1) / 1e6
     said = f"Operations of whole models: {_style.ranked(whole.to_dict(), 'million per picture')}." if panels else ""
     return _style.finished(figure, "operations per picture [million]", "module", said)

@@ -29,11 +29,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     milliseconds = data.assign(**{part: 1e3 * data[part] for part in [*PARTS, *SPREAD]})
     figure, panels = _bars.stacks(milliseconds, PARTS, options)
     for axes, rows in panels:
-        unknown = rows[rows["communication_s"].isna()]
-        if len(unknown):
-            end = unknown[list(PARTS)].sum(axis=1) + 0.04 * rows[list(PARTS)].sum(axis=1).max()
-            label = "communication not measured"
-            figure.note("At a question mark communication was not measured; it is within the other parts.")
-            axes.plot(end, unknown["bar"], marker="$?$", color="black", markersize=6, linestyle="none", label=label)
         _bars.whiskers(axes, rows, *SPREAD)
+        if (unknown := rows["communication_s"].isna()).any():
+            figure.note("At a question mark communication was not measured; it is within the other parts.")
+            _bars.beside(axes, rows, ["?" if one else "" for one in unknown])
+            _bars.unknown(axes, "communication not measured")
     return _bars.finished(figure, "median step [ms]", options, PARTS, panels)

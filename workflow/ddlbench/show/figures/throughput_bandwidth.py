@@ -32,7 +32,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     for axes, rows in panels:
         _scaling.lines(axes, rows, RATE, x="bandwidth_mbit")
     _style.at_values(figure, drawn["bandwidth_mbit"])
-    _style.log_y(figure)
+    _style.logarithmic(figure)
     least = drawn[drawn["bandwidth_mbit"] == drawn["bandwidth_mbit"].min()]
     values = _style.ranked(dict(zip(least["line"], least[RATE], strict=True)), f"{options.sample}/s")
     said = f"At {least['bandwidth_mbit'].iloc[0]:g} Mbit/s, middle values: {values}." if panels else ""

@@ -38,5 +38,5 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Draws one panel per model and batch."""
     data[["spread_low", "spread_high"]] = float("nan")
-    what = "time of the training" if options.target is None else f"time to {options.target:.1%} accuracy"
+    what = "time of the training" if options.target is None else f"time to {100 * options.target:.3g} % top-1 accuracy"
     return _scaling.draw(data, options, "reached_s", f"{what} [s]")

@@ -22,7 +22,7 @@ PARTS = ("parameters_bytes", "gradients_bytes", "optimizer_bytes")
 TABLES = ("runs",)
 PUBLISHED = ("parameters",)
 APART = 5  # a model that was not measured is shown if it is so many times as large as the one before
-MIB = 2**20
+GIB = 2**30
 MEASURED, COMPUTED = "measured", "computed, not run"
 COLUMNS = ["workers", "values", "model", "framework", "held", "formula", "each"]
 MARKERS = ("o", "s", "D", "^", "v", "P")
@@ -45,7 +45,7 @@ def _stage(framework: str, options: str) -> int:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Panels per number of workers, of measured and of computed values; rows are models by size."""
-    data = data.assign(held=data[list(PARTS)].sum(axis=1) / MIB)
+    data = data.assign(held=data[list(PARTS)].sum(axis=1) / GIB)
     points = pd.DataFrame(
         [one for _, rows in data.groupby("workers") for one in _points(rows, options)], columns=COLUMNS
     )
@@ -55,27 +55,26 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     names = list(data.sort_values(["stage", "framework"])["framework"].unique())
     for axes, rows in panels:
         models = list(dict.fromkeys(rows["model"]))
-        axes.set_xscale("log")
         for name, mine in rows.groupby("framework"):
             place = mine["model"].map(models.index) + 0.16 * (names.index(str(name)) - (len(names) - 1) / 2)
             style = _looks.member_style(str(name), shown=options.frameworks)
-            look = {"color": style["color"], "marker": MARKERS[names.index(str(name)) % len(MARKERS)], "markersize": 6}
+            look = {"color": style["color"], "marker": MARKERS[names.index(str(name)) % len(MARKERS)], "markersize": 8}
             hollow = {"markerfacecolor": "white"} if (mine["values"] == COMPUTED).all() else {}
             axes.plot(mine["held"], place, linestyle="none", label=name, **look | hollow)
-            axes.vlines(mine["formula"], place - 0.08, place + 0.08, color="black", linewidth=1.6)
+            axes.vlines(mine["formula"], place - 0.14, place + 0.14, color="black", linewidth=1.6, zorder=1.5)
             for each, at in zip(mine["each"], place, strict=True):
-                axes.plot(each, [at] * len(each), **_style.DOT, color="white")
+                axes.plot(each, [at] * len(each), **_style.DOT | {"markersize": 2.6}, color="white")
         axes.set_yticks(range(len(models)), models)
         axes.set_ylim(len(models) - 0.4, -0.6)
         axes.grid(False, axis="y")
-    _style.sizes(figure)
-    figure.set_size_inches(_style.WIDTH, 1.8 + sum(0.6 + 0.62 * rows["model"].nunique() for _, rows in panels))
+    _style.logarithmic(figure, "x")
     if panels:
+        _style.heights(figure, [float(rows["model"].nunique()) for _, rows in panels], 0.7)
         axes = figure.axes[0]
         axes.plot([], [], color="black", linewidth=1.6, linestyle="none", marker="|", label="formula of the ZeRO paper")
     held = points[points["values"] == MEASURED].groupby("framework")["held"].median()
-    said = f"Measured, middle values: {_style.ranked(held.to_dict(), 'MiB')}." if len(held) else ""
-    return _style.finished(figure, "memory of a worker", "model, millions of parameters", said)
+    said = f"Measured, middle values: {_style.ranked(held.to_dict(), 'GiB')}." if len(held) else ""
+    return _style.finished(figure, "memory of a worker [GiB]", "model, millions of parameters", said)
 
 
 def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:
@@ -83,9 +82,9 @@ def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:
     workers, k = int(rows["workers"].iloc[0]), float(rows["optimizer_k"].iloc[0])
     for model, parameters, buffers in _models(rows, options):
         for name, runs in rows.groupby("framework"):
-            formula = held_bytes(parameters, int(runs["stage"].iloc[0]), workers, k) / MIB
+            formula = held_bytes(parameters, int(runs["stage"].iloc[0]), workers, k) / GIB
             held = runs.loc[runs["model"] == model, "held"].tolist()
-            middle = median(held) if held else formula + 4 * buffers / MIB
+            middle = median(held) if held else formula + 4 * buffers / GIB
             shown = held if len(held) > 1 else []
             label = f"{model}\n{_millions(parameters)} M"
             yield [workers, MEASURED if held else COMPUTED, label, str(name), middle, formula, shown]
