@@ -42,7 +42,7 @@ from ddlbench.records import ours  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402
 from ddlbench.settings.study import load_study  # noqa: E402
 from ddlbench.show.figures import Options  # noqa: E402
-from ddlbench.show.figures.__main__ import draw, write_data  # noqa: E402
+from ddlbench.show.figures._make import draw, write_data  # noqa: E402
 from ddlbench.show.page import about, spent, write  # noqa: E402
 
 from tests.browser import CHROMIUM, Browser  # noqa: E402

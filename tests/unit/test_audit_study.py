@@ -13,7 +13,7 @@ from ddlbench.core import layout
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import Study, load_study
 from ddlbench.show.figures import Options
-from ddlbench.show.figures.__main__ import draw, write_data
+from ddlbench.show.figures._make import draw, write_data
 
 from tests.conftest import ROOT
 from tests.unit.audit_clean import changed, found, study

@@ -11,7 +11,7 @@ import pytest
 from ddlbench.analysis.measures import COLUMNS as MEASURES
 from ddlbench.core import registry
 from ddlbench.show.figures import FigureMember, _tables
-from ddlbench.show.figures import __main__ as command
+from ddlbench.show.figures import _make as command
 
 from tests.unit.drawings import (
     FIGURES,
@@ -68,20 +68,14 @@ def write_tables(folder: Path) -> None:
         table.to_parquet(folder / f"{name}.parquet")
 
 
-def test_command_makes_data_and_the_same_bytes_in_three_formats(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_has_the_same_bytes_in_three_formats(tmp_path: Path) -> None:
     write_tables(tmp_path)
     runs = SCALING["runs"]
     ours = list(runs.loc[runs["framework"] == "ddp", "run"])
     written = []
     for _ in range(2):
-        data = ["data", "throughput", "--tables", str(tmp_path), "--out", str(tmp_path / "out.csv"), "--runs", *ours]
-        monkeypatch.setattr(sys, "argv", ["x", *data])
-        command.main()
-        drawn = ["draw", "throughput", "--data", str(tmp_path / "out.csv"), "--out", str(tmp_path / "out"), "--title=T"]
-        monkeypatch.setattr(sys, "argv", ["x", *drawn])
-        command.main()
+        command.write_data("throughput", tmp_path, ours, tmp_path / "out.csv", OPTIONS)
+        command.draw("throughput", tmp_path / "out.csv", tmp_path / "out", OPTIONS)
         written.append({p.suffix: p.read_bytes() for p in tmp_path.glob("out.*")})
     assert written[0].keys() == {".csv", ".png", ".svg", ".pdf"}
     assert written[0] == written[1]
@@ -98,13 +92,11 @@ def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("title", [r"$\frac{a}{ $x_1 $", "$", r"\$5 or $5", "</svg><script>x</script> %s {{ 1 }}"])
-def test_a_title_is_drawn_as_it_stands(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_title_is_drawn_as_it_stands(title: str, tmp_path: Path) -> None:
     write_tables(tmp_path)
-    for own in (["data", "throughput", "--tables", str(tmp_path)], ["draw", "throughput", f"--title={title}"]):
-        data = ["--out", str(tmp_path / "out.csv")] if own[0] == "data" else ["--out", str(tmp_path / "out")]
-        more = [] if own[0] == "data" else ["--data", str(tmp_path / "out.csv"), "--device-name=$1 $"]
-        monkeypatch.setattr(sys, "argv", ["x", *own, *data, *more])
-        command.main()  # raised where a formula was not closed
+    command.write_data("throughput", tmp_path, command.selected(tmp_path), tmp_path / "out.csv", OPTIONS)
+    options = replace(OPTIONS, title=title, device_name="$1 $")
+    command.draw("throughput", tmp_path / "out.csv", tmp_path / "out", options)  # raised where a formula was not closed
     shown = (tmp_path / "out.svg").read_text(encoding="utf-8")
     assert f">{title}</text>" in html.unescape(shown)
 
@@ -129,7 +121,7 @@ def test_seaborn_is_imported_by_what_draws_with_it_alone(tmp_path: Path) -> None
         (
             "import sys; from pathlib import Path",
             "import ddlbench.commands.snakefile, ddlbench.analysis.collect",
-            "from ddlbench.core import registry; from ddlbench.show.figures import Options, __main__ as command",
+            "from ddlbench.core import registry; from ddlbench.show.figures import Options, _make as command",
             "for plot in registry.members('figures'): registry.member('figures', plot)",
             f"home, of = Path({str(tmp_path)!r}), Options('', 'cpu', '')",
             "command.write_data('throughput', home, command.selected(home), home / 'a.csv', of)",

@@ -12,7 +12,7 @@ from ddlbench.audit import _material
 from ddlbench.audit._audit import audit
 from ddlbench.records import _mllog, _times, mlperf
 from ddlbench.show.figures import Options
-from ddlbench.show.figures.__main__ import selected, write_data
+from ddlbench.show.figures._make import selected, write_data
 
 START = 1_650_000_000_000  # ms
 EPOCH_MS, EVAL_MS, EPOCHS = 10_000, 1_000, 4

@@ -9,7 +9,7 @@ from ddlbench.analysis.together import ended_well
 from ddlbench.audit import _findings
 from ddlbench.core.files import logged
 from ddlbench.show.figures import Options, _tables
-from ddlbench.show.figures.__main__ import draw
+from ddlbench.show.figures._make import draw
 
 with logged(snakemake.log[0]):
     options = Options(**json.loads(snakemake.params.options))

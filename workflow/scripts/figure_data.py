@@ -14,7 +14,7 @@ from ddlbench.audit._material import of_study
 from ddlbench.core import layout
 from ddlbench.core.files import logged
 from ddlbench.show.figures import Options, _tables
-from ddlbench.show.figures.__main__ import selected, write_data
+from ddlbench.show.figures._make import selected, write_data
 
 with logged(snakemake.log[0]), TemporaryDirectory() as own:
     given = snakemake.params

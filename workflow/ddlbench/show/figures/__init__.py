@@ -1,6 +1,6 @@
 """One file per figure: what it needs, its data, its picture; its docstring is its caption. Shared helpers have a `_`.
 
-`python -m ddlbench.show.figures` makes a figure by hand; `workflow/rules/analysis.smk` makes those that a study names.
+`workflow/rules/analysis.smk` makes those that a study names.
 """
 
 from __future__ import annotations

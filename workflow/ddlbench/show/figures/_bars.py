@@ -70,8 +70,7 @@ def beside(axes: Axes, rows: pd.DataFrame, words: Sequence[str]) -> None:
     ends = rows["each"].map(max).combine(rows["high"].fillna(0.0), max)
     for word, end, place in zip(words, ends, rows["bar"], strict=True):
         _style.beside(axes, word, end, place, fontsize=_style.SMALL)
-    place = axes.get_subplotspec()
-    width = 3.4 if place is None or place.get_gridspec().ncols == 1 else 1.1  # inches, about
+    width = 3.4 if _style.grid(axes).ncols == 1 else 1.1  # inches, about
     reach(axes, float(ends.max()) / max(0.3, 1 - (0.1 + 0.07 * max(map(len, words), default=0)) / width))
 
 
@@ -178,12 +177,8 @@ def whiskers(axes: Axes, rows: pd.DataFrame, low: str = "", high: str = "") -> N
     single = rows[(rows["repeats"] == 1) & rows[low].notna()] if low else rows[:0]
     for group, left, right in ((rows[rows["low"].notna()], "low", "high"), (single, low, high)):
         if len(group):
-            about: dict[str, Any] = {
-                "fmt": "none",
-                "ecolor": "black",
-                "elinewidth": 1.2,
-                "capsize": 3 if left == "low" else 0,
-            }
+            about: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 1.2}
+            about["capsize"] = 3 if left == "low" else 0
             middle = (group[left] + group[right]) / 2
             drawn = axes.errorbar(middle, group["bar"], xerr=(group[right] - group[left]) / 2, **about)
             if left != "low":
@@ -191,17 +186,3 @@ def whiskers(axes: Axes, rows: pd.DataFrame, low: str = "", high: str = "") -> N
             reach(axes, 1.05 * min(float(group[right].max()), _style.BEYOND * most))
     bar = _style.INTERVAL if rows["low"].notna().any() else ""
     _style.say_bars(axes, rows["repeats"], bar, _style.SPREAD if len(single) else "", lying=True)
-
-
-def reference_points(axes: Axes, rows: pd.DataFrame, points: pd.DataFrame, x: str) -> None:
-    """Published numbers, in column `x`, amid the bars of their worker count; of limits, a triangle to the open side.
-
-    A number for workers that no bar has is left out.
-    """
-    places = points["workers"].map(rows.groupby("workers")["bar"].mean())
-    for (name, relation), group in points[places.notna()].groupby(["name", "relation"]):
-        marker, says = _style.RELATIONS[str(relation)]
-        lying = {"^": ">", "v": "<"}.get(marker, marker)
-        look = _style.REFERENCE | {"marker": lying}
-        axes.plot(group[x], places[group.index], label=f"{name}: {says}", **look)
-        reach(axes, 1.05 * float(group[x].max()))

@@ -77,8 +77,12 @@ def name_lines(table: pd.DataFrame, by: Sequence[str], options: Options) -> tupl
     shared = [name for name in shared if name != registry.OWN]
     named = table[varies or own].itertuples(index=False)
     lines = [", ".join(str(name) for name in row if name != registry.OWN) for row in named]
-    table = table.assign(line=lines, style=pd.Series(styles, table.index, "object"))
-    return table, ", ".join(shared if varies else ())
+    return styled(table, lines, styles), ", ".join(shared if varies else ())
+
+
+def styled(table: pd.DataFrame, lines: Iterable[str], styles: Sequence[Style]) -> pd.DataFrame:
+    """The table with `line`, what the legend says of each row, and `style`."""
+    return table.assign(line=list(lines), style=pd.Series(list(styles), table.index, "object"))
 
 
 def schedule_style(schedule: str) -> Style:

@@ -92,8 +92,8 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     _style.labels(figure, "data set, recipe" if at[1:] else "recipe", "model, operations per image")
     if not panels:
         return figure
-    down, across = _style.grid(len(panels))
-    width, height = 3.4 + across * (0.3 + CELL_WIDTH * len(columns)), 2.7 + down * (0.6 + CELL_HEIGHT * len(models))
+    spec, cells = _style.grid(figure.axes[0]), (CELL_WIDTH * len(columns), CELL_HEIGHT * len(models))
+    width, height = 3.4 + spec.ncols * (0.3 + cells[0]), 2.7 + spec.nrows * (0.6 + cells[1])
     figure.set_size_inches(max(_style.WIDTH, width), max(4.0, height))
     bar = figure.colorbar(ScalarMappable(scale, COLOURS), ax=[axes for axes, _ in panels], shrink=0.8, pad=0.02)
     bar.ax.set_gid("colours")  # the page keeps them in the dark

@@ -59,9 +59,7 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Picture, Panel
     if others:
         by = [key for key in by if key == "model"]
         lines = sorted(table["machine"].unique())
-        table["line"] = table["machine"]
-        styles = [_looks.nth_style(lines.index(line)) for line in table["line"]]
-        table["style"] = pd.Series(styles, index=table.index, dtype="object")
+        table = _looks.styled(table, table["machine"], [_looks.nth_style(lines.index(m)) for m in table["machine"]])
     elif by and len(table[members].drop_duplicates()) == 1:
         line = by.pop(0)
         shared = ", ".join(table[members].iloc[0])
@@ -69,9 +67,8 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Picture, Panel
         values = sorted(table[line].dropna().unique(), key=lambda value: (len(str(value)), value))
         table["at"] = [len(values) if pd.isna(value) else values.index(value) for value in table[line]]
         table = table.sort_values("at", kind="stable")
-        table["line"] = [title(line, value) for value in table[line]]
         styles = [_looks.nth_style(place) for place in table.pop("at")]
-        table["style"] = pd.Series(styles, index=table.index, dtype="object")
+        table = _looks.styled(table, [title(line, value) for value in table[line]], styles)
     else:
         if (table[members].nunique() > 1).all() and len(table[members].drop_duplicates()) > MOST_LINES:
             by.append("loader")

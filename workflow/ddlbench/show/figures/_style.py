@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpecBase
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from matplotlib.transforms import ScaledTranslation, Transform
@@ -60,12 +61,6 @@ class Picture(Figure):
         self.notes = (*dict.fromkeys([*self.notes, *sentences]),)
 
 
-def grid(panels: int, most: int = 2) -> tuple[int, int]:
-    """Lays out panels: (rows, columns)."""
-    across = min(panels, most)
-    return math.ceil(panels / across), across
-
-
 def panels(
     rows: pd.DataFrame,
     by: Sequence[str],
@@ -80,7 +75,8 @@ def panels(
     """
     groups: list[tuple[Any, pd.DataFrame]] = list(rows.groupby(list(by), dropna=False)) if by else []
     groups = groups or [((), rows)]
-    down, across = grid(len(groups), across)
+    across = min(len(groups), across)
+    down = math.ceil(len(groups) / across)
     figure = Picture(figsize=(WIDTH, 4.0 if len(groups) == 1 else 1.3 + 1.9 * down), layout="constrained")
     figure.suptitle(options.title, wrap=True)
     places = figure.subplots(down, across, squeeze=False, sharex=share_x, sharey=share_y).ravel()
@@ -117,38 +113,23 @@ def labels(figure: Figure, x: str, y: str) -> None:
     figure.align_ylabels()
 
 
-def count_axis(figure: Figure, counts: Iterable[int]) -> None:
-    """x by powers of two, with ticks exactly at the counts as plain numbers."""
+def count_axis(figure: Figure, counts: Iterable[float]) -> None:
+    """x by powers of two, with ticks exactly at the counts as plain numbers, turned where they would touch."""
     counts = sorted(set(counts))
-    for axes in figure.axes:
-        _ticks_at(axes, counts, 1.3, base=2)
-        place = axes.get_subplotspec()
-        across = place.get_gridspec().ncols if place is not None else 1
-        if _are_close(counts, figure.get_figwidth() / across):
+    for axes in figure.axes if counts else ():
+        axes.set_xscale("log", base=2)
+        _ticks(axes.xaxis, FixedLocator(counts), ".0f")
+        axes.set_xlim(counts[0] / 1.3, counts[-1] * 1.3)
+        if _are_close(counts, figure.get_figwidth() / grid(axes).ncols):
             axes.tick_params(axis="x", labelrotation=60)
 
 
 def _are_close(counts: Sequence[float], width: float) -> bool:
     """Whether labels at these places of a logarithmic axis, in a panel so wide [inches], would lie on one another."""
     doubled = [math.log2(count) for count in counts]
-    inch = 0.7 * width / (doubled[-1] - doubled[0] + 0.8) if counts else 0.0
+    inch = 0.7 * width / (doubled[-1] - doubled[0] + 0.8)
     pairs = zip(doubled, doubled[1:], counts[1:], strict=False)
     return any((after - before) * inch < 0.05 + 0.085 * len(str(count)) for before, after, count in pairs)
-
-
-def at_values(figure: Figure, values: Iterable[float]) -> None:
-    """x logarithmic, with ticks exactly at the values as plain numbers."""
-    values = sorted(set(values))
-    for axes in figure.axes if values else ():
-        _ticks_at(axes, values, 1.5, base=10)
-
-
-def _ticks_at(axes: Axes, values: Sequence[float], beyond: float, base: int) -> None:
-    """A logarithmic x axis that reaches so many times beyond the values."""
-    axes.set_xscale("log", base=base)
-    _ticks(axes.xaxis, FixedLocator(values), ".0f" if base == 2 else ",.0f")
-    if values:
-        axes.set_xlim(values[0] / beyond, values[-1] * beyond)
 
 
 def _ticks(axis: XAxis | YAxis, at: Locator, form: str = ",.10g") -> None:
@@ -184,14 +165,19 @@ def ratio_y(figure: Figure) -> None:
         axes.axhline(1.0, **ONE)
 
 
+def grid(axes: Axes) -> GridSpecBase:
+    """How panels lie of which this is one: rows and columns."""
+    place = axes.get_subplotspec()
+    assert place is not None  # panels have one
+    return place.get_gridspec()
+
+
 def heights(figure: Figure, bars: Sequence[float], each: float) -> None:
     """Panels as high as the most bars that one of their row has, of so many inches each."""
-    place = figure.axes[0].get_subplotspec()
-    assert place is not None  # panels have one
-    down, across = place.get_gridspec().get_geometry()
-    rows = [max(bars[n * across : (n + 1) * across]) for n in range(down)]
-    place.get_gridspec().set_height_ratios(rows)
-    figure.set_size_inches(WIDTH, max(2.6, 1.2 + 0.45 * down + each * sum(rows)))
+    spec = grid(figure.axes[0])
+    rows = [max(bars[n * spec.ncols : (n + 1) * spec.ncols]) for n in range(spec.nrows)]
+    spec.set_height_ratios(rows)
+    figure.set_size_inches(WIDTH, max(2.6, 1.2 + 0.45 * spec.nrows + each * sum(rows)))
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -232,12 +218,8 @@ def dots(axes: Axes, x: Values, values: Iterable[Sequence[float]], style: Style)
     """A dot for each repeat of the points, where there are several."""
     several = [(at, value) for at, runs in zip(x, values, strict=True) for value in runs if len(runs) > 1]
     if several:
-        look = {
-            "color": "white",
-            "markeredgecolor": style["color"],
-            "transform": style.get("transform", axes.transData),
-        }
-        axes.plot(*zip(*several, strict=True), **DOT | look)
+        look = {"markeredgecolor": style["color"], "transform": style.get("transform", axes.transData)}
+        axes.plot(*zip(*several, strict=True), **DOT | look, color="white")
         axes.update_datalim(several)
         axes.autoscale_view()
 
@@ -292,11 +274,17 @@ def ranked(values: Mapping[Any, float], unit: str) -> str:
     return f"{' and '.join(filter(None, (', '.join(order[:-1]), *order[-1:])))} {unit}".rstrip()
 
 
-def reference_points(axes: Axes, points: pd.DataFrame, x: str) -> None:
-    """Published numbers as hollow black markers, their notes beside them; of a limit, a triangle to its open side."""
+def reference_points(axes: Axes, points: pd.DataFrame, x: str, y: str = "value") -> None:
+    """Published numbers as hollow black markers, their notes beside them; of a limit, a triangle to its open side.
+
+    They lie along y; along x if y is another column, then without notes.
+    """
     for (name, relation), group in points.groupby(["name", "relation"]):
         marker, says = RELATIONS[str(relation)]
-        axes.plot(group[x], group["value"], label=f"{name}: {says}", **REFERENCE | {"marker": marker})
+        marker = marker if y == "value" else {"^": ">", "v": "<"}.get(marker, marker)
+        axes.plot(group[x], group[y], label=f"{name}: {says}", **REFERENCE | {"marker": marker})
+    if y != "value":
+        return
     for at, group in points.sort_values("value").groupby(x):
         below, side = float("-inf"), "right"
         for value, note in zip(group["value"], group["note"], strict=True):

@@ -36,7 +36,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         table, shared = _looks.name_lines(table, by, options)
     else:
         styles = [_looks.schedule_style(str(schedule)) for schedule in table["schedule"]]
-        table = table.assign(line=table["schedule"], style=pd.Series(styles, table.index, "object"))
+        table = _looks.styled(table, table["schedule"], styles)
     figure, panels = _style.panels(table, by, options)
     last = _style.curves(panels, "epoch", "percent")
     for axes, _ in panels:

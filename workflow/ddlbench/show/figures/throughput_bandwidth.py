@@ -31,7 +31,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure, panels = _style.panels(drawn, by, options)
     for axes, rows in panels:
         _scaling.lines(axes, rows, RATE, x="bandwidth_mbit")
-    _style.at_values(figure, drawn["bandwidth_mbit"])
+    _style.count_axis(figure, drawn["bandwidth_mbit"])
     _style.logarithmic(figure)
     least = drawn[drawn["bandwidth_mbit"] == drawn["bandwidth_mbit"].min()]
     values = _style.ranked(dict(zip(least["line"], least[RATE], strict=True)), f"{options.sample}/s")

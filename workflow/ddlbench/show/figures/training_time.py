@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
-from ddlbench.show.figures import Options, Tables, _bars
+from ddlbench.show.figures import Options, Tables, _bars, _style
 from ddlbench.show.figures._tables import references
 
 PARTS = {"full_train_s": "training"}
@@ -34,7 +34,10 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         if len(points):
             points["time"] = points["value"] * points["unit"].map(dict(UNITS)) / seconds
             figure.note("Colourless hollow markers are published times for so many workers.")
-            _bars.reference_points(axes, rows, points, "time")
+            points["bar"] = points["workers"].map(rows.groupby("workers")["bar"].mean())  # amid those of as many
+            points = points.dropna(subset="bar")
+            _style.reference_points(axes, points, "time", "bar")
+            _bars.reach(axes, 1.05 * points["time"].max())
     if (data["epochs"] < data["of_epochs"]).any():
         figure.note("Of runs that trained some of their epochs (extrapolated), the others are added at their rate.")
     return _bars.finished(figure, f"training time [{unit}]", options, PARTS, panels)

@@ -29,7 +29,7 @@ from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Figure, load_study
 from ddlbench.show.figures import Options, _tables
-from ddlbench.show.figures.__main__ import draw, write_data
+from ddlbench.show.figures._make import draw, write_data
 from ddlbench.show.page import about, spent, write
 
 

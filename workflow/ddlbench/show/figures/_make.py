@@ -1,0 +1,37 @@
+"""A figure from tables to files: its data, then its picture from its data."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis.together import is_control
+from ddlbench.core import registry
+from ddlbench.show.figures import FigureMember, Options, _style, _tables
+
+
+def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options: Options) -> None:
+    """Make the data of a figure of these runs (ids) from the tables in a folder, and write it to the csv file `out`."""
+    member: FigureMember = registry.member("figures", plot)
+    _tables.write(member.data(_tables.load(tables, member.TABLES, runs), options), out)
+
+
+def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> list[str]:
+    """Ids of the runs in a folder of tables that have one of the selected values in each column; no control runs."""
+    runs = pd.read_parquet(tables / "runs.parquet")
+    runs = runs[~is_control(runs)]
+    for column, values in select:
+        runs = runs[runs[column].isin(values)]
+    return [str(run) for run in runs["run"]]
+
+
+def draw(plot: str, data: Path, out: Path, options: Options, broken: Sequence[str] = ()) -> None:
+    """Draw a figure from its csv file: `<out>.png`, `.svg`, `.pdf`; `broken` are rules of the audit to name on it."""
+    member: FigureMember = registry.member("figures", plot)
+    title, device_name = (text.replace("$", r"\$") for text in (options.title, options.device_name))  # no formulas
+    picture = member.draw(_tables.read(data), replace(options, title=title, device_name=device_name))
+    if broken:
+        _style.stamp(picture, broken)
+    _style.save(picture, out, _style.caption(picture, registry.docstring("figures", plot)))
