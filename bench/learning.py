@@ -1,108 +1,63 @@
 """How the default model learns from published series, and how good predictions are on series that it has not seen.
 
-`fit` finds the priors under which series are most likely. One source is left out at a time, and each of its series is
-predicted from each of its beginnings, at each later point. `calibrate` says how far intervals of `regression` reach.
+`fit` finds what series lose. One source is left out at a time, and each of its series is predicted from each of its
+beginnings, at each later point. `calibrate` says how far intervals reach.
 `prediction.py` calls this, and prints what docs/measurements/prediction.md shows.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
-import numpy as np
-from ddlbench.analysis.prediction import Measured, TooLittleError, regression
+from ddlbench.analysis.prediction import Measured, TooLittleError, last_rate
 from ddlbench.analysis.prediction._priors import FITTED, Priors, Published
 from ddlbench.core import files
-from numpy.typing import NDArray
 from rivals import MODELS, Model
-from scipy import optimize, special
 
-Floats = NDArray[np.float64]
-DEFAULT = "regression"
+DEFAULT = "last rate"
+WITHIN, BEYOND, FROM_ONE = "within a node", "from beyond a node", "from one node to more"
 
-# Where the search begins, and the weak pull that keeps variances finite when few series are left: ln of the slopes'
-# standard deviations, of the walk and of the noise, each normal with a standard deviation of 2.
-_SLOPE = (0.02, 0.1, 0.03)
-_LOG = (-3.5, -2.5, -3.5, -1.0, -7.0, -9.0)
-_FREEDOM = 3.0
-# The batch's slope is 1 by the meaning of h: the fixed time of a step, no more and no less.
-_BATCH_SLOPE = 1.0
+NORMAL = 0.6745  # the median distance from the middle of a normal distribution, in standard deviations
 
 
-def fit(series: Sequence[Published], begin: Priors | None = None) -> Priors:
-    """The priors under which these series are most likely (maximum of the marginal likelihood, `a` and scale left out).
-
-    `begin` is where the search starts: it is quick from the priors of nearly the same series.
-    """
-    contrasts = _Contrasts.of(series)
-
-    def unlikely(theta: Floats) -> float:
-        priors = _unpack(theta)
-        rows = contrasts.drift
-        variance = np.einsum("nip,p,njp->nij", rows, np.array(priors.slope_sd) ** 2, rows)
-        variance += priors.walk * contrasts.walk + priors.noise * contrasts.noise + contrasts.pad
-        root = np.linalg.cholesky(variance)
-        white = np.linalg.solve(root, (contrasts.rates - rows @ np.array(priors.slope))[..., None])[..., 0]
-        n, nu = contrasts.points, priors.freedom
-        likely = special.gammaln((nu + n) / 2) - special.gammaln(nu / 2) - n / 2 * np.log(nu * np.pi)
-        likely -= np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1) + (nu + n) / 2 * np.log1p((white**2).sum(1) / nu)
-        return float(-likely.sum() + 0.5 * np.sum((theta[3:9] - np.array(_LOG)) ** 2 / 4))
-
-    start = np.array([*_SLOPE, *_LOG, np.log(_FREEDOM)]) if begin is None else _pack(begin)
-    return _unpack(optimize.minimize(unlikely, start, method="L-BFGS-B", options={"ftol": 1e-7}).x)
+def fit(series: Sequence[Published]) -> Priors:
+    """The slopes with the least absolute errors over all pairs of points within a node, beyond one, and from one to
+    more. Each source counts once, because series of one source are alike."""
+    slope, spread = [0.0] * 3, [0.0] * 3
+    for place, name in ((0, WITHIN), (2, BEYOND), (1, FROM_ONE)):
+        found = []
+        for one in series:
+            workers, (left, _) = one.measured.workers, last_rate.steps(one.measured, slope)
+            for few, many in combinations(range(len(workers)), 2):
+                if group(workers[few], workers[many], one.measured.workers_per_node) == name:
+                    far = 1.0 if place == 1 else math.log2(workers[many] / workers[few])
+                    found.append((float(left[few] - left[many]) / far, far, one.source))
+        slope[place] = _middle(found)
+        spread[place] = _middle([(abs(lost - slope[place]), *rest) for lost, *rest in found]) / NORMAL
+    changes = [(abs(float(c)), 1.0, one.source) for one in series for c in last_rate.steps(one.measured, slope)[1]]
+    return Priors(tuple(slope), tuple(spread), _middle(changes) / NORMAL)
 
 
-def _pack(priors: Priors) -> Floats:
-    logs = np.log([*priors.slope_sd, priors.walk, priors.noise, priors.freedom])
-    return np.array([*priors.slope[:3], *logs])
+def _middle(found: Sequence[tuple[float, float, str]]) -> float:
+    """The weighted median of (value, weight, source), with the same weight for each source."""
+    sources = Counter(source for _, _, source in found)
+    ordered = sorted((value, weight / sources[source]) for value, weight, source in found)
+    half, total = sum(weight for _, weight in ordered) / 2, 0.0
+    for value, weight in ordered:
+        total += weight
+        if total >= half:
+            return value
+    raise ValueError("no series has such points")
 
 
-def _unpack(theta: Floats) -> Priors:
-    sd = [float(value) for value in np.exp(theta[3:9])]
-    return Priors(
-        (*(float(value) for value in theta[:3]), _BATCH_SLOPE), tuple(sd[:4]), sd[4], sd[5], float(np.exp(theta[9]))
-    )
-
-
-@dataclass(frozen=True)
-class _Contrasts:
-    """All series as differences from their first point, padded to one length, so that `fit` is one array operation."""
-
-    drift: Floats  # (series, points, 4)
-    rates: Floats
-    walk: Floats
-    noise: Floats
-    pad: Floats
-    points: Floats
-
-    @classmethod
-    def of(cls, series: Sequence[Published]) -> _Contrasts:
-        most = max(len(one.measured.workers) for one in series) - 1
-        shape = (len(series), most, most)
-        made = cls(
-            np.zeros((len(series), most, 4)),
-            np.zeros(shape[:2]),
-            np.zeros(shape),
-            np.zeros(shape),
-            np.zeros(shape),
-            np.array([len(one.measured.workers) - 1 for one in series], float),
-        )
-        for i, one in enumerate(series):
-            points = one.measured
-            workers, batch = np.array(points.workers, float), np.array(points.batch_per_worker)
-            rates = np.log(np.array(points.images_per_s) / workers)
-            n = len(workers) - 1
-            difference = np.eye(n + 1)[1:] - np.eye(n + 1)[0]
-            rows = regression.drift(workers, batch, points.workers_per_node, float(np.exp(rates[0])), batch[0])
-            made.drift[i, :n], made.rates[i, :n] = difference @ rows, difference @ rates
-            doublings = np.log2(workers)
-            made.walk[i, :n, :n] = difference @ np.minimum.outer(doublings, doublings) @ difference.T
-            made.noise[i, :n, :n] = difference @ difference.T
-            made.pad[i, range(n, most), range(n, most)] = 1.0
-        return made
+def group(few: int, many: int, node: int) -> str:
+    """From where to where it is predicted."""
+    return WITHIN if many <= node else BEYOND if few > node else FROM_ONE
 
 
 @dataclass(frozen=True)
@@ -152,24 +107,24 @@ class Try:
     @property
     def group(self) -> str:
         """Where it was predicted from and to."""
-        if self.workers <= self.node:
-            return "within a node"
-        return "from beyond a node" if self.known > self.node else "from one node to more"
+        return group(self.known, self.workers, self.node)
 
 
 def left_out(series: Sequence[Published]) -> Iterator[tuple[list[Published], Priors]]:
     """(the series of a source, the priors fitted to all other sources), source by source."""
-    every = fit(series)
     for source in sorted({one.source for one in series}):
         others = [one for one in series if one.source != source]
-        yield [one for one in series if one.source == source], fit(others, every)
+        yield [one for one in series if one.source == source], fit(others)
 
 
-def tries(series: Sequence[Published], priors: Priors, models: Mapping[str, Model] = MODELS) -> Iterator[Try]:
-    """Every beginning of every series, at every later point, by the default and every model that has enough points."""
+def tries(
+    series: Sequence[Published], priors: Priors, models: Mapping[str, Model] = MODELS, least: int = 1
+) -> Iterator[Try]:
+    """Every beginning of every series, of at least so many points, at every later point, by the default and every model
+    that has enough points."""
     for one in series:
         points = one.measured
-        for known in range(1, len(points.workers)):
+        for known in range(least, len(points.workers)):
             for at in range(known, len(points.workers)):
                 for name in (DEFAULT, *models):
                     try:
@@ -182,7 +137,7 @@ def _try(one: Published, known: Measured, at: int, name: str, models: Mapping[st
     points = one.measured
     asked = [points.workers[at]], [points.batch_per_worker[at]]
     if name == DEFAULT:
-        made = regression.predict(known, *asked, priors)
+        made = last_rate.predict(known, *asked, priors)
         numbers = (float(made.images_per_s[0]), float(made.low[0]), float(made.high[0]))
     else:
         numbers = (float(models[name](known, *asked)[0]), None, None)
@@ -207,13 +162,14 @@ def calibrate(left: Sequence[tuple[list[Published], Priors]], hold: float = 0.95
             assert one.high is not None
             off = abs(math.log(one.truth / one.predicted)) / math.log(one.high / one.predicted)
             needed.setdefault(one.group, []).append(off)
-    within, beyond = (sorted(needed[group]) for group in ("within a node", "from beyond a node"))
-    first, second = (of[min(len(of) - 1, math.ceil(hold * len(of)) - 1)] for of in (within, beyond))
+    within, beyond = (sorted(needed[name]) for name in (WITHIN, BEYOND))
+    # One more than their number: the next case is one of them too (split conformal prediction, Vovk et al. 2005).
+    first, second = (of[min(len(of), math.ceil(hold * (len(of) + 1))) - 1] for of in (within, beyond))
     return first, second
 
 
 def fit_calibrated(series: Sequence[Published]) -> Priors:
-    """The priors of all series, with intervals that hold on sources left out. A minute for 62 series on one core."""
+    """The priors of all series, with intervals that hold on sources left out"""
     return replace(fit(series), reach=calibrate(list(left_out(series))))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ddlbench.analysis.prediction import Measured as Series
-from ddlbench.analysis.prediction import _priors, regression
+from ddlbench.analysis.prediction import _priors, last_rate
 from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, reads
@@ -183,7 +183,7 @@ def test_other_counts_are_predicted_as_snakemake_predict_does(demo: Plan) -> Non
     records = [measured(replace(grown(base, w), repeat=r), rate) for w, rate in ((1, 100), (4, 90)) for r in (1, 2)]
     for workers in (2, 8):
         spec = grown(base, workers)
-        made = regression.predict(Series((1, 4), (100.0, 360.0), (64.0, 64.0), 8), [workers], [64.0], _priors.read())
+        made = last_rate.predict(Series((1, 4), (100.0, 360.0), (64.0, 64.0), 8), [workers], [64.0], _priors.read())
         assert made.low is not None and made.high is not None
         expected = [float(value[0]) / workers for value in (made.low, made.images_per_s, made.high)]
         assert rates(spec, records) == pytest.approx(expected)

@@ -4,7 +4,7 @@ rule predict:
     input:
         runs=layout.table(STUDY.name, "runs") + ".parquet",
         priors="config/references/prediction-priors.json",
-        code=registry.source("analysis/prediction", "regression"),
+        code=registry.source("analysis/prediction", "last_rate"),
     output:
         table=layout.table(STUDY.name, "predictions") + ".csv",
     log:

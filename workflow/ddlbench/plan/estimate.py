@@ -28,7 +28,7 @@ from statistics import fmean, geometric_mean
 from typing import Any
 
 from ddlbench.analysis import prediction, together
-from ddlbench.analysis.prediction import _priors, regression
+from ddlbench.analysis.prediction import _priors, last_rate
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of
 from ddlbench.core.roles import AXIS, WATCHED
@@ -206,7 +206,7 @@ class Estimator:
         rates = tuple(count * rate.mean for count, rate in like.rates.items())
         measured = prediction.Measured(counts, rates, (batch,) * len(counts), self.machine.workers_per_node)
         try:
-            made = regression.predict(measured, [spec.workers], [batch], _priors.read())
+            made = last_rate.predict(measured, [spec.workers], [batch], _priors.read())
         except (prediction.TooLittleError, ImportError):
             return None
         low, mean, high = (float(value[0]) / spec.workers for value in (made.low, made.images_per_s, made.high))

@@ -1,4 +1,4 @@
-"""What `regression` has learnt from published series: fitted from a CSV, kept in a file, never typed in.
+"""What `last_rate` has learnt from published series: fitted from a CSV, kept in a file, never typed in.
 
 `python bench/prediction.py --fit` writes `config/references/prediction-priors.json` from
 `config/references/throughput-series.csv`; `bench/learning.py` is how.
@@ -18,14 +18,12 @@ FITTED = REFERENCES / "prediction-priors.json"
 
 @dataclass(frozen=True)
 class Priors:
-    """Slopes s1..s4 (mean and standard deviation), variance per doubling of the walk, of the noise, and of Student's t
-    the degrees of freedom; and how many standard deviations 95 % intervals reach, within a node and beyond it."""
+    """Slopes s1 to s3 with their standard deviations over series, how far a point is off the line per root of doublings
+    from the one before, and how many standard deviations 95 % intervals reach, within a node and beyond it."""
 
     slope: tuple[float, ...]
     slope_sd: tuple[float, ...]
-    walk: float
-    noise: float
-    freedom: float
+    unsteady: float
     reach: tuple[float, float] = (1.0, 1.0)
 
 

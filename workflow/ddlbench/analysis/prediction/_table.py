@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddlbench.analysis.comparisons import TELLING, settings, telling
-from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _series, regression
+from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _series, last_rate
 from ddlbench.core.program import IMAGES
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def rows(
             whole = first["global_batch"]
             batch = batches[-1] if pd.isna(whole) else float(whole) / count
             row = {key: first[key] for key in SHOWN} | {"loader": first["named"], "batch_per_worker": batch}
-            row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": "regression"}
+            row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": "last rate"}
             row |= {"runs": " ".join(sorted(line.runs["run"]))}
             made.append({**row, **_row(measured, count, batch, images, price_per_hour, line.power_w, priors)})
     return made
@@ -70,7 +70,7 @@ def _row(
     names = ("images_per_s", "low", "high", "efficiency", "train_h", "train_h_low", "train_h_high", "worker_hours")
     row: dict[str, Any] = dict.fromkeys((*names, "price", "energy_kwh"))
     try:
-        made = regression.predict(measured, [count], [batch], priors)
+        made = last_rate.predict(measured, [count], [batch], priors)
     except TooLittleError as error:
         return {**row, "why_not": str(error), "next_run": None}
     rate = float(made.images_per_s[0])
@@ -82,8 +82,7 @@ def _row(
     row["price"] = None if price is None else hours * count * price
     row["energy_kwh"] = None if power_w is None else power_w * count * hours / 1000
     candidates = dict.fromkeys(_between(measured.workers[-1], count), images / (rate / count) / 3600)
-    better = regression.next_run(measured, count, batch, candidates, priors)
-    row["next_run"] = None if better is None else better[0]
+    row["next_run"] = last_rate.next_run(measured, count, candidates)
     return row
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ddlbench.analysis.prediction import TooLittleError, _priors, _series, _table, regression
+from ddlbench.analysis.prediction import TooLittleError, _priors, _series, _table, last_rate
 from ddlbench.analysis.prediction._series import Line
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import sample
@@ -134,12 +134,9 @@ def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors:
         if count > machine.workers:
             continue
         try:
-            made = regression.predict(measured, [count], [float(batch)], priors)
+            made = last_rate.predict(measured, [count], [float(batch)], priors)
         except TooLittleError:  # beyond a node from points within one: said once, by `predict`
             continue
-        better = regression.next_run(
-            measured, count, float(batch), dict.fromkeys([n for n in (*counts, count) if n <= count], 1.0), priors
-        )
         yield Speed(
             count,
             min(count, machine.workers_per_node),
@@ -150,7 +147,7 @@ def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors:
             PREDICTED,
             0,
             names,
-            None if better is None else better[0],
+            last_rate.next_run(measured, count, dict.fromkeys([n for n in (*counts, count) if n <= count], 1.0)),
             adapter=adapter,
         )
 

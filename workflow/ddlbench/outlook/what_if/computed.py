@@ -1,6 +1,6 @@
 """The formulas: how a change moves the time of a step, between what is least and most possible.
 
-Beside the computing of one worker, a step of more takes a share e longer (`regression.lost`). Nobody sees from rates
+Beside the computing of one worker, a step of more takes a share e longer (`last_rate.lost`). Nobody sees from rates
 alone whether e is communication or waiting, nor how much communication hides behind the backward pass. So a change has
 two ends. With r, the computing after the change over that before, s, the time of all communication likewise, and H, the
 most of a worker's step that communication can hide behind (the backward pass):
@@ -14,8 +14,8 @@ in the middle is the geometric mean of both ends.
 
 Bandwidth k between nodes: r = 1, s = 1 / k, and e is what is lost beyond one node. Precision: r between what was
 measured, or between no gain and the ratio of the peaks; s = 1, because frameworks reduce gradients in float32. Model: r
-as measured, s the ratio of gradients. Batch: r by the regression with what it errs on published pairs (`batch_error`),
-s = 1. Workers per node: the regression's own terms (`regression.elsewhere`).
+as measured, s the ratio of gradients. Batch: r by the prediction with what it errs on published pairs (`batch_error`),
+s = 1. Workers per node: the prediction's own terms.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from itertools import permutations
 import pandas as pd
 
 from ddlbench.analysis import together
-from ddlbench.analysis.prediction import TooLittleError, _priors, regression
+from ddlbench.analysis.prediction import TooLittleError, _priors, last_rate
 from ddlbench.analysis.prediction._priors import Priors
 from ddlbench.outlook.what_if.changes import AS_IT_IS, BANDWIDTH, BATCH, MODEL, MOST_WORKERS, NODE, PRECISION, Change
 from ddlbench.outlook.what_if.series import NAMED, Series
@@ -84,9 +84,9 @@ def rate(
     try:
         predicted = asked.predicted()
         if change.kind == AS_IT_IS:
-            return replace(predicted, basis="regression")
+            return replace(predicted, basis="last rate")
         if change.kind == NODE:
-            return replace(predicted, basis="regression; effect of more nodes taken from published series")
+            return replace(predicted, basis="last rate; effect of more nodes taken from published series")
         low, high, basis = asked.factors()
     except TooLittleError as error:
         raise NothingToSayError(str(error)) from None
@@ -110,7 +110,7 @@ class Question:
         return self.series.batches.get(self.workers, self.series.batch)
 
     def predicted(self) -> Rate:
-        """By the regression, which knows the batch and the workers of a node. Raises NothingToSayError and
+        """By the prediction, which knows the batch and the workers of a node. Raises NothingToSayError and
         TooLittleError."""
         kind, value, measured = self.change.kind, self.change.value, self.series.measured
         node = measured.workers_per_node
@@ -118,7 +118,7 @@ class Question:
             within = f"all measured counts lie within one node of {node} workers"
             raise NothingToSayError(f"{within}, where no network is seen; measure {2 * node}")
         batch, at = (float(value) if kind == BATCH else self.batch), (int(value) if kind == NODE else None)
-        numbers = regression.elsewhere(measured, [self.workers], [batch], self.priors, at)
+        numbers = last_rate.predict(measured, [self.workers], [batch], self.priors, at)
         middle, low, high = (float(each[0]) for each in (numbers.images_per_s, numbers.low, numbers.high))
         return _checked(self.series, Rate(middle, low, high, "", batch))
 
@@ -128,7 +128,7 @@ class Question:
         kind = self.change.kind
         # Of the network between nodes, beyond one node; of all communication, beyond one worker.
         few = self.series.measured.workers_per_node if kind == BANDWIDTH else 1
-        lost = regression.lost(self.series.measured, few, self.workers, self.batch, self.priors)
+        lost = last_rate.lost(self.series.measured, few, self.workers, self.batch, self.priors)
         hidden = 0.0 if self.workers <= few else self.series.backward_share or BACKWARD_SHARE
         if kind == BANDWIDTH:
             if self.workers <= few:
@@ -136,7 +136,7 @@ class Question:
             slower = 1 / float(self.change.value)
             return *ends(lost, (1.0, 1.0), slower, hidden), f"up to {lost[2]:.0%} of a step is lost beyond a node"
         if kind == BATCH:
-            return *self._of_batch(lost, hidden), "regression; communication stays as it is"
+            return *self._of_batch(lost, hidden), "last rate; communication stays as it is"
         computing, basis = self._computing()
         return *ends(lost, computing, self._gradients(), hidden), basis
 
@@ -144,8 +144,7 @@ class Question:
         """The prediction has the loss grow with the computing, which is one end; r is of a step of one worker."""
         batches = [self.batch, float(self.change.value)]
         was, then = (
-            float(value)
-            for value in regression.predict(self.series.measured, [1, 1], batches, self.priors).images_per_s
+            float(value) for value in last_rate.predict(self.series.measured, [1, 1], batches, self.priors).images_per_s
         )
         larger = batches[1] / batches[0]
         r, wider = was / then * larger, batch_error() ** abs(math.log2(larger))
@@ -209,7 +208,7 @@ def _at(series: Series, workers: int) -> tuple[float, float | None, float | None
 
 @cache
 def batch_error() -> float:
-    """By what factor per doubling of the batch the regression errs at most, in 95 % of published pairs of one worker.
+    """By what factor per doubling of the batch the prediction errs at most, in 95 % of published pairs of one worker.
 
     Pairs are series of one source that differ in their batch only, as their names say (`...-b128`).
     """
@@ -220,7 +219,7 @@ def batch_error() -> float:
             continue
         was, now = one.measured, other.measured
         if was.workers[0] == now.workers[0] == 1 and was.batch_per_worker[0] != now.batch_per_worker[0]:
-            said = regression.predict(was, [1], [now.batch_per_worker[0]], priors).images_per_s[0]
+            said = last_rate.predict(was, [1], [now.batch_per_worker[0]], priors).images_per_s[0]
             doublings = abs(math.log2(now.batch_per_worker[0] / was.batch_per_worker[0]))
             errors.append(abs(math.log(now.images_per_s[0] / said)) / doublings)
     errors.sort()
