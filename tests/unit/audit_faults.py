@@ -164,6 +164,7 @@ NUMBERS: dict[str, Fault] = {
     "base-rate-is-named": number("speed-up", 64, base_images_per_s=None),
     "impossible-efficiency": number("efficiency", 64, value=-0.1),
     "efficiency-from-speed-up": number("efficiency", 64, value=0.6),
+    "throughput-from-speed-up": number("throughput", 64, value=100.0),
     "efficiency-from-runtimes": number("runtime", 64, value=9000.0),
     "contradicting-numbers": more(quantity="efficiency", workers=64, value=0.5, global_batch=4096),
     "mixed-scaling": number("throughput", 64, global_batch=2048),

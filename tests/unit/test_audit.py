@@ -53,6 +53,25 @@ def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
     assert found("same-environment", changed(lambda tables: one(tables, command=more), STUDY)) == []
 
 
+def test_the_order_of_three_repeats_is_looked_at() -> None:
+    def plant(tables: dict[str, pd.DataFrame]) -> None:
+        tables["runs"] = tables["runs"][tables["runs"]["repeat"] <= 3].reset_index(drop=True)
+        FAULTS["run-order"](tables)
+
+    assert any("all runs of one" in row["evidence"] for row in found("run-order", changed(plant, STUDY)))
+
+
+def test_a_throughput_contradicts_the_speed_up_or_the_ceiling_beside_it() -> None:
+    told = found("throughput-from-speed-up", changed(FAULTS["throughput-from-speed-up"], PUBLICATION))
+    assert told and all("said is 100" in row["evidence"] for row in told)
+
+    def plant(tables: dict[str, pd.DataFrame]) -> None:
+        tables["numbers"] = tables["numbers"].assign(ceiling_images_per_s=tables["numbers"]["base_images_per_s"] / 2)
+
+    told = found("throughput-from-speed-up", changed(plant, PUBLICATION))
+    assert told and all("its ceiling" in row["evidence"] for row in told)
+
+
 def test_threads_are_compared_between_frameworks() -> None:
     def plant(tables: dict[str, pd.DataFrame]) -> None:
         horovod = tables["runs"]["framework"] == "horovod"

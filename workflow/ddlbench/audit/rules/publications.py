@@ -126,6 +126,34 @@ def efficiency_from_speed_up(material: Material) -> Findings:
 
 @rule(
     "error",
+    "numbers.quantity numbers.value numbers.workers numbers.base_images_per_s",
+    "find out which of the numbers is wrong",
+    f"{SC15}, rule 1; arithmetic",
+)
+def throughput_from_speed_up(material: Material) -> Findings:
+    """A published throughput is that of its base times the speed-up beside it, and no base is faster than its ceiling.
+
+    Numbers said to be about as large may differ by a tenth.
+    """
+    numbers = material.numbers
+    if "series" in numbers:  # our own rates are of steps, a speed-up may be of the whole training
+        return
+    rates = records(numbers[numbers["quantity"] == "throughput"])
+    for number in records(numbers[numbers["quantity"] == "speed-up"]):
+        implied = {"relation": number["relation"], "value": number["value"] * number["base_images_per_s"]}
+        for other in rates:
+            if fit(number, other) and contradict(implied, other):
+                what = f"{said(number)} times {number['base_images_per_s']:g} images/s are {said(implied)} images/s"
+                yield Finding((number["row"], other["row"]), f"{what}; said is {said(other)}")
+    if "ceiling_images_per_s" in numbers:
+        above = numbers["base_images_per_s"] > (1 + ABOUT) * numbers["ceiling_images_per_s"]
+        yield from each(
+            numbers, above, "the base makes {base_images_per_s} images/s, its ceiling {ceiling_images_per_s}"
+        )
+
+
+@rule(
+    "error",
     "numbers.quantity numbers.value numbers.workers numbers.unit",
     "find out whether times and efficiencies are of the same runs",
     "Aach et al. 2023: 13 h on 4 and 200 s on 1024 GPUs are 0.91, printed beside 0.76 and 0.68",
