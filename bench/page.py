@@ -107,7 +107,7 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
     plan = runs.make_plan(study, machine, None, images)
     # There are no pictures, which would make all runs stale.
     plan = replace(plan, runs={run: replace(job, manifest=None) for run, job in plan.runs.items()})
-    home = results / name
+    home = results / plan.home
     collect_runs(plan, images, results)
     verdicts = claims.read(ROOT / "config/references/claims.csv")
     frames = (pd.read_parquet(home / f"tables/{table}.parquet") for table in ("runs", "kernels"))
@@ -147,7 +147,7 @@ def collect_runs(plan: Plan, images: Mapping[str, int], results: Path) -> None:
         began_s += took_s + 20
     folders = [Path(layout.run(run, results)) for run in plan.runs]
     price = plan.machine.price_per_gpu_hour, plan.machine.currency
-    home = results / plan.study.name / "tables"
+    home = results / plan.home / "tables"
     planned = {"order": list(plan.order), "scaling": runs.scaling(plan), "price": price}
     collect(folders, home, **planned, read=lambda place, _: made[place.name])
     of_machine(plan, results / "machines" / plan.machine.name, rng)

@@ -40,4 +40,4 @@ def test_from_a_machines_new_file_to_the_page(project: Project, cluster: Cluster
     assert "4 runs are guessed" in project.ask("plan", machine="mine", study="first")
     assert project.snakemake(machine="mine", study="first", timeout_s=1800) == 0, project.said
     assert len(project.runs()) == 4
-    assert (project.folder / "results/first/index.html").is_file()
+    assert (project.folder / "results/first/mine/index.html").is_file()

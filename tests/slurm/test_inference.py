@@ -13,7 +13,7 @@ from ddlbench.train.inference._record import FAILED, PARTIAL, RECORD
 
 from tests.slurm.conftest import Cluster, Project, ended, submitted, until
 
-TABLE = "results/small/tables/inference.parquet"
+TABLE = "results/small/thin/tables/inference.parquet"
 # Ranks wait before they answer, as long as this file is there.
 BRAKE = """
 import time
@@ -63,7 +63,7 @@ def test_jobs_of_inference_that_end_badly_are_listed_and_made_again(project: Pro
     assert f"rank 1 was killed (Killed) (on {ranks[1]['host']})" in project.said
     assert "2 failed jobs of inference; all of them: ddlbench failures" in project.said
     project.ask("failures", machine="thin")
-    table = pd.read_csv(project.folder / "results/small/tables/failures.csv", dtype=str).set_index("run")
+    table = pd.read_csv(project.folder / "results/small/thin/tables/failures.csv", dtype=str).set_index("run")
     assert set(table.index) == {plain.name, sliced.name}
     assert set(table["rule"]) == {"infer"}
     for folder, job in jobs.items():

@@ -38,7 +38,7 @@ def test_control_c_then_killed_and_started_again(project: Project, cluster: Clus
     assert "an earlier Snakemake was killed here; its lock is removed" in project.said
     assert "these jobs have ended" in project.said
     assert len(project.runs()) == 2
-    assert (project.folder / "results/small/report.html").is_file()
+    assert (project.folder / "results/small/fat/report.html").is_file()
     assert list(submitted(project).values()) == [2, 2]  # once before Ctrl-C, once after
     one, two = (losses(folder) for folder in project.runs())
     assert one[:8] == pytest.approx(two[:8], rel=1e-5)  # of the first epoch; then rounding grows

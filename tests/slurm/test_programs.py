@@ -87,7 +87,7 @@ def test_from_plan_to_figure_on_one_node_and_on_two(mine: Project) -> None:
         assert len(hosts) == workers
         assert len({*hosts}) == (2 if workers == 4 else 1)
         assert ("srun --label" in events(folder, "ddlbench_facts")[0]["command"]) == (spec["program"]["name"] == "mine")
-    drawn = pd.read_csv(mine.folder / "results/small/figures/efficiency.csv")
+    drawn = pd.read_csv(mine.folder / "results/small/fat/figures/efficiency.csv")
     assert sorted(drawn["workers"]) == [1, 1, 2, 2, 2, 4, 4]
     assert drawn["efficiency"].between(0.2, 1.3).all()
 

@@ -100,7 +100,7 @@ def test_runs_that_outlive_a_killed_snakemake_are_made_again_with_other_settings
     second = records(project)
     assert rates(project) == {0.02}
     assert second.keys() == first.keys() and all(second[run] != first[run] for run in first)
-    tables = pd.read_parquet(project.folder / "results/small/tables/runs.parquet")
+    tables = pd.read_parquet(project.folder / "results/small/fat/tables/runs.parquet")
     assert sorted(tables["run"]) == sorted(first)
 
 
@@ -156,7 +156,7 @@ def test_a_recipe_that_is_edited_while_a_job_waits_mixes_nothing(project: Projec
     assert {run: after[run] for run in before} == before
     assert len(after) == 2
     assert "is of other settings than this study's plan" in project.said
-    assert len(pd.read_parquet(project.folder / "results/small/tables/runs.parquet")) == 1
+    assert len(pd.read_parquet(project.folder / "results/small/fat/tables/runs.parquet")) == 1
     assert project.snakemake() == 0, project.said
     assert rates(project) == {0.02}
-    assert len(pd.read_parquet(project.folder / "results/small/tables/runs.parquet")) == 2
+    assert len(pd.read_parquet(project.folder / "results/small/fat/tables/runs.parquet")) == 2

@@ -57,12 +57,12 @@ def make(
     again: bool = False,
     records: Sequence[Path] | None = None,
 ) -> Path:
-    """`results/test/index.html` in a folder, with records, tables and a figure beside it; `again`: the page only.
+    """`results/test/local/index.html` in a folder, with records, tables and a figure beside it; `again`: the page only.
 
     `records` are folders of runs in place of four that are made up.
     """
     results = folder / "results"
-    home = results / "test"
+    home = results / "test" / "local"
     specs = [replace(SPEC, framework=framework, repeat=repeat) for framework in ("ddp", "horovod") for repeat in (1, 2)]
     if not again:
         if records is None:

@@ -127,8 +127,8 @@ def test_a_plan_is_a_table_a_text_and_json(here: Path, capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     line = "To do the work: snakemake --profile profiles/slurm --config study=demo machine=local\n"
     assert text.endswith(line)
-    assert (here / "results/demo/tables/plan.txt").read_text() == text.removesuffix(line)
-    assert len((here / "results/demo/tables/plan.csv").read_text().splitlines()) == 49
+    assert (here / "results/demo/local/tables/plan.txt").read_text() == text.removesuffix(line)
+    assert len((here / "results/demo/local/tables/plan.csv").read_text().splitlines()) == 49
     assert ended("plan", "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 48 and {row["state"] for row in rows} == {"missing"}
@@ -149,7 +149,7 @@ def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (row["run"], row["cause"]) == (failed, "out of memory")
     assert ended("failures") == 0
     assert f"{failed}: rank 0: no room" in capsys.readouterr().out
-    assert (here / "results/demo/tables/failures.csv").exists()
+    assert (here / "results/demo/local/tables/failures.csv").exists()
 
 
 def test_the_audit_reads_tables_and_says_how_to_make_them(here: Path) -> None:
@@ -257,7 +257,7 @@ def test_snakemakes_memory_of_a_run_is_read_from_its_files(here: Path) -> None:
 def test_a_kept_state_outlives_what_it_was_made_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "index.html: is not made yet" in ended("keep", "2026-10")
     run = next(iter(configuration.read(configuration.of_command_line(None, [])).plan.runs))
-    log, page = Path(layout.run_log(run)), Path(layout.page("demo"))
+    log, page = Path(layout.run_log(run)), Path(layout.page("demo/local"))
     for file, text in ((log, "old"), (page, "a page"), (page.parent / "logs/x.log", "x")):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -268,14 +268,14 @@ def test_a_kept_state_outlives_what_it_was_made_from(here: Path, capsys: pytest.
     write_text(log, "new")  # as a run that is made again does
     page.write_text("another")
     assert (kept / "runs" / run / log.name).read_text() == "old"
-    assert (kept / "demo/index.html").read_text() == "a page" and not (kept / "demo/logs").exists()
+    assert (kept / "demo/local/index.html").read_text() == "a page" and not (kept / "demo/local/logs").exists()
     assert "is kept already" in ended("keep", "2026-10")
     assert "is not allowed" in ended("keep", "../x")
 
 
 def test_verdicts_are_an_answer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is not made yet; make it: snakemake" in ended("verdicts")
-    table = here / "results/demo/tables/verdicts.csv"
+    table = here / "results/demo/local/tables/verdicts.csv"
     table.parent.mkdir(parents=True)
     row = dict.fromkeys(claims.COLUMNS, "x") | {"verdict": claims.NOT_TESTABLE}
     pd.DataFrame([row]).to_csv(table, index=False)

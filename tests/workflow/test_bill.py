@@ -22,9 +22,9 @@ def plan(project: Path) -> dict[str, dict[str, str]]:
     """The rows of plan.csv by run; the number to be made is what a dry run says, too."""
     done = ask(project, "plan")
     assert done.returncode == 0, done.stdout
-    with (project / "results/mini/tables/plan.csv").open() as lines:
+    with (project / "results/mini/mini/tables/plan.csv").open() as lines:
         rows = {row["run"]: row for row in csv.DictReader(lines)}
-    assert (project / "results/mini/tables/plan.txt").read_text() in done.stdout
+    assert (project / "results/mini/mini/tables/plan.txt").read_text() in done.stdout
     assert sum(row["state"] != "done" for row in rows.values()) == planned(project).get("train", 0)
     return rows
 
@@ -136,4 +136,4 @@ sys.meta_path.insert(0, Absent())
     assert done.returncode == 0, done.stdout
     total = re.search(r"^total +540 +0 +0 ", done.stdout, re.M)
     assert total, done.stdout
-    assert len((project / "results/aach2023/tables/plan.csv").read_text().splitlines()) == 541
+    assert len((project / "results/aach2023/juwels-booster/tables/plan.csv").read_text().splitlines()) == 541

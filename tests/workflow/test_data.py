@@ -28,13 +28,13 @@ def test_verify(finished: Path) -> None:
 
 
 def test_what_the_forms_hold_is_a_table_in_the_report(finished: Path) -> None:
-    with (finished / "results/mini/tables/data.csv").open() as file:
+    with (finished / "results/mini/mini/tables/data.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(r["dataset"], r["form"], r["split"], r["images"], r["skipped"]) for r in rows] == [
         ("mnist5k", "raw", "train", "4000", "0"),
         ("mnist5k", "raw", "val", "1000", "0"),
     ]
-    assert "results/mini/tables/data.csv" in (finished / "results/mini/report.html").read_text()
+    assert "results/mini/mini/tables/data.csv" in (finished / "results/mini/mini/report.html").read_text()
 
 
 def test_progress_is_in_the_log_and_on_the_console(project: Path) -> None:

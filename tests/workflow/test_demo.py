@@ -35,7 +35,7 @@ def demo(once: Once) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(demo: Path) -> pd.DataFrame:
-    return pd.read_parquet(demo / "results/demo/tables/runs.parquet")
+    return pd.read_parquet(demo / "results/demo/local/tables/runs.parquet")
 
 
 def test_every_framework_with_every_loader(runs: pd.DataFrame) -> None:
@@ -86,7 +86,7 @@ def test_steps(demo: Path) -> None:
 def test_figures_and_report(demo: Path) -> None:
     figures = {"throughput", "speed-up", "efficiency", "accuracy-batch-size", "accuracy-epochs", "learning-rate"}
     figures |= {"step-times", "memory"}
-    assert_drawn(demo / "results/demo", figures)
+    assert_drawn(demo / "results/demo/local", figures)
 
 
 def test_a_second_time_there_is_nothing_to_do(demo: Path) -> None:

@@ -96,7 +96,7 @@ def test_snakedeploy_into_an_empty_folder(project: Path, tmp_path: Path) -> None
     # Not only planned: the package is found too.
     plan = (sys.executable, "-m", "ddlbench", "plan")
     assert "An hour of a worker" in called(mine, *plan, PYTHONPATH=installed, **github)
-    assert (mine / "results/demo/tables/plan.csv").exists()
+    assert (mine / "results/demo/local/tables/plan.csv").exists()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ RECORD = f"results/runs/{RUN}/run.mllog"
 
 
 def test_a_failed_run_is_named_when_it_fails_and_when_asked(finished: Path) -> None:
-    shutil.rmtree(finished / "results/mini/tables")
+    shutil.rmtree(finished / "results/mini/mini/tables")
     (finished / RECORD).unlink()
     (finished / "workflow/ddlbench/train/loop.py").write_text("raise SystemExit(3)\n")
     done = mini(finished, RECORD)
@@ -28,6 +28,6 @@ def test_a_failed_run_is_named_when_it_fails_and_when_asked(finished: Path) -> N
         done = ask(finished, "failures")
         assert done.returncode == 0, done.stdout
         assert f"{RUN}: rank 0: out of luck" in done.stdout
-    table = pd.read_csv(finished / "results/mini/tables/failures.csv")
+    table = pd.read_csv(finished / "results/mini/mini/tables/failures.csv")
     assert table.loc[0, ["run", "cause", "message"]].tolist() == [RUN, "exception", "rank 0: out of luck"]
-    assert not list((finished / "results/mini/tables").glob("runs.*"))
+    assert not list((finished / "results/mini/mini/tables").glob("runs.*"))

@@ -19,7 +19,7 @@ from tests.workflow.conftest import assert_nothing_to_do, snakemake
 
 NAMED = "DDLBENCH_PROGRAMS_ENVIRONMENT"
 SCRIPT = "examples/fabric/image_classifier/train_fabric.py"
-FIGURE = "results/mine/figures/speed-up.png"
+FIGURE = "results/mine/local/figures/speed-up.png"
 STUDY = """
 title: A program
 programs: [{program}]

@@ -42,7 +42,7 @@ runs: {all: {}}
 figures: {throughput: {plot: throughput}}
 """
 OPTIONS = ("--config", "study=mine", "machine=local")
-FIGURE = "results/mine/figures/throughput.png"
+FIGURE = "results/mine/local/figures/throughput.png"
 
 
 def test_a_program_has_a_figure_and_is_made_again_when_its_files_change(project: Path) -> None:

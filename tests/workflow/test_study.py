@@ -95,7 +95,7 @@ def everything(project: Path, *arguments: str):
 
 @pytest.fixture(scope="module")
 def runs(study: Path) -> pd.DataFrame:
-    return pd.read_parquet(study / "results/everything/tables/runs.parquet")
+    return pd.read_parquet(study / "results/everything/mini/tables/runs.parquet")
 
 
 def test_all_runs_succeed_and_those_that_were_there_are_not_made_again(study: Path, runs: pd.DataFrame) -> None:
@@ -132,9 +132,9 @@ def test_steps(study: Path) -> None:
 
 
 def test_figures_and_report(study: Path) -> None:
-    assert_drawn(study / "results/everything", set(FIGURES))
+    assert_drawn(study / "results/everything/mini", set(FIGURES))
     for figure in FIGURES:
-        assert "no finished runs" not in (study / f"results/everything/figures/{figure}.svg").read_text()
+        assert "no finished runs" not in (study / f"results/everything/mini/figures/{figure}.svg").read_text()
 
 
 def test_a_second_time_there_is_nothing_to_do(study: Path) -> None:

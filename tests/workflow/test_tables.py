@@ -59,7 +59,7 @@ def change(project: Path, before: str, after: str, kind: str = "studies") -> Non
 
 def times(project: Path) -> dict[str, int]:
     """When each file of the figures was written."""
-    return {path.name: path.stat().st_mtime_ns for path in (project / "results/mini/figures").iterdir()}
+    return {path.name: path.stat().st_mtime_ns for path in (project / "results/mini/mini/figures").iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def drawn_once(once: Once) -> Path:
         (project / "config/studies/mini.yaml").write_text(STUDY)
         (project / "config/machines/mini.yaml").write_text(MACHINE)
         records(project)
-        done = mini(project, "results/mini/report.html")
+        done = mini(project, "results/mini/mini/report.html")
         assert done.returncode == 0, done.stdout
 
     return once("drawn", make)
@@ -88,7 +88,7 @@ def test_one_new_run_draws_only_the_figure_that_shows_it(drawn: Path) -> None:
     assert done.returncode == 0, done.stdout
     written = {name for name, when in times(drawn).items() if when != before[name]}
     assert written == {f"throughput.{suffix}" for suffix in ("csv", "runs.csv", "png", "svg", "pdf")}
-    points = pd.read_csv(drawn / "results/mini/figures/throughput.csv")
+    points = pd.read_csv(drawn / "results/mini/mini/figures/throughput.csv")
     assert points["workers"].tolist() == [1, 2]
     assert "Nothing to be done" in mini(drawn, "-n", "figures").stdout
 
@@ -101,10 +101,10 @@ def test_records_that_cannot_be_true_are_named_and_the_others_are_shown(drawn: P
     warning = "WARNING: 1 records are refused and are in no table and no figure:"
     assert warning in done.stdout.split("Job ")[-1]  # at the end, where people look
     assert f"{bad.name}/run.mllog: eval_accuracy of epoch 1 is 99; allowed: 0 to 1" in done.stdout
-    assert pd.read_csv(drawn / "results/mini/tables/refused.csv")["run"].tolist() == [bad.name]
-    assert pd.read_csv(drawn / "results/mini/tables/runs.csv")["run"].tolist() == [good.name]
+    assert pd.read_csv(drawn / "results/mini/mini/tables/refused.csv")["run"].tolist() == [bad.name]
+    assert pd.read_csv(drawn / "results/mini/mini/tables/runs.csv")["run"].tolist() == [good.name]
     assert warning in ask(drawn, "failures").stdout
-    shown = pd.read_csv(drawn / "results/mini/figures/throughput.runs.csv")
+    shown = pd.read_csv(drawn / "results/mini/mini/figures/throughput.runs.csv")
     assert shown.values.tolist() == [[bad.name, "refused"]]
 
 
@@ -121,7 +121,7 @@ class Scripts(HTMLParser):
 
 
 def test_a_hostile_title_is_only_text_in_the_report(drawn: Path) -> None:
-    page = drawn / "results/mini/report.html"
+    page = drawn / "results/mini/mini/report.html"
     ours = Scripts(page).count
     assert ours > 1
     change(drawn, "plot: throughput,", f'plot: throughput, title: "{HOSTILE}",')

@@ -19,7 +19,7 @@ DELETED = [
     "tables/verdicts.csv",
     "tables/data.csv",
     "index.html",
-    f"../../{CEILING}/steps.parquet",
+    f"../../../{CEILING}/steps.parquet",
 ]
 
 
@@ -27,11 +27,12 @@ DELETED = [
     ("target", "said"),
     [
         (
-            "results/frameworks/figures/throughput.png",
-            "is of study frameworks, and the study is demo; ask with --config",
+            "results/frameworks/local/figures/throughput.png",
+            "is of study frameworks on local, and the study is demo on local; ask with --config study=frameworks mac",
         ),
-        ("./results/mlperf/index.html", "is of study mlperf, and the study is demo; ask with --config study=mlperf"),
-        ("results/demo/figures/troughput.png", "study demo has no such figure; did you mean throughput? allowed: "),
+        ("./results/demo/slurm/index.html", "is of study demo on slurm, and the study is demo on local; ask with --config"),
+        ("results/demo/index.html", "results of a study lie under its machine: results/demo/<machine>/..."),
+        ("results/demo/local/figures/troughput.png", "study demo has no such figure; did you mean throughput? allowed: "),
         ("results/inference/some-job/inference.json", "is no job of inference of study demo on machine local"),
         ("results/runs/some-run/run.mllog", "is not a run of study demo on machine local"),
         ("results/data/some-set/raw/manifest.json", "No rule to produce results/data/some-set/raw/manifest.json"),
@@ -51,8 +52,8 @@ def test_every_rule_that_people_ask_for_is_a_target(project: Path) -> None:
 
 def test_a_figure_needs_its_own_runs_only(fresh: Path) -> None:
     needed = {"prepare": 1, "train": 1, "figure_data": 1, "figure": 1}
-    assert planned(fresh, "results/mini/figures/accuracy.png") == needed
-    assert planned(fresh, "results/mini/figures/throughput.png") == needed | {"train": 2}
+    assert planned(fresh, "results/mini/mini/figures/accuracy.png") == needed
+    assert planned(fresh, "results/mini/mini/figures/throughput.png") == needed | {"train": 2}
 
 
 def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:
@@ -62,17 +63,17 @@ def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:
     launch.write_text(re.sub(r"(?m)^PROGRAM = .*", 'PROGRAM = ("python", "-m", "nobody")', launch.read_text()))
     done = mini(finished)
     assert done.returncode != 0
-    assert {path.name for path in (finished / "results/mini/figures").glob("*.png")} == {"accuracy.png"}
+    assert {path.name for path in (finished / "results/mini/mini/figures").glob("*.png")} == {"accuracy.png"}
 
 
 def test_what_is_there_is_shown_at_any_time_and_apart(finished: Path) -> None:
     shutil.rmtree(finished / CEILING)
-    whole = {path: path.stat().st_mtime_ns for path in (finished / "results/mini").rglob("*")}
+    whole = {path: path.stat().st_mtime_ns for path in (finished / "results/mini/mini").rglob("*")}
     done = ask(finished, "partial")
     assert done.returncode == 0, done.stdout
-    assert "mini on mini, 1 of 2 runs: results/mini/partial/index.html" in done.stdout
+    assert "mini on mini, 1 of 2 runs: results/mini/mini/partial/index.html" in done.stdout
     assert "  throughput: 1 of 2 runs\n  accuracy: 1 of 1 run\n" in done.stdout
-    partial = finished / "results/mini/partial"
+    partial = finished / "results/mini/mini/partial"
     for figure, says in (("throughput", "1 of 2 runs"), ("accuracy", "1 of 1 run")):
         assert f">{says}</text>" in (partial / f"figures/{figure}.svg").read_text()
     shown = (partial / "figures/throughput.runs.csv").read_text()
@@ -88,7 +89,7 @@ def test_what_is_there_is_shown_at_any_time_and_apart(finished: Path) -> None:
 
 def of_study(project: Path) -> list[str]:
     """Every file that the finished study has, by its path from the study's folder; what was printed is no result."""
-    home = project / "results/mini"
+    home = project / "results/mini/mini"
     files = [path for path in home.rglob("*") if path.is_file() and path.parent.name != "logs"]
     records = [*project.glob("results/runs/*/run.mllog"), *project.glob("results/runs/*/steps.parquet")]
     return [os.path.relpath(path, home) for path in [*files, *records]]
@@ -97,7 +98,7 @@ def of_study(project: Path) -> list[str]:
 def test_each_file_that_is_deleted_is_made_again(finished: Path) -> None:
     files = of_study(finished) if SLOW else DELETED
     for name in files:
-        file = finished / "results/mini" / name
+        file = finished / "results/mini/mini" / name
         kept = file.with_name(".kept")
         file.rename(kept)
         said = mini(finished, "-n").stdout
@@ -117,6 +118,6 @@ def test_what_the_page_shows_makes_it_stale(finished: Path) -> None:
 def test_a_figure_that_the_study_has_no_more_is_named(finished: Path) -> None:
     study = finished / "config/studies/mini.yaml"
     study.write_text(re.sub(r"(?m)^  accuracy: .*\n", "", study.read_text()))
-    said = "results/mini/figures/accuracy.csv: study mini has no such figure (any more); remove accuracy.*, or name it"
+    said = "results/mini/mini/figures/accuracy.csv: study mini has no such figure (any more); remove accuracy.*, or name it"
     assert said in mini(finished, "-n").stdout
     assert said in mini(finished, "page").stdout

@@ -32,14 +32,14 @@ def test_every_command_of_the_tutorial_works(project: Path) -> None:
         )
         said[number] = done.stdout + done.stderr
         assert done.returncode == 0, f"{command}\n{said[number]}"
-    text = (project / "results/mine/index.html").read_text()
+    text = (project / "results/mine/local/index.html").read_text()
     assert "4 of 4" in text
     # What `new` wrote learns, on one worker and on two; the audit has nothing to say against it.
-    with (project / "results/mine/tables/runs.csv").open() as lines:
+    with (project / "results/mine/local/tables/runs.csv").open() as lines:
         learnt = {(row["workers"], row["repeat"]): float(row["final_top1"]) for row in csv.DictReader(lines)}
     assert len(learnt) == 4 and min(learnt.values()) > 0.8, learnt
-    assert "diverged" not in {row["rule"] for row in _findings.read(project / "results/mine/tables/audit.csv")}
-    assert "6 of 6" in (project / "results/own/index.html").read_text()  # step 7
+    assert "diverged" not in {row["rule"] for row in _findings.read(project / "results/mine/local/tables/audit.csv")}
+    assert "6 of 6" in (project / "results/own/local/index.html").read_text()  # step 7
     assert "steps, loss" in next(text for text in said.values() if "on one worker, with batch_per_worker 8" in text)
     # Step 5: four runs of deepspeed, none of ddp. Step 6: eight of another model on other pictures. Step 7: a program.
     dry = [text for text in said.values() if re.search(r"^train +\d+$", text, re.M)]

@@ -49,9 +49,9 @@ rule records:
             file(run) for run in PARTS[wildcards.part].runs for file in (layout.run_log, layout.run_steps)
         ],
     output:
-        layout.records(STUDY.name, "{part}"),
+        layout.records(PLAN.home, "{part}"),
     log:
-        layout.study_log(STUDY.name, "records-{part}"),
+        layout.study_log(PLAN.home, "records-{part}"),
     params:
         runs=lambda wildcards: PARTS[wildcards.part].runs,
     message:
@@ -62,14 +62,14 @@ rule records:
 
 rule collect:
     input:
-        [layout.records(STUDY.name, part) for part in PARTS],
+        [layout.records(PLAN.home, part) for part in PARTS],
         others=OTHERS,
         code=READERS,
     output:
         [f"{TABLES}/{name}.{suffix}" for name in COLLECTED for suffix in ("parquet", "csv")],
         f"{TABLES}/learning_rates.parquet",
     log:
-        layout.study_log(STUDY.name, "collect"),
+        layout.study_log(PLAN.home, "collect"),
     params:
         **READING,
         runs=list(PLAN.runs),
@@ -89,13 +89,13 @@ rule collect:
 rule verdicts:
     input:
         claims="config/references/claims.csv",
-        runs=layout.table(STUDY.name, "runs") + ".parquet",
-        kernels=layout.table(STUDY.name, "kernels") + ".parquet",
+        runs=layout.table(PLAN.home, "runs") + ".parquet",
+        kernels=layout.table(PLAN.home, "kernels") + ".parquet",
         code=[registry.source("analysis", name) for name in ("claims", "comparisons", "scaling", "statistics")],
     output:
-        layout.table(STUDY.name, "verdicts") + ".csv",
+        layout.table(PLAN.home, "verdicts") + ".csv",
     log:
-        layout.study_log(STUDY.name, "verdicts"),
+        layout.study_log(PLAN.home, "verdicts"),
     message:
         f"verdicts of {STUDY.name} on what sources claim"
     script:
@@ -107,9 +107,9 @@ rule frameworks:
     input:
         code=registry.source("analysis", "frameworks"),
     output:
-        layout.table(STUDY.name, "frameworks") + ".csv",
+        layout.table(PLAN.home, "frameworks") + ".csv",
     log:
-        layout.study_log(STUDY.name, "frameworks"),
+        layout.study_log(PLAN.home, "frameworks"),
     params:
         rows=lambda wildcards: frameworks.rows(),
     message:
@@ -145,10 +145,10 @@ onerror:
 rule figure_data:
     input:
         records=lambda wildcards: [
-            layout.records(STUDY.name, part) for part in PARTS if wildcards.figure in PARTS[part].figures
+            layout.records(PLAN.home, part) for part in PARTS if wildcards.figure in PARTS[part].figures
         ],
         tables=lambda wildcards: [
-            layout.table(STUDY.name, table) + ".parquet"
+            layout.table(PLAN.home, table) + ".parquet"
             for table in registry.constant("figures", PLOTS[wildcards.figure].plot, "TABLES")
             if OTHERS or f"{TABLES}/{table}" in BESIDE
         ],
@@ -158,11 +158,11 @@ rule figure_data:
         # Of a study that marks figures which rest on a broken comparison: what tells them.
         audited=[*AUDIT_CODE, *(AUDITED if OTHERS else [])] if STUDY.fail_on else [],
     output:
-        layout.figure(STUDY.name, "{figure}") + ".csv",
-        layout.figure(STUDY.name, "{figure}") + ".runs.csv",
-        [layout.figure(STUDY.name, "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
+        layout.figure(PLAN.home, "{figure}") + ".csv",
+        layout.figure(PLAN.home, "{figure}") + ".runs.csv",
+        [layout.figure(PLAN.home, "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
     log:
-        layout.study_log(STUDY.name, "figure-data-{figure}"),
+        layout.study_log(PLAN.home, "figure-data-{figure}"),
     params:
         **READING,
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
@@ -184,23 +184,23 @@ rule figure_data:
 # jobs of a group each in its process, and figures that share a service would all wait for all runs.
 rule figure:
     input:
-        data=layout.figure(STUDY.name, "{figure}") + ".csv",
-        shown=layout.figure(STUDY.name, "{figure}") + ".runs.csv",
-        audit=[layout.figure(STUDY.name, "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
+        data=layout.figure(PLAN.home, "{figure}") + ".csv",
+        shown=layout.figure(PLAN.home, "{figure}") + ".runs.csv",
+        audit=[layout.figure(PLAN.home, "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
         reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,
     output:
         report(
-            layout.figure(STUDY.name, "{figure}") + ".png",
+            layout.figure(PLAN.home, "{figure}") + ".png",
             caption="../report/figure.rst",
             category=STUDY.name,
             labels={"figure": "{figure}"},
         ),
-        layout.figure(STUDY.name, "{figure}") + ".svg",
-        layout.figure(STUDY.name, "{figure}") + ".pdf",
+        layout.figure(PLAN.home, "{figure}") + ".svg",
+        layout.figure(PLAN.home, "{figure}") + ".pdf",
     log:
-        layout.study_log(STUDY.name, "figure-{figure}"),
+        layout.study_log(PLAN.home, "figure-{figure}"),
     params:
         plot=lambda wildcards: PLOTS[wildcards.figure].plot,
         options=lambda wildcards: runs.figure_options(PLAN, wildcards.figure),

@@ -17,7 +17,7 @@ rule audit_table:
     output:
         f"{TABLES}/audit.csv",
     log:
-        layout.study_log(STUDY.name, "audit-table"),
+        layout.study_log(PLAN.home, "audit-table"),
     message:
         f"audit of {STUDY.name}: {{output}}"
     script:

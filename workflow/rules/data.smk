@@ -37,7 +37,7 @@ rule data_table:
             labels={"figure": "data"},
         ),
     log:
-        layout.study_log(STUDY.name, "data"),
+        layout.study_log(PLAN.home, "data"),
     message:
         f"data {STUDY.name}: what its forms hold"
     shell:

@@ -30,9 +30,9 @@ rule infer_table:
         records=[str(job.outputs()[0]) for job in INFERRED],
         code=[registry.source("analysis", name) for name in ("inference", "statistics", "tables")],
     output:
-        multiext(layout.table(STUDY.name, "inference"), ".parquet", ".csv"),
+        multiext(layout.table(PLAN.home, "inference"), ".parquet", ".csv"),
     log:
-        layout.study_log(STUDY.name, "infer-table"),
+        layout.study_log(PLAN.home, "infer-table"),
     params:
         specs=lambda wildcards: [job.spec.to_json() for job in INFERRED],
     message:

@@ -2,13 +2,13 @@
 # More workers than were measured: snakemake predict
 rule predict:
     input:
-        runs=layout.table(STUDY.name, "runs") + ".parquet",
+        runs=layout.table(PLAN.home, "runs") + ".parquet",
         priors="config/references/prediction-priors.json",
         code=registry.source("analysis/prediction", "last_rate"),
     output:
-        table=layout.table(STUDY.name, "predictions") + ".csv",
+        table=layout.table(PLAN.home, "predictions") + ".csv",
     log:
-        layout.study_log(STUDY.name, "predict"),
+        layout.study_log(PLAN.home, "predict"),
     params:
         planned=sorted({run.spec.workers for run in PLAN.runs.values()}),
         workers_per_node=MACHINE.workers_per_node,
@@ -22,7 +22,7 @@ rule predict:
 # What to train with to reach an accuracy: snakemake recommend --config target=0.759
 rule recommend:
     log:
-        layout.study_log(STUDY.name, "recommend"),
+        layout.study_log(PLAN.home, "recommend"),
     params:
         config=lambda wildcards: config,
         records=OTHERS or [layout.run(run) for run in PLAN.runs],
@@ -35,7 +35,7 @@ rule recommend:
 # Another machine, batch, model or precision: snakemake what_if --config what_if='{bandwidth: 4, workers: 1024}'
 use rule recommend as what_if with:
     log:
-        layout.study_log(STUDY.name, "what_if"),
+        layout.study_log(PLAN.home, "what_if"),
     message:
         f"what if: computed from {STUDY.name} on {MACHINE.name}"
 
@@ -43,6 +43,6 @@ use rule recommend as what_if with:
 # The scaling section of an application for compute time: snakemake application
 use rule recommend as application with:
     log:
-        layout.study_log(STUDY.name, "application"),
+        layout.study_log(PLAN.home, "application"),
     message:
         f"application for compute time from {STUDY.name} on {MACHINE.name}"

@@ -29,9 +29,9 @@ rule page:
         references=[figure.reference_file for figure in STUDY.figures if figure.reference_file],
         code=PAGE_CODE,
     output:
-        layout.page(STUDY.name),
+        layout.page(PLAN.home),
     log:
-        layout.study_log(STUDY.name, "page"),
+        layout.study_log(PLAN.home, "page"),
     params:
         config=lambda wildcards: config,
     message:

@@ -4,9 +4,9 @@ rule report:
         shown=[*FIGURES, f"{TABLES}/data.csv"],
         words=[os.path.relpath(path) for path in sorted((HERE / "report").glob("*.rst"))],
     output:
-        layout.report(STUDY.name),
+        layout.report(PLAN.home),
     log:
-        layout.study_log(STUDY.name, "report"),
+        layout.study_log(PLAN.home, "report"),
     params:
         snakefile=os.path.relpath(workflow.main_snakefile),
         config=[f"study={STUDY.name}", f"machine={MACHINE.name}"],

@@ -19,6 +19,7 @@ from ddlbench.core import layout, registry
 from ddlbench.core.columns import Column
 from ddlbench.core.files import printable
 from ddlbench.core.record import COMPUTE, MLLOG
+from ddlbench.settings.config import ConfigError
 
 WHOLE = "epoch_s"
 # What an epoch is made of, in seconds per step, and what comes beside its steps.
@@ -59,6 +60,7 @@ class Run:
     software: Mapping[str, str]
     environment: Mapping[str, str] = field(default_factory=dict)
     began_s: float | None = None
+    folder: Path = Path()
 
 
 def run(record: Record) -> Run | None:
@@ -85,7 +87,7 @@ def run(record: Record) -> Run | None:
     facts = record.said("ddlbench_facts", {})
     given = {name: printable(value) for name, value in variables(str(facts.get("command") or "")).items()}
     began_s = record.last["run_start"].time_s
-    return Run(cell, record.spec.repeat, seconds, of_host, _software(facts), given, began_s)
+    return Run(cell, record.spec.repeat, seconds, of_host, _software(facts), given, began_s, record.folder)
 
 
 def _software(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -94,20 +96,30 @@ def _software(facts: Mapping[str, Any]) -> dict[str, str]:
     return {name: printable(value) for name, value in said.items() if value is not None}
 
 
-def logs(name: str, results: Path) -> list[Path]:
-    """The logs of one side: of a folder of runs, of a kept state (`ddlbench keep`), or of a machine."""
-    for folder in (Path(name), Path(layout.kept(name, results))):
-        if folder.is_dir():
-            return sorted(folder.glob(f"*/{MLLOG}")) or sorted(folder.glob(f"runs/*/{MLLOG}"))
-    return sorted(results.glob(f"runs/{name}-*/{MLLOG}"))
+def _logs(name: str, results: Path) -> tuple[list[Path], str]:
+    """(the logs that one side may have, the machine whose they have to be, "" where any is right)."""
+    whole, _, machine = name.rpartition("/")
+    for named, only in ((name, ""), (whole, machine)):
+        for folder in (Path(named), Path(layout.kept(named, results))) if named else ():
+            if found := sorted(folder.glob(f"*/{MLLOG}")) or sorted(folder.glob(f"runs/*/{MLLOG}")):
+                return found, only
+    return sorted(results.glob(f"runs/{name}-*/{MLLOG}")), name
 
 
 def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
-    """The runs of one side (`logs`), and lines about records that are refused."""
+    """The runs of one side, and lines about records that are refused. A side is a folder of runs, a kept state
+    (`ddlbench keep`) or a machine; `<folder or state>/<machine>` is one machine's part of it.
+
+    Raises ConfigError if a side has runs of several machines: which of them is meant?
+    """
     refused: list[str] = []
-    is_folder = Path(name).is_dir() or Path(layout.kept(name, results)).is_dir()
-    believed = registry.member("records", "ours").records(logs(name, results), refused)
-    runs = [run(record) for record in believed if is_folder or record.spec.machine == name]
+    logs, only = _logs(name, results)
+    believed = [*registry.member("records", "ours").records(logs, refused)]
+    found = sorted({record.spec.machine for record in believed if only in ("", record.spec.machine)})
+    if len(found) > 1:
+        allowed = " or ".join(f"{name.rstrip('/')}/{machine}" for machine in found)
+        raise ConfigError(f"{name}: has runs of machines {', '.join(found)}; allowed: {allowed}")
+    runs = [run(record) for record in believed if record.spec.machine in found]
     return [of_record for of_record in runs if of_record], refused
 
 

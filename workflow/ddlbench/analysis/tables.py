@@ -207,8 +207,8 @@ def page() -> str:
     said = [
         "# Tables and their columns",
         "",
-        "`snakemake` writes these tables into `results/<study>/tables`, as parquet and as csv. This page is made from",
-        "the declarations of the columns; `python -m ddlbench.analysis.tables > docs/columns.md` makes it anew.",
+        "`snakemake` writes these tables into `results/<study>/<machine>/tables`, as parquet and as csv. This page is",
+        "made from the declarations of the columns: `python -m ddlbench.analysis.tables > docs/columns.md`.",
         "",
         "Times are in seconds, and without the warm-up (`cut_steps`) where not said otherwise. A measure that is",
         "null has its reason in table `not_measured`; it is never zero instead.",

@@ -14,14 +14,14 @@ edit.
 
 ```sh
 ddlbench audit --profile profiles/local                                # the study: findings, exit code 1 on errors
-ddlbench audit results/demo/tables                                     # any folder of tables
+ddlbench audit results/demo/local/tables                               # any folder of tables
 ddlbench audit --published config/references/aach2023.csv              # numbers that others published
 ```
 
 Each rule looks at tables only, so it can be asked about anybody's numbers. A study's findings are in
-`results/<study>/tables/audit.csv`, and errors and warnings are printed at the end of a run of the workflow. Runs that
-are alike in machine, data set, model, recipe, schedule and epochs are compared; framework, loader, number of workers
-and repeat are what one compares.
+`results/<study>/<machine>/tables/audit.csv`, and errors and warnings are printed at the end of a run of the workflow.
+Runs that are alike in machine, data set, model, recipe, schedule and epochs are compared; framework, loader, number of
+workers and repeat are what one compares.
 
 - An **error** breaks a comparison: the numbers must not stand side by side.
 - A **warning** has to be said beside the numbers.

@@ -70,7 +70,7 @@ def plan(call: Call) -> int:
 
     config, _, _, images, planned = call.settings
     rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
-    folder, sources = Path(layout.tables(planned.study.name)), config["data"]["sources"]
+    folder, sources = Path(layout.tables(planned.home)), config["data"]["sources"]
     answer = table.answer(planned, rows, config["max_gpu_hours"])
     lines = table.lines(planned, rows, reads.forms(planned, sources))
     lines += reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
@@ -101,7 +101,7 @@ def failures(call: Call) -> int:
 
     planned = call.settings.plan
     rows = failures.failures(planned.folders())
-    folder = Path(layout.tables(planned.study.name))
+    folder = Path(layout.tables(planned.home))
     tables.write("failures", rows, folder)
     # Records are checked when tables are made: this is what was refused then.
     answer = [f"{failures.counted(rows)}: {folder}/failures.csv", *failures.lines(rows, None if call.all else MOST)]
@@ -115,7 +115,7 @@ def audit(call: Call) -> int:
     from ddlbench.audit._audit import audit, write
 
     named, published, out = call.options.tables, call.options.published, call.options.out
-    folder: Path = named or Path("" if published else layout.tables(call.settings.study.name))
+    folder: Path = named or Path("" if published else layout.tables(call.settings.plan.home))
     if not (named or published or (folder / "runs.parquet").exists()):
         raise ConfigError(f"{folder}: has no tables to audit; make them: {call.snakemake('tables')}")
     try:
@@ -137,7 +137,7 @@ def verdicts(call: Call) -> int:
 
     from ddlbench.analysis import claims
 
-    path = Path(layout.table(call.settings.study.name, "verdicts") + ".csv")
+    path = Path(layout.table(call.settings.plan.home, "verdicts") + ".csv")
     if not path.exists():
         raise ConfigError(f"{path}: is not made yet; make it: {call.snakemake('verdicts')}")
     table = pd.read_csv(path)
@@ -152,8 +152,8 @@ def partial(call: Call) -> int:
     from ddlbench.commands import configuration
     from ddlbench.show.page.partial import make
 
-    config, study, machine, *_ = call.settings
-    terminal, log = sys.stdout, Path(layout.study_log(study.name, "partial"))
+    config, _, machine, _, planned = call.settings
+    terminal, log = sys.stdout, Path(layout.study_log(planned.home, "partial"))
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with files.logged(log):
@@ -200,18 +200,18 @@ def nodes(call: Call) -> int:
 
 def keep(call: Call) -> int:
     """A study's state under a name: tables, figures and page copied, records by link."""
-    study, name = call.settings.study.name, call.options.name
-    home, at = Path(layout.page(study)).parent, Path(layout.kept(name), study)
+    planned, name = call.settings.plan, call.options.name
+    page, at = Path(layout.page(planned.home)), Path(layout.kept(name), planned.home)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise ConfigError(f"name: {name!r} is not allowed; allowed: letters, digits, '.', '_' and '-'")
     if at.exists():
         raise ConfigError(f"{at}: is kept already; another name, or remove it first")
-    if not Path(layout.page(study)).exists():
-        raise ConfigError(f"{layout.page(study)}: is not made yet; make it: {call.snakemake()}")
-    runs = [Path(layout.run(run)) for run, job in call.settings.plan.runs.items() if job.outputs()[0].exists()]
-    aside = at.with_name(f".{study}")
+    if not page.exists():
+        raise ConfigError(f"{page}: is not made yet; make it: {call.snakemake()}")
+    runs = [Path(layout.run(run)) for run, job in planned.runs.items() if job.outputs()[0].exists()]
+    aside = at.with_name(f".{at.name}")
     shutil.rmtree(aside, ignore_errors=True)
-    shutil.copytree(home, aside, ignore=shutil.ignore_patterns("partial", "logs", ".*"))
+    shutil.copytree(page.parent, aside, ignore=shutil.ignore_patterns("partial", "logs", ".*"))
     for folder in runs:
         to = Path(layout.kept(name), "runs", folder.name)
         to.mkdir(parents=True, exist_ok=True)
@@ -219,8 +219,8 @@ def keep(call: Call) -> int:
             if file.is_file() and not (to / file.name).exists():
                 _link(file, to / file.name)
     aside.rename(at)
-    print(f"{at}: {len(runs)} of {len(call.settings.plan.runs)} runs of {study}, its tables, figures and page")
-    print(f"To compare with it: ddlbench compare {name} results/runs")
+    print(f"{at}: {len(runs)} of {len(planned.runs)} runs of {planned.study.name}, its tables, figures and page")
+    print(f"To compare with it: ddlbench compare {name}/{at.name} {at.name}")
     return 0
 
 
@@ -254,7 +254,7 @@ def compare(call: Call) -> int:
     if not rows:
         lines.append("no run is on both sides: pairs are runs that differ in nothing but their machine's name")
     page = table.with_suffix(".html")
-    folders = {name: [log.parent for log in compare.logs(name, layout.RESULTS)] for name in names}
+    folders = {name: [one.folder for one in runs] for name, runs in zip(names, sides, strict=True)}
     compared.write(page, folders, rows, lines)
     call.show([*lines, f"one row per run, host and part: {table}; the page: {page}"], rows)
     return 0

@@ -24,7 +24,7 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "failures": (answers.failures, "what went wrong so far: which run, which rank, why"),
     "audit": (answers.audit, "what makes comparisons unfair, from the study's tables; exit code 1 on errors"),
     "verdicts": (answers.verdicts, "what sources claim, and what the study's runs say to it"),
-    "partial": (answers.partial, "page, figures and tables of the runs that are there, in results/<study>/partial"),
+    "partial": (answers.partial, "page, figures and tables of the runs that are there, in a folder of their own"),
     "verify": (answers.verify, "read all prepared data again; on a cluster in a job: srun -c 8 ddlbench verify ..."),
     "nodes": (answers.nodes, "the slow host, from all records of the machine"),
     "keep": (answers.keep, "freeze a study under a name: its page, tables and figures, and its records by link"),

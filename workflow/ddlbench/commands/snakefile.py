@@ -47,32 +47,38 @@ def check_folder(here: Path) -> None:
 
 
 def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
-    """Exits with one line about a file that is asked for and that is not of the configured study, but might be.
+    """Exits with one line about a file that is asked for and that is of another study or machine, or might be.
 
     `targets` is the whole command line: Snakemake tells a Snakefile which they are only when it has read it.
     """
-    study, figures = plan.study.name, [figure.name for figure in plan.study.figures]
-    others = {*names_in(plan.study.path.parent, ".yaml")} - {study}
+    study, machine, figures = plan.study.name, plan.machine.name, [figure.name for figure in plan.study.figures]
+    studies = names_in(plan.study.path.parent, ".yaml")
     for one in targets:
-        results, of, folder, name, *_ = (*Path(os.path.normpath(one)).parts, *4 * [""])
+        results, of, on, folder, name, *_ = (*Path(os.path.normpath(one)).parts, *5 * [""])
         if results != layout.RESULTS.name:
             continue
-        if of in others and folder:
-            sys.exit(f"{one}: is of study {of}, and the study is {study}; ask with --config study={of}")
-        if (of, folder) == (study, "figures") and not any(name.startswith(f"{figure}.") for figure in figures):
+        if of in studies and on and (of, on) != (study, machine):
+            if on not in names_in(settings.CONFIG / "machines", ".yaml"):
+                sys.exit(f"{one}: results of a study lie under its machine: results/{of}/<machine>/...")
+            asked = f"ask with --config study={of} machine={on}"
+            sys.exit(f"{one}: is of study {of} on {on}, and the study is {study} on {machine}; {asked}")
+        if folder == "figures" and of == study and not any(name.startswith(f"{figure}.") for figure in figures):
             sys.exit(f"{one}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}")
         for kind in kinds.beside():
-            if of == kind.FOLDER and folder not in plan.beside:
-                asked = f"{''.join(kind.NOUN)} of study {study} on machine {plan.machine.name}"
-                sys.exit(f"{folder}: is no {asked}, or not any more")
+            if of == kind.FOLDER and on not in plan.beside:
+                asked = f"{''.join(kind.NOUN)} of study {study} on machine {machine}"
+                sys.exit(f"{on}: is no {asked}, or not any more")
 
 
-def left_over(study: Study) -> list[str]:
-    """A line about each figure in the study's folder that the study does not name, or not any more."""
-    folder = Path(layout.figure(study.name, ""))
+def left_over(plan: runs.Plan) -> list[str]:
+    """A line about each figure in the study's folder that the study does not name, or not any more; and one about what
+    release 0.1 left there, which had no machine in its path: nobody reads it."""
+    study, folder = plan.study, Path(layout.figure(plan.home, ""))
+    old = [str(path) for name in ("tables", "figures", "index.html") if (path := folder.parents[1] / name).exists()]
     named = tuple(f"{figure.name}." for figure in study.figures)
     others = sorted(path for path in folder.glob("[!.]*.csv") if not path.name.startswith(named))
-    return [
+    said = f"of an earlier release; made anew, of the same records, in {folder.parent}; remove or rename the old"
+    return [f"{', '.join(old)}: {said}"] * bool(old) + [
         f"{path}: study {study.name} has no such figure (any more); remove {path.stem}.*, or name it in {study.path}"
         for path in others
     ]

@@ -159,7 +159,7 @@ class Start:
         they need is missing."""
         missing = {name for name, job in self.plan.jobs.items() if not job.outputs()[0].exists()}
         said = reads.remarks(self.plan, self.given.config["data"]["sources"], missing)
-        tables = Path(layout.table(self.plan.study.name, "refused") + ".csv")
+        tables = Path(layout.table(self.plan.home, "refused") + ".csv")
         made_s = tables.stat().st_mtime if tables.exists() else 0.0
         for log in (Path(layout.run_log(run)) for run in self.plan.runs if run not in missing):
             if log.stat().st_mtime > made_s and (why := refusals.of_seal(log)):  # as tables will say, which are older

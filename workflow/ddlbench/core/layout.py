@@ -6,16 +6,17 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
     results/
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
         inference/<job>/        inference.json, infer.log, failed/     another kind of job (`plan/kinds/`)
-        <study>/tables/         one .parquet and .csv per table, plan.csv, plan.txt
-        <study>/application/    the scaling section of an application, in all formats
-        <study>/records/        digests of records, by which figures show them
-        <study>/figures/        <figure>.csv (what it is drawn from), .runs.csv (of which runs), .png, .svg, .pdf
-        <study>/index.html      the page of the study; report.html is Snakemake's own
-        <study>/partial/        the same of the runs that were there when it was asked for
-        <study>/logs/
+        <study>/<machine>/      what follows from the runs of a study on a machine:
+            tables/             one .parquet and .csv per table, plan.csv, plan.txt
+            application/        the scaling section of an application, in all formats
+            records/            digests of records, by which figures show them
+            figures/            <figure>.csv (what it is drawn from), .runs.csv (of which runs), .png, .svg, .pdf
+            index.html          the page of the study; report.html is Snakemake's own
+            partial/            the same of the runs that were there when it was asked for
+            logs/
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
         compare/                <before>-<after>.csv, .html
-        kept/<name>/<study>/    what `ddlbench keep` froze; kept/<name>/runs/ has the records, by link
+        kept/<name>/<study>/<machine>/  what `ddlbench keep` froze; kept/<name>/runs/ has records, by link
         logs/                   of jobs that belong to no study: prepare, verify, preflight, slurm/
 """
 
@@ -52,44 +53,49 @@ def train_log(run: str) -> str:
     return f"{RESULTS}/runs/{run}/train.log"
 
 
-def tables(study: str) -> str:
+def home(study: str, machine: str) -> str:
+    """What a study has on a machine lies in this folder of `results/`: functions below take it as `home`."""
+    return f"{study}/{machine}"
+
+
+def tables(home: str) -> str:
     """The folder of a study's tables."""
-    return f"{RESULTS}/{study}/tables"
+    return f"{RESULTS}/{home}/tables"
 
 
-def table(study: str, name: str) -> str:
+def table(home: str, name: str) -> str:
     """A table of a study, without suffix."""
-    return f"{tables(study)}/{name}"
+    return f"{tables(home)}/{name}"
 
 
-def records(study: str, part: str) -> str:
+def records(home: str, part: str) -> str:
     """The digests of the records of some of a study's runs: those that the same figures show."""
-    return f"{RESULTS}/{study}/records/{part}.csv"
+    return f"{RESULTS}/{home}/records/{part}.csv"
 
 
-def figure(study: str, name: str) -> str:
+def figure(home: str, name: str) -> str:
     """A figure of a study, without suffix."""
-    return f"{RESULTS}/{study}/figures/{name}"
+    return f"{RESULTS}/{home}/figures/{name}"
 
 
-def page(study: str) -> str:
+def page(home: str) -> str:
     """The page of a study, for people."""
-    return f"{RESULTS}/{study}/index.html"
+    return f"{RESULTS}/{home}/index.html"
 
 
-def partial(study: str, results: Path = RESULTS) -> str:
+def partial(home: str, results: Path = RESULTS) -> str:
     """The folder of what there was of a study when somebody asked for it; laid out as that of the study."""
-    return f"{results}/{study}/partial"
+    return f"{results}/{home}/partial"
 
 
-def report(study: str) -> str:
+def report(home: str) -> str:
     """Snakemake's report of a study: which job made what, and how."""
-    return f"{RESULTS}/{study}/report.html"
+    return f"{RESULTS}/{home}/report.html"
 
 
-def study_log(study: str, job: str) -> str:
+def study_log(home: str, job: str) -> str:
     """What a job printed that belongs to one study."""
-    return f"{RESULTS}/{study}/logs/{job}.log"
+    return f"{RESULTS}/{home}/logs/{job}.log"
 
 
 def log(job: str) -> str:

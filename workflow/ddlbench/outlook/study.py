@@ -53,8 +53,8 @@ class Given:
         return sorted({run.spec.workers for run in self.plan.runs.values()})
 
     def table(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
-        """Writes `<results>/<study>/tables/<name>.csv`; whole, or not there."""
-        path = self.results / self.study.name / "tables" / f"{name}.csv"
+        """Writes `<results>/<study>/<machine>/tables/<name>.csv`; whole, or not there."""
+        path = self.results / self.plan.home / "tables" / f"{name}.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
         with files.aside(path) as hidden:
             pd.DataFrame(rows).to_csv(hidden, index=False)
@@ -62,7 +62,7 @@ class Given:
 
     def figure(self, name: str) -> Path:
         """Where a figure of the study lies, without suffix; its folder is made."""
-        path = self.results / self.study.name / "figures" / name
+        path = self.results / self.plan.home / "figures" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 

@@ -62,6 +62,11 @@ class Plan:
         return kinds_of
 
     @property
+    def home(self) -> str:
+        """Its folder in `results/`."""
+        return layout.home(self.study.name, self.machine.name)
+
+    @property
     def weights(self) -> list[str]:
         """Runs whose trained model another job takes, and which therefore leave their weights (ids)."""
         return sorted({job.weights_of for job in self.jobs.values() if job.weights_of})

@@ -1,6 +1,6 @@
 """Predict rates at worker counts that nobody ran.
 
-python -m ddlbench.analysis.prediction results/STUDY/tables/runs.parquet [--workers N ...] [--workers-per-node N]
+python -m ddlbench.analysis.prediction RUNS.parquet [--workers N ...] [--workers-per-node N]
 """
 
 import argparse
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--workers-per-node", type=int, help="of the machine; default: the most that any run has")
     given = parser.parse_args()
     if not given.runs.is_file():
-        parser.error(f"{given.runs}: no such file; `snakemake tables` makes results/<study>/tables/runs.parquet")
+        parser.error(f"{given.runs}: no such file; `snakemake tables` makes it")
     if given.workers and min(given.workers) < 1:
         parser.error("--workers: 1 or more")
     runs = pd.read_parquet(given.runs)

@@ -35,7 +35,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
                 figures={title: path for title, path in figures.items() if path.with_name(f"{path.name}.png").exists()},
             )
         )
-    out = results / study.name / "application"
+    out = results / of.plan.home / "application"
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in registry.members("application"):

@@ -1,4 +1,4 @@
-"""The page that people read: `results/<study>/index.html`, one file that needs nothing else, the answer first.
+"""The page that people read: `results/<study>/<machine>/index.html`, one file, the answer first.
 
 `write.py` puts it together from what `about.py` says of the study. `answer.py` is its first screen: `ranked.py` and
 `asked.py` answer, `shown.py` is an answer with the small figure beside it. `spent.py` has the bill, `tables.py` the

@@ -19,7 +19,7 @@ from ddlbench.settings.machine import Machine
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the study: its file is `layout.figure(study, name)`; `runs` are those that it shows (ids).
+    """A figure of the study: its file is `layout.figure(home, name)`; `runs` are those that it shows (ids).
 
     `reference` is the file of published numbers that is drawn beside it.
     `jobs` says how many jobs a figure shows instead that do not train, `target` the accuracy that it is about.
@@ -58,7 +58,7 @@ class Study:
     @property
     def up(self) -> str:
         """Leads from the page's folder to `results`."""
-        return "../../" if self.partial else "../"
+        return "../../../" if self.partial else "../../"
 
     @property
     def worker(self) -> str:
@@ -96,7 +96,7 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], par
         for figure in study.figures
     )
     command = ["snakemake", "--profile", profile(machine), "--config", f"study={study.name}", f"machine={machine.name}"]
-    again = shlex.join([*command, *(["--", "partial"] if partial else ["--force", "--", layout.page(study.name)])])
+    again = shlex.join([*command, *(["--", "partial"] if partial else ["--force", "--", layout.page(plan.home)])])
     named = (study.name, study.title, machine.name, device, machine.device_name)
     samples = {job.spec.program.sample if job.spec.program else IMAGES for job in plan.runs.values()} or {IMAGES}
     sample = samples.pop() if len(samples) == 1 else "samples"

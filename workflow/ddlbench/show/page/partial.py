@@ -43,7 +43,7 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
         raise ConfigError(f"{study.path}: records: are of others, and all there; ask for page in place of partial")
     images = reads.images(study, machine, config["data"]["sources"])
     plan = runs.make_plan(study, machine, config["account"], images)
-    out = Path(layout.partial(study.name, results))
+    out = Path(layout.partial(plan.home, results))
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=".partial-") as aside:
         home = Path(aside) / out.name

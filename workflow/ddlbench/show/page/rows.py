@@ -1,7 +1,7 @@
 """Tables of the page: cells with what people read, what sorting compares, and where a click leads.
 
 A run links to its record, its log, what failed of it, and the command that started it; each run that another table
-names links to its row. All links are relative to `results/<study>/`.
+names links to its row. All links are relative to the page's folder.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -144,7 +144,7 @@ SHOWN: dict[str, tuple[str, str, float]] = {
 }
 
 
-def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../") -> Table:
+def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../../") -> Table:
     """One row per run that left a record. `findings`: rules of the audit with an error or a warning, by run.
 
     `up` leads from the page to `results`.
