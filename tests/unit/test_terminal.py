@@ -2,12 +2,16 @@
 
 import logging
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ddlbench.commands import terminal
+from ddlbench.core import layout
+from ddlbench.mends import ReleaseError, snakemake_lines
 from ddlbench.plan.measured import Measured
+from snakemake_interface_logger_plugins.common import LogEvent
 
 NAMES = [f"run{number}" for number in range(31)]
 
@@ -20,7 +24,7 @@ class Spec(SimpleNamespace):
 
 def plan() -> Any:
     jobs = {name: SimpleNamespace(rule="train", spec=Spec(), folder=lambda results: results / "none") for name in NAMES}
-    return SimpleNamespace(jobs=jobs, machine=SimpleNamespace(device="cpu"))
+    return SimpleNamespace(jobs=jobs, home="demo/local", machine=SimpleNamespace(device="cpu"))
 
 
 def workflow(left: list[str]) -> Any:
@@ -39,35 +43,79 @@ def begun(name: str, job: int) -> logging.LogRecord:
 
 
 @pytest.fixture
+def attached(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts our lines on a terminal of Snakemake's; gives the handler, which filters its records."""
+
+    def attach(left: list[str], starts: bool = True, whole: bool = False) -> tuple[terminal.Lines, logging.Handler]:
+        lines, handler = terminal.Lines(plan(), workflow(left), lambda: starts, whole), logging.StreamHandler()
+        monkeypatch.setattr("snakemake.logging.logger", SimpleNamespace(handlers=[handler]))
+        snakemake_lines.attach(lines.shown)
+        return lines, handler
+
+    return attach
+
+
+@pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     took = Measured({"workers": 2}, 1000, 9.0, 1.0, 1000 / 1277, None, None)
     monkeypatch.setattr(terminal.measured, "read_measured", lambda folder: took)
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], attached: Any) -> None:
     left = NAMES[10:]
-    lines = terminal.Lines(plan(), workflow(left), lambda: True, whole=False)
-    assert not lines.filter(begun(left[0], 7))
-    assert not lines.filter(begun(left[1], 8))
+    lines, terminals = attached(left)
+    assert not terminals.filter(begun(left[0], 7))
+    assert not terminals.filter(begun(left[1], 8))
     lines.began = time.time() - 60
-    assert not lines.filter(record("", logging.ERROR, event="job_error", jobid=8))
-    assert not lines.filter(record("", event="job_finished", job_id=7))
+    assert not terminals.filter(record("", logging.ERROR, event="job_error", jobid=8))
+    assert not terminals.filter(record("", event="job_finished", job_id=7))
     broken, done = capsys.readouterr().err.splitlines()
     assert broken == "10 of 31 runs done, 1 failed; last: deepspeed on 2 workers, failed: ddlbench failures"
     assert done.startswith("11 of 31 runs done, 1 failed, expected end ")
     assert done.endswith("; last: deepspeed on 2 workers, 1,277 tokens/s")
 
 
-def test_snakemakes_lines_are_shown_where_they_are_wanted() -> None:
+def test_snakemakes_lines_are_shown_where_they_are_wanted(attached: Any) -> None:
     info, error = record("Select jobs"), record("WorkflowError: ...", logging.ERROR)
     for whole, shown in ((False, [False, True]), (True, [True, True])):
-        lines = terminal.Lines(plan(), workflow([]), lambda: True, whole)
-        assert [lines.filter(info), lines.filter(error)] == shown
-    dry = terminal.Lines(plan(), workflow([]), lambda: False, whole=False)
-    assert dry.filter(info)
+        _, terminals = attached([], whole=whole)
+        assert [bool(terminals.filter(one)) for one in (info, error)] == shown
+    _, dry = attached([], starts=False)
+    assert dry.filter(info) and dry.filter(record("Nothing to be done (...)"))
     assert not dry.filter(record("Building DAG of jobs..."))
-    assert terminal.Lines(plan(), workflow([]), lambda: True, whole=False).filter(record("Nothing to be done (...)"))
+
+
+def test_a_question_that_computes_says_so(attached: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    _, terminals = attached([])
+    assert not terminals.filter(record("", event="job_info", rule_name="predict", jobid=1, rule_msg="predict demo"))
+    assert capsys.readouterr().err == "predict demo ...\n"
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_where_nothing_is_to_be_done_the_last_line_is_the_page(
+    made: bool, attached: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if made:
+        page = Path(layout.page("demo/local"))
+        page.parent.mkdir(parents=True)
+        page.touch()
+    _, terminals = attached([])
+    assert not terminals.filter(record("Nothing to be done (...)"))
+    first, *last = capsys.readouterr().err.splitlines()
+    assert first == "Nothing to be done (...)"
+    assert [line.split()[:2] for line in last] == [["page:", "results/demo/local/index.html"]] * made
+
+
+@pytest.mark.parametrize("name", snakemake_lines.EVENTS)
+def test_an_event_that_snakemake_has_no_more_is_one_line(
+    name: str, attached: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {event.name: event.value for event in LogEvent if event.name != name}
+    monkeypatch.setattr("snakemake_interface_logger_plugins.common.LogEvent", SimpleNamespace(**names))
+    with pytest.raises(ReleaseError, match=rf"^snakemake \S+ has no {name}, which ddlbench/mends/snakemake_lines.py"):
+        attached([])
 
 
 @pytest.mark.usefixtures("measured")

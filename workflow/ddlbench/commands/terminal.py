@@ -6,52 +6,49 @@ output into a pipe or a file, which then is a log. Errors are shown always.
 
 from __future__ import annotations
 
-import logging
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from ddlbench.core import kinds, layout
 from ddlbench.core.plural import count_of, rounded, worker
+from ddlbench.mends import snakemake_lines
+from ddlbench.mends.snakemake_lines import Line
 from ddlbench.plan import measured
 
-STARTED, FINISHED, BROKEN = "job_info", "job_finished", "job_error"  # Snakemake's names of these events
 ASKED = ("predict", "recommend", "what_if", "application")  # questions that compute: a terminal hears that they begin
-NOTHING = "Nothing to be done"
-EARLY = ("Building DAG", "Assuming unrestricted")  # what it says before anybody knows whether jobs will start
 
 
-class Lines(logging.Filter):
+class Lines:
     """Of Snakemake's terminal: what it lets through, and a line of its own for each run that ends."""
 
     def __init__(self, plan: Any, workflow: Any, starts: Callable[[], bool], whole: bool) -> None:
         """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are wanted too."""
-        super().__init__()
         self.plan, self.workflow, self.starts, self.whole = plan, workflow, starts, whole
         self.rules = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
         self.names: dict[int, str] = {}
         self.failed: set[str] = set()
         self.ended, self.began = 0, 0.0
 
-    def filter(self, record: logging.LogRecord) -> bool:
+    def shown(self, line: Line) -> bool:
         """Whether Snakemake's line is shown."""
-        event, job = str(getattr(record, "event", "") or ""), getattr(record, "jobid", getattr(record, "job_id", -1))
         if not self.starts():
-            return self.whole or not str(record.msg).startswith(EARLY)
-        if event == STARTED and getattr(record, "rule_name", "") in self.rules:
-            wildcards: Mapping[str, str] = getattr(record, "wildcards", {}) or {}
-            self.names[job] = str(wildcards.get(self.rules[record.rule_name], ""))  # type: ignore[attr-defined]
+            return self.whole or line.what != "early"
+        if line.what == "started" and line.rule in self.rules:
+            self.names[line.job] = str(line.wildcards.get(self.rules[line.rule], ""))
             self.began = self.began or time.time()
-        elif event == STARTED and getattr(record, "rule_name", "") in ASKED and not self.whole:
-            print(f"{getattr(record, 'rule_msg', '') or ''} ...", file=sys.stderr, flush=True)
-        elif event in (FINISHED, BROKEN) and job in self.names:
-            self.say(self.names[job], event == BROKEN)
-        if self.whole or str(record.msg).startswith(NOTHING):
-            return True
-        return record.levelno >= logging.ERROR and event not in (BROKEN, "group_error")
+        elif line.what == "started" and line.rule in ASKED and not self.whole:
+            print(f"{line.text} ...", file=sys.stderr, flush=True)
+        elif line.what in ("ended", "broken") and line.job in self.names:
+            self.say(self.names[line.job], line.what == "broken")
+        elif line.what == "nothing":
+            print(line.text, *page(self.plan), sep="\n", file=sys.stderr, flush=True)
+            return False
+        return self.whole or line.what == "error"
 
     def say(self, name: str, broken: bool) -> None:
         """Print the line about a run that has ended."""
@@ -69,6 +66,12 @@ class Lines(logging.Filter):
     def _end(self, left: int) -> float | None:
         """When all will have ended, if the others take as long as those that have [s since 1970]."""
         return time.time() + (time.time() - self.began) / self.ended * left if self.ended and left else None
+
+
+def page(plan: Any) -> list[str]:
+    """The line that says where the page lies, if it is made."""
+    made = Path(layout.page(plan.home))
+    return [f"page: {made}   (tables, figures and report.html lie beside it)"] if made.exists() else []
 
 
 def line(plan: Any, name: str, left: set[str], failed: set[str], end: float | None, columns: int = 0) -> str:
@@ -100,10 +103,6 @@ def _last(plan: Any, name: str, failed: bool) -> str:
 
 def attach(plan: Any, workflow: Any, starts: Callable[[], bool]) -> None:
     """Put our lines on the terminal of this Snakemake."""
-    from snakemake.logging import logger
-
     asked = workflow.output_settings
     whole = bool(asked.verbose or asked.printshellcmds or not sys.stderr.isatty())
-    for handler in logger.handlers:
-        if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
-            handler.filters.insert(0, Lines(plan, workflow, starts, whole))  # Snakemake's own may stop a line before it
+    snakemake_lines.attach(Lines(plan, workflow, starts, whole).shown)

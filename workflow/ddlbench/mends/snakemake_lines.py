@@ -1,0 +1,51 @@
+"""Snakemake 9: what it would print goes through a filter of ours, which is also told of jobs that begin and end.
+
+`commands/terminal.py` says what is shown. Errors that end a call are always. Names of events and the fields of their
+records are Snakemake's, and no promise of its; it has no other way by which a Snakefile hears of jobs.
+
+Upstream (snakemake/snakemake): nothing is wrong. A logger plugin hears the same, but is a package of its own, which has
+to be installed and asked for (`--logger`); a Snakefile could name one.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ddlbench.mends import only_for, private
+
+MINE = ("snakemake", ("9",), "snakemake_lines")
+EVENTS = {"JOB_INFO": "started", "JOB_FINISHED": "ended", "JOB_ERROR": "broken", "GROUP_ERROR": "broken"}
+# What it says before anybody knows whether jobs will start, and where there are none.
+WORDS = {"Building DAG": "early", "Assuming unrestricted": "early", "Nothing to be done": "nothing"}
+
+
+class Line(NamedTuple):
+    """What Snakemake would print: `what` is one of EVENTS or WORDS, `error`, or "" for all else; of a job the rest."""
+
+    what: str
+    text: str
+    job: int = -1
+    rule: str = ""
+    wildcards: Mapping[str, str] = {}
+
+
+def attach(shown: Callable[[Line], bool]) -> None:
+    """Print of Snakemake's lines those that are `shown`. Raises ReleaseError."""
+    from snakemake.logging import logger
+    from snakemake_interface_logger_plugins.common import LogEvent
+
+    only_for(*MINE)
+    events = {str(private(LogEvent, name, *MINE)): what for name, what in EVENTS.items()}
+
+    def line(record: Any) -> Line:
+        said = vars(record)
+        text = str(said.get("rule_msg") or record.msg)
+        of_words = (what for words, what in WORDS.items() if text.startswith(words))
+        other = next(of_words, "error" if record.levelno >= logging.ERROR else "")
+        number = said.get("jobid", said.get("job_id", -1))
+        what = events.get(str(said.get("event") or ""), other)
+        return Line(what, text, number, said.get("rule_name", ""), said.get("wildcards") or {})
+
+    for handler in logger.handlers:
+        if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
+            handler.filters.insert(0, lambda record: shown(line(record)))  # Snakemake's own may stop a line before it
