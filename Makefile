@@ -14,11 +14,6 @@ AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))
 
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --profile profiles/local --config study=$(STUDY)
-	@echo
-	@echo "figures: $(CURDIR)/results/$(STUDY)/figures"
-	@echo "tables:  $(CURDIR)/results/$(STUDY)/tables"
-	@echo "report:  $(CURDIR)/results/$(STUDY)/report.html"
-	@echo "page:    $(CURDIR)/results/$(STUDY)/index.html   (begin here)"
 
 test: lint
 	@$(BIN)/python -m pytest -n $(AT_ONCE)

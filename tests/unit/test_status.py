@@ -105,7 +105,7 @@ def test_a_queue_says_what_runs_and_what_waits(tmp_path: Path, monkeypatch: pyte
         raise ConfigError("SLURM does not answer, try again later")
 
     monkeypatch.setattr(survivors, "slurm_jobs", silent)
-    assert screen(plan, tmp_path).endswith("squeue: SLURM does not answer, try again later")
+    assert screen(plan, tmp_path).splitlines()[3] == "squeue: SLURM does not answer, try again later"
 
 
 def test_an_end_that_nobody_knows_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,9 +30,9 @@ DELETED = [
             "results/frameworks/local/figures/throughput.png",
             "is of study frameworks on local, and the study is demo on local; ask with --config study=frameworks mac",
         ),
-        ("./results/demo/slurm/index.html", "is of study demo on slurm, and the study is demo on local; ask with --config"),
+        ("./results/demo/slurm/index.html", "is of study demo on slurm, and the study is demo on local; ask with"),
         ("results/demo/index.html", "results of a study lie under its machine: results/demo/<machine>/..."),
-        ("results/demo/local/figures/troughput.png", "study demo has no such figure; did you mean throughput? allowed: "),
+        ("results/demo/local/figures/troughput.png", "study demo has no such figure; did you mean throughput? "),
         ("results/inference/some-job/inference.json", "is no job of inference of study demo on machine local"),
         ("results/runs/some-run/run.mllog", "is not a run of study demo on machine local"),
         ("results/data/some-set/raw/manifest.json", "No rule to produce results/data/some-set/raw/manifest.json"),
@@ -118,6 +118,6 @@ def test_what_the_page_shows_makes_it_stale(finished: Path) -> None:
 def test_a_figure_that_the_study_has_no_more_is_named(finished: Path) -> None:
     study = finished / "config/studies/mini.yaml"
     study.write_text(re.sub(r"(?m)^  accuracy: .*\n", "", study.read_text()))
-    said = "results/mini/mini/figures/accuracy.csv: study mini has no such figure (any more); remove accuracy.*, or name it"
+    said = "results/mini/mini/figures/accuracy.csv: study mini has no such figure (any more); remove accuracy.*, or"
     assert said in mini(finished, "-n").stdout
     assert said in mini(finished, "page").stdout

@@ -85,8 +85,8 @@ rule collect:
         "../scripts/collect.py"
 
 
-# What the claims of sources come to by these runs.
-rule verdicts:
+# What the claims of sources come to by these runs; `snakemake verdicts` (outlook.smk) prints it.
+rule verdict_table:
     input:
         claims="config/references/claims.csv",
         runs=layout.table(PLAN.home, "runs") + ".parquet",
@@ -95,11 +95,11 @@ rule verdicts:
     output:
         layout.table(PLAN.home, "verdicts") + ".csv",
     log:
-        layout.study_log(PLAN.home, "verdicts"),
+        layout.study_log(PLAN.home, "verdict-table"),
     message:
-        f"verdicts of {STUDY.name} on what sources claim"
+        f"table of {STUDY.name}: verdicts on what sources claim"
     script:
-        "../scripts/verdicts.py"
+        "../scripts/verdict_table.py"
 
 
 # What the frameworks of the house are and do: no run is asked. Another version that is installed makes it again.
@@ -123,7 +123,7 @@ onsuccess:
     from ddlbench.analysis import refusals
 
     print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
-    print(*snakefile.audited(Path(TABLES)), sep="\n", file=sys.stderr)
+    print(*snakefile.audited(Path(TABLES)), *terminal.page(PLAN), sep="\n", file=sys.stderr)
 
 
 onerror:

@@ -1,15 +1,26 @@
-# What lies ahead, from records that are there; nothing is trained. Each with the other options as for the study.
+# Words that answer: they print, each time they are asked, and make nothing that others need. With options as for the
+# study.
+# What these runs say to claims of sources: snakemake verdicts
+rule verdicts:
+    input:
+        table=rules.verdict_table.output[0],
+    message:
+        f"verdicts of {STUDY.name} on what sources claim"
+    script:
+        "../scripts/verdicts.py"
+
+
+# What lies ahead, from records that are there; nothing is trained.
 # More workers than were measured: snakemake predict
 rule predict:
     input:
         runs=layout.table(PLAN.home, "runs") + ".parquet",
         priors="config/references/prediction-priors.json",
         code=registry.source("analysis/prediction", "last_rate"),
-    output:
-        table=layout.table(PLAN.home, "predictions") + ".csv",
     log:
         layout.study_log(PLAN.home, "predict"),
     params:
+        table=layout.table(PLAN.home, "predictions") + ".csv",
         planned=sorted({run.spec.workers for run in PLAN.runs.values()}),
         workers_per_node=MACHINE.workers_per_node,
         price_per_hour=MACHINE.price_per_gpu_hour,

@@ -14,10 +14,10 @@ made = _table.rows(
     snakemake.params.planned,
     price_per_hour=snakemake.params.price_per_hour,
 )
-with files.aside(Path(snakemake.output.table)) as hidden:
+with files.aside(Path(snakemake.params.table)) as hidden:
     pd.DataFrame(made).to_csv(hidden, index=False)
 text = "\n".join(
-    [*_table.lines(made, sample(runs)), f"All numbers: {snakemake.output.table}; how good they are: docs/prediction.md"]
+    [*_table.lines(made, sample(runs)), f"All numbers: {snakemake.params.table}; how good they are: docs/prediction.md"]
 )
 files.write_text(Path(snakemake.log[0]), f"{text}\n")
 print(f"\n{text}", flush=True)

@@ -91,7 +91,8 @@ def status(call: Call) -> int:
     lines = screen.lines(planned, rows, states, layout.RESULTS, config["max_gpu_hours"], trouble)
     done = {"state": "done", "since": None, "words": "", "reason": ""}
     each = [{"run": row.run} | (asdict(states[row.run]) if row.run in states else done) for row in rows]
-    call.show(lines, {"runs": each, "squeue": trouble})
+    first = 4 if trouble else 3
+    call.show(lines[first:], {"runs": each, "squeue": trouble}, answer=lines[:first])
     return 0
 
 
@@ -124,10 +125,11 @@ def audit(call: Call) -> int:
         raise ConfigError(str(error)) from None
     if out or named:
         write(rows, out or named / "audit.csv")
+    answer = _findings.lines(rows, call.all)
     if named or published:
-        print(*_findings.lines(rows), sep="\n", flush=True)
+        print(*answer, sep="\n", flush=True)
     else:
-        call.show([*_findings.lines(rows), f"all findings: {folder}/audit.csv"], rows, "tables")
+        call.show([f"all findings: {folder}/audit.csv"], rows, "tables", answer=answer)
     return 1 if _findings.worst(rows, "error") else 0
 
 

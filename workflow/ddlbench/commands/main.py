@@ -31,7 +31,7 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "compare": (answers.compare, "two sides of the same runs: machines, folders of runs, or names that were kept"),
 }
 JSON = ("plan", "status", "failures", "verdicts")
-ALL = ("plan", "failures", "verdicts")
+ALL = ("plan", "status", "failures", "audit", "verdicts")
 PATIENCE_S = 1.5  # before a command says that it computes
 COMPLETION = """\
 # For bash: source <(ddlbench completion)

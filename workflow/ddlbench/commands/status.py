@@ -91,12 +91,18 @@ def lines(
     trouble: str = "",
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
-    """The screen. `limit` is `max_gpu_hours`."""
+    """The screen, the answer first: what it is about, how far it is, when it ends, and what squeue could not tell.
+
+    `limit` is `max_gpu_hours`.
+    """
     by_state: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
     for row in rows:
         by_state[states[row.run].state if row.run in states else DONE].append(row)
     said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
     said.append(f"{counted(rows)}: {', '.join(f'{len(of)} {kind}' for kind, of in by_state.items())}")
+    left = by_state[RUNNING] + by_state[WAITING]
+    said.append(_end(plan, left, by_state[RUNNING], states, clock()))
+    said += [f"squeue: {trouble}"] if trouble else []
     for kind in (RUNNING, WAITING):
         # Of those that wait, what waits for a person, and what was begun.
         named = [row for row in by_state[kind] if states[row.run].words]
@@ -113,8 +119,6 @@ def lines(
     said += [f"  refused {row.run}: {row.why}" for row in refused[:MOST]]
     if len(refused) > MOST:
         said.append(f"  ... and {len(refused) - MOST} more: ddlbench plan")
-    left = by_state[RUNNING] + by_state[WAITING]
-    said.append(_end(plan, left, by_state[RUNNING], states, clock()))
     used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], left))
     began = [(row, since) for row in by_state[RUNNING] if (since := states[row.run].since)]
     so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
@@ -123,8 +127,7 @@ def lines(
     words = f"{unit}: {used} used by finished runs"
     words += f", {to_come} for the others ({ends})" if left else ""
     words += f", of which {amount(so_far)} are used" if began else ""
-    said.append(f"{words}; max_gpu_hours: {'none' if limit is None else amount(limit)}")
-    return [*said, f"squeue: {trouble}"] if trouble else said
+    return [*said, f"{words}; max_gpu_hours: {'none' if limit is None else amount(limit)}"]
 
 
 def _queue(waiting: Sequence[Now]) -> str:

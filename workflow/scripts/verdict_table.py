@@ -1,0 +1,10 @@
+"""Rule verdict_table: what sources claim, judged by a study's runs (`ddlbench.analysis.claims`)."""
+
+from pathlib import Path
+
+from ddlbench.analysis import claims
+from ddlbench.core.files import logged
+
+with logged(snakemake.log[0]):
+    given = snakemake.input
+    claims.write(Path(given.claims), Path(given.runs), Path(given.kernels), Path(snakemake.output[0]))
