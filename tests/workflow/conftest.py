@@ -113,7 +113,7 @@ def planned(project: Path, *arguments: str, study: str = "mini", machine: str = 
     done = snakemake(project, "-n", *arguments, "--config", f"study={study}", f"machine={machine}")
     assert done.returncode == 0, done.stdout
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
-    follow = ("all", "total", "report", "page", "audit_table", "verdicts", "records")
+    follow = ("all", "total", "report", "page", "audit_table", "verdict_table", "records")
     return {rule: int(count) for rule, count in jobs.items() if rule not in follow}
 
 

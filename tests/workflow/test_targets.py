@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SLOW
-from tests.workflow.conftest import ask, edit, mini, planned, snakemake
+from tests.workflow.conftest import ask, assert_nothing_to_do, edit, mini, planned, snakemake
 
 CEILING = "results/runs/mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1"
 # One file of each rule that makes some; the slow tier deletes every file.
@@ -48,6 +48,45 @@ def test_a_file_that_is_not_of_this_study_is_one_line(project: Path, target: str
 def test_every_rule_that_people_ask_for_is_a_target(project: Path) -> None:
     for rule in ("report", "page", "tables", "figures"):
         assert planned(project, rule, study="demo", machine="local")["train"] == 48
+
+
+def test_until_train_trains_though_a_preflight_comes_first(finished: Path) -> None:
+    shutil.rmtree(finished / CEILING)
+    shutil.rmtree(finished / "results/machines")
+    done = mini(finished, "--until", "train")
+    assert done.returncode == 0, done.stdout
+    assert (finished / CEILING / "run.mllog").exists()
+
+
+def test_two_machines_have_a_page_each(finished: Path) -> None:
+    for old, new in (("config/machines/mini.yaml", "other.yaml"), ("results/mini/mini/tables", "../../tables")):
+        path = finished / old
+        (shutil.copytree if path.is_dir() else shutil.copy)(path, path.parent / new)
+    mine = {path: path.stat().st_mtime_ns for path in (finished / "results/mini/mini").rglob("*") if path.is_file()}
+    done = snakemake(finished, "page", "--config", "study=mini", "machine=other")
+    assert done.returncode == 0, done.stdout
+    assert "page: results/mini/other/index.html" in done.stdout
+    # What release 0.1 left there is said, and stays.
+    assert (
+        "results/mini/tables: of an earlier release; made anew, of the same records, in results/mini/other"
+        in done.stdout
+    )
+    assert (finished / "results/mini/tables/runs.csv").exists()
+    assert {path: path.stat().st_mtime_ns for path in mine} == mine
+    assert_nothing_to_do(mini(finished, "page"))
+    for machine in ("mini", "other"):
+        page = (finished / f"results/mini/{machine}/index.html").read_text()
+        ids = set(re.findall(r"\b(mini|other)-mnist5k-", page))
+        assert ids == {machine}
+
+
+def test_a_word_that_answers_does_so_each_time(finished: Path) -> None:
+    for _ in range(2):
+        said = mini(finished, "verdicts").stdout
+        assert re.search(
+            r"^\d+ claims: 0 contradicted, .*\n(.*\n)*One row per claim, and why: results/mini/mini/", said, re.M
+        )
+        assert "page: " not in said
 
 
 def test_a_figure_needs_its_own_runs_only(fresh: Path) -> None:

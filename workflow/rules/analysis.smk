@@ -122,8 +122,9 @@ rule frameworks:
 onsuccess:
     from ddlbench.analysis import refusals
 
-    print(*refusals.lines(refusals.read(Path(TABLES))), sep="\n", file=sys.stderr)
-    print(*snakefile.audited(Path(TABLES)), *terminal.page(PLAN), sep="\n", file=sys.stderr)
+    said = [*refusals.lines(refusals.read(Path(TABLES))), *snakefile.audited(Path(TABLES))]
+    said += terminal.page(PLAN, snakefile.STARTED)
+    print(*said, sep="\n", end="\n" * bool(said), file=sys.stderr)
 
 
 onerror:

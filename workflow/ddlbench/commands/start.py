@@ -18,7 +18,7 @@ from ddlbench.commands.configuration import Settings
 from ddlbench.commands.snakefile import STARTED, complaints
 from ddlbench.core import kinds, layout
 from ddlbench.core.record import STEPS, WEIGHTS
-from ddlbench.mends import slurm_states, snakemake_outputs, snakemake_python
+from ddlbench.mends import slurm_states, snakemake_outputs, snakemake_python, snakemake_until
 from ddlbench.plan import bill, installed, reads, runs, stale
 from ddlbench.preflight import promise
 from ddlbench.run import late, reason, survivors
@@ -64,6 +64,7 @@ class Start:
                 survivors.settle(locks, runs.outputs(self.plan) if queue else ())
         if self.workflow.is_main_process:
             outputs = {run: (layout.run_log(run), layout.run_steps(run)) for run in self.plan.runs}
+            snakemake_until.mend(self.workflow.dag)
             snakemake_outputs.forget_marks(self.workflow.persistence, outputs, self._is_sound)
             # Whatever Snakemake remembers of them. A preflight is of something else if training waits for it.
             self.workflow.dag.forcefiles |= {self.preflight} if self.waits else set()

@@ -68,10 +68,11 @@ class Lines:
         return time.time() + (time.time() - self.began) / self.ended * left if self.ended and left else None
 
 
-def page(plan: Any) -> list[str]:
-    """The line that says where the page lies, if it is made."""
+def page(plan: Any, since: float = 0.0) -> list[str]:
+    """The line that says where the page lies, if it was made after `since` [s since 1970]."""
     made = Path(layout.page(plan.home))
-    return [f"page: {made}   (tables, figures and report.html lie beside it)"] if made.exists() else []
+    there = made.exists() and made.stat().st_mtime >= since
+    return [f"page: {made}   (tables, figures and report.html lie beside it)"] * there
 
 
 def line(plan: Any, name: str, left: set[str], failed: set[str], end: float | None, columns: int = 0) -> str:

@@ -1,0 +1,21 @@
+"""Snakemake 9: `--until train` trains nothing, and ends well, where a checkpoint comes before training.
+
+When the checkpoint is there, Snakemake asks anew which jobs are to be made. Those of `--until` are targets by then that
+no rule asked for, and nothing behind them is left: so no output of theirs is missing. As rules that were asked for they
+are made.
+
+Upstream (snakemake/snakemake): `DAG.update_needrun` could take all products of a job that `in_until` names.
+"""
+
+from typing import Any
+
+from ddlbench.mends import private
+
+MINE = ("snakemake", ("9",), "snakemake_until")
+
+
+def mend(dag: Any) -> None:
+    """Have the rules of `--until` count as asked for. Raises ReleaseError."""
+    names = private(dag, "untilrules", *MINE)
+    # Another set: Snakemake may be going through this one.
+    dag.targetrules = private(dag, "targetrules", *MINE) | {rule for rule in dag.rules if rule.name in names}
