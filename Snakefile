@@ -12,17 +12,17 @@
 #       preflight.smk preflight results/machines/<machine>/preflight-<study>.json    is the machine as promised?
 #       train.smk     train     results/runs/<run id>/{run.mllog,steps.parquet}    shared by all studies
 #       infer.smk     infer     results/inference/<job>/inference.json    what trained models cost to ask
-#       analysis.smk  collect   results/<study>/tables/*.{parquet,csv}
-#                     verdicts  results/<study>/tables/verdicts.csv    what sources claim, by these runs
-#                     frameworks  what they do, their options and versions: results/<study>/tables/frameworks.csv
-#                     figure    results/<study>/figures/<figure>.{csv,png,svg,pdf}, of its own runs only
+#       analysis.smk  collect   <home>/tables/*.{parquet,csv}    <home> is results/<study>/<machine>
+#                     verdict_table  <home>/tables/verdicts.csv    what sources claim, by these runs
+#                     frameworks  what they do, their options and versions: <home>/tables/frameworks.csv
+#                     figure    <home>/figures/<figure>.{csv,png,svg,pdf}, of its own runs only
 #       outlook.smk   predict   more workers than were measured: snakemake --profile profiles/local predict
 #                     recommend   framework, loader, workers, batch for an accuracy: recommend --config target=0.759
 #                     what_if   another bandwidth, node, batch, model, precision: what_if --config what_if='{bandwidth: 4}'
 #                     application  the scaling section of an application for compute time
-#       audit.smk     audit_table   what makes comparisons unfair: results/<study>/tables/audit.csv
-#       page.smk      page      results/<study>/index.html    the page that people read
-#       report.smk    report    results/<study>/report.html   which job made what
+#       audit.smk     audit_table   what makes comparisons unfair: <home>/tables/audit.csv
+#       page.smk      page      <home>/index.html    the page that people read
+#       report.smk    report    <home>/report.html   which job made what
 #   Questions are commands, which wait for no job: ddlbench plan, status, failures, audit, nodes, compare, verify, partial.
 
 
