@@ -19,7 +19,6 @@ from ddlbench.core.files import write_text
 from ddlbench.plan import stale
 
 from tests.conftest import ROOT
-from tests.unit.audit_clean import study
 
 SETTINGS = """
 study: {study}
@@ -300,11 +299,3 @@ def test_a_terminal_gets_the_answer_and_a_pipe_all(
     said = capsys.readouterr().out.splitlines()
     assert said[1] == "48 runs: 0 done, 0 running, 48 waiting, 0 failed"
     assert said[2:4] == ["expected end: nothing runs", "More: the same with --all"] and len(said) == 5
-    folder = here / layout.tables("demo/local")
-    for name, table in study().items():
-        table.to_parquet(folder / f"{name}.parquet")
-    assert ended("audit") == 0
-    answer, more, _ = capsys.readouterr().out.splitlines()
-    assert answer.startswith("audit: 0 errors, 0 warnings, ") and more == "More: the same with --all"
-    assert ended("audit", "--all") == 0
-    assert "all findings: results/demo/local/tables/audit.csv" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from ddlbench.analysis import compare
 from ddlbench.analysis.compare import ALL, Run
 from ddlbench.core import layout
 from ddlbench.core.columns import write_csv
-from ddlbench.settings.config import ConfigError
 from ddlbench.show.page import compared
 
 from tests.specs import run_spec
@@ -176,23 +174,6 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     assert "<new>" not in text and "ddp, &lt;new&gt;" in text
     assert compare.same(before, after) == []
     assert compare.same(before, before)[0].startswith("3 of 3 records are the same on both sides")
-
-
-def test_a_side_of_two_machines_is_asked_which(tmp_path: Path) -> None:
-    """Runs of two machines have the same cells: one would hide the other."""
-    for machine, forward_s in (("local", 0.1), ("local-2", 0.05)):
-        planted(tmp_path / "kept/old/runs", machine, 1, forward_s, "2.0")
-        planted(tmp_path / "runs", machine, 1, forward_s, "2.0")
-    said = r"has runs of machines local, local-2; allowed: {0}/local or {0}/local-2$"
-    for whole in ("old", f"{tmp_path}/runs"):
-        with pytest.raises(ConfigError, match=said.format(re.escape(whole))):
-            compare.side(whole, tmp_path)
-        (one,), _ = compare.side(f"{whole}/local-2", tmp_path)
-        (other,), _ = compare.side(f"{whole}/local", tmp_path)
-        assert other.seconds["compute_s"] > one.seconds["compute_s"]
-        assert one.folder.name.startswith("local-2-")
-    (mine,), _ = compare.side("local", tmp_path)
-    assert mine.folder.parent == tmp_path / "runs" and mine.seconds == other.seconds
 
 
 def test_a_damaged_record_is_named_and_left_out(tmp_path: Path) -> None:

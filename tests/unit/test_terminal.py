@@ -2,16 +2,13 @@
 
 import logging
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ddlbench.commands import terminal
-from ddlbench.core import layout
-from ddlbench.mends import ReleaseError, snakemake_lines
+from ddlbench.mends import snakemake_lines
 from ddlbench.plan.measured import Measured
-from snakemake_interface_logger_plugins.common import LogEvent
 
 NAMES = [f"run{number}" for number in range(31)]
 
@@ -84,38 +81,6 @@ def test_snakemakes_lines_are_shown_where_they_are_wanted(attached: Any) -> None
     _, dry = attached([], starts=False)
     assert dry.filter(info) and dry.filter(record("Nothing to be done (...)"))
     assert not dry.filter(record("Building DAG of jobs..."))
-
-
-def test_a_question_that_computes_says_so(attached: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    _, terminals = attached([])
-    assert not terminals.filter(record("", event="job_info", rule_name="predict", jobid=1, rule_msg="predict demo"))
-    assert capsys.readouterr().err == "predict demo ...\n"
-
-
-@pytest.mark.parametrize("made", [False, True])
-def test_where_nothing_is_to_be_done_the_last_line_is_the_page(
-    made: bool, attached: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if made:
-        page = Path(layout.page("demo/local"))
-        page.parent.mkdir(parents=True)
-        page.touch()
-    _, terminals = attached([])
-    assert not terminals.filter(record("Nothing to be done (...)"))
-    first, *last = capsys.readouterr().err.splitlines()
-    assert first == "Nothing to be done (...)"
-    assert [line.split()[:2] for line in last] == [["page:", "results/demo/local/index.html"]] * made
-
-
-@pytest.mark.parametrize("name", snakemake_lines.EVENTS)
-def test_an_event_that_snakemake_has_no_more_is_one_line(
-    name: str, attached: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = {event.name: event.value for event in LogEvent if event.name != name}
-    monkeypatch.setattr("snakemake_interface_logger_plugins.common.LogEvent", SimpleNamespace(**names))
-    with pytest.raises(ReleaseError, match=rf"^snakemake \S+ has no {name}, which ddlbench/mends/snakemake_lines.py"):
-        attached([])
 
 
 @pytest.mark.usefixtures("measured")
