@@ -21,9 +21,6 @@ from ddlbench.core import files, layout
 from ddlbench.core.columns import write_csv
 from ddlbench.settings.config import CONVERGENCE, ConfigError
 
-# MLPerf's reference convergence points, which the audit reads beside a study's tables.
-
-
 MOST = 8  # lines of an answer on a terminal
 
 

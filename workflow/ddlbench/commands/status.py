@@ -91,10 +91,7 @@ def lines(
     trouble: str = "",
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
-    """The screen, the answer first: what it is about, how far it is, when it ends, and what squeue could not tell.
-
-    `limit` is `max_gpu_hours`.
-    """
+    """The screen, the answer first: what it is about, how far it is, when it ends, squeue's silence."""
     by_state: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
     for row in rows:
         by_state[states[row.run].state if row.run in states else DONE].append(row)

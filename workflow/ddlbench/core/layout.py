@@ -54,7 +54,7 @@ def train_log(run: str) -> str:
 
 
 def home(study: str, machine: str) -> str:
-    """What a study has on a machine lies in this folder of `results/`: functions below take it as `home`."""
+    """The folder in `results/` of a study on a machine."""
     return f"{study}/{machine}"
 
 

@@ -1,10 +1,6 @@
 """Snakemake 9: what it would print goes through a filter of ours, which is also told of jobs that begin and end.
 
-`commands/terminal.py` says what is shown. Errors that end a call are always. Names of events and the fields of their
-records are Snakemake's, and no promise of its; it has no other way by which a Snakefile hears of jobs.
-
-Upstream (snakemake/snakemake): nothing is wrong. A logger plugin hears the same, but is a package of its own, which has
-to be installed and asked for (`--logger`); a Snakefile could name one.
+Upstream (snakemake/snakemake): a Snakefile could name a logger plugin, which today has to be installed and asked for.
 """
 
 import logging

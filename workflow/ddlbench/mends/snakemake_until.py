@@ -1,8 +1,6 @@
 """Snakemake 9: `--until train` trains nothing, and ends well, where a checkpoint comes before training.
 
-When the checkpoint is there, Snakemake asks anew which jobs are to be made. Those of `--until` are targets by then that
-no rule asked for, and nothing behind them is left: so no output of theirs is missing. As rules that were asked for they
-are made.
+Once it is there, targets of `--until` that no rule asked for lack no output.
 
 Upstream (snakemake/snakemake): `DAG.update_needrun` could take all products of a job that `in_until` names.
 """
