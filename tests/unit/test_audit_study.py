@@ -79,7 +79,7 @@ def test_notes_are_left_to_the_table() -> None:
 
 
 def test_the_table_lies_with_the_others() -> None:
-    assert layout.table(layout.home("demo", "local"), "audit") == "results/demo/local/tables/audit"
+    assert layout.table("demo/local", "audit") == "results/demo/local/tables/audit"
 
 
 def of_paper(*rows: dict[str, object]) -> list[dict[str, str]]:

@@ -157,15 +157,9 @@ def test_the_audit_reads_tables_and_says_how_to_make_them(here: Path) -> None:
     assert line.endswith("make them: snakemake --profile profiles/local tables --config study=frameworks")
 
 
-@pytest.mark.parametrize(
-    ("sides", "says"),
-    [
-        (("local", "local"), "after: 'local' is before's too; allowed: another machine"),
-        (("local", "cluster"), "before: 'local' has no timed record that ended well"),
-    ],
-)
-def test_sides_that_cannot_be_compared_are_one_line(here: Path, sides: tuple[str, str], says: str) -> None:
-    assert ended("compare", *sides).startswith(says)
+def test_sides_that_cannot_be_compared_are_one_line(here: Path) -> None:
+    assert ended("compare", "local", "local").startswith("after: 'local' is before's too; allowed: another machine")
+    assert ended("compare", "local", "cluster").startswith("before: 'local' has no timed record that ended well")
 
 
 def test_verify_ends_with_an_error_about_what_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

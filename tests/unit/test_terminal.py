@@ -13,14 +13,9 @@ from ddlbench.plan.measured import Measured
 NAMES = [f"run{number}" for number in range(31)]
 
 
-class Spec(SimpleNamespace):
-    framework = "deepspeed"
-    sample = "tokens"
-    workers = 2
-
-
 def plan() -> Any:
-    jobs = {name: SimpleNamespace(rule="train", spec=Spec(), folder=lambda results: results / "none") for name in NAMES}
+    spec = SimpleNamespace(framework="deepspeed", sample="tokens", workers=2)
+    jobs = {name: SimpleNamespace(rule="train", spec=spec, folder=lambda results: results / "none") for name in NAMES}
     return SimpleNamespace(jobs=jobs, home="demo/local", machine=SimpleNamespace(device="cpu"))
 
 
@@ -33,10 +28,6 @@ def record(text: str, level: int = logging.INFO, **about: Any) -> logging.LogRec
     made = logging.LogRecord("snakemake", level, "", 0, text, (), None)
     vars(made).update(about)
     return made
-
-
-def begun(name: str, job: int) -> logging.LogRecord:
-    return record("", event="job_info", rule_name="train", jobid=job, wildcards={"run": name})
 
 
 @pytest.fixture
@@ -62,8 +53,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], attached: Any) -> None:
     left = NAMES[10:]
     lines, terminals = attached(left)
-    assert not terminals.filter(begun(left[0], 7))
-    assert not terminals.filter(begun(left[1], 8))
+    for job, name in ((7, left[0]), (8, left[1])):
+        begun = record("", event="job_info", rule_name="train", jobid=job, wildcards={"run": name})
+        assert not terminals.filter(begun)
     lines.began = time.time() - 60
     assert not terminals.filter(record("", logging.ERROR, event="job_error", jobid=8))
     assert not terminals.filter(record("", event="job_finished", job_id=7))

@@ -1,7 +1,7 @@
 """How `results/` is laid out, said once: rules, scripts and the package ask here where a file lies.
 
 All paths are relative to the folder that Snakemake runs in, as Snakemake wants them. Each function takes names or
-Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them.
+Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them. `home` is `<study>/<machine>`.
 
     results/
         runs/<run>/             run.mllog, steps.parquet, train.log    shared by all studies
@@ -51,11 +51,6 @@ def run_steps(run: str, results: Path = RESULTS) -> str:
 def train_log(run: str) -> str:
     """What the run's processes printed."""
     return f"{RESULTS}/runs/{run}/train.log"
-
-
-def home(study: str, machine: str) -> str:
-    """The folder in `results/` of a study on a machine."""
-    return f"{study}/{machine}"
 
 
 def tables(home: str) -> str:

@@ -64,7 +64,7 @@ class Plan:
     @property
     def home(self) -> str:
         """Its folder in `results/`."""
-        return layout.home(self.study.name, self.machine.name)
+        return f"{self.study.name}/{self.machine.name}"
 
     @property
     def weights(self) -> list[str]:
