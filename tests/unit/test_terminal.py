@@ -51,11 +51,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("measured")
 def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], attached: Any) -> None:
-    left = NAMES[10:]
-    lines, terminals = attached(left)
-    for job, name in ((7, left[0]), (8, left[1])):
-        begun = record("", event="job_info", rule_name="train", jobid=job, wildcards={"run": name})
-        assert not terminals.filter(begun)
+    lines, terminals = attached(left := NAMES[10:])
+    for job in (7, 8):
+        about = {"rule_name": "train", "jobid": job, "wildcards": {"run": left[job - 7]}}
+        assert not terminals.filter(record("", event="job_info", **about))
     lines.began = time.time() - 60
     assert not terminals.filter(record("", logging.ERROR, event="job_error", jobid=8))
     assert not terminals.filter(record("", event="job_finished", job_id=7))
