@@ -71,7 +71,7 @@ def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
 
 
 def left_over(plan: runs.Plan) -> list[str]:
-    """A line about each figure in the study's folder that the study does not name, or not any more; one about release 0.1's."""
+    """A line about each figure there that the study does not name, or not any more; and one about release 0.1's."""
     study, folder = plan.study, Path(layout.figure(plan.home, ""))
     old = [str(path) for name in ("tables", "figures", "index.html") if (path := folder.parents[1] / name).exists()]
     named = tuple(f"{figure.name}." for figure in study.figures)

@@ -91,7 +91,7 @@ def lines(
     trouble: str = "",
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
-    """The screen, the answer first: what it is about, how far it is, when it ends, squeue's silence."""
+    """The screen, the answer first: what it is about, how far it is, when it ends, what squeue could not tell."""
     by_state: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
     for row in rows:
         by_state[states[row.run].state if row.run in states else DONE].append(row)
