@@ -51,12 +51,8 @@ def test_the_configuration_is_snakemakes(here: Path) -> None:
     (here / "mine").mkdir()
     (here / "mine/config.yaml").write_text("configfile: mine/over.yaml\nconfig: {account: a}\n")
     (here / "mine/over.yaml").write_text(SETTINGS.format(study="frameworks"))
-    assert read("mine", []) == {
-        "study": "frameworks",
-        "machine": "workstation",
-        "checkpoint": {"minutes": 7},
-        "account": "a",
-    }
+    mine = {"study": "frameworks", "machine": "workstation", "checkpoint": {"minutes": 7}, "account": "a"}
+    assert read("mine", []) == mine
     config = read("mine", ["study=demo", "checkpoint={silent: x}", "max_gpu_hours=1e3", "account="])
     assert config["study"] == "demo"
     assert config["checkpoint"] == {"minutes": 7, "silent": "x"}
@@ -67,18 +63,8 @@ def test_the_configuration_is_snakemakes(here: Path) -> None:
 def test_values_are_what_snakemake_takes_them_for(here: Path) -> None:
     from snakemake.cli import parse_config
 
-    entries = [
-        "aa=1",
-        "bb=1.5",
-        "cc=True",
-        "dd=no",
-        "ee='x y'",
-        "ff=",
-        "gg={a: [1, b]}",
-        "hh=[",
-        "ii=1e3",
-        "jj=2024-13-45",
-    ]
+    entries = ["aa=1", "bb=1.5", "cc=True", "dd=no", "ee='x y'"]
+    entries += ["ff=", "gg={a: [1, b]}", "hh=[", "ii=1e3", "jj=2024-13-45"]
     ours = configuration.of_command_line(None, entries)
     assert {key: ours[key] for key in parse_config(entries)} == parse_config(entries)
 
@@ -100,11 +86,8 @@ def test_values_are_what_snakemake_takes_them_for(here: Path) -> None:
     ],
 )
 def test_what_people_get_wrong_is_one_line(here: Path, arguments: tuple[str, ...], says: str) -> None:
-    for name, text in (
-        ("broken", "a: ["),
-        ("odd", "configfile: odd/settings.yaml"),
-        ("listed", "configfile: listed.yaml"),
-    ):
+    written = {"broken": "a: [", "odd": "configfile: odd/settings.yaml", "listed": "configfile: listed.yaml"}
+    for name, text in written.items():
         (here / name).mkdir()
         (here / name / "config.yaml").write_text(text)
     (here / "listed.yaml").write_text("[1]\n")

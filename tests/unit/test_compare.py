@@ -12,6 +12,7 @@ from ddlbench.analysis import compare
 from ddlbench.analysis.compare import ALL, Run
 from ddlbench.core import layout
 from ddlbench.core.columns import write_csv
+from ddlbench.settings.config import ConfigError
 from ddlbench.show.page import compared
 
 from tests.specs import run_spec
@@ -174,6 +175,14 @@ def test_records_of_two_machine_files_are_compared(tmp_path: Path) -> None:
     assert "<new>" not in text and "ddp, &lt;new&gt;" in text
     assert compare.same(before, after) == []
     assert compare.same(before, before)[0].startswith("3 of 3 records are the same on both sides")
+
+
+def test_a_side_of_two_machines_is_asked_which(tmp_path: Path) -> None:
+    for machine in ("local", "local-2"):
+        planted(tmp_path / "kept/old/runs", machine, 1, 0.1, "2.0")
+    with pytest.raises(ConfigError, match=r"machines local, local-2; allowed: old/local or old/local-2$"):
+        compare.side("old", tmp_path)
+    assert [len(compare.side(f"old/{name}", tmp_path)[0]) for name in ("local", "local-2", "x")] == [1, 1, 0]
 
 
 def test_a_damaged_record_is_named_and_left_out(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import terminal
-from ddlbench.mends import snakemake_lines
+from ddlbench.mends import ReleaseError, snakemake_lines
 from ddlbench.plan.measured import Measured
 
 NAMES = [f"run{number}" for number in range(31)]
@@ -72,6 +72,12 @@ def test_snakemakes_lines_are_shown_where_they_are_wanted(attached: Any) -> None
     _, dry = attached([], starts=False)
     assert dry.filter(info) and dry.filter(record("Nothing to be done (...)"))
     assert not dry.filter(record("Building DAG of jobs..."))
+
+
+def test_events_that_snakemake_has_no_more_are_one_line(attached: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("snakemake_interface_logger_plugins.common.LogEvent", SimpleNamespace(JOB_INFO="job_info"))
+    with pytest.raises(ReleaseError, match=r"^snakemake \S+ has no JOB_FINISHED, which ddlbench/mends/snakemake_lines"):
+        attached([])
 
 
 @pytest.mark.usefixtures("measured")
