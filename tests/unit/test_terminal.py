@@ -75,8 +75,8 @@ def test_snakemakes_lines_are_shown_where_they_are_wanted(attached: Any) -> None
 
 
 def test_events_that_snakemake_has_no_more_are_one_line(attached: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("snakemake_interface_logger_plugins.common.LogEvent", SimpleNamespace(JOB_INFO="job_info"))
-    with pytest.raises(ReleaseError, match=r"^snakemake \S+ has no JOB_FINISHED, which ddlbench/mends/snakemake_lines"):
+    monkeypatch.setitem(snakemake_lines.EVENTS, "JOB_LOST", "ended")
+    with pytest.raises(ReleaseError, match=r"^snakemake \S+ has no JOB_LOST, which ddlbench/mends/snakemake_lines"):
         attached([])
 
 
