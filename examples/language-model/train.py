@@ -161,6 +161,8 @@ def join(framework: str) -> tuple[int, torch.device]:
         if framework in ZERO:
             import deepspeed
 
+            if not cuda:  # it would compile a collective of its own for minutes; Gloo reduces
+                deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
             deepspeed.init_distributed("nccl" if cuda else "gloo", verbose=False)
         else:
             dist.init_process_group("nccl" if cuda else "gloo")

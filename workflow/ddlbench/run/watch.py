@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import psutil
 
 from ddlbench.core import beats, living, notes
+from ddlbench.mends import torch_build_locks
 from ddlbench.run.monitor import Probe, RankMonitor
 from ddlbench.slurm import srun
 
@@ -61,6 +63,8 @@ def watch(
     """
     seen, killed_before = WatchResult(), _killed_for_memory()
     log = srun.log_position()
+    settings = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, argv[1:]))
+    torch_build_locks.remove({**os.environ, **(variables or {}), **settings})
     process = subprocess.Popen(
         argv, start_new_session=True, preexec_fn=living.die_with_parent, env=os.environ | (variables or {})
     )
