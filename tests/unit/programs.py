@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,8 +89,16 @@ def handlers() -> object:
         signal.signal(number, handler)
 
 
-def told_to_stop(place: Path) -> None:
-    """Send the signal of a time limit to this process once the program has begun to train."""
+def stopped(folder: Path, run: RunSpec, **more: Any) -> tuple[int, Path]:
+    """`make`, with the signal of a time limit once the program has begun to train."""
+    waiter = threading.Thread(target=_stop, args=(folder / run.id,))
+    waiter.start()
+    done = make(folder, run, **more)
+    waiter.join()
+    return done
+
+
+def _stop(place: Path) -> None:
     while not (place / ".partial/program/began").exists():
         time.sleep(0.05)
     time.sleep(0.5)

@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import venv
 from pathlib import Path
@@ -20,7 +19,7 @@ from ddlbench.run import finish, printed, program
 from ddlbench.run.__main__ import Patience
 
 from tests.kills import killed_at
-from tests.unit.programs import PRINT, failure, handlers, launch, losses, made, make, script, spec, told_to_stop
+from tests.unit.programs import PRINT, failure, handlers, launch, losses, made, make, script, spec, stopped
 
 __all__ = ["handlers"]
 
@@ -167,10 +166,7 @@ GOES_ON = "start = int(open(sys.argv[2]).read()) if len(sys.argv) > 2 else 0; "
 def test_it_is_stopped_and_goes_on(tmp_path: Path) -> None:
     body = f"start and step < start or ({SAVES.replace('; ', ', ')})"
     run = spec(script(tmp_path, body, steps=300, before=GOES_ON), resume="{folder}/began")
-    waiter = threading.Thread(target=told_to_stop, args=(tmp_path / run.id,))
-    waiter.start()
-    code, _ = make(tmp_path, run)
-    waiter.join()
+    code, _ = stopped(tmp_path, run)
     assert code == notes.STOPPED
     record = made(tmp_path, run)
     assert record.steps["step"].tolist() == list(range(299))
@@ -211,10 +207,7 @@ def test_one_that_ends_well_when_slurm_asks_is_not_done(tmp_path: Path, monkeypa
 def test_one_that_ignores_signals_and_cannot_go_on_is_killed(tmp_path: Path) -> None:
     ignores = "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGUSR1, signal.SIGTERM)]"
     run = spec(script(tmp_path, SAVES, steps=100_000, before=ignores))
-    waiter = threading.Thread(target=told_to_stop, args=(tmp_path / run.id,))
-    waiter.start()
-    code, place = make(tmp_path, run, patience=Patience(grace_s=1.0))
-    waiter.join()
+    code, place = stopped(tmp_path, run, patience=Patience(grace_s=1.0))
     assert code != 0
     assert failure(place)["cause"] == "ended by a signal"
 
@@ -251,14 +244,6 @@ def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_program_that_starts_its_own_ranks(tmp_path: Path) -> None:
     before = 'assert "RANK" not in os.environ'
     assert len(made(tmp_path, spec(script(tmp_path, before=before), 2, ranks="own")).steps) == 22
-
-
-def test_snakemakes_command_makes_the_record(tmp_path: Path) -> None:
-    run = spec(script(tmp_path))
-    words = ["-m", "ddlbench.run", "--folder", str(tmp_path / run.id), "--spec", run.to_json(), "--"]
-    done = subprocess.run([sys.executable, *words, sys.executable, "-m", "ddlbench.run.rank", "--start", "1"])
-    assert done.returncode == 0
-    assert (tmp_path / run.id / "run.mllog").exists()
 
 
 def test_other_processes_of_its_supervisor_live_on(tmp_path: Path) -> None:

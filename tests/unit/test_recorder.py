@@ -19,7 +19,7 @@ from ddlbench.analysis import summary
 from ddlbench.run.readings import Source, recorder
 
 from tests.conftest import ROOT
-from tests.unit.programs import failure, handlers, losses, made, make, spec, told_to_stop
+from tests.unit.programs import failure, handlers, losses, made, make, spec, stopped
 
 __all__ = ["handlers"]
 
@@ -85,10 +85,7 @@ def test_it_is_asked_to_stop_and_goes_on_with_its_steps(tmp_path: Path) -> None:
     run = spec(
         program(tmp_path, f"{body}\n    if rec.asked_to_stop: sys.exit()", steps=60), reads="recorder", resume="x"
     )
-    waiter = threading.Thread(target=told_to_stop, args=(tmp_path / run.id,))
-    waiter.start()
-    code, _ = make(tmp_path, run)
-    waiter.join()
+    code, _ = stopped(tmp_path, run)
     assert code == 75
     steps = made(tmp_path, run).steps
     assert len(steps) > 60
