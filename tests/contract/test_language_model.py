@@ -79,23 +79,19 @@ def train(folder: Path, framework: str, *more: str, workers: int = 1) -> dict[st
     return told
 
 
+SLOW = pytest.mark.slow
+LONG, SHORT = ("--steps", "150"), ("--steps", "20")
 BERT = ("--model", "bert", "--vocabulary", "16", "--batch-per-worker", "32", "--steps", "350")
+FEW = ("fsdp", "zero-2-offload")  # the others are slow
+MORE = ("deepspeed", "zero-1", "zero-2", "zero-3", "zero-1-offload", "zero-3-offload", "horovod")
 
 
 @pytest.mark.parametrize(
-    ("framework", "more"),
-    [
-        ("ddp", ("--steps", "150")),
-        pytest.param("pld", ("--steps", "150"), marks=pytest.mark.slow),
-        pytest.param("ddp", BERT, marks=pytest.mark.slow),
-    ],
+    ("framework", "more"), [("ddp", LONG), pytest.param("pld", LONG, marks=SLOW), pytest.param("ddp", BERT, marks=SLOW)]
 )
 def test_a_model_comes_near_the_floor_and_not_below(tmp_path: Path, framework: str, more: tuple[str, ...]) -> None:
     told = train(tmp_path / "run", framework, *more)
     assert told["floor"] - 0.05 < told["loss"] < told["floor"] + 0.6  # untrained: ln 64 = 4.16, ln 16 = 2.77
-
-
-SHORT = ("--steps", "20")
 
 
 @pytest.fixture(scope="module")
@@ -104,17 +100,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> float:
     return train(tmp_path_factory.mktemp("ddp"), "ddp", *SHORT, workers=2)["loss"]
 
 
-@pytest.mark.parametrize(
-    "framework",
-    [
-        "fsdp",
-        "zero-2-offload",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("deepspeed", "zero-1", "zero-2", "zero-3", "zero-1-offload", "zero-3-offload", "horovod")
-        ),
-    ],
-)
+@pytest.mark.parametrize("framework", [*FEW, *(pytest.param(name, marks=SLOW) for name in MORE)])
 def test_every_framework_trains_the_same(tmp_path: Path, framework: str, control: float) -> None:
     told = train(tmp_path / "run", framework, *SHORT, workers=2)
     assert told["loss"] == pytest.approx(control, rel=1e-5)

@@ -90,9 +90,12 @@ while not os.path.exists(os.path.join(out, "daemon")) or not open(os.path.join(o
 """
 
 
-def test_no_daemon_of_it_outlives_it(tmp_path: Path) -> None:
-    run = spec(script(tmp_path, before=DAEMON))
+def test_no_daemon_of_it_outlives_it_and_other_processes_live_on(tmp_path: Path) -> None:
+    run, other = spec(script(tmp_path, before=DAEMON)), subprocess.Popen(["sleep", "100"])
     made(tmp_path, run)
+    assert other.poll() is None
+    other.kill()
+    other.wait()
     daemon = int((tmp_path / run.id / "program" / "daemon").read_text())
     assert not psutil.pid_exists(daemon) or psutil.Process(daemon).status() == psutil.STATUS_ZOMBIE
 
@@ -244,11 +247,3 @@ def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_program_that_starts_its_own_ranks(tmp_path: Path) -> None:
     before = 'assert "RANK" not in os.environ'
     assert len(made(tmp_path, spec(script(tmp_path, before=before), 2, ranks="own")).steps) == 22
-
-
-def test_other_processes_of_its_supervisor_live_on(tmp_path: Path) -> None:
-    other = subprocess.Popen(["sleep", "100"])
-    made(tmp_path, spec(script(tmp_path)))
-    assert other.poll() is None
-    other.kill()
-    other.wait()
