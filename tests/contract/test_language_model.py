@@ -67,11 +67,17 @@ def train(folder: Path, framework: str, *more: str, workers: int = 1) -> dict[st
     start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
     command = [sys.executable, *start, str(PROGRAM / "train.py")]
     if framework == "horovod":
-        command = ["horovodrun", "--gloo", "-np", str(workers), sys.executable, command[-1]]
+        command = [
+            str(Path(sys.executable).with_name("horovodrun")),
+            "--gloo",
+            "-np",
+            str(workers),
+            sys.executable,
+            command[-1],
+        ]
     folder.mkdir(exist_ok=True)
     command += ["--framework", framework, *more, "--out", str(folder)]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_EXTENSIONS_DIR": str(folder), "PATH": path}
+    one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TORCH_EXTENSIONS_DIR": str(folder)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | one)
     assert done.returncode == 0, done.stderr[-4000:]
     assert not [*folder.glob("*/*")], "something was compiled, which takes minutes and may leave a lock"

@@ -91,22 +91,11 @@ def test_a_rate_is_never_believed_against_the_clock(tmp_path: Path, rate: str, a
     assert {row.lr for row in made.rows} == {0.001}
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1,234.5", 1234.5),
-        ("12'345", 12345.0),
-        ("1_000", 1000.0),
-        ("1.5k", 1500.0),
-        ("2.5M", 2.5e6),
-        ("-3e-4", -3e-4),
-        ("62.5 %", 0.625),
-        ("12.5ms", 12.5),
-        ("3,", None),
-        ("loss", None),
-        ("", None),
-    ],
-)
+TEXTS = ["1,234.5", "12'345", "1_000", "1.5k", "2.5M", "-3e-4", "62.5 %", "12.5ms", "3,", "loss", ""]
+VALUES = [1234.5, 12345.0, 1000.0, 1500.0, 2.5e6, -3e-4, 0.625, 12.5, None, None, None]
+
+
+@pytest.mark.parametrize(("text", "value"), zip(TEXTS, VALUES, strict=True))
 def test_numbers_as_people_print_them(text: str, value: float | None) -> None:
     assert lines.number(text) == (pytest.approx(value) if value is not None else None)
 

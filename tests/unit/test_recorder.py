@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -218,17 +217,11 @@ def test_no_step_waits_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert made_of.rows[-1].end_s == pytest.approx(2 * 0.99 + 0.01, abs=0.1)
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The wheel, built from a copy."""
-    folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(RECORDER, folder / "recorder")
+def test_it_is_a_wheel_of_one_file(tmp_path: Path) -> None:
+    shutil.copytree(RECORDER, tmp_path / "recorder")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "-w", folder, folder / "recorder"], check=True)
-    yield next(folder.glob("*.whl"))
-
-
-def test_it_is_a_wheel_of_one_file(wheel: Path) -> None:
+    subprocess.run([*pip, "-w", tmp_path, tmp_path / "recorder"], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
     done = subprocess.run([sys.executable, "-m", "zipfile", "-l", wheel], capture_output=True, text=True, check=True)
     names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
     assert [name for name in names if "dist-info" not in name] == ["ddlbench_recorder.py"]
