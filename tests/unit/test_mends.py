@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pytest
 from ddlbench import mends
 from ddlbench.core import registry
-from ddlbench.mends import torch_build_locks
-from ddlbench.run.watch import watch
+from ddlbench.run.watch import remove_build_locks, watch
 
 from tests.unit.programs import handlers
 
@@ -112,10 +111,10 @@ def test_a_job_waits_for_no_builder_that_was_killed(tmp_path: Path, handlers: No
     variables = {"XDG_CACHE_HOME": str(tmp_path)}
     with lock.open("w") as file, subprocess.Popen(["sleep", "60"], stdin=file) as builder:
         file.close()
-        torch_build_locks.remove(variables)
+        remove_build_locks(variables)
         assert lock.exists(), "its builder lives"
         builder.kill()
-    torch_build_locks.remove(variables | {"SLURM_JOB_ID": "1"})
+    remove_build_locks(variables | {"SLURM_JOB_ID": "1"})
     assert lock.exists(), "its builder may live on another node"
     wait = f"while [ -e {lock} ]; do sleep 0.1; done"
     assert watch(["env", f"XDG_CACHE_HOME={tmp_path}", "timeout", "9", "sh", "-c", wait], tmp_path).code == 0

@@ -225,13 +225,6 @@ def test_much_output_is_read_and_not_kept(
     assert len(capfd.readouterr().out) < 2 << 20
 
 
-def test_what_it_writes_into_our_folder_is_no_record(tmp_path: Path) -> None:
-    names = ("run.mllog", "steps.rows", "steps.parquet")
-    writes = "; ".join(f'open(os.path.join(out, "..", "{name}"), "w").write("mine")' for name in names)
-    record = made(tmp_path, spec(script(tmp_path, before=writes)))
-    assert len(record.steps) == 11
-
-
 def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second environment, which has none of our packages."""
     venv.create(tmp_path / "its env", symlinks=True)
@@ -244,6 +237,10 @@ def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     assert "torch" not in facts["versions"]
 
 
-def test_a_program_that_starts_its_own_ranks(tmp_path: Path) -> None:
-    before = 'assert "RANK" not in os.environ'
-    assert len(made(tmp_path, spec(script(tmp_path, before=before), 2, ranks="own")).steps) == 22
+NAMES = ("run.mllog", "steps.rows", "steps.parquet")
+WRITES = "; ".join(f"open(out + '/../{name}', 'w').write('mine')" for name in NAMES)
+
+
+@pytest.mark.parametrize(("ranks", "before"), [("each", WRITES), ("own", "assert 'RANK' not in os.environ")])
+def test_one_that_writes_into_our_folder_or_starts_its_own_ranks(tmp_path: Path, ranks: str, before: str) -> None:
+    assert len(made(tmp_path, spec(script(tmp_path, before=before), 2, ranks=ranks)).steps) == 22

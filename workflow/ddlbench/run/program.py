@@ -71,7 +71,11 @@ def execute(
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     reads: ReadingMember = registry.member("readings", spec.program.reads)
     earlier, labelled = _kept(partial, _printed_before(partial / LINES)), LABELLED & {*argv} != set()
-    hearing = Printed(reads.wanted(spec), quiet_s, lambda: _recorded(partial), labelled, partial / LINES)
+
+    def recorded() -> int:
+        return sum(path.stat().st_size for path in partial.glob("recorder-*.steps"))
+
+    hearing = Printed(reads.wanted(spec), quiet_s, recorded, labelled, partial / LINES)
     with hearing as printed, living.ending_descendants():
         seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=patience.silent_s, grace_s=patience.grace_s)
     if seen.signal is None and (partial / ASKED).exists():
@@ -113,12 +117,7 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
             if not (partial / FOLDER).exists() and (folder / FOLDER).exists():
                 (folder / FOLDER).rename(partial / FOLDER)
             return new | {"began_s": began, ENDED: told[ENDED]}
-        for stale in (
-            *partial.glob("*.json"),
-            *partial.glob("beat-*"),
-            *partial.glob(notes.STOPPED_NOTE),
-            *partial.glob(ASKED),
-        ):
+        for stale in [path for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED) for path in partial.glob(name)]:
             if stale.name != ASSIGNMENT:  # it is replaced: killed before that, the run still goes on
                 stale.unlink()
         return new | {"began_s": began, "resumes": True}
@@ -167,11 +166,6 @@ def _record(
         return _cause("no steps read", f"the program ended well, but no steps were read: {why}")
     _keep_folder(folder, partial)
     return finish.make_record(spec, folder, partial)
-
-
-def _recorded(partial: Path) -> int:
-    """How many bytes its recorders wrote."""
-    return sum(path.stat().st_size for path in partial.glob("recorder-*.steps"))
 
 
 def _cause(cause: str, message: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +21,6 @@ from typing import Any
 import psutil
 
 from ddlbench.core import beats, living, notes
-from ddlbench.mends import torch_build_locks
 from ddlbench.run.monitor import Probe, RankMonitor
 from ddlbench.slurm import srun
 
@@ -63,8 +61,8 @@ def watch(
     """
     seen, killed_before = WatchResult(), _killed_for_memory()
     log = srun.log_position()
-    settings = dict(word.split("=", 1) for word in takewhile(lambda word: "=" in word, argv[1:]))
-    torch_build_locks.remove({**os.environ, **(variables or {}), **settings})
+    settings = dict(word.split("=", 1) for word in argv[1:] if "=" in word)
+    remove_build_locks({**os.environ, **(variables or {}), **settings})
     process = subprocess.Popen(
         argv, start_new_session=True, preexec_fn=living.die_with_parent, env=os.environ | (variables or {})
     )
@@ -121,6 +119,24 @@ def watch(
     failures = notes.read(folder, "failure")
     seen.stopped = seen.code != 0 and (folder / notes.STOPPED_NOTE).exists() and not failures
     return seen
+
+
+def remove_build_locks(variables: Mapping[str, str]) -> None:
+    """Remove torch's build locks that killed builders left; others would wait for ever (torch/utils/file_baton.py).
+
+    A builder keeps its lock open. Those on other nodes cannot be seen: on SLURM a lock must be an hour old, too."""
+    root, cache = variables.get("TORCH_EXTENSIONS_DIR"), Path(variables.get("XDG_CACHE_HOME") or "~/.cache")
+    there = Path(root).glob("*/lock") if root else cache.expanduser().glob("torch_extensions/*/*/lock")
+    locks = {str(lock.resolve()) for lock in there}
+    for process in psutil.process_iter() if locks else ():
+        with suppress(psutil.Error):
+            locks -= {file.path for file in process.open_files()}
+    for lock in map(Path, locks):
+        with suppress(OSError):
+            about, age_s = lock.stat(), 3600 if "SLURM_JOB_ID" in variables else 0
+            if about.st_uid == os.getuid() and time.time() - about.st_mtime >= age_s:
+                lock.unlink()
+                print(f"{lock}: its builder was killed; removed", flush=True)
 
 
 def end_survivors(folder: Path) -> None:

@@ -62,9 +62,7 @@ class Help:
 
     def named(self, names: list[str]) -> str | None:
         """The first of these names that is an option, as it is written; what stands before a dot does not matter."""
-        plain = {
-            re.sub(r"-", "_", option.lstrip("-")).split(".")[-1].lower(): option for option in [*self.options][::-1]
-        }
+        plain = {o.lstrip("-").replace("-", "_").split(".")[-1].lower(): o for o in [*self.options][::-1]}
         return next((plain[name] for name in names if name in plain), None)
 
 
@@ -150,7 +148,8 @@ def text(script: Path, start: list[str], said: Help, environment: str | None) ->
     """The file."""
     command = [shlex.quote(word).replace("{", "{{").replace("}", "}}") for word in start]
     filled = {value: said.named(names.split()) for value, names in USUAL.items()}
-    command += [word for need in said.required if need not in filled.values() for word in _given(need)]
+    needs = [need for need in said.required if need not in filled.values()]
+    command += [f"{need} {SET}" if need.startswith("-") else SET for need in needs]
     command += [f"{option} {{{value}}}" for value, option in filled.items() if option]
     try:
         files = [str(script.parent / path) for path, _ in sources_of(script.parent, script.stem)] or [str(script)]
@@ -160,11 +159,13 @@ def text(script: Path, start: list[str], said: Help, environment: str | None) ->
     reads = next((way for pattern, way in READS if re.search(pattern, source)), "lines")
     alone = not re.search(TOGETHER, source)
     own = "own" if re.search(r"\b(mp|multiprocessing)\.spawn\(", source) else "each"
+    batch = "no option is a batch size: put {batch_per_worker} or {global_batch} where it belongs"
+    if option := filled["batch_per_worker"]:
+        batch = f"{{batch_per_worker}} is one rank's batch; write {{global_batch}} if {option} is that of all"
     lines = [
-        f"# Made from {script} --help and its source. {SET} marks what they do not say; config/README.md explains all "
-        "keys.",
+        f"# Made from {script} --help and its source. {SET} marks what they do not say; config/README.md has all keys.",
         *([f"# {SET}: --help {said.problem}"] if said.problem else []),
-        *_missing(filled),
+        f"# {SET}: {batch}.",
         *([f"# {SET}: its source says nothing of several ranks; if each trains for itself, speeds are wrong."] * alone),
         _yaml(command=" ".join(command)),
         _yaml(files=files) + f"   # {SET}: what else it reads that you may change; a change makes its runs stale",
@@ -182,19 +183,6 @@ def text(script: Path, start: list[str], said: Help, environment: str | None) ->
     if option := said.named(SHORTER):
         lines.append(f"# {option} in the command makes runs shorter: some 100 steps are enough for a rate.")
     return "\n".join(lines) + "\n"
-
-
-def _given(need: str) -> list[str]:
-    return [need, SET] if need.startswith("-") else [SET]
-
-
-def _missing(filled: dict[str, str | None]) -> list[str]:
-    """What the command should name and --help has no usual option for."""
-    if option := filled["batch_per_worker"]:
-        return [
-            f"# {SET}: {{batch_per_worker}} is one rank's batch; write {{global_batch}} if {option} is that of all."
-        ]
-    return [f"# {SET}: no option is a batch size: put {{batch_per_worker}} or {{global_batch}} where it belongs."]
 
 
 def _axes(said: Help) -> list[str]:
