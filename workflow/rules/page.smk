@@ -30,6 +30,7 @@ rule page:
         code=PAGE_CODE,
     output:
         layout.page(PLAN.home),
+        layout.numbers(PLAN.home),
     log:
         layout.study_log(PLAN.home, "page"),
     params:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import files, layout
+from ddlbench.core import files, layout, registry
 from ddlbench.core.columns import write_csv
 from ddlbench.settings.config import CONVERGENCE, ConfigError
 
@@ -220,6 +220,16 @@ def keep(call: Call) -> int:
     aside.rename(at)
     print(f"{at}: {len(runs)} of {len(planned.runs)} runs of {planned.study.name}, its tables, figures and page")
     print(f"To compare with it: ddlbench compare {name}/{at.name} {at.name}")
+    return 0
+
+
+def export(call: Call) -> int:
+    """The study in the form of another program."""
+    from ddlbench.outlook import exports
+
+    kind = call.options.to
+    out = exports.export(kind, Path(layout.page(call.settings.plan.home)).parent)
+    print(f"{out}: {registry.member('exports', kind).__doc__.splitlines()[-1].format(folder=out)}")
     return 0
 
 

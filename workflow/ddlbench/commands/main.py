@@ -28,7 +28,8 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "verify": (answers.verify, "read all prepared data again; on a cluster in a job: srun -c 8 ddlbench verify ..."),
     "nodes": (answers.nodes, "the slow host, from all records of the machine"),
     "keep": (answers.keep, "freeze a study under a name: its page, tables and figures, and its records by link"),
-    "compare": (answers.compare, "two sides of the same runs: machines, folders of runs, or names that were kept"),
+    "export": (answers.export, "for TensorBoard, MLflow, or as an RO-Crate"),
+    "compare": (answers.compare, "the same runs on two machines, in two folders, or kept"),
 }
 JSON = ("plan", "status", "failures", "verdicts")
 ALL = ("plan", "status", "failures", "audit", "verdicts")
@@ -70,6 +71,8 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--all", action="store_true", help="what a terminal leaves out; a pipe gets all")
         if name == "keep":
             command.add_argument("name", help="such as 2026-10")
+        if name == "export":
+            command.add_argument("--to", required=True, choices=registry.members("exports"))
         if name == "compare":
             command.add_argument("before", help="the old side: a machine with records in results, or a folder of runs")
             command.add_argument("after", help="the new side, likewise")

@@ -11,7 +11,8 @@ Snakemake's wildcards: `run_log("{run}")` is the pattern of all of them. `home` 
             application/        the scaling section of an application, in all formats
             records/            digests of records, by which figures show them
             figures/            <figure>.csv (what it is drawn from), .runs.csv (of which runs), .png, .svg, .pdf
-            index.html          the page of the study; report.html is Snakemake's own
+            index.html          the page of the study; study.json says the same for programs; report.html is Snakemake's
+            export/<kind>/      what `ddlbench export` made
             partial/            the same of the runs that were there when it was asked for
             logs/
         machines/<machine>/     preflight-<study>.json and what lies beside it, kept/<sha256>.json, nodes.csv
@@ -76,6 +77,11 @@ def figure(home: str, name: str) -> str:
 def page(home: str) -> str:
     """The page of a study, for people."""
     return f"{RESULTS}/{home}/index.html"
+
+
+def numbers(home: str) -> str:
+    """What the page says, for programs (`show/page/numbers.py`)."""
+    return f"{RESULTS}/{home}/study.json"
 
 
 def partial(home: str, results: Path = RESULTS) -> str:

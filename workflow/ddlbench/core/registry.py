@@ -26,6 +26,7 @@ WITHIN = {
     "inference": "train",
     "figures": "show",
     "application": "outlook",
+    "exports": "outlook",
     "kinds": "plan",
     "gpucheck": "commands",
     "readings": "run",

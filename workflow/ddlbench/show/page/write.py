@@ -20,10 +20,10 @@ from ddlbench.analysis.tables import BESIDE
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.audit import _findings
 from ddlbench.core import layout
-from ddlbench.core.files import sha256, write_text
+from ddlbench.core.files import sha256, write_json, write_text
 from ddlbench.core.plural import count_of
 from ddlbench.preflight.__main__ import summary
-from ddlbench.show.page import answer, asked, picture, rows, sources, spent, tables
+from ddlbench.show.page import answer, asked, numbers, picture, rows, sources, spent, tables
 from ddlbench.show.page.about import Figure, Study
 
 HERE = Path(__file__).parent
@@ -32,12 +32,17 @@ MEASURED = 20  # lines of what a preflight measured; its file has all
 
 
 def write(study: Study, out: Path, results: Path = layout.RESULTS) -> None:
-    """The page of a study as one file, from what lies beside it and in `results`; whole, or not there."""
-    write_text(out, html(study, out.parent, results))
+    """The page of a study as one file, from what lies beside it and in `results`; `study.json` beside it says the same
+    for programs. Each is whole, or not there. Raises OSError for a table or a figure that is missing.
+    """
+    read, audit = _read(study, out.parent)
+    said = answer.first(study, read, audit)
+    write_json(out.with_name("study.json"), numbers.found(study, read, audit, said))
+    write_text(out, html(study, read, audit, said, out.parent, results))
 
 
-def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
-    """The page of what lies in the folder `home`. Raises OSError for a table or a figure that is missing."""
+def _read(study: Study, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
+    """The tables that a page shows, by name, and the audit's findings."""
     folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
     read |= {name: pd.read_csv(folder / f"{name}.csv") for name in ("verdicts", "frameworks")}
@@ -45,7 +50,18 @@ def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
     for name in BESIDE:  # of a study with such jobs
         path = folder / f"{name}.parquet"
         read[name] = pd.read_parquet(path) if path.exists() else pd.DataFrame()
-    audit = _findings.read(folder / "audit.csv")
+    return read, _findings.read(folder / "audit.csv")
+
+
+def html(
+    study: Study,
+    read: Mapping[str, pd.DataFrame],
+    audit: list[dict[str, str]],
+    said: answer.First,
+    home: Path,
+    results: Path = layout.RESULTS,
+) -> str:
+    """The page of what was read of the folder `home`."""
     runs = read["runs"]
     known = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
     about = answer.rules_by_run(audit, "warning")
@@ -64,7 +80,7 @@ def html(study: Study, home: Path, results: Path = layout.RESULTS) -> str:
         "base-uri 'none'; form-action 'none'",
         style=Markup(style),
         script=Markup(script),
-        answer=answer.first(study, read, audit),
+        answer=said,
         tiles=spent.tiles(study.bill, study.unit, study.planned) if study.bill else [],
         figures=figures,
         sources=shown,

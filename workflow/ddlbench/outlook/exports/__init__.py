@@ -1,0 +1,76 @@
+"""`ddlbench export --to <kind>`: a study in the form of another program. A kind is one file of this room.
+
+Each is thin over `study.json` (`show/page/numbers.py`) and two tables. What a kind writes with is not among ddlbench's
+own packages; `PACKAGE` names what to install.
+"""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+
+from ddlbench.core import registry
+from ddlbench.settings.config import ConfigError
+from ddlbench.show.page.numbers import FORM
+
+CURVES = ("loss", "top1", "top5", "throughput_images_per_s", "lr")  # of table `epochs`
+
+
+class Export(Protocol):
+    """One file of this room. Its docstring's first line says what it writes; its last how to look at that."""
+
+    PACKAGE: str  # as pip names it, with the version that was tried
+
+    def write(self, found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
+        """Fill the empty `folder` with the study `found`, its runs and their epochs."""
+
+
+def export(kind: str, home: Path) -> Path:
+    """Write the study whose page lies in the folder `home`; the folder that was made, whole, in place of an older one.
+
+    Raises ConfigError where the study has no `study.json` of this version, or the package is not installed.
+    """
+    member, source, out = registry.member("exports", kind), home / "study.json", home / "export" / kind
+    name = member.PACKAGE.partition("==")[0]
+    if not registry.importable(name):
+        raise ConfigError(f"--to {kind}: package {name} is not installed here; pip install {member.PACKAGE}")
+    try:
+        found = json.loads(source.read_text(encoding="utf-8"))
+    except OSError:
+        raise ConfigError(f"{source}: is not there; make the page first: snakemake, with the same options") from None
+    if not isinstance(found, dict) or found.get("version") != FORM:
+        raise ConfigError(f"{source}: version {FORM} is wanted; make the page again: ddlbench page") from None
+    runs, epochs = (pd.read_parquet(home / "tables" / f"{table}.parquet") for table in ("runs", "epochs"))
+    aside = out.with_name(f".{kind}-{os.getpid()}")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        member.write(found, runs[runs["run"].isin({run for point in found["points"] for run in point["runs"]})],
+                     epochs, aside)  # fmt: skip
+        shutil.rmtree(out, ignore_errors=True)
+        aside.rename(out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return out
+
+
+def settings(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The settings of each run (id)."""
+    return {run: point["settings"] for point in found["points"] for run in point["runs"]}
+
+
+def curves(epochs: pd.DataFrame, run: str) -> list[tuple[str, float, int]]:
+    """(name, value, epoch) of each value that an epoch of this run has."""
+    of = epochs[epochs["run"] == run]
+    return [(name, float(value), int(epoch)) for name in CURVES
+            for epoch, value in zip(of["epoch"], of[name], strict=True) if not pd.isna(value)]  # fmt: skip
+
+
+def results(found: dict[str, Any], row: "pd.Series[Any]") -> dict[str, float]:
+    """The quantities of one run that its point has."""
+    run = row["run"]
+    names = next(point["quantities"] for point in found["points"] if run in point["runs"])
+    return {name: float(row[name]) for name in names if not pd.isna(row[name])}

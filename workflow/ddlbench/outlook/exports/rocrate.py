@@ -1,0 +1,34 @@
+"""A research object (RO-Crate 1.1): tables, figures and page of the study with what they are, for an archive.
+
+{folder}/ro-crate-metadata.json
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+PACKAGE = "rocrate==0.16.0"
+KINDS = {
+    ".csv": "text/csv",
+    ".html": "text/html",
+    ".json": "application/json",
+    ".parquet": "application/x-parquet",
+    ".pdf": "application/pdf",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+}
+
+
+def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
+    """The files are copied; who made them is left to the person who archives."""
+    from rocrate.rocrate import ROCrate
+
+    crate, home = ROCrate(), folder.parent.parent
+    crate.name = f"{found['study']} on {found['machine']}: {found['title']}"
+    crate.description = "\n".join(f"{one['question']} {one['words']}" for one in found["answers"]) or found["title"]
+    for file in sorted([*home.glob("*.html"), home / "study.json", *home.glob("tables/*"), *home.glob("figures/*")]):
+        if file.suffix in KINDS:
+            name = file.relative_to(home).as_posix()
+            crate.add_file(file, name, properties={"name": name, "encodingFormat": KINDS[file.suffix]})
+    crate.write(folder)

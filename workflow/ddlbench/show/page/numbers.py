@@ -1,0 +1,81 @@
+"""`study.json`: what the page says, for programs. Its form has a version; `ddlbench export` is thin over it.
+
+version    FORM
+study      name, title, machine, and the days between which runs began (UTC)
+system     processors and GPUs; software: versions
+points     per settings: the runs, and of each quantity its unit, n, median and 95 % interval (null for one run)
+scaling    per series and worker count: throughput, speed-up and efficiency with their intervals
+answers    what the first screen says; verdicts: on claims of sources; findings: of the audit, errors and warnings
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ddlbench.analysis import measures
+from ddlbench.analysis.scaling import scaling
+from ddlbench.analysis.statistics import over_repeats
+from ddlbench.analysis.together import SAME, usable
+from ddlbench.audit import SEVERITIES, _findings
+from ddlbench.show.page import rows
+from ddlbench.show.page.about import Study
+from ddlbench.show.page.answer import First
+
+FORM = 1
+VERSIONS = ("python_version", "torch_version", "framework_version", "loader_version")
+# What has another repeat's value for no reason of the repeat's: places in time, and counts that say how it was watched.
+QUANTITIES = tuple(c for c in measures.COLUMNS if c.type in ("float64", "Int64") and c.name != "started_s")
+
+
+def found(
+    study: Study, read: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], said: First
+) -> dict[str, Any]:
+    """What a study found, as JSON has it, from its tables, its audit's findings and its first screen."""
+    runs = usable(read["runs"])
+    began = runs["started_s"].dropna()
+    series = scaling(read["runs"]).dropna(axis="columns", how="all")
+    return {
+        "version": FORM,
+        "study": study.name,
+        "title": study.title,
+        "machine": study.machine,
+        "from": None if began.empty else rows.day(float(began.min())),
+        "to": None if began.empty else rows.day(float(began.max())),
+        "system": {name: _values(runs, name) for name in ("cpu", "gpu")},
+        "software": {name: _values(runs, name) for name in VERSIONS},
+        "points": [_point(of) for _, of in runs.groupby([n for n in SAME if n in runs], dropna=False, sort=False)],
+        "scaling": records(series),
+        "answers": [
+            {"question": one.question, "take": one.take, "sure": one.sure, "words": " ".join(one.words)}
+            for one in said.answers
+        ],
+        "verdicts": records(read["verdicts"]),
+        "findings": [dict(row) for row in _findings.worst(audit, SEVERITIES[1])],
+    }
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """A table's rows as JSON has them: numbers and words as they are, null for what is not there."""
+    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
+    return rows
+
+
+def _values(runs: pd.DataFrame, name: str) -> list[str]:
+    return sorted({str(value) for value in runs[name].dropna()}) if name in runs else []
+
+
+def _point(runs: pd.DataFrame) -> dict[str, Any]:
+    """Runs of the same settings: what each quantity came to over their repeats."""
+    first = records(runs.head(1))[0]
+    quantities = {}
+    for column in QUANTITIES:
+        values = [float(value) for value in runs[column.name].dropna()]
+        if values and all(value > 0 and math.isfinite(value) for value in values):
+            of = over_repeats(values)
+            interval = {"n": of.n, "median": of.middle, "low": of.low, "high": of.high}
+            quantities[column.name] = {"unit": column.unit, **interval}
+    settings = {name: first[name] for name in SAME if name in first and first[name] is not None}
+    return {"settings": settings, "runs": [str(run) for run in runs["run"]], "quantities": quantities}
