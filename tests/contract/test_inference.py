@@ -118,7 +118,7 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, precision: str, dat
     other = json.loads((tmp_path / "initial" / RECORD).read_text())
     assert other["weights_sha256"] != record["weights_sha256"]
     shutil.rmtree(trained)
-    done = job(spec, tmp_path / "job", data, "--trained", str(trained / "run.mllog"))
+    done = job(spec, tmp_path / "again", data, "--trained", str(trained / "run.mllog"))
     assert done.returncode == 1
     assert f"{trained / WEIGHTS}: is missing" in done.stdout
 
