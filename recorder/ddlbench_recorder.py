@@ -47,7 +47,8 @@ def _place(*names, default=0):
 class Recorder:
     """The record of one rank's steps. `asked_to_stop` is True once ddlbench wants a checkpoint and the end.
 
-    Ranks may see that at different steps: let them agree before they act on it.
+    Ranks may see that at different steps, and one that leaves alone makes the others wait for ever: let them agree by
+    an all_reduce of the largest, every few steps, or where they write checkpoints anyway.
     """
 
     def __init__(self):

@@ -198,8 +198,6 @@ def main() -> None:
         step(loss)
         losses.append(loss.detach())
         record.step(losses[-1], tokens.numel())
-        if record.asked_to_stop:
-            break
     if rank == 0:
         floor = source.floor(args.model, MASKED, args.sequence)
         last = torch.stack(losses[-10:]).mean().item()
