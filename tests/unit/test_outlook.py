@@ -38,7 +38,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.parametrize("part", MADE, ids=lambda part: part.__name__.split(".")[-2])
 def test_files_are_written_and_named(part: ModuleType, folders: list[Path], tmp_path: Path) -> None:
     said = part.make(CONFIG, folders, tmp_path)
-    made = {str(path.relative_to(tmp_path / "demo")) for path in tmp_path.rglob("*.*")}
+    made = {str(path.relative_to(tmp_path / "demo/local")) for path in tmp_path.rglob("*.*")}
     assert made == MADE[part]
     assert all(name in said for name in made if name.endswith((".csv", ".png", ".md")))
     for table in tmp_path.rglob("*.csv"):
