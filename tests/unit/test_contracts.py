@@ -24,6 +24,7 @@ CONTRACTS = {
     "figures": "FigureMember",
     "records": "RecordReader",
     "application": "FormatMember",
+    "exports": "Export",
     "gpucheck": "Part",
     "kinds": "Kind",
     "readings": "ReadingMember",

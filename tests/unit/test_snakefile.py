@@ -36,7 +36,9 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
         calls.append("preflight")
         raise Waits
 
-    dag = SimpleNamespace(forcefiles=set(), forcerules=set(), targetfiles=set())
+    dag = SimpleNamespace(
+        forcefiles=set(), forcerules=set(), targetfiles=set(), rules=[], untilrules=set(), targetrules=set()
+    )
     persistence = SimpleNamespace(path="", _filter_incomplete_keys=lambda outputs: set(), _unmark_incomplete=None)
     quiet = SimpleNamespace(verbose=False, printshellcmds=False)
     about = {"persistence": persistence, "dag": dag, "output_settings": quiet}

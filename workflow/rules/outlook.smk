@@ -4,6 +4,8 @@
 rule verdicts:
     input:
         table=rules.verdict_table.output[0],
+    log:
+        layout.study_log(PLAN.home, "verdicts-printed"),
     message:
         f"verdicts of {STUDY.name} on what sources claim"
     script:
