@@ -40,9 +40,9 @@ def export(kind: str, home: Path) -> Path:
     try:
         found = json.loads(source.read_text(encoding="utf-8"))
     except OSError:
-        raise ConfigError(f"{source}: is not there; make the page first: snakemake, with the same options") from None
+        raise ConfigError(f"{source}: is not there; make it first: snakemake page, with the same options") from None
     if not isinstance(found, dict) or found.get("version") != FORM:
-        raise ConfigError(f"{source}: version {FORM} is wanted; make the page again: ddlbench page") from None
+        raise ConfigError(f"{source}: version {FORM} is wanted; make it again: snakemake page") from None
     runs, epochs = (pd.read_parquet(home / "tables" / f"{table}.parquet") for table in ("runs", "epochs"))
     aside = out.with_name(f".{kind}-{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)

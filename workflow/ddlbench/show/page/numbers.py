@@ -26,7 +26,7 @@ from ddlbench.show.page.answer import First
 
 FORM = 1
 VERSIONS = ("python_version", "torch_version", "framework_version", "loader_version")
-# What has another repeat's value for no reason of the repeat's: places in time, and counts that say how it was watched.
+# When a run began is no quantity of it.
 QUANTITIES = tuple(c for c in measures.COLUMNS if c.type in ("float64", "Int64") and c.name != "started_s")
 
 
@@ -59,8 +59,8 @@ def found(
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table's rows as JSON has them: numbers and words as they are, null for what is not there."""
-    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
-    return rows
+    made: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
+    return made
 
 
 def _values(runs: pd.DataFrame, name: str) -> list[str]:
