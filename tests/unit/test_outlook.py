@@ -6,10 +6,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from ddlbench.outlook import NoAnswerError
-from ddlbench.outlook.application import _make as application
+from ddlbench.outlook import NoAnswerError, what_if
+from ddlbench.outlook.application import _content as application
 from ddlbench.outlook.recommendation import make as recommendation
-from ddlbench.outlook.what_if import make as what_if
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study
@@ -35,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [write_record(folder, spec, images=8 * spec.global_batch) for spec in wanted]
 
 
-@pytest.mark.parametrize("part", MADE, ids=lambda part: part.__name__.split(".")[-2])
+@pytest.mark.parametrize("part", MADE, ids=["recommendation", "what_if", "application"])
 def test_files_are_written_and_named(part: ModuleType, folders: list[Path], tmp_path: Path) -> None:
     said = part.make(CONFIG, folders, tmp_path)
     made = {str(path.relative_to(tmp_path / "demo/local")) for path in tmp_path.rglob("*.*")}
@@ -45,7 +44,7 @@ def test_files_are_written_and_named(part: ModuleType, folders: list[Path], tmp_
         assert set(pd.read_csv(table)["model"]) & {"resnet8_half", "lenet"}
 
 
-@pytest.mark.parametrize("part", MADE, ids=lambda part: part.__name__.split(".")[-2])
+@pytest.mark.parametrize("part", MADE, ids=["recommendation", "what_if", "application"])
 def test_without_records_it_says_what_to_do(part: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(NoAnswerError, match=r"study demo .*machine local.*train first") as error:
         part.make(CONFIG, [], tmp_path)

@@ -12,12 +12,11 @@ from ddlbench.audit._audit import audit
 from ddlbench.core import kinds
 from ddlbench.core.program import Program
 from ddlbench.core.spec import of_program
+from ddlbench.outlook import what_if
 from ddlbench.outlook.application import Paragraph, Table
 from ddlbench.outlook.application._content import Given, blocks
+from ddlbench.outlook.changed_rates import series
 from ddlbench.outlook.recommendation import make as recommendation
-from ddlbench.outlook.what_if import make as what_if
-from ddlbench.outlook.what_if.changes import asked
-from ddlbench.outlook.what_if.series import series
 from ddlbench.settings.machine import load_machine
 from ddlbench.show.page import answer, rows
 from ddlbench.show.page.about import Study
@@ -98,7 +97,7 @@ def said_by_predictions() -> list[str]:
 
 
 def said_by_what_if() -> list[str]:
-    changes, workers = asked({"workers": 8})
+    changes, workers = what_if.asked({"workers": 8})
     made = what_if.rows(series(RUNS, 2), changes, workers, load_machine("local"), _priors.read())
     return what_if.lines(made, "tokens")
 

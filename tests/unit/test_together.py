@@ -14,8 +14,8 @@ from ddlbench.analysis.scaling import scaling
 from ddlbench.core import spec
 from ddlbench.core.registry import PACKAGE
 from ddlbench.core.spec import CONTROLS, ROLES, RunSpec
+from ddlbench.outlook.changed_rates import series
 from ddlbench.outlook.recommendation import candidates
-from ddlbench.outlook.what_if.series import series
 from ddlbench.settings.machine import load_machine
 from ddlbench.show.page import about, asked
 

@@ -4,10 +4,9 @@ import sys
 from pathlib import Path
 
 from ddlbench.core import files
-from ddlbench.outlook import NoAnswerError
-from ddlbench.outlook.application import _make as application
+from ddlbench.outlook import NoAnswerError, what_if
+from ddlbench.outlook.application import _content as application
 from ddlbench.outlook.recommendation import make as recommend
-from ddlbench.outlook.what_if import make as what_if
 from ddlbench.settings.config import ConfigError
 
 log, rule = Path(snakemake.log[0]), snakemake.rule

@@ -6,7 +6,7 @@ is predicted says so in its own table. Of two sides one is called faster only wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,29 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
-from ddlbench.analysis.prediction import _series
-from ddlbench.core import kinds
-from ddlbench.outlook import NoAnswerError
+from ddlbench.analysis.prediction import _series, _table
+from ddlbench.analysis.statistics import CANNOT_TELL
+from ddlbench.core import kinds, layout, registry
+from ddlbench.core.files import sha256
+from ddlbench.core.plural import rounded
+from ddlbench.core.record import MLLOG
+from ddlbench.outlook import NoAnswerError, study
 from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
-from ddlbench.outlook.application._words import CLAIMED, KINDS, claim, counts, interval, short, verdicts
-from ddlbench.plan.bill import counted
+from ddlbench.plan import bill, reads
 from ddlbench.plan.reads import Form
 from ddlbench.plan.row import Row
 from ddlbench.plan.stale import DONE
 from ddlbench.settings.machine import Machine
 
 VERSIONS = ("framework_version", "loader_version", "torch_version", "python_version", "driver", "kernel", "commit")
-
-
 NAMED = ("framework", "loader")
+# What a series says of its scaling; the kinds that claim nothing, with what is said of all series of a kind.
+CLAIMED, UNSURE, ONE_RUN, ONE_COUNT = "claimed", "unsure", "one run", "one count"
+KINDS = {
+    UNSURE: "The runs cannot tell whether these train faster on more {workers}",
+    ONE_RUN: "Measured once each, so that nothing is claimed",
+    ONE_COUNT: "Measured on one number of {workers} only, so that nothing is said of their scaling",
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,40 @@ class Given:
     digests: Mapping[str, str]
     figures: Mapping[str, Path]
     forms: Sequence[Form] = ()
+
+
+def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
+    """Writes the section in all formats; their paths, one a line. Raises NoAnswerError, ConfigError."""
+    given = study.given(config, folders, results)
+    machine, runs = given.machine, given.tables["runs"]
+    usable = runs[runs["throughput_images_per_s"].notna()]
+    figures = {f.title: given.figure(f.name) for f in given.study.figures if "efficiency" in f.plot}
+    others = given.tables["submissions"]  # of others' records the file of each
+    with given.named():
+        section = blocks(
+            Given(
+                title=given.study.title,
+                machine=machine,
+                runs=runs,
+                comparisons=given.tables["comparisons"],
+                predictions=_table.rows(usable, machine.workers_per_node, given.planned_workers())
+                if len(usable)
+                else [],
+                bill=bill.rows(given.plan, given.images, results),
+                digests={folder.name: sha256(folder / MLLOG) for folder in folders if (folder / MLLOG).exists()}
+                | {row["run"]: sha256(Path(row["file"])) for row in others.to_dict("records")},
+                forms=reads.forms(given.plan, config["data"]["sources"]),
+                figures={title: path for title, path in figures.items() if path.with_name(f"{path.name}.png").exists()},
+            )
+        )
+    out = results / given.plan.home / "application"
+    out.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name in registry.members("application"):
+        member = registry.member("application", name)
+        paths.append(out / f"scaling-{machine.name}{member.SUFFIX}")
+        member.write(section, paths[-1])
+    return "\n".join(map(str, paths))
 
 
 def blocks(given: Given) -> list[Block]:
@@ -217,7 +259,7 @@ def _storage(left: Sequence[Row], forms: Sequence[Form]) -> Table:
         for form in forms
     ]
     amounts.append(
-        (f"records of {counted(left)}", sum(row.disk_bytes for row in left), sum(row.inodes for row in left))
+        (f"records of {bill.counted(left)}", sum(row.disk_bytes for row in left), sum(row.inodes for row in left))
     )
     runs = [row for row in left if kinds.trains(row.rule)]
     kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in runs if row.checkpoint_bytes is not None]
@@ -275,3 +317,65 @@ def _name(point: pd.Series[Any], differ: Sequence[str]) -> str:
     name = ", ".join(dict.fromkeys([*_settings(point.to_dict(), differ), point["framework"], point["named"], size]))
     part = pd.notna(point["of_epochs"]) and point["epochs"] < point["of_epochs"]
     return f"{name}, {point['epochs']} of {point['of_epochs']} epochs" if part else name
+
+
+def claim(last: Mapping[str, Any] | pd.Series[Any], base: int, workers: str) -> tuple[str, str]:
+    """What a series' largest point says, and which of KINDS it is; of one run, or where the interval holds no gain,
+    nothing is claimed."""
+    low, high, where = last["speed_up_low"], last["speed_up_high"], f"from {base} to {last['workers']} {workers}"
+    if last["workers"] == base:
+        return ONE_COUNT, counts([base], workers)
+    if not interval(low, high):
+        reached = f"speed-up {short(last['speed_up'])}, efficiency {short(last['efficiency'])}"
+        return ONE_RUN, f"{where}, {reached}"
+    sure = f"95 % interval {interval(low, high)}, n = {last['repeats']}"
+    if low <= 1 <= high:
+        return UNSURE, f"{where}, speed-up {short(last['speed_up'])} ({sure})"
+    return CLAIMED, (
+        f"{where} the training steps of an epoch took a time shorter by a factor of {short(last['speed_up'])} "
+        f"({sure}), "
+        f"an efficiency of {short(last['efficiency'])} "
+        f"({interval(last['efficiency_low'], last['efficiency_high'])})"
+    )
+
+
+def verdicts(comparisons: pd.DataFrame, to: Callable[[Iterable[str]], str], workers: str) -> str:
+    """What the runs say of frameworks and loaders, and what they cannot tell, each pair once."""
+    said: list[str] = []
+    unsure: dict[tuple[str, str], tuple[list[int], list[str]]] = {}
+    differ = ["model", *(name for name in telling(comparisons) if name != "model")]
+    for row in comparisons.to_dict("records"):
+        named = settings(row, differ)
+        of = f"with {', '.join(named)}" + f" and {row['with']}" * (row["with"] not in named)
+        refers = to(str(row["runs"]).split())
+        if row["verdict"] == CANNOT_TELL:
+            on, runs = unsure.setdefault((f"{row['left']} or {row['right']}", of), ([], []))
+            on.append(row["workers"])
+            runs += refers.split()
+        else:
+            bounds = interval(row["low"], row["high"])
+            said.append(
+                f"{row['left']} was {row['verdict']} than {row['right']} on {counts([row['workers']], workers)} {of}: "
+                f"{short(row['ratio'])} times its throughput (95 % interval {bounds}, n = {row['n']}) {refers}."
+            )
+    pairs = [
+        f"{pair} on {counts(on, workers)} {of} {' '.join(dict.fromkeys(runs))}"
+        for (pair, of), (on, runs) in unsure.items()
+    ]
+    return " ".join([*said, *([f"The runs cannot tell which is faster: {'; '.join(pairs)}."] if pairs else [])])
+
+
+def counts(numbers: Sequence[int], what: str) -> str:
+    """1 worker; 2 workers; 1 and 2 workers; 1, 2 and 4 workers."""
+    listed = " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))
+    return f"{listed} {what.removesuffix('s') if list(numbers) == [1] else what}"
+
+
+def short(value: float) -> str:
+    """Four digits."""
+    return "unknown" if value is None or value != value else rounded(value, 4)
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Empty if it is not known."""
+    return "" if low is None or high is None or pd.isna(low) or pd.isna(high) else f"{short(low)} to {short(high)}"

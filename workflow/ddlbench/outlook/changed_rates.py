@@ -1,4 +1,4 @@
-"""The formulas: how a change moves the time of a step, between what is least and most possible.
+"""What if: how a change moves the time of a step, between what is least and most possible, by a study's records.
 
 Beside the computing of one worker, a step of more takes a share e longer (`last_rate.lost`). Nobody sees from rates
 alone whether e is communication or waiting, nor how much communication hides behind the backward pass. So a change has
@@ -26,16 +26,113 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
+from typing import Any
 
 import pandas as pd
 
 from ddlbench.analysis import together
-from ddlbench.analysis.prediction import TooLittleError, _priors, last_rate
+from ddlbench.analysis.comparisons import settings, telling
+from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _series, last_rate
 from ddlbench.analysis.prediction._priors import Priors
-from ddlbench.outlook.what_if.changes import AS_IT_IS, BANDWIDTH, BATCH, MODEL, MOST_WORKERS, NODE, PRECISION, Change
-from ddlbench.outlook.what_if.series import NAMED, Series
+from ddlbench.core.roles import AXIS, SETTING
 from ddlbench.settings.machine import Machine
 
+# What series share but for a change.
+NAMED = (*together.settings(AXIS, SETTING, without=["of_epochs"]), "precision")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of training alike in all but the number of workers. `of` has the values of NAMED, None where unknown.
+
+    `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training; `gradients_bytes`
+    and `backward_share` (of the computing of a step) are of its runs, None where no record says it. `apart` are the
+    settings that its name says, because the series beside it differ in them.
+    """
+
+    of: dict[str, Any]
+    measured: Measured
+    points: tuple[dict[str, Any], ...]
+    images: float
+    epochs: int
+    gradients_bytes: float | None
+    backward_share: float | None
+    apart: tuple[str, ...] = ()
+
+    @property
+    def batches(self) -> dict[int, float]:
+        """Images per step of one worker, by measured worker count."""
+        return dict(zip(self.measured.workers, self.measured.batch_per_worker, strict=True))
+
+    @property
+    def batch(self) -> float:
+        """Images per step of one worker at the largest measured count, which larger counts are computed for."""
+        return self.measured.batch_per_worker[-1]
+
+    @property
+    def name(self) -> str:
+        """In a few words."""
+        keys = ("model", "framework", "loader", "precision")
+        words = [*dict.fromkeys(self.of[key] for key in keys if self.of[key]), *self.apart]
+        if not self.of["loader"]:  # of others' records the machine tells series apart
+            words.append(str(self.of["machine"]))
+        batches = sorted(set(self.measured.batch_per_worker))
+        span = " to ".join(f"{batch:g}" for batch in dict.fromkeys((batches[0], batches[-1])))
+        return f"{', '.join(map(str, words))}, batch {span} per worker"
+
+
+def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
+    """All series of weak scaling in `runs`, the table of `collect`; of others' records all, each with its batches.
+
+    `workers_per_node` is the machine's; others' records say theirs. Of many, first those with the largest count.
+    """
+    found = list(_series.lines(runs))
+    differ = [name for name in telling(pd.concat([line.points for line in found])) if name != "model"] if found else []
+    made = [
+        _of_line(line, batches, differ, workers_per_node)
+        for line in found
+        if pd.isna(line.first["global_batch"]) and (batches := line.batches)  # no strong scaling, no unknown batches
+    ]
+    return sorted(made, key=lambda one: (-one.measured.workers[-1], -len(one.measured.workers), one.name))
+
+
+def _of_line(
+    line: _series.Line, batches: tuple[float, ...], differ: Sequence[str], workers_per_node: int | None
+) -> Series:
+    own = "records" not in line.runs or line.runs["records"].fillna("ours").eq("ours").all()
+    computing, backward = _median(line.runs, "compute_s"), _median(line.runs, "backward_s")
+    return Series(
+        of={key: _known(line.runs, key) for key in NAMED} | {"loader": _known(line.points, "named")},
+        measured=line.measured(line.node(workers_per_node), batches),
+        points=tuple({str(key): value for key, value in row.items()} for row in line.points.to_dict("records")),
+        images=line.images,
+        epochs=int(_median(line.runs, "of_epochs") or 1),
+        gradients_bytes=_median(line.runs, "gradients_bytes"),
+        backward_share=backward / computing if backward and computing else None,
+        apart=tuple(settings(line.first.to_dict(), differ)) if own else (),
+    )
+
+
+def _known(rows: pd.DataFrame, key: str) -> Any:
+    """What all of the rows have in a column, None where that is null or the column is missing."""
+    return None if key not in rows or pd.isna(rows[key].iloc[0]) else rows[key].iloc[0]
+
+
+def _median(runs: pd.DataFrame, column: str) -> float | None:
+    value = pd.to_numeric(runs[column], errors="coerce").median() if column in runs else float("nan")
+    return None if pd.isna(value) else float(value)
+
+
+AS_IT_IS = "as it is"
+BANDWIDTH, NODE, BATCH, MODEL, PRECISION = "bandwidth", "workers_per_node", "batch_per_worker", "model", "precision"
+# Keys of `what_if` in the configuration, with how legends and tables say a value.
+KINDS = {
+    BANDWIDTH: "{:g} x bandwidth between nodes",
+    NODE: "{} workers per node",
+    BATCH: "batch {} per worker",
+    MODEL: "{}",
+    PRECISION: "{}",
+}
 COMPUTED, MEASURED = "computed", "measured"
 BACKWARD_SHARE = 2 / 3  # of a step's operations, by their number: a backward pass has two products for each one before
 # An interval that spans more than this says nothing that anybody could use.
@@ -47,6 +144,19 @@ class NothingToSayError(ValueError):
 
 
 @dataclass(frozen=True)
+class Change:
+    """One thing that is different; `value` is in the words of the configuration, None for `AS_IT_IS`."""
+
+    kind: str = AS_IT_IS
+    value: Any = None
+
+    @property
+    def name(self) -> str:
+        """As legends and tables say it."""
+        return KINDS.get(self.kind, AS_IT_IS).format(self.value)
+
+
+@dataclass(frozen=True)
 class Rate:
     """Images/s of all workers with its 95 % interval, how it was computed, and the batch of a worker."""
 
@@ -55,11 +165,6 @@ class Rate:
     high: float
     basis: str
     batch: float
-
-    def times(self, low: float, high: float, basis: str) -> Rate:
-        """After a change that multiplies it by something between both ends."""
-        middle = self.middle * math.sqrt(low * high)
-        return Rate(middle, self.low * low, self.high * high, basis, self.batch)
 
 
 def ends(
@@ -76,23 +181,6 @@ def ends(
     return min(factors), max(factors)
 
 
-def rate(
-    series: Series, change: Change, workers: int, others: Sequence[Series], machine: Machine, priors: Priors
-) -> Rate:
-    """The rate after a change. Raises NothingToSayError."""
-    asked = Question(series, change, workers, others, machine, priors)
-    try:
-        predicted = asked.predicted()
-        if change.kind == AS_IT_IS:
-            return replace(predicted, basis="last rate")
-        if change.kind == NODE:
-            return replace(predicted, basis="last rate; effect of more nodes taken from published series")
-        low, high, basis = asked.factors()
-    except TooLittleError as error:
-        raise NothingToSayError(str(error)) from None
-    return _checked(series, predicted.times(low, high, basis))
-
-
 @dataclass(frozen=True)
 class Question:
     """What is asked: a change of a series at a worker count, beside other series of the study."""
@@ -104,14 +192,36 @@ class Question:
     machine: Machine
     priors: Priors
 
+    def rate(self) -> Rate:
+        """The rate after the change. Raises NothingToSayError."""
+        try:
+            rate = self._predicted()
+            if self.change.kind == AS_IT_IS:
+                return replace(rate, basis="last rate")
+            if self.change.kind == NODE:
+                return replace(rate, basis="last rate; effect of more nodes taken from published series")
+            low, high, basis = self._factors()
+        except TooLittleError as error:
+            raise NothingToSayError(str(error)) from None
+        middle = rate.middle * math.sqrt(low * high)
+        return self._checked(Rate(middle, rate.low * low, rate.high * high, basis, rate.batch))
+
+    def _checked(self, rate: Rate) -> Rate:
+        """Raises NothingToSayError if the interval says nothing."""
+        if rate.high > WIDEST * rate.low:
+            raise NothingToSayError(
+                f"the interval would span more than a factor of {WIDEST:g}; measure "
+                f"{2 * self.series.measured.workers[-1]} workers or more, with repeats"
+            )
+        return rate
+
     @property
     def batch(self) -> float:
         """Images of a worker's step before the change: what was measured with so many workers, else with the most."""
         return self.series.batches.get(self.workers, self.series.batch)
 
-    def predicted(self) -> Rate:
-        """By the prediction, which knows the batch and the workers of a node. Raises NothingToSayError and
-        TooLittleError."""
+    def _predicted(self) -> Rate:
+        """By the prediction, which knows batch and node size. Raises NothingToSayError, TooLittleError."""
         kind, value, measured = self.change.kind, self.change.value, self.series.measured
         node = measured.workers_per_node
         if kind == BANDWIDTH and measured.workers[-1] <= node:
@@ -120,11 +230,10 @@ class Question:
         batch, at = (float(value) if kind == BATCH else self.batch), (int(value) if kind == NODE else None)
         numbers = last_rate.predict(measured, [self.workers], [batch], self.priors, at)
         middle, low, high = (float(each[0]) for each in (numbers.images_per_s, numbers.low, numbers.high))
-        return _checked(self.series, Rate(middle, low, high, "", batch))
+        return self._checked(Rate(middle, low, high, "", batch))
 
-    def factors(self) -> tuple[float, float, str]:
-        """By what the change multiplies the rate, at least and at most, and why. Raises NothingToSayError and
-        TooLittleError."""
+    def _factors(self) -> tuple[float, float, str]:
+        """What multiplies the rate, at least and at most, and why. Raises NothingToSayError, TooLittleError."""
         kind = self.change.kind
         # Of the network between nodes, beyond one node; of all communication, beyond one worker.
         few = self.series.measured.workers_per_node if kind == BANDWIDTH else 1
@@ -224,20 +333,3 @@ def batch_error() -> float:
             errors.append(abs(math.log(now.images_per_s[0] / said)) / doublings)
     errors.sort()
     return math.exp(errors[min(len(errors) - 1, math.ceil(0.95 * len(errors)) - 1)])
-
-
-def _checked(series: Series, made: Rate) -> Rate:
-    """Raises NothingToSayError if the interval says nothing."""
-    if made.high > WIDEST * made.low:
-        raise NothingToSayError(
-            f"the interval would span more than a factor of {WIDEST:g}; measure {2 * series.measured.workers[-1]} "
-            "workers or more, with repeats"
-        )
-    return made
-
-
-def counts(series: Series, asked: Sequence[int], doublings: int) -> list[int]:
-    """Worker counts of the rows: the measured ones, and those asked, or so many doublings beyond."""
-    largest = series.measured.workers[-1]
-    beyond = asked or [n for k in range(1, doublings + 1) if (n := largest * 2**k) <= MOST_WORKERS]
-    return sorted({*series.measured.workers, *beyond})
