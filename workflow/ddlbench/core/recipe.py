@@ -25,17 +25,17 @@ RULES = {
 }
 
 
-def key(description: str, enum: Iterable[str] = (), **rules: Any) -> dict[str, Any]:
-    """Metadata of a field that people set in a YAML file: what it means, which texts it may be, its other rules.
+def key(description: str, default: Any = MISSING, enum: Iterable[str] = (), **rules: Any) -> Any:
+    """A field that people set in a YAML file: what it means, its default, which texts it may be, its other rules.
 
-    The rest comes from the field: its type from the annotation, its default from the field's own. `settings/keys.py`
-    checks files by them.
+    Without a default it is required. `settings/keys.py` checks files by its metadata, and its type by the annotation.
     """
-    made = {"description": description, **{RULES.get(rule, rule): value for rule, value in rules.items()}}
-    names = [*enum]
-    if names:
-        made |= {"pattern": f"^({'|'.join(map(re.escape, names))})$", "json_schema_extra": {"enum": names}}
-    return made
+    metadata = {"description": description, **{RULES.get(rule, rule): value for rule, value in rules.items()}}
+    if names := [*enum]:
+        metadata |= {"pattern": f"^({'|'.join(map(re.escape, names))})$", "json_schema_extra": {"enum": names}}
+    if isinstance(default, dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,165 +48,96 @@ class Recipe:
     """
 
     name: str
-    optimizer: str = field(default="sgd", metadata=key("The optimiser.", enum=[*STATES]))
-    base_lr: float = field(
-        metadata=key(
-            "Learning rate at base_batch images per step; scaled with the global batch as lr_scaling says.",
-            exclusiveMinimum=0,
-        )
+    optimizer: str = key("The optimiser.", "sgd", enum=[*STATES])
+    base_lr: float = key(
+        "Learning rate at base_batch images per step; scaled with the global batch as lr_scaling says.",
+        exclusiveMinimum=0,
     )
-    base_batch: int = field(metadata=key("Global batch size that base_lr is meant for [images].", minimum=1))
-    lr_scaling: str = field(
-        default="linear",
-        metadata=key(
-            "How the rate grows with the global batch, linear (k times the batch, k times the rate), sqrt, or none.",
-            enum=["linear", "sqrt", "none"],
-        ),
+    base_batch: int = key("Global batch size that base_lr is meant for [images].", minimum=1)
+    lr_scaling: str = key(
+        "How the rate grows with the global batch, linear (k times the batch, k times the rate), sqrt, or none.",
+        "linear",
+        enum=["linear", "sqrt", "none"],
     )
-    momentum: float = field(default=0.9, metadata=key("Momentum of sgd and lars.", minimum=0, exclusiveMaximum=1))
-    nesterov: bool = field(default=False, metadata=key("Whether momentum takes Nesterov's form."))
-    beta1: float = field(
-        default=0.9, metadata=key("Decay of the mean of gradients, of adamw and lamb.", minimum=0, exclusiveMaximum=1)
+    momentum: float = key("Momentum of sgd and lars.", 0.9, minimum=0, exclusiveMaximum=1)
+    nesterov: bool = key("Whether momentum takes Nesterov's form.", False)
+    beta1: float = key("Decay of the mean of gradients, of adamw and lamb.", 0.9, minimum=0, exclusiveMaximum=1)
+    beta2: float = key(
+        "Decay of the mean of squared gradients, of adamw and lamb.", 0.999, minimum=0, exclusiveMaximum=1
     )
-    beta2: float = field(
-        default=0.999,
-        metadata=key("Decay of the mean of squared gradients, of adamw and lamb.", minimum=0, exclusiveMaximum=1),
+    trust_coefficient: float = key("Factor of the layer-wise rates of lars.", 0.001, exclusiveMinimum=0)
+    weight_decay: float = key(
+        "L2 penalty (sgd, lars, lamb), or decoupled decay (adamw), of the parameters that decay.", 0.0, minimum=0
     )
-    trust_coefficient: float = field(
-        default=0.001, metadata=key("Factor of the layer-wise rates of lars.", exclusiveMinimum=0)
+    decay_norm_and_bias: bool = key("Whether parameters of normalisation layers and biases decay too.", True)
+    clip_norm: float | None = key(
+        "Each step's gradients are scaled down to at most this norm, taken over all parameters. null leaves them "
+        "as they are.",
+        None,
+        exclusiveMinimum=0,
     )
-    weight_decay: float = field(
-        default=0.0,
-        metadata=key(
-            "L2 penalty (sgd, lars, lamb), or decoupled decay (adamw), of the parameters that decay.", minimum=0
-        ),
+    warmup_epochs: float = key("Epochs over which the rate rises from warmup_lr to the schedule's.", minimum=0)
+    warmup_lr: float | None = key("Rate at which warm-up begins; null is base_lr.", None, minimum=0)
+    lr_min: float = key("Where the cosine and the polynomial schedule end.", 0.0, minimum=0)
+    step_epochs: tuple[Annotated[float, Ge(0)], ...] = key(
+        "Epochs (from 0) at which the step schedule lowers the rate.", (30, 60, 80)
     )
-    decay_norm_and_bias: bool = field(
-        default=True, metadata=key("Whether parameters of normalisation layers and biases decay too.")
+    step_factor: float = key("Factor by which the step schedule changes the rate.", 0.1, exclusiveMinimum=0)
+    gamma: float = key(
+        "Factor by which the exponential schedule changes the rate each epoch.", 0.95, exclusiveMinimum=0
     )
-    clip_norm: float | None = field(
-        default=None,
-        metadata=key(
-            "Each step's gradients are scaled down to at most this norm, taken over all parameters. null leaves them "
-            "as they are.",
-            exclusiveMinimum=0,
-        ),
+    exponential_start: str = key(
+        "From when the exponential schedule counts its epochs: from the start of training, so that it is under the "
+        "peak by the end of warm-up, or from the end of warm-up, which then reaches the peak.",
+        "training",
+        enum=["training", "warmup_end"],
     )
-    warmup_epochs: float = field(
-        metadata=key("Epochs over which the rate rises from warmup_lr to the schedule's.", minimum=0)
+    cosine_moves: str = key(
+        "Whether the cosine schedule moves once per epoch or with every step.", "epoch", enum=["epoch", "step"]
     )
-    warmup_lr: float | None = field(
-        default=None, metadata=key("Rate at which warm-up begins; null is base_lr.", minimum=0)
+    power: float = key("Power of the polynomial schedule.", 2.0, exclusiveMinimum=0)
+    decay_epochs: float | None = key(
+        "Epochs after warm-up over which the polynomial schedule falls; null is to the end of the run.",
+        None,
+        exclusiveMinimum=0,
     )
-    lr_min: float = field(default=0.0, metadata=key("Where the cosine and the polynomial schedule end.", minimum=0))
-    step_epochs: tuple[Annotated[float, Ge(0)], ...] = field(
-        default=(30, 60, 80), metadata=key("Epochs (from 0) at which the step schedule lowers the rate.")
+    label_smoothing: float = key("Share of the label that is spread over all classes.", 0.0, minimum=0, maximum=1)
+    augmentation: str = key(
+        "none uses each picture as it is; imagenet is random resized crop and flip, centre crop to validate.",
+        "none",
+        enum=["none", "imagenet"],
     )
-    step_factor: float = field(
-        default=0.1, metadata=key("Factor by which the step schedule changes the rate.", exclusiveMinimum=0)
+    image_size: int = key("Width and height of the pictures that the model sees [pixels].", minimum=8, maximum=4096)
+    precision: str = key(
+        "Number format of training. tf32 is fp32 with matrix products in TensorFloat-32 (GPUs only); bf16 and "
+        "fp16 are autocast, the latter with loss scaling.",
+        "fp32",
+        enum=["fp32", "tf32", "bf16", "fp16"],
     )
-    gamma: float = field(
-        default=0.95,
-        metadata=key("Factor by which the exponential schedule changes the rate each epoch.", exclusiveMinimum=0),
+    accumulation: int = key(
+        "Parts in which each worker computes its share of a step, one after the other, to save memory.", 1, minimum=1
     )
-    exponential_start: str = field(
-        default="training",
-        metadata=key(
-            "From when the exponential schedule counts its epochs: from the start of training, so that it is under the "
-            "peak by the end of warm-up, or from the end of warm-up, which then reaches the peak.",
-            enum=["training", "warmup_end"],
-        ),
+    sync_batch_norm: bool = key(
+        "Whether batch norm takes mean and variance over the images of all workers in a step; otherwise each "
+        "worker has its own.",
+        False,
     )
-    cosine_moves: str = field(
-        default="epoch",
-        metadata=key("Whether the cosine schedule moves once per epoch or with every step.", enum=["epoch", "step"]),
+    zero_init_last: bool | None = key(
+        "Whether the last normalisation of each residual block begins with weight 0, so that the block begins as "
+        "its shortcut. null leaves it to the model: timm's ResNets begin with 0, resnet8_half with 1. Models "
+        "without such blocks take null only.",
+        None,
     )
-    power: float = field(default=2.0, metadata=key("Power of the polynomial schedule.", exclusiveMinimum=0))
-    decay_epochs: float | None = field(
-        default=None,
-        metadata=key(
-            "Epochs after warm-up over which the polynomial schedule falls; null is to the end of the run.",
-            exclusiveMinimum=0,
-        ),
-    )
-    label_smoothing: float = field(
-        default=0.0, metadata=key("Share of the label that is spread over all classes.", minimum=0, maximum=1)
-    )
-    augmentation: str = field(
-        default="none",
-        metadata=key(
-            "none uses each picture as it is; imagenet is random resized crop and flip, centre crop to validate.",
-            enum=["none", "imagenet"],
-        ),
-    )
-    image_size: int = field(
-        metadata=key("Width and height of the pictures that the model sees [pixels].", minimum=8, maximum=4096)
-    )
-    precision: str = field(
-        default="fp32",
-        metadata=key(
-            "Number format of training. tf32 is fp32 with matrix products in TensorFloat-32 (GPUs only); bf16 and "
-            "fp16 are autocast, the latter with loss scaling.",
-            enum=["fp32", "tf32", "bf16", "fp16"],
-        ),
-    )
-    accumulation: int = field(
-        default=1,
-        metadata=key(
-            "Parts in which each worker computes its share of a step, one after the other, to save memory.", minimum=1
-        ),
-    )
-    sync_batch_norm: bool = field(
-        default=False,
-        metadata=key(
-            "Whether batch norm takes mean and variance over the images of all workers in a step; otherwise each "
-            "worker has its own."
-        ),
-    )
-    zero_init_last: bool | None = field(
-        default=None,
-        metadata=key(
-            "Whether the last normalisation of each residual block begins with weight 0, so that the block begins as "
-            "its shortcut. null leaves it to the model: timm's ResNets begin with 0, resnet8_half with 1. Models "
-            "without such blocks take null only."
-        ),
-    )
-    seed: int = field(default=1, metadata=key("Seed of repeat 1; repeat n uses seed + n - 1.", minimum=0))
+    seed: int = key("Seed of repeat 1; repeat n uses seed + n - 1.", 1, minimum=0)
 
 
 # Keys that every record has had. Later ones are written only where they differ from their default (`core/spec.py`).
-_FIRST = frozenset(
-    [
-        "name",
-        "optimizer",
-        "base_lr",
-        "base_batch",
-        "lr_scaling",
-        "momentum",
-        "nesterov",
-        "beta1",
-        "beta2",
-        "trust_coefficient",
-        "weight_decay",
-        "decay_norm_and_bias",
-        "clip_norm",
-        "warmup_epochs",
-        "warmup_lr",
-        "lr_min",
-        "step_epochs",
-        "step_factor",
-        "gamma",
-        "power",
-        "decay_epochs",
-        "label_smoothing",
-        "augmentation",
-        "image_size",
-        "precision",
-        "accumulation",
-        "sync_batch_norm",
-        "seed",
-    ]
-)
+_FIRST = {
+    *("name", "optimizer", "base_lr", "base_batch", "lr_scaling", "momentum", "nesterov", "beta1", "beta2"),
+    *("trust_coefficient", "weight_decay", "decay_norm_and_bias", "clip_norm", "warmup_epochs", "warmup_lr", "lr_min"),
+    *("step_epochs", "step_factor", "gamma", "power", "decay_epochs", "label_smoothing", "augmentation", "image_size"),
+    *("precision", "accumulation", "sync_batch_norm", "seed"),
+}
 LATER = {f.name: f.default for f in fields(Recipe) if f.name not in _FIRST and f.default is not MISSING}
 # Later keys of the recipe that one schedule uses.
 OF_SCHEDULE = {"exponential_start": "exponential", "cosine_moves": "cosine"}

@@ -3,8 +3,7 @@
 `analysis/together.py` makes of these which runs belong together.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 from ddlbench.core.plural import count_of
@@ -41,6 +40,6 @@ class Role:
         return count_of(whole, self.noun) if self.noun else self.words.format(whole)
 
 
-def role(kind: str, means: str, *follows: str, **words: str) -> Mapping[str, Role]:
-    """Make the metadata of a dataclass field: its Role."""
-    return {"role": Role(kind, means, follows, **words)}
+def role(kind: str, means: str, *follows: str, default: Any = MISSING, **words: str) -> Any:
+    """Make a field of a dataclass that has its Role as metadata."""
+    return field(default=default, metadata={"role": Role(kind, means, follows, **words)})

@@ -8,7 +8,7 @@ from __future__ import annotations  # records are held to the fields' types as t
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from typing import Any
 
@@ -36,93 +36,77 @@ class RunSpec:
     `interrupt_steps` is killed once, to measure what that costs (`train/interruption.py`).
     """
 
-    machine: str = field(metadata=role(SETTING, "The machine file."))
-    device: str = field(metadata=role(FOLLOWS, "`cpu` or `cuda`.", "machine"))
-    dataset: str = field(metadata=role(SETTING, "The data set."))
-    model: str = field(metadata=role(SETTING, "The model."))
-    recipe: Recipe = field(metadata=role(SETTING, "The recipe file."))
-    framework: str = field(
-        metadata=role(AXIS, "The framework's name in the study: a member of `frameworks/`, or a variant.")
+    machine: str = role(SETTING, "The machine file.")
+    device: str = role(FOLLOWS, "`cpu` or `cuda`.", "machine")
+    dataset: str = role(SETTING, "The data set.")
+    model: str = role(SETTING, "The model.")
+    recipe: Recipe = role(SETTING, "The recipe file.")
+    framework: str = role(AXIS, "The framework's name in the study: a member of `frameworks/`, or a variant.")
+    loader: str = role(AXIS, "The loader.")
+    workers: int = role(
+        SIZE, "Ranks, one device each.", "global_batch", "batch_per_worker", title="workers {}", noun="worker"
     )
-    loader: str = field(metadata=role(AXIS, "The loader."))
-    workers: int = field(
-        metadata=role(
-            SIZE, "Ranks, one device each.", "global_batch", "batch_per_worker", title="workers {}", noun="worker"
-        )
+    workers_per_node: int = role(FOLLOWS, "Ranks on each node.", "workers")
+    loader_threads: int = role(
+        FOLLOWS, "Threads or processes of each rank's loader.", "machine", title="{} loader threads"
     )
-    workers_per_node: int = field(metadata=role(FOLLOWS, "Ranks on each node.", "workers"))
-    loader_threads: int = field(
-        metadata=role(FOLLOWS, "Threads or processes of each rank's loader.", "machine", title="{} loader threads")
+    global_batch: int = role(
+        SIZE,
+        "Images per step over all workers.",
+        "workers",
+        "batch_per_worker",
+        title="batch size {}",
+        words="batch {}",
     )
-    global_batch: int = field(
-        metadata=role(
-            SIZE,
-            "Images per step over all workers.",
-            "workers",
-            "batch_per_worker",
-            title="batch size {}",
-            words="batch {}",
-        )
-    )
-    schedule: str = field(metadata=role(SETTING, "The schedule of the learning rate."))
-    epochs: int = field(metadata=role(EXTENT, "Epochs that were trained.", title="{} epochs", words="{} trained"))
-    repeat: int = field(metadata=role(REPEAT, "The repeat, counted from 1; it moves the seed."))
-    options: tuple[tuple[str, Any], ...] = field(
-        default=(), metadata=role(AXIS, "Options of a variant, as JSON.", "framework")
-    )
-    of_epochs: int | None = field(
+    schedule: str = role(SETTING, "The schedule of the learning rate.")
+    epochs: int = role(EXTENT, "Epochs that were trained.", title="{} epochs", words="{} trained")
+    repeat: int = role(REPEAT, "The repeat, counted from 1; it moves the seed.")
+    options: tuple[tuple[str, Any], ...] = role(AXIS, "Options of a variant, as JSON.", "framework", default=())
+    of_epochs: int | None = role(
+        SETTING,
+        "Epochs of the whole run that schedules are made for.",
         default=None,
-        metadata=role(
-            SETTING, "Epochs of the whole run that schedules are made for.", title="of {} epochs", noun="epoch"
-        ),
+        title="of {} epochs",
+        noun="epoch",
     )
-    timed: bool = field(
-        default=True,
-        metadata=role(WATCHED, "Whether the run had the machine to itself; others say nothing about speed."),
+    timed: bool = role(
+        WATCHED, "Whether the run had the machine to itself; others say nothing about speed.", default=True
     )
-    profiled: bool = field(default=False, metadata=role(WATCHED, "Whether the run carried a profiler."))
-    form: str | None = field(  # None: the one that the loader prefers
+    profiled: bool = role(WATCHED, "Whether the run carried a profiler.", default=False)
+    form: str | None = role(
+        AXIS,
+        "The form of the data set that was read; null where nothing is read.",
+        "loader",
         default=None,
-        metadata=role(
-            AXIS,
-            "The form of the data set that was read; null where nothing is read.",
-            "loader",
-            null="no data read",
-        ),
-    )
-    bandwidth_mbit: int | None = field(  # None: all that the cable can
+        null="no data read",
+    )  # None: the one that the loader prefers
+    # Fields from here on came after the first records (`_LATER`).
+    bandwidth_mbit: int | None = role(
+        SETTING,
+        "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null elsewhere.",
         default=None,
-        metadata=role(
-            SETTING,
-            "Bandwidth of the cable between nodes that are network namespaces [Mbit/s]; null elsewhere.",
-            title="{:.0f} Mbit/s",
-            words="{} Mbit/s",
-            null="own bandwidth",
-        ),
-    )
-    interrupt_steps: int | None = field(  # all ranks are killed after so many steps, and the run goes on
+        title="{:.0f} Mbit/s",
+        words="{} Mbit/s",
+        null="own bandwidth",
+    )  # None: all that the cable can
+    interrupt_steps: int | None = role(
+        EXTENT,
+        "Steps after which all ranks were killed, once; null for runs that were left alone.",
         default=None,
-        metadata=role(
-            EXTENT,
-            "Steps after which all ranks were killed, once; null for runs that were left alone.",
-            title="killed after {} steps",
-            words="killed after {} steps",
-            null="not killed",
-        ),
-    )
+        title="killed after {} steps",
+        words="killed after {} steps",
+        null="not killed",
+    )  # all ranks are killed after so many steps, and the run goes on
     program: Program | None = None  # a user's own, in place of our training; its settings are column `settings`
-
-    model_sha256: str | None = field(  # None: the name says which model it is
+    model_sha256: str | None = role(
+        SETTING,
+        "SHA-256 of the source of a model of your own; null for models that ddlbench or timm brings.",
+        "model",
         default=None,
-        metadata=role(
-            SETTING,
-            "SHA-256 of the source of a model of your own; null for models that ddlbench or timm brings.",
-            "model",
-            title="source {:.8}",
-            words="source {:.8}",
-            null="no source of its own",
-        ),
-    )
+        title="source {:.8}",
+        words="source {:.8}",
+        null="no source of its own",
+    )  # None: the name says which model it is
 
     @property
     def id(self) -> str:
@@ -279,34 +263,10 @@ class RunSpec:
             raise ValueError(f"these are no settings of a run: {error}") from None
 
 
-# Fields that every record has had. Later ones are written only where they differ from their default: an upgrade must
-# leave the JSON text of finished runs as it is, or Snakemake would train them again.
-_FIRST = frozenset(
-    [
-        "machine",
-        "device",
-        "dataset",
-        "model",
-        "framework",
-        "loader",
-        "workers",
-        "workers_per_node",
-        "loader_threads",
-        "global_batch",
-        "schedule",
-        "epochs",
-        "repeat",
-        "options",
-        "of_epochs",
-        "timed",
-        "profiled",
-        "form",
-    ]
-)
-_LATER = {
-    RunSpec: {f.name: f.default for f in fields(RunSpec) if f.name not in _FIRST and f.default is not MISSING},
-    Recipe: LATER,
-}
+# Fields that came after the first records are written only where they differ from their default: an upgrade must leave
+# the JSON text of finished runs as it is, or Snakemake would train them again.
+_SINCE = [*RunSpec.__dataclass_fields__].index("form") + 1
+_LATER = {RunSpec: {f.name: f.default for f in fields(RunSpec)[_SINCE:]}, Recipe: LATER}
 _OWN_COLUMNS = (
     *(f.name for f in fields(RunSpec) if f.name not in ("recipe", "program")),
     "settings",

@@ -8,7 +8,7 @@ schema's words. Schema, `config/README.md` and messages follow. Fields without `
 import json
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, field, make_dataclass, replace
+from dataclasses import make_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
@@ -40,12 +40,7 @@ class Keys:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-def key(description: str, default: Any = MISSING, **rules: Any) -> Any:
-    """A field that people set, required without a default; None stands for "left out" where the type has no null."""
-    metadata = recipe.key(description, **rules)
-    if isinstance(default, dict):
-        return field(default_factory=default.copy, metadata=metadata)
-    return field(default=default, metadata=metadata)
+key = recipe.key  # None as its default stands for "left out" where the type has no null
 
 
 def each_once(values: tuple[Any, ...]) -> tuple[Any, ...]:

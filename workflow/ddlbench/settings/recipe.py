@@ -16,7 +16,7 @@ Row = make_dataclass(
     [
         ("global_batch", Count, key("The batch size of this row [images].")),
         *(
-            (f.name, float, field(metadata=f.metadata) if f.name == "base_lr" else key(default=None, **f.metadata))
+            (f.name, float, field(metadata=f.metadata) if f.name == "base_lr" else key(**f.metadata, default=None))
             for f in fields(Recipe)
             if f.name in _MAY_DIFFER
         ),
