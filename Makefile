@@ -1,6 +1,6 @@
 # make demo: from nothing to figures.   make test: lint, types and every test tier that this machine can run.
 # Both install what they need first; PYTHON=/path/to/python3.12 says which Python, if `python3.11` is not on the path.
-# make install GPU=1: for training on GPUs; HOROVOD=0: without Horovod.   make gpu-check: what one GPU can tell in 20 minutes (DEVICE=cpu: without).
+# make install GPU=1: for training on GPUs; HOROVOD=0: without Horovod.   make gpu-check: what one GPU can tell in half an hour (DEVICE=cpu: without).
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,7 +42,7 @@ install: $(VENV)/.installed$(if $(GPU),-gpu)
 $(VENV)/.installed $(VENV)/.installed-gpu: $(wildcard envs/*) pyproject.toml $(if $(filter 1,$(HOROVOD)),$(patsubst %,again,$(wildcard $(VENV)/.without-horovod)))
 	@envs/install.sh
 
-# It installs nothing: what it lacks, its first rows say. CHECK has further options, as `--parts syncs loaders`.
+# It installs nothing: what it lacks, its first rows say. CHECK has further options, as `--parts throughput`.
 DEVICE ?= cuda
 gpu-check:
 	@test -x $(BIN)/python || { echo "gpu-check installs nothing; first: make install GPU=1" >&2; exit 1; }

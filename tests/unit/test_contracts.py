@@ -103,7 +103,7 @@ BROKEN = [
     ("records", "ours", "def find(folder: Path,", "def find(", "find"),
     ("application", "docx", 'SUFFIX = ".docx"', "", "SUFFIX"),
     ("kinds", "inference", "OUTPUTS = (RECORD,)", "OUTPUTS = RECORD", "OUTPUTS"),
-    ("gpucheck", "energy", "LIMIT_S = ", "LIMIT = ", "LIMIT_S"),
+    ("gpucheck", "machine", "LIMIT_S = ", "LIMIT = ", "LIMIT_S"),
     ("readings", "lines", "def wanted(spec: RunSpec)", "def wanted(spec: str)", "wanted"),
     ("loaders", "synthetic", "def epoch(self, epoch: int, first_step: int = 0)", "def epoch(self)", "Loader"),
 ]

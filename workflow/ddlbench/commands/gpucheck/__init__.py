@@ -1,8 +1,8 @@
-"""`make gpu-check`: what one GPU can tell about ddlbench in 20 minutes; one file per part of the check.
+"""`make gpu-check`: what one GPU can tell about ddlbench; one file per part of the check.
 
-`__main__.py` runs the parts one after the other, each in a process of its own, and judges. `_bench.py` is what parts
-train with: the run path of every study (`plan/launch.py`, `ddlbench.run`), and no loop of its own. `_ranks.py` is what
-ranks do differently where a part wants to look inside. Every part also runs on a CPU, with small sizes.
+`__main__.py` runs the parts one after the other and judges. `_bench.py` starts what they start: the tests of the tiers
+that need a GPU, and runs on the run path of every study (`plan/launch.py`, `ddlbench.run`). What the tests can say, no
+part says again: parts measure. Every part also runs on a CPU, with small sizes.
 
 It is a room of its own, behind all others, because it uses them all and none of them needs it.
 """
@@ -20,11 +20,8 @@ PASS, FAIL = "PASS", "FAIL"
 SKIPPED = "SKIPPED"  # could not be tried here; `compared` says why
 MEASURED = "MEASURED"  # there is nothing to compare it to
 VERDICTS = (PASS, FAIL, SKIPPED, MEASURED)
-# In the order in which they run: what the others rest on first, the longest last. A test holds this to the files.
-PARTS = (
-    *("machine", "syncs", "overflow", "step-parts", "energy"),
-    *("profile", "resume", "loaders", "throughput", "tests"),
-)
+# In the order in which they run: what the others rest on first. A test holds this to the files.
+PARTS = ("machine", "throughput", "tests")
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Row:
 class Part(Protocol):
     """One file of this room. Its docstring says what it is for."""
 
-    LIMIT_S: int  # on a GPU; the part is ended then, and has failed
+    LIMIT_S: int  # on a GPU; what the part started is ended then, and has failed
 
     def check(self, bench: Bench) -> Iterator[Row]:
         """The part's rows, each as soon as it is known. What it raises is a row that failed."""

@@ -1,10 +1,13 @@
-"""What parts of the check train with: the settings of small runs, and the run path of every study to make them."""
+"""What parts of the check start: tests, and small runs on the run path of every study, all within the part's time."""
 
+import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.recipe import load_recipe
 
 IMAGES = 2000  # of an epoch of synthetic-imagenet, without a size of its own
-PROGRAM = ("python", "-m", "ddlbench.commands.gpucheck._ranks")
+BATCH = {False: 192, True: 20}  # by `tiny`; 192 leaves a last step of 80, as real data sets leave a smaller one
 
 
 class RunFailedError(Exception):
@@ -33,15 +36,20 @@ class RunFailedError(Exception):
 
 @dataclass(frozen=True)
 class Bench:
-    """Where a check runs: on which device, and the folder that is its own."""
+    """Where a check runs: on which device, the folder that is its own, and until when [s of the monotonic clock].
+
+    `tiny` asks for sizes that a CPU can train. Ranks execute `program`.
+    """
 
     device: str
     folder: Path
+    tiny: bool = False
+    program: tuple[str, ...] = launch.PROGRAM
+    ends_s: float = math.inf
 
-    @property
-    def tiny(self) -> bool:
-        """Whether sizes are those of a CPU, where only the check itself is tried."""
-        return self.device == "cpu"
+    def until(self, limit_s: float) -> "Bench":
+        """The same, which ends what it starts in so many seconds."""
+        return replace(self, ends_s=time.monotonic() + limit_s)
 
     @property
     def machine(self) -> Machine:
@@ -59,27 +67,23 @@ class Bench:
     def spec(
         self, framework: str = "ddp", precision: str = "bf16", loader: str = "synthetic", **changes: Any
     ) -> RunSpec:
-        """ResNet-50 with 200 images a step, which divide IMAGES: all steps are alike. On a CPU a model for its tests.
-
-        `changes` are of RunSpec; `options` a mapping, `recipe` changes of the recipe.
-        """
-        recipe = load_recipe("imagenet-bf16").at(200)
+        """Four epochs of ResNet-50, or of a small model (`tiny`). `changes` are of RunSpec; `options` a mapping."""
+        options = {"framework": framework, **changes.pop("options", {})}
+        batch = changes.get("global_batch", BATCH[self.tiny])
         own: dict[str, Any] = {"name": f"gpu-check-{precision}", "precision": precision}
         own |= {"image_size": 32} if self.tiny else {}
-        recipe = replace(recipe, **{**own, **changes.pop("recipe", {})})
-        options = {"framework": framework, **changes.pop("options", {})}
         spec = RunSpec(
             machine=self.machine.name,
             device=self.device,
             dataset="synthetic-imagenet",
             model="lenet" if self.tiny else "resnet50",
-            recipe=recipe,
+            recipe=replace(load_recipe("imagenet-bf16").at(batch), **own),
             framework=framework,
             loader=loader,
             workers=1,
             workers_per_node=1,
             loader_threads=self.machine.loader_threads,
-            global_batch=200,
+            global_batch=batch,
             schedule="cosine",
             epochs=2 if self.tiny else 4,
             repeat=1,
@@ -95,38 +99,50 @@ class Bench:
         wants = registry.member("loaders", spec.loader).DEVICE
         if wants not in (None, self.device):
             return f"loader {spec.loader} needs device {wants}"
-        if self.tiny and (spec.recipe.precision == "tf32" or spec.option("cudnn_benchmark")):
+        if self.device == "cpu" and (spec.recipe.precision == "tf32" or spec.option("cudnn_benchmark")):
             return "tf32 and cudnn_benchmark are of GPUs only"
         refused: str | None = registry.member("frameworks", spec.adapter).refuses(spec)
         return refused
 
-    def command(self, spec: RunSpec, label: str, inside: str | None = None, data: Path | None = None) -> list[str]:
-        """What makes the run, as rule `train` would; `inside` names what its ranks do differently (`_ranks.py`)."""
-        program = (*PROGRAM, inside) if inside else launch.PROGRAM
+    def command(self, spec: RunSpec, data: Path | None = None) -> list[str]:
+        """What makes the run, as rule `train` would."""
         manifest = ["--manifest", str(data / "manifest.json")] if data else []
-        told = ["--spec", spec.to_json(), "--folder", str(self.place(spec, label)), *manifest]
-        return [sys.executable, "-m", "ddlbench.run", *told, "--", *launch.command(spec, self.machine, program)]
+        told = ["--spec", spec.to_json(), "--folder", str(self.place(spec)), *manifest]
+        return [sys.executable, "-m", "ddlbench.run", *told, "--", *launch.command(spec, self.machine, self.program)]
 
-    def place(self, spec: RunSpec, label: str) -> Path:
-        """Where the run's record will lie. Runs of one spec that differ inside have different labels."""
-        return self.folder / "runs" / label / spec.id
+    def place(self, spec: RunSpec) -> Path:
+        """Where the run's record will lie."""
+        return self.folder / "runs" / spec.id
 
-    def train(self, spec: RunSpec, label: str = "plain", inside: str | None = None, data: Path | None = None) -> Record:
-        """The record of the run, which is made if it is not there. Raises RunFailedError."""
-        folder = self.place(spec, label)
-        if not (folder / "run.mllog").exists():
-            done = subprocess.run(
-                self.command(spec, label, inside, data), capture_output=True, text=True, env=self.environment()
-            )
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "train.log").write_text(done.stdout + done.stderr, encoding="utf-8")
-            if done.returncode:
-                raise RunFailedError(last_words(done.stderr) + f" ({folder / 'train.log'})")
+    def train(self, spec: RunSpec, data: Path | None = None) -> Record:
+        """The record of the run. Raises RunFailedError."""
+        folder = self.place(spec)
+        code, said = self.call(self.command(spec, data), folder.with_suffix(".log"))
+        if code:
+            raise RunFailedError(f"{last_words(said)} ({folder.with_suffix('.log')})")
         return ours.record(folder)
 
-    def environment(self) -> dict[str, str]:
-        """This process's, with this Python's programs (torchrun, horovodrun) first."""
-        return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    def call(self, command: list[str], log: Path, **own: str) -> tuple[int, str]:
+        """Exit code and output of a command, whose output also goes into `log`. `own` are variables of its environment.
+
+        Raises RunFailedError if the part's time is over.
+        """
+        log.parent.mkdir(parents=True, exist_ok=True)
+        path = (
+            f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # torchrun and horovodrun of this Python
+        )
+        with log.open("w", encoding="utf-8") as said:
+            own = os.environ | {"PATH": path} | own
+            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True, env=own)
+            try:
+                process.wait(max(0.0, self.ends_s - time.monotonic()) if math.isfinite(self.ends_s) else None)
+            except subprocess.TimeoutExpired:
+                raise RunFailedError(f"the time of this part is over; {log}") from None
+            finally:
+                with suppress(ProcessLookupError):  # ddlbench.run ends its ranks when it is ended itself
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        return process.returncode, log.read_text(encoding="utf-8", errors="replace")
 
     def pictures(self, form: str) -> Path:
         """A small synthetic-imagenet in this form, made if it is not there."""
@@ -163,8 +179,3 @@ def each(bench: Bench, runs: Mapping[str, RunSpec], judge: Callable[[str, RunSpe
                 yield judge(what, spec)
             except RunFailedError as error:
                 yield Row(what, FAIL, str(error))
-
-
-def losses(record: Record) -> list[float]:
-    """Reads the loss of each step of a run with one worker, in their order."""
-    return [float(loss) for loss in record.steps["loss"]]
