@@ -52,7 +52,7 @@ class Case:
     @property
     def launch(self) -> tuple[str, Any]:
         """Cases of one launch have this in common."""
-        return self.adapter, self.options.get("controller")
+        return self.adapter, self.options.get("controller") or ("autotune" if self.options.get("autotune") else None)
 
     @property
     def name(self) -> str:
@@ -72,6 +72,12 @@ MAIN: list[tuple[str, str, dict[str, Any]]] = [
 MORE: list[tuple[str, str, dict[str, Any]]] = [
     ("ddp", "ddp-view", {"gradient_as_bucket_view": True, "bucket_mb": 0.01}),
     ("ddp", "ddp-static", {"static_graph": True}),
+    ("ddp", "ddp-fp16", {"compression": "fp16"}),
+    ("ddp", "ddp-powersgd", {"compression": "powersgd", "powersgd_start": 2, "powersgd_rank": 4}),
+    ("horovod", "horovod-autotune", {"autotune": True}),
+    ("deepspeed", "zero1-buckets", {"zero_stage": 1, "bucket_mb": 0.01}),
+    ("deepspeed", "zero2-buckets", {"zero_stage": 2, "bucket_mb": 0.01}),
+    ("deepspeed", "zero3-buckets", {"zero_stage": 3, "bucket_mb": 0.01}),
     ("horovod", "horovod-fp16", {"compression": "fp16"}),
     ("horovod", "horovod-mpi", {"controller": "mpi"}),
     ("deepspeed", "offload1", {"zero_stage": 1, "offload": "optimizer"}),

@@ -66,13 +66,17 @@ def test_the_recipes_differ(results):
 SAME = [n for n, c in CASES.items() if (c.adapter, c.variant) in [v[:2] for v in MAIN + MORE] and c.variant != "ddp"]
 
 
+# How far losses and weights may be off where gradients are not sent as they are.
+COMPRESSED = {"horovod-fp16": (1e-3, 3e-3), "ddp-fp16": (1e-3, 3e-3), "ddp-powersgd": (2e-2, 2e-2)}
+
+
 @pytest.mark.parametrize("name", SAME)
 def test_all_frameworks_train_the_same(results, name):
     """By the bit where nothing but the sum of two gradients is computed; norms are summed in another order."""
     case = CASES[name]
     ours, ddps = results(name), results(name_of("ddp", case.recipe, case.model))
-    loss, weight = (1e-6, 1e-6) if case.variant != "horovod-fp16" else (1e-3, 3e-3)
-    exact = case.variant != "horovod-fp16" and case.recipe in ("sgd", "adamw", "fp16")
+    loss, weight = COMPRESSED.get(case.variant, (1e-6, 1e-6))
+    exact = case.variant not in COMPRESSED and case.recipe in ("sgd", "adamw", "fp16")
     for mine, theirs in zip(ours, ddps, strict=True):
         assert mine["losses"] == (theirs["losses"] if exact else pytest.approx(theirs["losses"], abs=loss))
         assert mine["weights"].keys() == theirs["weights"].keys()

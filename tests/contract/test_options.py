@@ -14,10 +14,15 @@ def variant(case: str, **options: object) -> launches.RunSpec:
     return replace(spec, framework="variant", options=tuple(sorted({"framework": "ddp", **options}.items())))
 
 
-@pytest.mark.parametrize("option", ["channels_last", pytest.param("compile", marks=pytest.mark.slow)])
-def test_the_same_training(tmp_path, data, run, option):
+COMPILED = [{"compile": True, "compile_mode": mode} for mode in ("default", "reduce-overhead", "max-autotune")]
+
+
+@pytest.mark.parametrize(
+    "options", [{"channels_last": True}, *(pytest.param(options, marks=pytest.mark.slow) for options in COMPILED)]
+)
+def test_the_same_training(tmp_path, data, run, options):
     plain = run("plain", "ddp", 2)
-    spec = variant("plain", **{option: True})
+    spec = variant("plain", **options)
     outcome = launches.execute(spec, tmp_path / spec.id, data, program=("python", "-m", "ddlbench.train"))
     assert outcome.code == 0, outcome.output
     assert outcome.losses() == pytest.approx(plain.losses(), rel=1e-5)

@@ -48,6 +48,7 @@ def test_nothing_is_refused_by_default(adapter, accumulation, clip_norm, optimiz
 ADASUM = {"reduction": "adasum", "controller": "mpi"}
 DROPPING = {"progressive_layer_dropping": True}
 LAYERS, VIT = "progressive_layer_dropping", {"model": "vit_small_patch16_224"}
+POWER = {"compression": "powersgd"}
 BIT, ADAMW, FP16, CLIPPED = (
     {"compression": "1-bit-adam"},
     {"optimizer": "adamw"},
@@ -64,12 +65,15 @@ def zero(stage: int, offload: str | None = None) -> dict[str, Any]:
 # framework, options, what is special about the run, what the refusal says, and what would be allowed in its place.
 REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str, dict[str, Any]]] = [
     ("ddp", {"static_graph": True}, {"accumulation": 2}, "static_graph", {"accumulation": 1}),
+    ("ddp", POWER, FP16, "compression", {"precision": "bf16"}),
+    ("ddp", POWER | {"static_graph": True}, {}, "compression", {"options": POWER}),
     ("fsdp", {"channels_last": True}, {}, "channels_last", {"options": {}}),
     ("horovod", {"channels_last": True}, {}, "channels_last", {"options": {}}),
     ("horovod", {"reduction": "adasum"}, {}, "reduction", {"options": ADASUM}),
     ("horovod", ADASUM, {"workers": 6}, "reduction", {"workers": 8}),
     ("horovod", ADASUM, CLIPPED, "reduction", {"clip_norm": None}),
     ("horovod", ADASUM, FP16, "reduction", {"precision": "bf16"}),
+    ("deepspeed", {"bucket_mb": 1}, {}, "bucket_mb", {"options": {"bucket_mb": 1} | zero(1)}),
     ("deepspeed", {"offload": "optimizer"}, {}, "offload", {"options": zero(1, "optimizer")}),
     ("deepspeed", zero(2, "parameters"), {}, "offload", {"options": zero(3, "parameters")}),
     ("deepspeed", zero(1), {"optimizer": "lars"}, "zero_stage", {"options": zero(0)}),
@@ -106,6 +110,9 @@ def test_horovods_options_are_variables():
         "HOROVOD_GLOO_TIMEOUT_SECONDS": "120",
         "HOROVOD_GLOO_IFACE": "ib0",
     }
+    tuned = registry.member("frameworks", "horovod").environment(spec("horovod", options={"autotune": True}), machine)
+    assert tuned["HOROVOD_AUTOTUNE"] == "1"
+    assert not {"HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME"} & {*tuned}  # it leaves alone what is set
 
 
 @pytest.mark.parametrize("adapter", registry.members("frameworks"))

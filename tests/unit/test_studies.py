@@ -74,6 +74,9 @@ def test_runs_that_are_borrowed_are_their_own_studys() -> None:
     assert set(borrowed) < set(shown)
 
 
+OVER_A_CABLE = ("deepspeed-features-bandwidth", "deepspeed-features-bytes", "tuning-small")
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIG / "studies").glob("*.yaml")))
 def test_a_figure_waits_for_its_own_runs_and_no_others(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -81,8 +84,7 @@ def test_a_figure_waits_for_its_own_runs_and_no_others(
     """Rule figure_data reads the parts that the plan gives to a figure; each run is in one of them."""
     (tmp_path / "training_results_v2.0").mkdir()  # study mlperf reads it
     monkeypatch.chdir(tmp_path)
-    named = {"bandwidth": "local-netem", "bytes": "local-netem"}.get(name.rpartition("-")[2], "juwels-booster")
-    plan = make_plan(load_study(name), load_machine(named))
+    plan = make_plan(load_study(name), load_machine("local-netem" if name in OVER_A_CABLE else "juwels-booster"))
     split = parts(plan)
     assert Counter(run for part in split.values() for run in part.runs) == Counter({*plan.runs})
     assert plan.study.figures
@@ -292,7 +294,7 @@ def test_docs_name_every_study_and_its_runs() -> None:
     shipped = {path.stem for path in (CONFIG / "studies").glob("*.yaml")}
     assert set(rows) == shipped, f"docs/studies.md needs one row for each of {sorted(shipped ^ set(rows))}"
     machines = dict.fromkeys(rows, JUWELS) | dict.fromkeys([*SMALL, "demo", "frameworks", "inference-small"], LAPTOP)
-    machines |= dict.fromkeys(("deepspeed-features-bandwidth", "deepspeed-features-bytes"), load_machine("local-netem"))
+    machines |= dict.fromkeys(OVER_A_CABLE, load_machine("local-netem"))
     assert rows.pop("mlperf") == "none"  # records of others
     assert rows == {name: str(len(make_plan(load_study(name), machines[name]).runs)) for name in rows}
 

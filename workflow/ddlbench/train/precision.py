@@ -53,4 +53,4 @@ def prepare(model: torch.nn.Module, spec: RunSpec) -> None:
     if spec.option("compile"):
         # One program for each size of batch. Else torch makes one for all sizes when the first smaller batch comes, and
         # keeps to that slower one for the rest of the run.
-        model.compile(dynamic=False)
+        model.compile(dynamic=False, mode=spec.option("compile_mode"))

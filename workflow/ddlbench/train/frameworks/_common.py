@@ -36,6 +36,11 @@ OPTIONS: Options = {
         "type": "boolean",
         "default": False,
     },
+    "compile_mode": {
+        "description": "With compile: torch.compile's mode. reduce-overhead replays the steps as CUDA graphs.",
+        "enum": ["default", "reduce-overhead", "max-autotune"],
+        "default": "default",
+    },
     "cudnn_benchmark": {
         "description": "Let cuDNN time its algorithms for each new shape of a convolution and take the fastest. "
         "Pictures have one size here, so that only first steps and last, smaller batches take longer. GPUs only.",

@@ -38,6 +38,12 @@ OPTIONS: Options = _common.OPTIONS | {
         "enum": [0, 1, 2, 3],
         "default": 0,
     },
+    "bucket_mb": {
+        "description": "With zero_stage 1, 2 or 3: at most so many MiB of gradients are reduced together.",
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "default": 2000,
+    },
     "offload": {
         "description": "What ZeRO keeps in the host's memory. optimizer: its state, with zero_stage 1, 2 or 3; "
         "parameters: these too, with zero_stage 3.",
@@ -97,6 +103,8 @@ def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None; names the option and what it may be."""
     stage, offload, compression = (spec.option(name) for name in ("zero_stage", "offload", "compression"))
     recipe, dropping = spec.recipe, spec.option("progressive_layer_dropping")
+    if spec.option("bucket_mb") != OPTIONS["bucket_mb"]["default"] and stage == 0:
+        return "option bucket_mb: zero_stage 0 has buckets of its own; needs zero_stage 1, 2 or 3"
     if offload == "optimizer" and stage == 0:
         return "option offload: optimizer needs zero_stage 1, 2 or 3"
     if offload == "parameters" and stage != 3:
@@ -128,8 +136,8 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
     recipe, offload = spec.recipe, spec.option("offload")
     zero: dict[str, Any] = {
         "stage": spec.option("zero_stage"),
-        # DeepSpeed's default is 2 GB whatever the model; a bucket never holds more than the whole model.
-        "reduce_bucket_size": min(500_000_000, numbers),
+        # In numbers, and taken at once: never more than the whole model.
+        "reduce_bucket_size": max(1, min(round(spec.option("bucket_mb") * 2**20 / 4), numbers)),
     }
     if spec.device == "cpu":
         # DeepSpeed starts many gathers and waits for the last; only on GPUs are the others over then.

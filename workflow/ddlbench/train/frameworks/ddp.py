@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddlbench.mends import backward_end, ddp_buckets
 from ddlbench.train.frameworks import _common
@@ -19,6 +19,7 @@ INSTALL = "make install"
 NOT_MEASURED: dict[str, str] = {}
 SPLITS = "the batch"
 COMMUNICATES = "all-reduce of buckets of gradients during the backward pass; NCCL on GPUs, Gloo on CPUs"
+POWER = ("iter", "error_dict", "p_memory_dict", "q_memory_dict")  # what PowerSGD keeps, the last three by bucket
 OPTIONS: Options = _common.OPTIONS | {
     "bucket_mb": {
         "description": "MiB of gradients that are reduced together, as one bucket.",
@@ -30,6 +31,24 @@ OPTIONS: Options = _common.OPTIONS | {
         "description": "Keep gradients inside the buckets, not beside them. This saves one copy of all gradients.",
         "type": "boolean",
         "default": False,
+    },
+    "compression": {
+        "description": "Send gradients as they are, as 16-bit floats, or as products of thin matrices (PowerSGD, "
+        "arXiv:1905.13727), whose error is added to the next step's gradients.",
+        "enum": ["none", "fp16", "powersgd"],
+        "default": "none",
+    },
+    "powersgd_rank": {
+        "description": "With compression powersgd: columns of the thin matrices.",
+        "type": "integer",
+        "minimum": 1,
+        "default": 1,
+    },
+    "powersgd_start": {
+        "description": "With compression powersgd: the step from which on it compresses.",
+        "type": "integer",
+        "minimum": 2,
+        "default": 1000,
     },
     "static_graph": {
         "description": "Tell DDP that every step uses the same parameters in the same order.",
@@ -47,6 +66,9 @@ def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None. On this combination torch 2.13 fails within its reducer."""
     if spec.option("static_graph") and spec.recipe.accumulation > 1:
         return "option static_graph: reduces every micro-batch, but the recipe has accumulation; allowed: false"
+    if spec.option("compression") == "powersgd" and (spec.recipe.precision == "fp16" or spec.option("static_graph")):
+        why = "keeps what it did not send: precision fp16 would spoil it by an overflow, static_graph by other buckets"
+        return f"option compression: powersgd {why}; allowed here: none, fp16"
     return None
 
 
@@ -56,6 +78,21 @@ def start(device: str) -> None:
 
     _common.be_patient()
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
+
+
+def _compress(ddp: Any, spec: RunSpec) -> Any:
+    """Let DDP send what the option says; what PowerSGD keeps, else None."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    if spec.option("compression") == "fp16":
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    if spec.option("compression") != "powersgd":
+        return None
+    power = powerSGD_hook.PowerSGDState(
+        None, spec.option("powersgd_rank"), spec.option("powersgd_start"), compression_stats_logging_frequency=10**9
+    )
+    ddp.register_comm_hook(power, powerSGD_hook.powerSGD_hook)
+    return power
 
 
 class Engine(_common.Engine):
@@ -76,7 +113,11 @@ class Engine(_common.Engine):
             bucket_cap_mb=spec.option("bucket_mb"),
             gradient_as_bucket_view=spec.option("gradient_as_bucket_view"),
             static_graph=spec.option("static_graph"),
+            # DDP deals its buckets anew after a process's first step, unless it looks for unused parameters. PowerSGD
+            # keeps errors by bucket, which a run that goes on must find where they were.
+            find_unused_parameters=spec.option("compression") == "powersgd",
         )
+        self.power: Any = _compress(self.ddp, spec)
         self.copies = not spec.option("gradient_as_bucket_view")
         super().__init__(model, make_optimizer(model), spec, clock)
         self.accumulation = spec.recipe.accumulation
@@ -112,6 +153,22 @@ class Engine(_common.Engine):
             loss.register_hook(self._begins)
         loss.backward()
         self.waits = [(self._computed, self.clock.mark())] if last else None
+
+    def state(self) -> dict[str, Any]:
+        """All that this rank changes by training; with PowerSGD what it has not sent yet."""
+        kept = {name: getattr(self.power, name) for name in POWER if self.power is not None}
+        return {**super().state(), "power": kept}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from `state`, which this rank of an equal run returned."""
+        super().load(state)
+        for name, value in state.get("power", {}).items():
+            on_device = (
+                {bucket: tensor.to(next(self.model.parameters()).device) for bucket, tensor in value.items()}
+                if name != "iter"
+                else value
+            )
+            setattr(self.power, name, on_device)
 
     def buffer_bytes(self) -> int:
         """The buckets, unless gradients lie in them."""

@@ -42,6 +42,12 @@ OPTIONS: Options = _common.OPTIONS | {
         "exclusiveMinimum": 0,
         "default": 1,
     },
+    "autotune": {
+        "description": "Let Horovod try fusion thresholds and cycle times while it trains, and keep the best; those of "
+        "the other options are not used. Steps are slower until it has.",
+        "type": "boolean",
+        "default": False,
+    },
     "compression": {
         "description": "Send gradients as they are, or as 16-bit floats.",
         "enum": ["none", "fp16"],
@@ -98,11 +104,16 @@ def lacks(device: str, options: Mapping[str, Any]) -> str | None:
 def environment(spec: RunSpec, machine: Machine) -> dict[str, str]:
     """On a cluster the interface is the machine's (Horovod's default is the loopback)."""
     interface = dict(machine.environment).get("GLOO_SOCKET_IFNAME")
+    tuned = {
+        "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
+        "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
+    }
+    if spec.option("autotune"):  # it leaves alone what is set
+        tuned = {"HOROVOD_AUTOTUNE": "1"}
     return {
         "HOROVOD_CONTROLLER": spec.option("controller"),
         "HOROVOD_CPU_OPERATIONS": spec.option("controller"),
-        "HOROVOD_FUSION_THRESHOLD": str(spec.option("fusion_threshold_mb") * 2**20),
-        "HOROVOD_CYCLE_TIME": str(spec.option("cycle_time_ms")),
+        **tuned,
         PATIENCE: str(_common.patience_s(spec, machine)),
         **({"HOROVOD_GLOO_IFACE": interface} if interface else {}),
     }
