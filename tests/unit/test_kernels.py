@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -164,6 +165,13 @@ def test_rank_0_leaves_the_kernels_of_the_last_steps(tmp_path: Path, done: int) 
     assert table.loc["a span of ours", "annotation"]
     assert not table.loc["aten::mm", "annotation"]
     assert "aten::sin" not in table.index
+
+
+def test_a_span_that_took_less_than_its_parts_has_no_time_of_its_own() -> None:
+    """PyTorch's profiler says so of FSDP's backward pass on GPUs; a record with a negative time would be refused."""
+    of = SimpleNamespace(name="CPU")
+    event = SimpleNamespace(key="post", count=1, device_type=of, self_cpu_time_total=-29e3, is_async=False)
+    assert profiler._row(SimpleNamespace(**vars(event), is_user_annotation=True))["self_s"] == 0
 
 
 def test_nobody_else_profiles(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ def _row(event: Any) -> dict[str, Any]:
         "name": event.key,
         "on": "cpu" if on_cpu else "device",
         "calls": event.count,
-        # PyTorch gives what runs beside the others (Gloo's collectives) no time of its own.
-        "self_s": (event.cpu_time_total if on_cpu and event.is_async else self_us) / 1e6,
+        # PyTorch gives what runs beside the others (Gloo's collectives) no time of its own, and takes from FSDP's
+        # spans of the backward pass more than they lasted: what other threads did meanwhile.
+        "self_s": max(0.0, event.cpu_time_total if on_cpu and event.is_async else self_us) / 1e6,
         "annotation": bool(event.is_user_annotation and not event.is_async),
     }
