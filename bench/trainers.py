@@ -26,6 +26,7 @@ from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import launch
 from ddlbench.settings.recipe import load_recipe
+from ddlbench.train.frameworks import _common
 from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
 
 LIMIT = 1.0  # images/s of ddlbench over images/s of each rival, at least
@@ -90,7 +91,7 @@ def theirs(program: str, spec: RunSpec, data: Path, folder: Path) -> Side:
     }
     given = launch.environment(spec, MACHINE)
     threads = [f"{name}={given[name]}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")]
-    command = launch.torchrun(spec, ("python", str(RANKS / program), json.dumps(settings)))
+    command = _common.torchrun(spec, ("python", str(RANKS / program), json.dumps(settings)))
     return Side(["env", *threads, *command], folder)
 
 

@@ -85,7 +85,7 @@ def build_model(s: SimpleNamespace) -> nn.Module:
 def learning_rate(s: SimpleNamespace, epoch: float) -> float:
     """Linear scaling, gradual warm-up, then cosine by whole epochs."""
     peak = s.base_lr * s.global_batch / s.base_batch
-    t = math.floor(max(epoch, s.warmup_epochs))
+    t = math.floor(max(epoch, s.warmup_epochs)) if s.epochs > s.warmup_epochs else 0  # else the run is all warm-up
     scheduled = s.lr_min + (peak - s.lr_min) / 2 * (1 + math.cos(math.pi * t / s.epochs))
     if epoch < s.warmup_epochs:
         return s.base_lr + (scheduled - s.base_lr) * epoch / s.warmup_epochs
