@@ -33,7 +33,7 @@ from ddlbench.audit._material import of_study  # noqa: E402
 from ddlbench.core import layout  # noqa: E402
 from ddlbench.core.columns import write_csv  # noqa: E402
 from ddlbench.core.record import MLLOG, STEPS, RankLog  # noqa: E402
-from ddlbench.core.spec import RunSpec  # noqa: E402
+from ddlbench.core.spec import RunSpec, steps_per_epoch  # noqa: E402
 from ddlbench.plan import bill, reads, runs  # noqa: E402
 from ddlbench.plan.estimate import Estimator  # noqa: E402
 from ddlbench.plan.measured import read_published  # noqa: E402
@@ -171,7 +171,7 @@ def summary_of(
     """A run's summary: the template's columns, with numbers of this run's size."""
     made = copy.deepcopy(template)
     epoch_s = 0.95 * took_s / spec.epochs
-    step_s = epoch_s / max(1, images // spec.global_batch)
+    step_s = epoch_s / steps_per_epoch(images, spec.global_batch)
     parts = {"data_wait_s": 0.1, "forward_s": 0.2, "backward_s": 0.4, "communication_s": 0.2, "optimizer_s": 0.1}
     parts = {name: share * step_s for name, share in parts.items()}
     made["run"] |= spec.columns() | {"images": images, "extrapolated": spec.epochs < spec.full_epochs}
@@ -187,6 +187,7 @@ def summary_of(
     top1 = 0.97 - 0.01 * max(0.0, math.log2(spec.global_batch / 64)) ** 2 / 2 + rng.gauss(0, 0.004)
     values |= {
         "final_top1": (top := max(top1, 0.02)),
+        "final_loss": 2.0 / spec.epochs,
         "best_top1": top,
         "final_top5": top,
         "best_top5": top,
@@ -195,6 +196,7 @@ def summary_of(
     numbers = [*range(1, spec.epochs + 1)]
     made["epochs"] = {name: [column[-1]] * spec.epochs for name, column in template["epochs"].items()}
     made["epochs"] |= {"epoch": numbers, "train_s": [epoch_s] * spec.epochs, "top1": [n / 120 for n in numbers]}
+    made["epochs"]["loss"] = [2.0 / n for n in numbers]
     made["learning_rates"] = {"epoch": [n / 2 for n in range(2 * spec.epochs)], "lr": [0.1] * 2 * spec.epochs}
     losses = dict.fromkeys(("transfer_s", "input_s", "waiting_s", "epochs_s", "validation_s", "checkpoint_s"), 0.05)
     losses |= {"compute_s": 0.7, "unexplained_s": 0.0, "total_s": 1.0}

@@ -123,18 +123,24 @@ def test_a_study_over_many_settings_answers_with_one_and_tells_the_others() -> N
     found = only(rows, ranked.FRAMEWORK)
     assert found.words[0].startswith("On 4 GPUs, with dali-cpu, ")
     assert len(found.others) == 3 and len({*found.others}) == 3
-    assert found.words[-1] == "ddp is the fastest under 3 of 3 other settings, too."
+    assert found.words[-1] == "ddp is the fastest in 3 of 3 other settings, too."
     assert all("ddp over horovod is told apart" in words for words in found.others)
+    rows += [
+        one for name, rate in (("ddp", 90.0), ("horovod", 100.0)) for one in ran(rate * 8, framework=name, workers=8)
+    ]
+    assert only(rows, ranked.FRAMEWORK).words[-1] == "horovod is the fastest in 0 of 4 other settings, ddp in 4."
 
 
 def test_workers_pay_or_are_not_shown_to() -> None:
     rows = [one for n, rate in ((1, 100.0), (2, 190.0), (4, 200.0)) for one in ran(rate, workers=n)]
-    found = only(rows, asked.WORKERS.replace("workers", "GPUs"))
+    answers = first(rows)
+    assert not any("GPUs" in words for words in answers.not_asked)
+    found = answers.answers[0]
     assert found.words[0].startswith("With ddp and dali-cpu, 4 GPUs are 2 times as fast as 1, 50 % of the ideal 4.")
     assert found.words[1] == "Take 2: more lose a larger share of their hours than they save of the time."
     assert [(one.name, one.note) for one in found.points][1:] == [("2 GPUs", "ideal 2"), ("4 GPUs", "ideal 4")]
     rows = [one for n, noise in ((1, NOISE), (2, WIDE)) for one in ran(100.0 + n, noise, workers=n)]
-    found = only(rows, asked.WORKERS.replace("workers", "GPUs"))
+    (found,) = first(rows).answers  # without its rate
     assert "2 GPUs are 0.46 to 2.1 times as fast as 1: not shown to pay." in found.words[0]
     assert found.words[1].startswith("Take 1 unless more runs say otherwise: ") and not found.sure
 
@@ -174,8 +180,8 @@ def test_numbers_of_workers_alone_are_no_question_about_batches() -> None:
 def test_a_study_of_one_side_says_its_rate_and_how_to_ask() -> None:
     found = first(ran(100.0))
     assert [one.question for one in found.answers] == [asked.RATES]
-    assert found.answers[0].words == ("ddp and dali-cpu, 2 GPUs: 100 (97.5 to 103) images/s.",)
-    assert found.not_asked[2] == "How many workers pay? `workers: [1, 2]`" and len(found.not_asked) == 4
+    assert found.answers[0].words == ("ddp and dali-cpu, 2 GPUs: 100 (98 to 103) images/s.",)
+    assert found.not_asked[2] == "How many GPUs pay? `workers: [1, 2]`" and len(found.not_asked) == 4
     assert first([]).answers == () == first([]).not_asked
 
 
@@ -195,10 +201,16 @@ def test_time_energy_and_cost_are_said_where_the_study_names_them() -> None:
         "The cheapest training (resnet50, 3 epochs) is ddp and dali-cpu, 4 GPUs: 20 EUR in 2 h; the "
         "fastest is ddp and dali-cpu, 8 GPUs, in 1.5 h."
     )
-    reached = pd.DataFrame([{**of[0], "repeats": 3, "reached_s": 90.0, "reached_s_low": 80.0, "reached_s_high": 99.0}])
+    ends = {"repeats": 3, "reached_s_low": 80.0, "reached_s_high": 99.0}
+    reached = pd.DataFrame([{**of[0], **ends, "reached_s": 90.0}, {**of[3], **ends, "reached_s": 360.0}])
     reached = reached.assign(target=0.759, batch_per_worker=64, global_batch=None, ref_workers=4)
     found = only(of, asked.TIME, reached=reached)
-    assert found.words[0] == "ddp and dali-cpu, 4 GPUs reaches 75.9 % top-1 soonest, after 1.5 min."
+    soonest = (
+        "ddp and dali-cpu, 4 GPUs reaches 75.9 % top-1 soonest, after 1.5 min; the next, ddp and dali-cpu, 8 GPUs, "
+    )
+    assert found.words[0] == f"{soonest}takes 4 times as long."
+    others = reached.assign(loader=None, framework="MxNet", machine="NVIDIA dgxa100")
+    assert only(of, asked.TIME, reached=others).take == "NVIDIA dgxa100, 4 GPUs"  # as figures name them
 
 
 def test_memory_is_said_where_it_decides() -> None:
@@ -264,7 +276,7 @@ def test_tables_of_sources_are_of_studies_and_claims_that_are_there() -> None:
 
 
 def test_numbers_have_as_many_digits_as_tell_them_apart() -> None:
-    assert shown.point("a", [1.0, 1.001]).words == "1 (0.993 to 1.01)"
+    assert shown.point("a", [1.0, 1.001]).words == "1 (0.99 to 1.01)"
     assert shown.point("a", [100.0]).words == "100 (one run)"
     assert shown.point("a", [99.0, 99.9], 100.0).interval.high == 100
     assert shown.Scale.of([shown.point("a", [1.0]), shown.point("b", [100.0])]).log

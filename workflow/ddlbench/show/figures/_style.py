@@ -300,7 +300,7 @@ def beside(axes: Axes, text: str, x: Any, y: Any, aside: float = 4, **look: Any)
 
 
 def legend(figure: Figure) -> None:
-    """One legend for all panels, below them."""
+    """One legend for all panels: where an odd number of them leaves a hole, if it fits there, or else below them."""
     entries: dict[str, Any] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -309,10 +309,15 @@ def legend(figure: Figure) -> None:
         entries[last] = entries.pop(last)  # ours first, then what bars are, the ideal and what others published
     if entries:
         width, height = figure.get_size_inches()
-        across = min(len(entries), max(1, int(width / (0.55 + 0.067 * max(map(len, entries))))))  # inches, about
-        figure.set_size_inches(width, height + 0.19 * max(0, math.ceil(len(entries) / across) - 3))  # its rows
-        look: dict[str, Any] = {"loc": "outside lower center", "ncols": across, "handlelength": 2.6}
-        look |= {"columnspacing": 1.0, "handletextpad": 0.5}
+        spec, long = grid(figure.axes[0]), 0.55 + 0.067 * max(map(len, entries))  # inches, about
+        across, ratios = min(len(entries), max(1, int(width / long))), [*spec.get_height_ratios()]
+        low = height * ratios[-1] / sum(ratios) - 0.6  # inches that a hole in the last row has below the panel above
+        look: dict[str, Any] = {"handlelength": 2.6, "columnspacing": 1.0, "handletextpad": 0.5}
+        if len(figure.axes) < spec.nrows * spec.ncols and long < 0.45 * width and 0.19 * len(entries) < low:
+            look |= {"loc": "center", "bbox_to_anchor": (0.54, 0.02, 0.45, low / height)}
+        else:
+            figure.set_size_inches(width, height + 0.19 * max(0, math.ceil(len(entries) / across) - 3))  # its rows
+            look |= {"loc": "outside lower center", "ncols": across}
         figure.legend(list(entries.values()), list(entries), frameon=False, **look)
 
 

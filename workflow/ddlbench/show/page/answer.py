@@ -55,7 +55,8 @@ def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapp
         *asked.memory(study, runs),
         *(one for kind in kinds.beside() for one in asked.latencies(tables[kind.TABLE])),
     ]
-    if not any(one.question in ASKED for one in made):
+    asks = {question.replace("workers", study.unit): key for question, key in ASKED.items()}
+    if not any(one.question in asks for one in made):
         made += asked.rates(study, runs)
     broken = rules_by_run(audit, SEVERITIES[0])
     unfair = [tuple(sorted({rule for run in one.runs for rule in broken.get(run, ())})) for one in made]
@@ -63,7 +64,7 @@ def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapp
     return First(
         tuple(replace(one, unfair=rules) for one, rules in zip(made, unfair, strict=True)),
         comparisons.in_words(tables["comparisons"]),
-        tuple(f"{question} {key}" for question, key in ASKED.items() if question not in said) if len(runs) else (),
+        tuple(f"{question} {key}" for question, key in asks.items() if question not in said) if len(runs) else (),
         _by_rule(audit),
         _findings.summary(audit),
     )

@@ -19,7 +19,7 @@ from ddlbench.core.plural import between, count_of, duration, rounded
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import Study
-from ddlbench.show.page.ranked import MANY, OTHERS, PLAIN, RATE
+from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
 from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
@@ -143,8 +143,9 @@ def _reaches(series: pd.DataFrame) -> Answer:
     taken = max([least, *(size for size in kept if size < min(lost, default=size + 1))])
     unsaid = [f"{size:,}" for size in larger if size > taken and size not in lost]
     rows = [point(f"batch {size:,}", [*values.values()], 100.0) for size, values in by_batch.items()]
+    told = {least, taken, min(lost, default=taken), larger[-1]} if len(by_batch) > MOST else {*by_batch}
     reached = [f"{size:,} {ends(one.interval) if one.sure else digits(one.interval.middle)} %"
-               for size, one in zip(by_batch, rows, strict=True)]  # fmt: skip
+               for size, one in zip(by_batch, rows, strict=True) if size in told]  # fmt: skip
     reached[0] = reached[0].replace(" ", " reaches ", 1)
     first, each = series.iloc[0], "one run each" if repeats == 1 else f"{repeats} runs each"
     under = "" if first["schedule"] == OWN else f", schedule {first['schedule']}"
@@ -179,7 +180,10 @@ def times(study: Study, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[A
         words = f"{made[0].name} reaches {100 * target:.3g} % top-1 soonest, after {duration(made[0].interval.middle)}"
         if best["full_energy_j"].notna().any():
             words += f", with {digits(float(best['full_energy_j'].median()) / 3.6e6)} kWh"
-        words += "." if made[0].sure else ". One run has no interval."
+        if made[1:]:
+            later = digits(made[1].interval.middle / made[0].interval.middle)
+            words += f"; the next, {made[1].name}, takes {later} times as long"
+        words += "." if made[0].sure else ". One run has no interval; `repeats: 3` gives one."
         yield _first(TIME, made, words, f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
 
 
@@ -254,10 +258,11 @@ def rates(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
 
 
 def _who(row: Any) -> str:
-    """`ddp and native`; of a program, and of records of others, what they are called."""
+    """`ddp and native`; of a program its name; of records of others, submitter and system, as figures name them."""
+    if pd.isna(row["loader"]):
+        return str(row["machine"])
     named = row.get("named", row["loader"])
-    who = row["framework"] if not pd.isna(row["framework"]) else row["machine"]
-    return f"{who}" if pd.isna(named) or named in (OWN, "None", row.get("model")) else f"{who} and {named}"
+    return str(row["framework"]) if named in (OWN, row.get("model")) else f"{row['framework']} and {named}"
 
 
 def _rows(

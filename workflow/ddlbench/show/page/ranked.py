@@ -5,6 +5,7 @@ settings under which a study compares, one is the answer: with repeats, the most
 are told one line each.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -41,14 +42,21 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame) -> Iterat
         cells = [_Cell(study, runs, compared, group) for _, group in rows.groupby(keys, dropna=False)]
         cells = sorted((cell for cell in cells if len(cell.points) > 1), key=lambda cell: cell.weight, reverse=True)
         if cells:
-            tell, best = telling(rows), cells[0].ranked[0].name
+            tell = telling(rows)
             others = [cell.line(tell) for cell in cells[1 : OTHERS + 1]]
             if more := len(cells) - 1 - len(others):
                 others.append(f"{more} more in the table of pairs.")
-            like = sum(cell.ranked[0].name == best for cell in cells[1:])
-            also = f"{best} is the fastest under {like} of {count_of(len(cells) - 1, 'other setting')}, too."
             made = cells[0].answer(question, tell, others)
-            yield replace(made, words=(*made.words, also)) if others else made
+            if others:
+                made = replace(made, words=(*made.words, _elsewhere(*(cell.ranked[0].name for cell in cells))))
+            yield made
+
+
+def _elsewhere(best: str, *others: str) -> str:
+    """How often the fastest side is the fastest under the other settings, too; or which one is most often."""
+    ((most, count),) = Counter(others).most_common(1)
+    said = f"{best} is the fastest in {others.count(best)} of {count_of(len(others), 'other setting')}"
+    return f"{said}, {most} in {count}." if count > others.count(best) else f"{said}, too."
 
 
 class _Cell:

@@ -116,10 +116,13 @@ def digits(value: float) -> str:
 
 
 def ends(interval: Interval) -> str:
-    """`0.9 to 1.2`: to so many digits as tell the ends apart."""
-    assert interval.low is not None and interval.high is not None
-    close = interval.high < 1.2 * interval.low
-    kept = [float(f"{end:.{3 if close else 2}g}") for end in (interval.low, interval.high)]
+    """`0.92 to 1.05`: to so many digits as tell the ends apart, both to the same place where they are close."""
+    low, high = interval.low, interval.high
+    assert low is not None and high is not None
+    if high < 1.2 * low:
+        kept = [round(end, 2 - math.floor(math.log10(high))) for end in (low, high)]
+    else:
+        kept = [float(f"{end:.2g}") for end in (low, high)]
     return " to ".join(dict.fromkeys(rounded(end, 3) for end in kept))
 
 
