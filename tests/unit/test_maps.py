@@ -79,7 +79,9 @@ def test_single_runs_decide_nothing_and_have_no_interval() -> None:
     table = runs({"lenet5": 1.0}, repeats=1)
     data = speed_up_map.data({"runs": table}, OPTIONS)
     assert not data["told"].any() and data["low"].isna().all()
-    assert {*said(draw("speed-up-map", {"runs": table}).axes[0]).values()} == {"1.00"}
+    axes = draw("speed-up-map", {"runs": table}).axes[0]
+    assert {*said(axes).values()} == {"1.00"}
+    assert {text.get_rotation() for text in axes.get_yticklabels()} == {0}  # few models' names stood upright
 
 
 def test_a_setting_that_lacks_a_side_is_hatched() -> None:

@@ -112,6 +112,19 @@ def test_a_loader_that_loads_nothing_is_the_ceiling_and_is_never_taken() -> None
     assert [one.note for one in found.points] == ["the ceiling", "", ""]
 
 
+def test_loaders_of_two_forms_are_judged_where_they_read_the_same() -> None:
+    rates = {("dali-cpu", "webdataset"): 100.0, ("spdl", "raw"): 99.0}
+    rates |= {("spdl", "webdataset"): 80.0, ("torchvision", "raw"): 50.0}
+    rows = [one for (name, form), rate in rates.items() for one in ran(rate, loader=name, form=form)]
+    found = only(rows, ranked.LOADER)
+    assert found.words[1:] == (
+        "dali-cpu over all others is told apart (1.25 times spdl (webdataset)).",
+        "Take dali-cpu.",
+        "Not judged beside dali-cpu, because they read another form: spdl (raw).",
+    )
+    assert found.take == "dali-cpu" and not found.sure
+
+
 def test_a_study_over_many_settings_answers_with_one_and_tells_the_others() -> None:
     rows = [
         one

@@ -86,6 +86,7 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
         look: dict[str, Any] = {"cmap": COLOURS, "norm": scale, "linewidths": 1, "annot_kws": {"size": _style.SMALL}}
         seaborn.heatmap(values, annot=says, fmt="", cbar=False, ax=axes, yticklabels=models, **look)
         axes.set_ylabel("")
+        axes.tick_params(axis="y", labelrotation=0)  # seaborn turns them by the size that the figure has so far
         axes.set_xticks(axes.get_xticks(), columns, rotation=60, ha="right", rotation_mode="anchor")
         for text, apart in zip(axes.texts, told.stack().dropna(), strict=True):
             text.set_fontweight("bold" if apart else "normal")

@@ -15,12 +15,12 @@ from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.scaling import compared_s, names, placed, scaling
 from ddlbench.analysis.statistics import FASTER, Interval, Ratio, at_once, difference, over_repeats, ratio
 from ddlbench.analysis.together import SERIES
-from ddlbench.core.plural import between, count_of, duration, rounded
+from ddlbench.core.plural import between, count_of, duration
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import Study
 from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
-from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point
+from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point, two_digits
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
 TIME, COST, MEMORY, RATES = "How long to the target?", "What does it cost?", "How much memory?", "How fast?"
@@ -118,7 +118,7 @@ def _further(apart: Ratio, runs: pd.DataFrame, counts: Sequence[int]) -> str:
         return f"`repeats: 3` gives an interval, in {duration(2 * once)}"
     if not apart.more or apart.more > MANY:
         return f"not even {MANY} more repeats would tell"
-    return f"{count_of(apart.more, 'more repeat')} would probably tell, in {duration(apart.more * once, _two)}"
+    return f"{count_of(apart.more, 'more repeat')} would probably tell, in {duration(apart.more * once, two_digits)}"
 
 
 def batches(runs: pd.DataFrame) -> Iterator[Answer]:
@@ -154,7 +154,7 @@ def _reaches(series: pd.DataFrame) -> Answer:
     because = f": {single}from {min(lost):,} on it costs more than a point" if lost else ""
     said.append(f"Take {taken:,}{because or f': {single}it costs no more than a point' * (taken == max(by_batch))}.")
     if unsaid or single:
-        took = duration(3 * float(series.groupby("global_batch")["run_s"].median().sum()), _two)
+        took = duration(3 * float(series.groupby("global_batch")["run_s"].median().sum()), two_digits)
         said.append(f"`repeats: {repeats + 3}` would say more{f' of {listed(unsaid)}' if unsaid else ''}, in {took}.")
     shown = tuple(replace(one, taken=size == taken) for size, one in zip(by_batch, rows, strict=True))
     measure = "top-1 after the last epoch [%]"
@@ -202,7 +202,7 @@ def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Ans
     rows = _rows(study, best, "spent")
     if len(rows) > 1 and rows[-1][0].interval.middle > MORE * rows[0][0].interval.middle:
         fast = _rows(study, best, "full_train_s")[0]
-        cheap, quick = (duration(_median(part, "full_train_s"), _two) for part in (rows[0][1], fast[1]))
+        cheap, quick = (duration(_median(part, "full_train_s"), two_digits) for part in (rows[0][1], fast[1]))
         epochs = count_of(int(best["of_epochs"].fillna(best["epochs"]).iloc[0]), "epoch")
         if together.of_programs(best).all():
             epochs = f"{best['trained'].iloc[0]:,.0f} {study.sample}"
@@ -289,10 +289,6 @@ def _moves(runs: pd.DataFrame, name: str) -> bool:
 
 def _median(runs: pd.DataFrame, measure: str) -> float:
     return float(runs[measure].median())
-
-
-def _two(value: float) -> str:
-    return rounded(value, 2)
 
 
 def _by_repeat(runs: pd.DataFrame, measure: str) -> dict[int, float]:

@@ -14,12 +14,12 @@ import pandas as pd
 
 from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.scaling import names
-from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER, Interval
+from ddlbench.analysis.statistics import FASTER, SLOWER, Interval
 from ddlbench.core import registry
-from ddlbench.core.plural import count_of, duration, percents, rounded
+from ddlbench.core.plural import count_of, duration, percents
 from ddlbench.core.registry import OWN
 from ddlbench.show.page.about import Study
-from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point
+from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point, two_digits
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
 QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}
@@ -83,30 +83,40 @@ class _Cell:
     def workers(self) -> str:
         return count_of(int(self.pairs[0]["workers"]), self.study.worker)
 
-    def pair(self, left: Point, right: Point) -> dict[str, Any]:
-        """The row of two sides, turned so that `left` is on the left."""
-        for row in self.pairs:
-            if {row["left"], row["right"]} == {left.name, right.name}:
-                return row if row["left"] == left.name else _turned(row)
-        return {"n": 0, "verdict": CANNOT_TELL, "low": None, "high": None, "more_repeats": None}
+    def beside(self, best: Point) -> dict[str, dict[str, Any]]:
+        """The rows of the best side and each of the others, by their rank, turned so that the best is on the left.
+
+        Loaders that read different forms, of which one reads the other's form too, are no pair.
+        """
+        rows = {row["right"]: row for pair in self.pairs for row in (pair, _turned(pair)) if row["left"] == best.name}
+        return {one.name: rows[one.name] for one in self.ranked if one.name in rows}
 
     def answer(self, question: str, tell: list[str], others: list[str]) -> Answer:
         """What to take: the fastest, or of those that are not told from it one that comes with PyTorch."""
         best, rest = self.ranked[0], self.ranked[1:]
-        rows = {one.name: self.pair(best, one) for one in rest}
-        level = [one for one in rest if rows[one.name]["verdict"] != FASTER]
+        rows = self.beside(best)
+        level = [one for one in rest if one.name in rows and rows[one.name]["verdict"] != FASTER]
         taken = next((one for name in PLAIN for one in (best, *level) if one.name == name), best)
         said = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
-        said += [self._told(best, rows), self._take(best, taken, level, rows)] if rest else []
+        said += [self._told(best, rows), self._take(best, taken, level, rows)] if rows else []
+        if alone := [one.name for one in rest if one.name not in rows]:
+            said.append(f"Not judged beside {best.name}, because they read another form: {listed(alone)}.")
         shown = [replace(one, taken=one is taken, note=CEILING * (one.name in self.ceiling)) for one in self.points]
         measure = f"{self.study.sample}/s on {self.workers}"
         return Answer(
-            question, taken.name, not level, tuple(said), measure, tuple(shown), ids(self.runs), tuple(others)
+            question,
+            taken.name,
+            not level and len(rows) == len(rest),
+            tuple(said),
+            measure,
+            tuple(shown),
+            ids(self.runs),
+            tuple(others),
         )
 
     def line(self, tell: list[str]) -> str:
         """One sentence on another setting of the study."""
-        rows = {one.name: self.pair(self.ranked[0], one) for one in self.ranked[1:]}
+        rows = self.beside(self.ranked[0])
         told = f" {self._told(self.ranked[0], rows)}" if rows else ""
         return f"On {self.workers}{self._where(tell)}, {self._rates()}.{told}"
 
@@ -156,12 +166,12 @@ class _Cell:
     def _further(self, best: Point, rival: Point, row: Mapping[str, Any]) -> str:
         """The cheapest runs that would decide between two sides, and what they take."""
         if row["n"] < 2:
-            both = self._once(best, rival)
-            return f"`repeats: 3` gives intervals, {duration(2 * both)} for {best.name} and {rival.name}"
+            took = duration(2 * self._once(best, rival), two_digits)
+            return f"`repeats: 3` gives intervals, {took} for {best.name} and {rival.name}"
         if pd.isna(row["more_repeats"]) or row["more_repeats"] > MANY:
             return f"not even {MANY} more repeats would tell {best.name} from {rival.name}"
         more = int(row["more_repeats"])
-        took = duration(more * self._once(best, rival), lambda value: rounded(value, 2))
+        took = duration(more * self._once(best, rival), two_digits)
         return f"{count_of(more, 'more repeat')} of {best.name} and {rival.name} would probably tell, in {took}"
 
     def _once(self, *sides: Point) -> float:
@@ -179,7 +189,7 @@ def _learns(loader: Any, compared: str) -> bool:
 def _turned(row: Mapping[str, Any]) -> dict[str, Any]:
     low, high = (None if pd.isna(row[end]) else 1 / row[end] for end in ("high", "low"))
     verdict = {FASTER: SLOWER, SLOWER: FASTER}.get(row["verdict"], row["verdict"])
-    return {**row, "low": low, "high": high, "verdict": verdict}
+    return {**row, "left": row["right"], "right": row["left"], "low": low, "high": high, "verdict": verdict}
 
 
 def _times(row: Mapping[str, Any]) -> str:

@@ -115,6 +115,11 @@ def digits(value: float) -> str:
     return rounded(float(f"{value:.3g}"), 3)
 
 
+def two_digits(value: float) -> str:
+    """Of what is only about so: `5.9`, `12`."""
+    return rounded(value, 2)
+
+
 def ends(interval: Interval) -> str:
     """`0.92 to 1.05`: to so many digits as tell the ends apart, both to the same place where they are close."""
     low, high = interval.low, interval.high
