@@ -77,7 +77,7 @@ def test_each_section_has_its_data(tmp_path: Path) -> None:
     # Plan against what it took: 90 s of 60 on 2 workers, for the three runs that a plan could tell.
     assert "0.1 <small>for 3 of them, before any record; they took 0.15</small>" in sections["bill"]
     # What a column is can be read without a pointer that hovers.
-    assert "<dt>images/s</dt><dd>Over all workers, warm-up cut.</dd>" in sections["runs"]
+    assert "<dt>images/s</dt><dd>Training images divided by the wall time of their steps.</dd>" in sections["runs"]
     planned = re.findall(r'data-v="([^"]*)"', sections["planned"])
     assert [float(value) for value in planned] == [2, 1, 60, 90, 1.5, 60 / 3600, 90 / 3600] * 3
     assert sections["nodes"].count("<td>node") == 2

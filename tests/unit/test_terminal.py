@@ -52,6 +52,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("measured")
 def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], attached: Any) -> None:
     lines, terminals = attached(left := NAMES[10:])
+    assert not terminals.filter(record("Look at the machine", event="job_info", rule_name="preflight", jobid=1))
+    assert capsys.readouterr().err == "Look at the machine ...\n"
     for job in (7, 8):
         about = {"rule_name": "train", "jobid": job, "wildcards": {"run": left[job - 7]}}
         assert not terminals.filter(record("", event="job_info", **about))

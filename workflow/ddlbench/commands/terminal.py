@@ -20,7 +20,8 @@ from ddlbench.mends import snakemake_lines
 from ddlbench.mends.snakemake_lines import Line
 from ddlbench.plan import measured
 
-ASKED = ("predict", "recommend", "what_if", "application")  # questions that compute: a terminal hears that they begin
+# Of what takes a while and is no run a terminal hears that it begins: what comes before runs, and questions that compute.
+BEGIN = ("prepare", "preflight", "predict", "recommend", "what_if", "application")
 
 
 class Lines:
@@ -41,7 +42,7 @@ class Lines:
         if line.what == "started" and line.rule in self.rules:
             self.names[line.job] = str(line.wildcards.get(self.rules[line.rule], ""))
             self.began = self.began or time.time()
-        elif line.what == "started" and line.rule in ASKED and not self.whole:
+        elif line.what == "started" and line.rule in BEGIN and not self.whole:
             print(f"{line.text} ...", file=sys.stderr, flush=True)
         elif line.what in ("ended", "broken") and line.job in self.names:
             self.say(self.names[line.job], line.what == "broken")

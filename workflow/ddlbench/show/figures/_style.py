@@ -310,7 +310,8 @@ def legend(figure: Figure) -> None:
     if entries:
         width, height = figure.get_size_inches()
         spec, long = grid(figure.axes[0]), 0.55 + 0.067 * max(map(len, entries))  # inches, about
-        across, ratios = min(len(entries), max(1, int(width / long))), [*spec.get_height_ratios()]
+        across = min(len(entries), max(1, int(width / long)))
+        ratios: Any = spec.get_height_ratios()
         low = height * ratios[-1] / sum(ratios) - 0.6  # inches that a hole in the last row has below the panel above
         look: dict[str, Any] = {"handlelength": 2.6, "columnspacing": 1.0, "handletextpad": 0.5}
         if len(figure.axes) < spec.nrows * spec.ncols and long < 0.45 * width and 0.19 * len(entries) < low:

@@ -14,8 +14,9 @@ from urllib.parse import quote
 import pandas as pd
 
 from ddlbench.analysis.failures import FAILED
+from ddlbench.analysis.tables import EVERY
 from ddlbench.analysis.together import sample, settings
-from ddlbench.core import layout
+from ddlbench.core import layout, spec
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.registry import OWN
@@ -122,26 +123,15 @@ def _head(name: str, means: str) -> str:
     return f"{name.replace('_', ' ')} {unit}".strip()
 
 
-# Columns of `runs` that people read: heading, explanation, and what a value is divided by for it.
-SHOWN: dict[str, tuple[str, str, float]] = {
-    "model": ("model", "The model.", 1),
-    "framework": ("framework", "The framework, or a variant of one.", 1),
-    "loader": ("loader", "The loader.", 1),
-    "workers": ("workers", "Ranks, one device each.", 1),
-    "global_batch": ("batch", "Images, or a program's samples, per step over all workers.", 1),
-    "settings": ("settings", "Of a program, but its framework.", 1),
-    "schedule": ("schedule", "The schedule of the learning rate.", 1),
-    "repeat": ("repeat", "The repeat; it moves the seed.", 1),
-    "status": ("status", "success, or failed: then nothing of it is in any figure.", 1),
-    "throughput_images_per_s": ("images/s", "Over all workers, warm-up cut.", 1),
-    "epoch_s": ("epoch [s]", "Time of the training steps of an epoch.", 1),
-    "train_s": ("training [s]", "The whole training as it was made.", 1),
-    "final_top1": ("top-1 [%]", "Share of validation images that the last epoch got right.", 0.01),
-    "peak_resident_bytes": ("memory [GB]", "The most host memory that a rank held.", 1e9),
-    "peak_device_memory_bytes": ("GPU memory [GB]", "The most device memory that tensors of a rank took.", 1e9),
-    "energy_j": ("energy [kJ]", "Of the training.", 1e3),
-    "hosts": ("hosts", "The computers.", 1),
-}
+# Columns of `runs` that people read, with their headings, and what a value is divided by for the heading's unit.
+HEADS = {name: name for name in ("model", "framework", "loader", "workers")} | {"global_batch": "batch"}
+HEADS |= {name: name for name in ("settings", "schedule", "repeat", "status")}
+HEADS |= {"throughput_images_per_s": "images/s", "epoch_s": "epoch [s]", "train_s": "training [s]"}
+HEADS |= {"final_top1": "top-1 [%]", "peak_resident_bytes": "memory [GB]"}
+HEADS |= {"peak_device_memory_bytes": "GPU memory [GB]", "energy_j": "energy [kJ]", "hosts": "hosts"}
+PER = {"[%]": 0.01, "[GB]": 1e9, "[kJ]": 1e3}
+MEANS = {column.name: column.means for column in EVERY["runs"].columns}
+MEANS |= {name: role.means for name, role in spec.ROLES.items()}
 
 
 def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../../") -> Table:
@@ -150,7 +140,8 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
     `up` leads from the page to `results`.
     """
     rows = []
-    shown = [name for name in SHOWN if name in table and not {*table[name].dropna()} <= {OWN}]
+    heads = HEADS | {"throughput_images_per_s": f"{sample(table)}/s"}
+    shown = [name for name in heads if name in table and not {*table[name].dropna()} <= {OWN}]
     for record in table.head(MOST_ROWS).to_dict("records"):
         run = str(record["run"])
         folder, here = Path(layout.run(run, results)), f"{up}runs/{quote(run)}"
@@ -162,12 +153,12 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
         if isinstance(commit, str):
             about.append(f"commit   {commit}{' with uncommitted changes' if changed is True else ''}")
         broken = findings.get(run, ())
-        scales = [(record[name], SHOWN[name][2]) for name in shown]
+        scales = [(record[name], PER.get(heads[name].split()[-1], 1)) for name in shown]
         cells = [cell(value if per == 1 or pd.isna(value) else float(value) / per) for value, per in scales]
         first, last = Cell(run, links=links, more="\n".join(about)), Cell(", ".join(broken), float(len(broken)))
         rows.append((anchor(run), (first, *cells, last)))
-    heads = SHOWN | {"throughput_images_per_s": (f"{sample(table)}/s", *SHOWN["throughput_images_per_s"][1:])}
-    columns = [("run", "Its record, its steps, its log, what failed of it before."), *(heads[n][:2] for n in shown)]
+    columns = [("run", "Its record, its steps, its log, what failed of it before.")]
+    columns += [(heads[name], MEANS[name]) for name in shown]
     columns.append(("audit", "Rules of the audit with an error or a warning about this run."))
     means = "One row per run. Empty cells were not measured; table not_measured says why."
     if len(table) > MOST_ROWS:

@@ -7,13 +7,22 @@ import pandas as pd
 
 from ddlbench.analysis.claims import NOT_TESTABLE
 from ddlbench.analysis.nodes import COLUMNS as NODES
-from ddlbench.analysis.tables import BESIDE
+from ddlbench.analysis.tables import EVERY
 from ddlbench.audit import _findings
 from ddlbench.core import kinds
 from ddlbench.core.columns import Column
 from ddlbench.show.page import rows, spent
 from ddlbench.show.page.about import Study
 
+# Headings of the study's tables that are shown with the words and the columns that describe them everywhere.
+TITLES = {
+    "comparisons": "Comparisons",
+    "losses": "Where the time went",
+    "kernels": "What kernels spend their time on",
+    "operations": "Operations by module",
+    "messages": "Messages",
+    "costs": "Costs",
+}
 # Of a row of costs: what the curve over intervals is for, and what its other columns say.
 NOT_SHOWN = ("options", "interval", "between_s", "expected_s")
 
@@ -27,25 +36,21 @@ def every(
     results: Path,
 ) -> list[rows.Table]:
     """The page's tables, in its order; those without rows are left out, but that of runs."""
-    from ddlbench.analysis import (
-        comparisons,
-        costs,
-        failures,
-        frameworks,
-        kernels,
-        losses,
-        messages,
-        operations,
-        refusals,
-    )
+    from ddlbench.analysis import costs, failures, frameworks, kernels, refusals
 
     def of(columns: Sequence[Column], *without: str) -> dict[str, str]:
         return {
             one.name: f"{one.means}{f' [{one.unit}]' if one.unit else ''}" for one in columns if one.name not in without
         }
 
+    def plain(name: str, title: str, means: str, table: pd.DataFrame, columns: dict[str, str]) -> rows.Table:
+        return rows.plain(name, title, means, table, columns, known, f"tables/{name}.csv")
+
     judged = tables["verdicts"]["verdict"] != NOT_TESTABLE
     costed = tables["costs"][tables["costs"]["interval"] == costs.CHOSEN].dropna(axis="columns", how="all")
+    shown = {**tables, "kernels": _beside(study, tables["kernels"]), "costs": costed}
+    columns = {name: of(EVERY[name].columns) for name in TITLES}
+    columns |= {"kernels": of(kernels.BESIDE), "costs": of(costs.COLUMNS, *NOT_SHOWN)}
     findings = pd.DataFrame([row for row in audit if row["severity"] != _findings.NOT_CHECKED])
     claims = {
         "verdict": "What these runs say to it.",
@@ -73,41 +78,24 @@ def every(
     }
     made = [
         rows.runs(tables["runs"], results, about, study.up),
-        rows.plain("comparisons", "Comparisons", "One row per pair of frameworks, loaders or forms, else alike.",
-                   tables["comparisons"], of(comparisons.COLUMNS), known, "tables/comparisons.csv"),
-        rows.plain("losses", "Where the time went", "One row per timed run; the parts add up to the total.",
-                   tables["losses"], of(losses.COLUMNS), known, "tables/losses.csv"),
-        rows.plain("kernels", "What kernels spend their time on", "One row per profiled run. Published shares are "
-                   "beside those that mean the same: of CUDA kernels, not of a CPU's time.",
-                   _beside(study, tables["kernels"]), of(kernels.BESIDE), known, "tables/kernels.csv"),
-        rows.plain("operations", "Operations by module", "One row per module of runs with DeepSpeed's FLOPS profiler: "
-                   "its counts of a forward pass over one picture beside PyTorch's own counter and published ones.",
-                   tables["operations"], of(operations.COLUMNS), known, "tables/operations.csv"),
-        rows.plain("messages", "Messages", "One row per operation and size of message of runs with DeepSpeed's log.",
-                   tables["messages"], of(messages.COLUMNS), known, "tables/messages.csv"),
-        rows.plain("costs", "Costs", "One row per setting: node hours of the whole training, and the expected loss by "
-                   "interruptions with the chosen interval between checkpoints.",
-                   costed, of(costs.COLUMNS, *NOT_SHOWN), known, "tables/costs.csv"),
-        *(rows.plain(kind.TABLE, kind.PAGE[0], kind.PAGE[1], tables[kind.TABLE], of(BESIDE[kind.TABLE].columns), known,
-                     f"tables/{kind.TABLE}.csv") for kind in kinds.beside()),
-        rows.plain("verdicts", "What sources claim", "Verdicts on claims of papers and documents whose conditions "
-                   "these runs meet.", tables["verdicts"][judged], claims, known, "tables/verdicts.csv"),
+        *(plain(name, title, EVERY[name].means, shown[name], columns[name]) for name, title in TITLES.items()),
+        *(plain(kind.TABLE, *kind.PAGE, tables[kind.TABLE], of(EVERY[kind.TABLE].columns)) for kind in kinds.beside()),
+        plain("verdicts", "What sources claim", "Verdicts on claims of papers and documents whose conditions these "
+              "runs meet.", tables["verdicts"][judged], claims),
         rows.plain("not-testable", "Claims that these runs cannot judge", "Their conditions are not met here: "
                    "data set, device, model, workers.", tables["verdicts"][~judged],
                    {name: claims[name] for name in ("claim", "source", "place", "why")}, known,
                    "tables/verdicts.csv"),
-        rows.plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
-                   "made; what the runs used is told at its end.",
-                   tables["frameworks"], of(frameworks.COLUMNS), known, "tables/frameworks.csv"),
-        rows.plain("audit", "Findings of the audit", "What makes comparisons unfair; docs/audit.md explains the rules.",
-                   findings, of(_findings.COLUMNS), known, "tables/audit.csv"),
+        plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
+              "made; what the runs used is told at its end.", tables["frameworks"], of(frameworks.COLUMNS)),
+        plain("audit", "Findings of the audit", "What makes comparisons unfair; docs/audit.md explains the rules.",
+              findings, of(_findings.COLUMNS)),
         rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
-                   pd.DataFrame(spent.took(study.bill, study.planned)),
-                   planned, known),
-        rows.plain("failures", "Failed runs", "Runs that left no record, and why.",
-                   failures.of_runs(tables["failures"]), of(failures.COLUMNS, "rule"), known, "tables/failures.csv"),
-        rows.plain("refused", "Refused records", "Records that cannot be true, or cannot be read.", tables["refused"],
-                   of(refusals.COLUMNS), known, "tables/refused.csv"),
+                   pd.DataFrame(spent.took(study.bill, study.planned)), planned, known),
+        plain("failures", "Failed runs", "Runs that left no record, and why.", failures.of_runs(tables["failures"]),
+              of(failures.COLUMNS, "rule")),
+        plain("refused", "Refused records", "Records that cannot be true, or cannot be read.", tables["refused"],
+              of(refusals.COLUMNS)),
     ]  # fmt: skip
     nodes = results / "machines" / study.machine / "nodes.csv"
     if nodes.exists():
