@@ -20,7 +20,7 @@ from ddlbench.mends import snakemake_lines
 from ddlbench.mends.snakemake_lines import Line
 from ddlbench.plan import measured
 
-# Of what takes a while and is no run a terminal hears that it begins: what comes before runs, and questions that compute.
+# A terminal hears that these begin: what comes before runs, and questions that compute.
 BEGIN = ("prepare", "preflight", "predict", "recommend", "what_if", "application")
 
 

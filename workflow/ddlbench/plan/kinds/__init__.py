@@ -113,7 +113,7 @@ class Kind(Protocol):
     TABLE: str
     NOUN: tuple[str, str]  # what people call a job, in two parts: the first gets the plural
     KEY: str  # of a study, that names its jobs
-    PAGE: tuple[str, str]  # heading of its table on the page, and the words above it
+    PAGE: str  # heading of its table on the page
 
     def runs(self, study: Study, machine: Machine, block: Block) -> Sequence[RunSpec]:
         """The runs of this kind that a block of the study names. Raises ConfigError for one that cannot be."""

@@ -48,7 +48,7 @@ RULE, WILDCARD, FOLDER = "infer", "job", "inference"
 OUTPUTS = (RECORD,)
 TABLE = KEY = "inference"
 NOUN = ("job", " of inference")
-PAGE = ("Inference", "What a model costs to ask: one row per job and batch size.")
+PAGE = "Inference"
 PROGRAM = ("python", "-m", "ddlbench.train.inference")
 # A forward pass is a third of a training step: the backward pass computes two gradients for each product.
 FORWARD = 1 / 3

@@ -28,7 +28,7 @@ OUTPUTS = (MLLOG, STEPS)
 LOG = "train.log"
 TABLE = kinds.RUNS
 NOUN, KEY = ("run", ""), "runs"
-PAGE = ("Runs", "")
+PAGE = "Runs"
 # steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
 STEP_BYTES = 29
 LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more

@@ -49,7 +49,8 @@ def every(
     judged = tables["verdicts"]["verdict"] != NOT_TESTABLE
     costed = tables["costs"][tables["costs"]["interval"] == costs.CHOSEN].dropna(axis="columns", how="all")
     shown = {**tables, "kernels": _beside(study, tables["kernels"]), "costs": costed}
-    columns = {name: of(EVERY[name].columns) for name in TITLES}
+    titles = TITLES | {kind.TABLE: kind.PAGE for kind in kinds.beside()}
+    columns = {name: of(EVERY[name].columns) for name in titles}
     columns |= {"kernels": of(kernels.BESIDE), "costs": of(costs.COLUMNS, *NOT_SHOWN)}
     findings = pd.DataFrame([row for row in audit if row["severity"] != _findings.NOT_CHECKED])
     claims = {
@@ -78,8 +79,7 @@ def every(
     }
     made = [
         rows.runs(tables["runs"], results, about, study.up),
-        *(plain(name, title, EVERY[name].means, shown[name], columns[name]) for name, title in TITLES.items()),
-        *(plain(kind.TABLE, *kind.PAGE, tables[kind.TABLE], of(EVERY[kind.TABLE].columns)) for kind in kinds.beside()),
+        *(plain(name, title, EVERY[name].means, shown[name], columns[name]) for name, title in titles.items()),
         plain("verdicts", "What sources claim", "Verdicts on claims of papers and documents whose conditions these "
               "runs meet.", tables["verdicts"][judged], claims),
         rows.plain("not-testable", "Claims that these runs cannot judge", "Their conditions are not met here: "
