@@ -93,3 +93,22 @@ def test_a_line_fits_a_narrow_terminal(columns: int) -> None:
 
 def test_an_end_tomorrow_says_its_day() -> None:
     assert terminal.line(plan(), NAMES[0], {NAMES[1]}, set(), time.time() + 2 * 86400).split("end ")[1][:3].isalpha()
+
+
+@pytest.mark.parametrize(
+    ("quiet", "dryrun", "told"), [(["RULES"], True, 0), (["ALL"], True, 0), ([], True, 1), (["RULES"], False, 1)]
+)
+def test_a_dry_run_that_shows_no_jobs_formats_none(
+    monkeypatch: pytest.MonkeyPatch, quiet: list[str], dryrun: bool, told: int
+) -> None:
+    from snakemake.jobs import Job
+    from snakemake.settings.enums import Quietness
+
+    jobs: list[Any] = []
+    monkeypatch.setattr(Job, "log_info", jobs.append)
+    output = SimpleNamespace(
+        verbose=False, printshellcmds=False, dryrun=dryrun, quiet={Quietness[name] for name in quiet}
+    )
+    terminal.attach(plan(), SimpleNamespace(output_settings=output), lambda: False)
+    Job.log_info("a job")
+    assert len(jobs) == told

@@ -108,3 +108,5 @@ def attach(plan: Any, workflow: Any, starts: Callable[[], bool]) -> None:
     asked = workflow.output_settings
     whole = bool(asked.verbose or asked.printshellcmds or not sys.stderr.isatty())
     snakemake_lines.attach(Lines(plan, workflow, starts, whole).shown)
+    if asked.dryrun and {"rules", "all"} & {quiet.name.lower() for quiet in asked.quiet or ()}:
+        snakemake_lines.leave_out_jobs()

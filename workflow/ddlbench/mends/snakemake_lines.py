@@ -1,6 +1,7 @@
 """Snakemake 9: what it would print goes through a filter of ours, which is also told of jobs that begin and end.
 
-Upstream (snakemake/snakemake): a Snakefile could name a logger plugin, which today has to be installed and asked for.
+Upstream (snakemake/snakemake): a Snakefile could name a logger plugin, which today has to be installed and asked for;
+`Job.log_info` could ask whether anybody listens before it fills a job's message and its command, twice.
 """
 
 import logging
@@ -45,3 +46,11 @@ def attach(shown: Callable[[Line], bool]) -> None:
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
             handler.filters.insert(0, lambda record: shown(line(record)))  # Snakemake's own may stop a line before it
+
+
+def leave_out_jobs() -> None:
+    """Have Snakemake not say which jobs there are: with thousands, half of a dry run that shows none went into it."""
+    from snakemake.jobs import Job
+
+    private(Job, "log_info", *MINE)
+    Job.log_info = lambda self, *options, **named: None
