@@ -1,6 +1,8 @@
 """What the pages link to exists, sections included."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,9 @@ PAGES = sorted(
 )
 
 
-def anchors(page: Path) -> set[str]:
+def anchors_of(text: str) -> set[str]:
     """What GitHub calls the sections of a page."""
-    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
@@ -31,13 +33,60 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         name, _, section = link.partition("#")
         target = (ROOT / page).parent / name if name else ROOT / page
         assert target.exists(), link
-        assert not section or section in anchors(target), link
+        assert not section or section in anchors_of(target.read_text(encoding="utf-8")), link
 
 
 def test_the_first_pages_are_linked() -> None:
     """README leads to every other page of the docs."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [str(page) for page in PAGES if page.parent == Path("docs") and f"]({page})" not in text] == []
+
+
+# What a newcomer asks first; where the answer stands, and words of it.
+QUESTIONS = (
+    ("Is it for me, or another program?", "README.md#why-not-jube-reframe-or-itwinai", "asks which choice pays"),
+    ("What do I need?", "README.md#two-commands", "You need Linux, Python"),
+    ("How long does the demo take, and what does it tell?", "docs/studies.md", "| `demo` |"),
+    ("How do I measure my own training?", "docs/tutorial.md#7-your-own-training-program", "ddlbench new program"),
+    ("How does it run on my cluster?", "docs/clusters.md#begin-here", "ddlbench new machine"),
+    ("What will it cost?", "docs/clusters.md#4-the-plan-before-the-bill", "ddlbench plan"),
+    ("Can I stop it, and go on?", "docs/clusters.md#5-stop-go-on-add", "type the same command again"),
+    ("What does this message mean?", "docs/messages.md", "| message | what happened | what to do |"),
+    ("Where are my results?", "results/README.md", "| `<study>/<machine>/index.html` |"),
+    ("Can I believe a difference?", "docs/statistics.md#two-sides", "95 %"),
+)
+
+
+@pytest.mark.parametrize(("page", "words"), [row[1:] for row in QUESTIONS], ids=[row[0] for row in QUESTIONS])
+def test_the_first_questions_are_answered_within_two_clicks(page: str, words: str) -> None:
+    near = {Path("README.md")}
+    for _ in range(2):
+        for name in [*near]:
+            links = re.findall(r"\]\(([^)\s#:]+\.md)[^)]*\)", (ROOT / name).read_text(encoding="utf-8"))
+            near |= {(ROOT / name.parent / link).resolve().relative_to(ROOT) for link in links}
+    name, _, section = page.partition("#")
+    parts = re.split(r"^(?=#+ )", (ROOT / name).read_text(encoding="utf-8"), flags=re.M)
+    answers = [part for part in parts if not section or section in anchors_of(part)]
+    assert Path(name) in near
+    assert [part for part in answers if words in part]
+
+
+def test_the_site_leads_to_every_page() -> None:
+    shown = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    assert sorted(shown) == sorted({str(page) for page in PAGES if page.parent != MEASURED} | {f"{MEASURED}/README.md"})
+
+
+@pytest.mark.slow
+def test_the_site_is_whole_and_asks_no_network() -> None:
+    """`make docs`; it is strict about links between pages, not about those to other files."""
+    folder = Path(os.environ.get("DDLBENCH_DOCS", Path.home() / ".cache/ddlbench/docs-venv"))
+    if not (folder / "installed").exists():
+        pytest.skip("mkdocs is not installed: make docs")
+    subprocess.run(["make", "docs"], cwd=ROOT, check=True, timeout=600)
+    for page in {*(ROOT / "site/html").rglob("*.html")} - {ROOT / "site/html/404.html"}:  # that is a server's
+        for tag, link in re.findall(r'<(a|link|script|img)\b[^>]* (?:href|src)="([^"#]+)', page.read_text("utf-8")):
+            assert tag == "a" or not link.startswith(("http:", "https:", "//")), (page, link)
+            assert re.match("https?:|mailto:|data:", link) or (page.parent / link).exists(), (page, link)
 
 
 def test_every_measurement_is_listed() -> None:
