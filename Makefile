@@ -10,7 +10,7 @@ PYTHON ?= python3.11
 # Tests at once: many wait for SLURM (two groups) or a silent rank, so four more than there are cores (eleven at most).
 AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))
 
-.PHONY: again demo test test-all lint ruff snakefmt mypy install gpu-check tensorflow clean
+.PHONY: again demo test test-all lint ruff snakefmt mypy install gpu-check tensorflow docs clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/snakemake --profile profiles/local --config study=$(STUDY)
@@ -36,10 +36,11 @@ snakefmt:
 mypy:
 	$(BIN)/mypy
 
-install: $(VENV)/.installed$(if $(GPU),-gpu)
+install: $(VENV)/.installed$(if $(filter-out 0,$(GPU)),-gpu)
 
 # HOROVOD=1 installs again where Horovod was left out.
-$(VENV)/.installed $(VENV)/.installed-gpu: $(wildcard envs/*) pyproject.toml $(if $(filter 1,$(HOROVOD)),$(patsubst %,again,$(wildcard $(VENV)/.without-horovod)))
+BESIDE := envs/axe.txt envs/docs.txt envs/readers.txt envs/Dockerfile envs/ddlbench.def
+$(VENV)/.installed $(VENV)/.installed-gpu: $(filter-out $(BESIDE),$(wildcard envs/*)) pyproject.toml $(if $(filter 1,$(HOROVOD)),$(patsubst %,again,$(wildcard $(VENV)/.without-horovod)))
 	@envs/install.sh
 
 # It installs nothing: what it lacks, its first rows say. CHECK has further options, as `--parts throughput`.
@@ -54,5 +55,15 @@ tensorflow:
 	$(PYTHON) -m venv "$(READERS)"
 	"$(READERS)/bin/python" -m pip --disable-pip-version-check install -q -r envs/readers.txt
 
+# The docs as a site, site/html/index.html. What git knows is copied beside it, so that links to files work there too.
+DOCS := $(or $(DDLBENCH_DOCS),$(HOME)/.cache/ddlbench/docs-venv)
+docs:
+	@[ "$(DOCS)/installed" -nt envs/docs.txt ] || { $(PYTHON) -m venv "$(DOCS)" && "$(DOCS)/bin/python" -m pip \
+	    --disable-pip-version-check install -q -r envs/docs.txt && touch "$(DOCS)/installed"; }
+	@rm -rf site && mkdir -p site/source
+	@git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t site/source
+	@NO_MKDOCS_2_WARNING=1 "$(DOCS)/bin/mkdocs" build --quiet --strict
+	@echo "site/html/index.html; its search needs a server: python3 -m http.server --directory site/html"
+
 clean:
-	rm -rf $(VENV) .snakemake .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site .snakemake .mypy_cache .ruff_cache .pytest_cache

@@ -3,7 +3,7 @@
 # `make` runs it when the requirements are newer than .venv. One line per step; what the steps say is in
 # .venv/install.log. About 5 minutes on 2 cores beside the downloads, most of it Horovod's build.
 # Environment: PYTHON=/path/to/python3.12   Python 3.11 to 3.13; python3.11 goes first.
-#              GPU=1                        for training on GPUs: Horovod with NCCL. No GPU or CUDA is needed here.
+#              GPU=1                        for training on GPUs: Horovod with NCCL. No GPU or CUDA is needed here. 0: without.
 #              DALI=cuda130                 with GPU=1: DALI built for CUDA 13, 1 GB smaller than the default, cuda120.
 #              HOROVOD=0                    without Horovod: its runs are refused by name, all else works. HOROVOD=1
 #                                           adds it later.
@@ -13,6 +13,7 @@ venv=.venv
 log=$venv/install.log
 # What was installed for GPUs stays so when requirements change.
 gpu=${GPU:-$([ ! -e $venv/.installed-gpu ] || echo 1)}
+gpu=${gpu#0}
 dali=${DALI:-$(cat $venv/.installed-gpu 2>/dev/null || true)}
 dali=${dali:-cuda120}
 horovod=${HOROVOD:-$([ -e $venv/.without-horovod ] && echo 0 || echo 1)}

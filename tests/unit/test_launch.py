@@ -1,7 +1,9 @@
 """Runs become command lines, and what a queue is asked for: as values, without a GPU or a queue."""
 
+import hashlib
 import importlib
 import os
+import platform
 import shlex
 import subprocess
 from dataclasses import replace
@@ -15,9 +17,11 @@ from ddlbench.plan import bill, launch
 from ddlbench.plan.installed import missing_packages
 from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.runs import Plan, make_plan
+from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.jobs import node_resources
+from ddlbench.train.assignment import seen_here
 
 from tests.specs import JUWELS, LAPTOP, pick
 from tests.unit.spoiled import write_machine
@@ -75,6 +79,33 @@ def test_a_profiled_run_and_a_sites_comment_ask_for_more(paper: Plan) -> None:
     told = replace(JUWELS, comment="fs=work")
     assert launch.resources(spec, told, 60, None)["site_comment"] == "fs=work"
     assert node_resources(told, None)["site_comment"] == "fs=work"
+
+
+@pytest.mark.parametrize("image", ["file", "reference"])
+def test_a_container_stands_before_python_and_its_digest_is_recorded(paper: Plan, tmp_path: Path, image: str) -> None:
+    (tmp_path / "a.sif").write_bytes(b"image")
+    digest = hashlib.sha256(b"image").hexdigest()
+    named = str(tmp_path / "a.sif") if image == "file" else f"place/a@sha256:{digest}"
+    words = ["apptainer", "exec", "--nv", named]
+    machine = other(tmp_path, container=words)
+    spec = pick(paper, framework="horovod", loader="dali-gpu", workers=8)
+    argv = launch.command(spec, machine)
+    assert argv[-7:] == [*words, "python", "-m", "ddlbench.train"]
+    assert argv[-9].startswith("--")  # srun's
+    for framework in registry.members("frameworks"):
+        here = launch.command(replace(spec, framework=framework), replace(LAPTOP, container=tuple(words)))
+        bare = launch.command(replace(spec, framework=framework), LAPTOP)
+        start = next(n for n, word in enumerate(bare) if n and "=" not in word)
+        assert here == [*bare[:start], *words, *bare[start:]]
+    assert facts(spec, argv)["container"] == digest
+    assert facts(spec, launch.command(spec, LAPTOP))["container"] is None
+    assert missing_packages([replace(spec, framework="none there")], machine) == []
+
+
+def test_a_rank_says_the_versions_that_it_finds() -> None:
+    told = seen_here({"python": "2.7", "versions": {"torch": "0.1", "none-there": "3"}, "cpu": "x"})
+    found = {"torch": registry.release("torch"), "none-there": "3"}
+    assert told == {"python": platform.python_version(), "versions": found, "cpu": "x"}
 
 
 def other(folder: Path, **keys: Any) -> Machine:

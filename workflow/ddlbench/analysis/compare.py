@@ -92,7 +92,7 @@ def run(record: Record) -> Run | None:
 
 def _software(facts: Mapping[str, Any]) -> dict[str, str]:
     said = dict(facts.get("versions") or {})
-    said |= {name: facts[name] for name in ("python", "kernel", "cpu", "commit") if name in facts}
+    said |= {name: facts[name] for name in ("python", "container", "kernel", "cpu", "commit") if name in facts}
     return {name: printable(value) for name, value in said.items() if value is not None}
 
 

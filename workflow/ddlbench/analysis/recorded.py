@@ -14,6 +14,7 @@ ORIGIN = (
     Column("loader_version", "str", "Version of the package that the loader names."),
     Column("torch_version", "str", "Version of PyTorch."),
     Column("python_version", "str", "Version of Python."),
+    Column("container", "str", "SHA-256 of the image of the ranks' container; null without one."),
     Column("cpu", "str", "The processor of the computer that started the ranks."),
     Column("gpu", "str", "The first GPU of the computer that started the ranks; null without NVIDIA's driver."),
     Column("driver", "str", "NVIDIA's driver on the computer that started the ranks."),

@@ -13,9 +13,9 @@ from ddlbench.settings.machine import Machine
 def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
     """What the runs import that this Python lacks, one line each: by name, with what installs it.
 
-    Empty on a machine whose software comes from modules: only a job there can tell.
+    Empty on a machine whose software comes from modules or a container: only a job there can tell.
     """
-    if machine.modules:
+    if machine.modules or machine.container:
         return []
     members = {("frameworks", s.adapter) for s in specs} | {("loaders", s.loader) for s in specs}
     lines = []

@@ -41,10 +41,11 @@ def of_program(spec: RunSpec, machine: Machine) -> list[str]:
     threads = dict.fromkeys(THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1))
     settings = [f"{name}={value}" for name, value in (threads | dict(hide(machine).environment)).items()]
     rank: tuple[str, ...] = ("python", "-m", "ddlbench.run.rank")
-    if spec.program.ranks == EACH:
-        start = (*rank, "--start", str(spec.workers))
-        rank = start if machine.launcher == "local" else tuple(_launcher(spec, machine, rank))
+    if spec.program.ranks == EACH and machine.launcher != "local":
+        rank = tuple(_launcher(spec, machine, rank))
         rank = ("srun", "--label", *rank[1:]) if rank[0] == "srun" else rank
+    else:
+        rank = (*machine.container, *rank, *(("--start", str(spec.workers)) if spec.program.ranks == EACH else ()))
     return ["env", *settings, *rank]
 
 
@@ -86,9 +87,8 @@ def workers_taken(spec: Ranks, machine: Machine) -> int:
 
 def _launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
     if machine.launcher == "local":
-        argv: list[str] = registry.member("frameworks", spec.adapter).local_launcher(spec, program)
-        return argv
+        return [*machine.container, *registry.member("frameworks", spec.adapter).local_launcher(spec, program)]
     if machine.launcher == "namespaces":
         rate = [f"--mbit={spec.bandwidth_mbit}"] if spec.bandwidth_mbit else []
         return ["python", "-m", "ddlbench.run.namespaces", f"--nodes={spec.nodes}", *rate, *program]
-    return srun(spec, machine, program)
+    return srun(spec, machine, (*machine.container, *program))

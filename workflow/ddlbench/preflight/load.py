@@ -18,7 +18,8 @@ def rates(device: str) -> dict[str, list[float]]:
     import torch
 
     size, copied = SIZES[device], COPIED[device]
-    kind = torch.float32 if device == "cpu" else _half()
+    half = torch.bfloat16 if device == "cuda" and torch.cuda.is_bf16_supported(False) else torch.float16
+    kind = torch.float32 if device == "cpu" else half
     a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
     out = torch.empty_like(a)
     product = _windows(device, lambda: torch.mm(a, b, out=out))
@@ -29,13 +30,6 @@ def rates(device: str) -> dict[str, list[float]]:
         "matmul_flops_per_s": [2.0 * size**3 * rate for rate in product],
         "memory_bytes_per_s": [2.0 * copied * rate for rate in copy],
     }
-
-
-def _half() -> Any:
-    """What the tensor cores of this GPU multiply."""
-    import torch
-
-    return torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16
 
 
 def _windows(device: str, work: Callable[[], Any]) -> list[float]:

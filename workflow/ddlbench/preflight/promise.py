@@ -75,6 +75,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         "device": machine.device,
         "gpu_name": machine.gpu_name,
         "modules": list(machine.modules),
+        **({"container": list(machine.container)} if machine.container else {}),
         "environment": dict(launch.hide(machine).environment),
         "host_suffix": machine.host_suffix,
         "start_patience_s": machine.start_patience_s,

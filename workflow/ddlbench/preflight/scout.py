@@ -39,7 +39,7 @@ CHUNK = 4 << 20
 
 def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What a rank sees on its own, before it meets the others."""
-    threads = os.sched_getaffinity(0)
+    threads, places = os.sched_getaffinity(0), {"results": folder, "data": Path(promised["data"])}
     return {
         "python": platform.python_version(),
         "versions": {name: registry.release(name) for name in promised["versions"]},
@@ -52,7 +52,7 @@ def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
         "hardware_threads": len(threads),
         "unable": [text for text in _unable(promised) if text],
         "interfaces": [name for _, name in socket.if_nameindex()],
-        "free_bytes": {"results": shutil.disk_usage(folder).free, **_free(Path(promised["data"]))},
+        "free_bytes": {name: shutil.disk_usage(place).free for name, place in places.items() if place.exists()},
     }
 
 
@@ -280,10 +280,6 @@ def main() -> None:
         raise
     facts["doing"] = None
     notes.introduce(folder, rank, local_rank, facts)
-
-
-def _free(data: Path) -> dict[str, int]:
-    return {"data": shutil.disk_usage(data).free} if data.exists() else {}
 
 
 if __name__ == "__main__":

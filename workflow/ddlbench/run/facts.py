@@ -18,6 +18,7 @@ from ddlbench.core.notes import topology
 from ddlbench.core.spec import RunSpec
 from ddlbench.data.manifest import NAME
 from ddlbench.run.cached import cached_share
+from ddlbench.settings.machine import IMAGE
 
 NVIDIA = Path("/proc/driver/nvidia")  # what the driver says of itself and of its GPUs
 
@@ -37,6 +38,7 @@ def facts(
         versions[package] = registry.release(package)
     return {
         "command": shlex.join(argv),
+        "container": _image(argv),
         "host": socket.gethostname(),
         **topology(),  # of the node that watches; each rank leaves its own (`ddlbench_ranks`)
         "cpu": cpu(),
@@ -53,6 +55,12 @@ def facts(
         "preflight": preflight,
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
+
+
+def _image(argv: list[str]) -> str | None:
+    """SHA-256 of the container's image that the command names; None without one."""
+    image = next(filter(None, map(IMAGE.fullmatch, argv)), None)
+    return (image["digest"] or sha256(Path(image["file"]))) if image else None
 
 
 def cite(file: Path) -> dict[str, Any]:

@@ -189,10 +189,10 @@ def _failure(
 
 
 def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> dict[str, Any]:
-    """Where and with what it was made. Of a program with a Python of its own, our versions say nothing."""
+    """Where and with what it was made. Our versions say nothing of another Python, or a container."""
     assert spec.program is not None
     origin = facts(spec, shown, cited)
-    if spec.program.environment:
+    if spec.program.environment or origin["container"]:
         origin |= {"python": None, "versions": {"ddlbench": origin["versions"]["ddlbench"]}}
     return origin | {"program_sha256": spec.program.digest}
 

@@ -1,6 +1,7 @@
 """Where runs happen: `config/machines/<name>.yaml` as a frozen value; `launch.py` makes commands of it."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ QUEUE_ONLY = (
     *("exclude_nodes", "slurm_flags", "profiled_flags", "qos", "constraint", "comment"),
     *("data_partition", "data_minutes", "data_gres"),
 )
+IMAGE = re.compile(r"(?P<file>.+\.sif)|.+@sha256:(?P<digest>[0-9a-f]{64})")  # what a container is made from
 CABLE = "veth0"  # what launcher namespaces calls the cable, on both ends
 Variable = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -143,6 +145,13 @@ class Machine(Keys):
     )
     modules: tuple[Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._+/-]*$")], ...] = key(
         "Environment modules that every job loads, in this order. Empty where the Python at hand has all.", ()
+    )
+    container: tuple[Annotated[str, Field(pattern=LINE)], ...] = key(
+        "What stands before Python where ranks start, where their software is in a container: `[apptainer, exec, "
+        "--nv, ~/ddlbench.sif]`, built from `envs/ddlbench.def`. With launcher local it stands before the framework's "
+        "launcher. One word names the image, a file `*.sif` or `<name>@sha256:<digest>`; records have its digest. "
+        "Expanded as `data` is. Plan, tables and figures use the Python at hand. Empty: no container.",
+        (),
     )
     environment: Annotated[tuple[tuple[str, str], ...], mapping(int | str, Variable)] = key(
         "Environment variables of every rank, for example NCCL's.", ()
@@ -294,8 +303,12 @@ def load_machine(name: str, folder: Path = CONFIG / "machines") -> Machine:
     data = expand(machine.data, path, "data")
     if set("{}") & set(data):  # to Snakemake they are wildcards
         raise complain(path, "data", data, "allowed: a path without braces")
-    cores = machine.workers_per_node or len(os.sched_getaffinity(0))
-    return replace(machine, workers_per_node=cores, data=data, environment=tuple(sorted(variables.items())))
+    container = tuple(expand(word, path, f"container.{number}") for number, word in enumerate(machine.container))
+    if container and sum(bool(IMAGE.fullmatch(word)) for word in container) != 1:
+        allowed = "allowed: words of which one names the image: a file *.sif, or <name>@sha256:<64 hex digits>"
+        raise complain(path, "container", list(container), allowed)
+    cores, variables_ = machine.workers_per_node or len(os.sched_getaffinity(0)), tuple(sorted(variables.items()))
+    return replace(machine, workers_per_node=cores, data=data, container=container, environment=variables_)
 
 
 def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
@@ -303,7 +316,7 @@ def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
     launcher = machine.launcher
     only: dict[str, dict[str, Any]] = {
         "local": {"nodes": 1},
-        "namespaces": {"nodes": 2, "workers_per_node": 1, "device": "cpu"},
+        "namespaces": {"nodes": 2, "workers_per_node": 1, "device": "cpu", "container": ()},
         "slurm": {},
     }
     core_hours, eflop = machine.budget_unit == "core hours", machine.budget_unit == "EFLOP"

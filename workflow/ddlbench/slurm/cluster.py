@@ -8,7 +8,6 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,13 +82,6 @@ def ask(command: Sequence[str]) -> str:
         ) from None
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"{command[0]} does not answer, try again later: {error}") from None
-
-
-def asked_if_there(command: Sequence[str]) -> str:
-    """What a command prints; nothing if it does not answer."""
-    with suppress(ConfigError):
-        return ask(command)
-    return ""
 
 
 def fields(text: str) -> list[dict[str, str]]:

@@ -243,4 +243,4 @@ def printed(*command: str) -> str:
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)

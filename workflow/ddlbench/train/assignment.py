@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import beats
+from ddlbench.core import beats, registry
 from ddlbench.core.files import write_json
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
@@ -67,3 +68,9 @@ class Assignment:
             return dict(dataset.IMAGES), dataset.NUM_CLASSES
         manifest = Manifest.read(self.data)
         return {name: split.images for name, split in manifest.splits.items()}, len(manifest.classes)
+
+
+def seen_here(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts with versions as this rank finds them: in a container they are others than the supervisor's."""
+    versions = {name: registry.release(name) or version for name, version in facts.get("versions", {}).items()}
+    return facts | {"python": platform.python_version(), "versions": versions}

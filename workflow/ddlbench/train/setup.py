@@ -19,7 +19,7 @@ from ddlbench.core.files import write_json
 from ddlbench.core.record import FLOPS_COUNTED, RankLog
 from ddlbench.core.spec import RunSpec, steps_per_epoch
 from ddlbench.train import checkpoint, models, optimizers, place, precision, profiler, sync_norm
-from ddlbench.train.assignment import Assignment
+from ddlbench.train.assignment import Assignment, seen_here
 from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import Engine, Framework
 from ddlbench.train.guard import Guard
@@ -139,7 +139,7 @@ def arrive(assignment: Assignment) -> tuple[Arrived, Saved]:
     if saved is None:
         log.event("cache_clear", True)  # a run is processes of its own; the file cache is as it was left
         log.start("init_start")
-        log.settings(spec, assignment.facts, images["train"], images["val"])
+        log.settings(spec, seen_here(assignment.facts), images["train"], images["val"])
     return Arrived(assignment, spec, who, torch.device(spec.device), images, classes, steps, start, log), saved
 
 

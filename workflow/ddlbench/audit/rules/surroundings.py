@@ -36,11 +36,12 @@ def same_cache_state(material: Material) -> Findings:
     f"{SC15}, rule 9",
 )
 def same_versions(material: Material) -> Findings:
-    """Versions of PyTorch, Python, a framework and a loader are the same in all runs that are compared.
+    """Versions of PyTorch, Python, a framework and a loader, and the container, are the same in runs that are compared.
 
     All that differ are listed; kernels change between versions.
     """
     keys = {"torch_version": [], "python_version": [], "framework_version": ["framework"], "loader_version": ["loader"]}
+    keys["container"] = []
     for column in present(material.runs, list(keys)):
         yield from differing(material.runs, column, [*COMPARED, *keys[column]], f"values of {column}")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from ddlbench.commands.new import checked, free
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
-from ddlbench.slurm import cluster
+from ddlbench.slurm import cluster, queue
 from ddlbench.slurm.cluster import Interface, Queue
 
 SHOW = ("scontrol", "--oneliner", "show")
@@ -16,12 +16,12 @@ def write(name: str, config: Path) -> Path:
     """Write config/machines/<name>.yaml from what SLURM says here. Raises ConfigError, of one line."""
     path = free(config / "machines" / f"{name}.yaml", name)
     sinfo = cluster.ask(cluster.SINFO)
-    partitions, nodes = (cluster.asked_if_there([*SHOW, what]) for what in ("partition", "node"))
-    site = cluster.config(cluster.asked_if_there(["scontrol", "show", "config"]))
+    partitions, nodes = (queue.printed(*SHOW, what) for what in ("partition", "node"))
+    site = cluster.config(queue.printed("scontrol", "show", "config"))
     queues = cluster.queues(sinfo, partitions, nodes, site)
     if not queues:
         raise ConfigError("sinfo names no partition here that is open: ask on a login node of the cluster")
-    interfaces = cluster.interfaces(cluster.asked_if_there(["ip", "-brief", "address"]))
+    interfaces = cluster.interfaces(queue.printed("ip", "-brief", "address"))
     return checked(path, text(queues, site, interfaces), lambda: load_machine(name, path.parent))
 
 

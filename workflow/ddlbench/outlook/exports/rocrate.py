@@ -3,21 +3,13 @@
 {folder}/ro-crate-metadata.json
 """
 
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 PACKAGE = "rocrate==0.16.0"
-KINDS = {
-    ".csv": "text/csv",
-    ".html": "text/html",
-    ".json": "application/json",
-    ".parquet": "application/x-parquet",
-    ".pdf": "application/pdf",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-}
 
 
 def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
@@ -28,7 +20,6 @@ def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folde
     crate.name = f"{found['study']} on {found['machine']}: {found['title']}"
     crate.description = "\n".join(f"{one['question']} {one['words']}" for one in found["answers"]) or found["title"]
     for file in sorted([*home.glob("*.html"), home / "study.json", *home.glob("tables/*"), *home.glob("figures/*")]):
-        if file.suffix in KINDS:
-            name = file.relative_to(home).as_posix()
-            crate.add_file(file, name, properties={"name": name, "encodingFormat": KINDS[file.suffix]})
+        name, kind = file.relative_to(home).as_posix(), guess_type(file)[0] or "application/x-parquet"
+        crate.add_file(file, name, properties={"name": name, "encodingFormat": kind})
     crate.write(folder)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ddlbench.core import beats, notes, registry
 from ddlbench.core.files import write_json
 from ddlbench.data.manifest import Manifest
+from ddlbench.train.assignment import seen_here
 from ddlbench.train.inference import InferSpec, Way
 from ddlbench.train.inference._record import ASSIGNMENT, FORMAT, RECORD
 from ddlbench.train.loaders import Source
@@ -46,7 +47,7 @@ def serve_rank(folder: Path) -> None:
         signal.signal(signal.SIGTERM, _end)
     rank, measured = serve(spec, Path(assignment["data"]), weights, Watched(folder, float(assignment["silent_s"])))
     if rank == 0:
-        record = {"format": FORMAT, "spec": assignment["spec"], "facts": assignment["facts"], **measured}
+        record = {"format": FORMAT, "spec": assignment["spec"], "facts": seen_here(assignment["facts"]), **measured}
         write_json(folder / RECORD, record)
 
 
