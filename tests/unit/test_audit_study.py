@@ -65,9 +65,11 @@ def test_a_figure_of_an_unfair_comparison_names_the_rules(tmp_path: Path) -> Non
 def test_findings_are_printed_by_the_call_that_made_them(tmp_path: Path) -> None:
     assert snakefile.audited(tmp_path) == []
     path = tmp_path / "audit.csv"
-    write(found("same-precision", changed(FAULTS["same-precision"], study())), path)
+    rows = found("same-precision", changed(FAULTS["same-precision"], study()))
+    write([*rows, rows[0] | {"severity": "warning", "rule": "drift"}], path)
     said = snakefile.audited(tmp_path)
-    assert said[1].startswith("audit: 1 error, 0 warnings") and "ERROR same-precision" in said
+    assert said[1].startswith("audit: 1 error, 1 warning") and "ERROR same-precision" in said
+    assert said[-2:] == ["warnings: drift", "all findings: ddlbench audit; docs/audit.md explains the rules"]
     os.utime(path, (0, 0))
     assert snakefile.audited(tmp_path) == []
 

@@ -95,6 +95,12 @@ def test_what_people_get_wrong_is_one_line(here: Path, arguments: tuple[str, ...
     assert re.search(says, line) and "\n" not in line
 
 
+def test_a_command_that_is_none_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main.main(["plna"])
+    assert "plna: is no command; did you mean plan? allowed: audit, " in capsys.readouterr().err
+
+
 def test_elsewhere_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert ended("status") == "config/config.yaml: is not here; call this in the project's folder"

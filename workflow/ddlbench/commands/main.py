@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ddlbench.commands import answers
 from ddlbench.core import registry
-from ddlbench.settings.config import ConfigError
+from ddlbench.settings.config import ConfigError, one_of
 
 ABOUT = """\
 Questions about a study. What makes files is Snakemake's: each answer ends with the line that does the work."""
@@ -31,6 +31,7 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "export": (answers.export, "for TensorBoard, MLflow, or as an RO-Crate"),
     "compare": (answers.compare, "the same runs on two machines, in two folders, or kept"),
 }
+COMMANDS = (*STUDY, "new", "seal", "completion")
 JSON = ("plan", "status", "failures", "verdicts")
 ALL = ("plan", "status", "failures", "audit", "verdicts")
 PATIENCE_S = 1.5  # before a command says that it computes
@@ -115,7 +116,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Answer, and end with the exit code. What people have to mend is one line."""
-    given = parser().parse_args(arguments)
+    (name, *_) = asked = [*(sys.argv[1:] if arguments is None else arguments), ""]
+    if name and not name.startswith("-") and name not in COMMANDS:
+        parser().error(f"{name}: is no command; {one_of(COMMANDS, name)}")
+    given = parser().parse_args(asked[:-1])
     waiting = threading.Timer(PATIENCE_S, print, [f"ddlbench {given.command}: computing ..."], {"file": sys.stderr})
     waiting.daemon = True
     if sys.stderr.isatty():
@@ -136,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _completion(call: answers.Call) -> int:
-    print(COMPLETION.format(commands=" ".join([*STUDY, "new", "seal", "completion"])))
+    print(COMPLETION.format(commands=" ".join(COMMANDS)))
     return 0
 
 

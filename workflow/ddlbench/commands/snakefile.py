@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ddlbench.audit import _findings
+from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.core import kinds, layout
 from ddlbench.mends import ReleaseError
 from ddlbench.plan import runs
@@ -89,12 +89,16 @@ def written(study: Study, machine: Machine) -> list[str]:
 
 
 def audited(tables: Path) -> list[str]:
-    """What this call's audit found, for people: errors and warnings; nothing if the audit was made before."""
+    """What this call's audit found, for people: errors, and rules that warn; nothing if it was made before."""
     table = tables / "audit.csv"
     if not table.exists() or table.stat().st_mtime < STARTED:
         return []
-    last = f"all findings, and what was not checked: {table}; docs/audit.md explains the rules"
-    return ["", *_findings.lines(_findings.read(table), all_of_them=False), last]
+    rows = _findings.read(table)
+    errors, warnings = ([row for row in rows if row["severity"] == one] for one in SEVERITIES[:2])
+    warned = ", ".join(dict.fromkeys(row["rule"] for row in warnings))
+    said = ["", f"audit: {_findings.summary(rows)}", *_findings.lines(errors)[1:]]
+    said += [f"warnings: {warned}"] * bool(warned)
+    return [*said, "all findings: ddlbench audit; docs/audit.md explains the rules"]
 
 
 @contextmanager

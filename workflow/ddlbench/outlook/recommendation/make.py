@@ -70,7 +70,7 @@ def rows(
     if not usable:
         reasons = sorted({row["why_not"] for row in made})
         why = reasons[0] if reasons else "no loader of a finished timed run has anything to learn from"
-        more = f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else ""
+        more = f" (and {count_of(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
         raise NoAnswerError(f"no candidate: {why}{more}")
     choice.mark_front(made)
     ordered: list[dict[str, Any]] = []

@@ -34,4 +34,4 @@ def draw(plot: str, data: Path, out: Path, options: Options, broken: Sequence[st
     picture = member.draw(_tables.read(data), replace(options, title=title, device_name=device_name))
     if broken:
         _style.stamp(picture, broken)
-    _style.save(picture, out, _style.caption(picture, registry.docstring("figures", plot)))
+    _style.save(picture, out, _style.caption(picture, registry.docstring("figures", plot), options.device))

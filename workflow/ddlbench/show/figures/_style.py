@@ -4,6 +4,7 @@ Importing this sets matplotlib's look for the process; members of `figures/` imp
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -335,11 +336,15 @@ def finished(figure: Picture, x: str, y: str, result: str = "", shared: str = ""
     return figure
 
 
-def caption(figure: Figure, how_to_read: str) -> str:
-    """What people read below the picture: its result, how to read it, and what of that only this one has."""
+def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
+    """What people read below the picture: its result, how to read it, without sentences on the other kind of `device`,
+    and what of that only this one has."""
+    others = {"cpu": "On GPUs ", "cuda": "On CPUs "}.get(device, "\n")
+    sentences = re.split(r"(?<=\.) ", " ".join(how_to_read.split()))
+    read = [one for one in sentences if not one.startswith(others)]
     if not isinstance(figure, Picture):
-        return how_to_read
-    return " ".join(filter(None, [figure.result, *how_to_read.split(), *figure.notes]))
+        return " ".join(read)
+    return " ".join(filter(None, [figure.result, *read, *figure.notes]))
 
 
 def stamp(figure: Figure, rules: Sequence[str]) -> None:

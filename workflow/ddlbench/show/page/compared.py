@@ -72,7 +72,7 @@ def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
         _tables.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
         drawn = member.draw(_tables.read(data), options)
         _style.save(drawn, prefix)
-        words = _style.caption(drawn, registry.docstring("figures", plot))
+        words = _style.caption(drawn, registry.docstring("figures", plot), device)
         svg = picture.inline(prefix.with_suffix(".svg"), f"f{number}", title)
         made.append(f'<figure><div class="picture">{svg}</div><figcaption>{html.escape(words)}</figcaption></figure>')
     return made
