@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ddlbench.data.forms import _example
+from ddlbench.data.forms.tfrecord import masked_crc
 from ddlbench.data.forms.webdataset import BLOCK
 
 SHARDS = {"tfrecord": "train-00001-of-00004", "webdataset": "train-00001-of-00004.tar"}
@@ -86,7 +86,7 @@ def relabelled(label: int | None = None) -> Spoil:
         place = example.index(key) + len(key) + 6  # the byte of a small number, behind the heads of its lists
         assert example[place] in (1, 2, 3)
         example[place] = example[place] % 3 + 1 if label is None else label
-        crc = _example.masked_crc(bytes(example)).to_bytes(4, "little")
+        crc = masked_crc(bytes(example)).to_bytes(4, "little")
         (folder / SHARD).write_bytes(data[: offset + 12] + bytes(example) + crc + data[offset + size :])
 
     return change
@@ -121,7 +121,7 @@ def exchanged(folder: Path) -> None:
 def endless_length(folder: Path) -> None:
     """A record claims 8 exabytes, with a CRC that is right."""
     length = (1 << 63).to_bytes(8, "little")
-    spoil(SHARD, at(0, length + _example.masked_crc(length).to_bytes(4, "little")))(folder)
+    spoil(SHARD, at(0, length + masked_crc(length).to_bytes(4, "little")))(folder)
 
 
 def strange_index(number: str) -> Spoil:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ddlbench.core import files
-from ddlbench.data import crew, progress
+from ddlbench.data import crew, prepare
 from ddlbench.run import cached, facts
 
 from tests.specs import run_spec
@@ -146,8 +146,8 @@ def test_each_count_of_parts_is_printed_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where the last part takes longer than the time between two lines."""
-    monkeypatch.setattr(progress, "EVERY_S", -1)
-    said = progress.Progress("mnist5k raw", "class folders", 2, 0)
+    monkeypatch.setattr(prepare, "EVERY_S", -1)
+    said = prepare.Progress("mnist5k raw", "class folders", 2, 0)
     said.add(1000)
     said.add(1000)
     said.end()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ddlbench.core import registry
 from ddlbench.core.spec import steps_per_epoch
-from ddlbench.data.forms import _example, raw, tfrecord
+from ddlbench.data.forms import raw, tfrecord
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import prepare, write_form
@@ -33,7 +33,7 @@ def records(shard: Path) -> list[dict[str, object]]:
         assert offset == end
         (length,) = struct.unpack("<Q", data[offset : offset + 8])
         assert size == length + 16
-        found.append(_example.parse(data[offset + 12 : offset + 12 + length]))
+        found.append(tfrecord.parse(data[offset + 12 : offset + 12 + length]))
         end = offset + size
     assert end == len(data)
     return found
@@ -42,7 +42,7 @@ def records(shard: Path) -> list[dict[str, object]]:
 def test_crc_is_castagnoli_and_masked() -> None:
     # RFC 3720, B.4: CRC-32C of 32 zero bytes is 0x8a9136aa; TFRecord rotates right by 15 and adds a constant.
     crc = 0x8A9136AA
-    assert _example.masked_crc(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+    assert tfrecord.masked_crc(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
 
 
 def test_prepared_mnist5k(tmp_path: Path) -> None:

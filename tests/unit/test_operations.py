@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import messages, operations
+from ddlbench.analysis import operations
 from ddlbench.analysis.collect import collect
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
@@ -97,7 +97,7 @@ def test_published_counts_stand_beside_whole_models_of_their_size_only() -> None
 
 
 def test_messages_by_operation_and_size() -> None:
-    rows = messages.parse(LOG)
+    rows = operations.parse_messages(LOG)
     assert {row["operation"] for row in rows} == {"broadcast", "all_reduce"}
     gradients = rows[-1]
     weights = 4 * sum(p["parameters"] for p in operations.rows(operations.parse(TEXT), {}, RESNET)[:1])
@@ -108,7 +108,7 @@ def test_messages_by_operation_and_size() -> None:
 @pytest.mark.parametrize("text", ["", "all_reduce\n", LOG.replace("KB", "kilobytes"), LOG.replace("all_reduce", "a b")])
 def test_a_damaged_log_of_messages_is_a_reason(text: str, tmp_path: Path) -> None:
     (tmp_path / COMMS).write_text(text)
-    assert isinstance(messages.of_run(tmp_path, SPEC), Why)
+    assert isinstance(operations.messages(tmp_path, SPEC), Why)
 
 
 def test_collect_writes_both_tables_and_reads_them_again_when_they_change(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ddlbench.data.datasets import _devkit
+from ddlbench.data.datasets import imagenet
 from ddlbench.data.datasets.imagenet import TRAIN, VAL
 from ddlbench.data.source import BadImage, SourceError
 from PIL import Image
@@ -92,12 +92,12 @@ def devkit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     meta = io.BytesIO()
     savemat(meta, {"synsets": np.array(rows, dtype=fields)[:, None]})
     truth = "".join(f"{numbers[s]}\n" for s in VALIDATION).encode()
-    path = folder / _devkit.NAME
+    path = folder / imagenet.DEVKIT
     with tarfile.open(path, "w:gz") as kit:
         for name, data in (("meta.mat", meta.getvalue()), ("ILSVRC2012_validation_ground_truth.txt", truth)):
             info, data = member(f"ILSVRC2012_devkit_t12/data/{name}", data)
             kit.addfile(info, io.BytesIO(data))
-    monkeypatch.setattr(_devkit, "MD5", hashlib.md5(path.read_bytes()).hexdigest())
+    monkeypatch.setattr(imagenet, "DEVKIT_MD5", hashlib.md5(path.read_bytes()).hexdigest())
     return path
 
 
@@ -113,9 +113,9 @@ def test_another_devkit_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert "nothing says the classes of ILSVRC2012_img_val.tar" in refused(folder, "val")
     path = devkit(folder, monkeypatch)
     path.write_bytes(path.read_bytes()[:-200])
-    assert f"{_devkit.NAME}: is not the published file: its MD5 is" in refused(folder, "val")
-    monkeypatch.setattr(_devkit, "MD5", hashlib.md5(path.read_bytes()).hexdigest())
-    assert f"{_devkit.NAME}: cannot be read" in refused(folder, "val")
+    assert f"{imagenet.DEVKIT}: is not the published file: its MD5 is" in refused(folder, "val")
+    monkeypatch.setattr(imagenet, "DEVKIT_MD5", hashlib.md5(path.read_bytes()).hexdigest())
+    assert f"{imagenet.DEVKIT}: cannot be read" in refused(folder, "val")
 
 
 def test_a_picture_in_an_archive_that_cannot_be_used_is_named(folder: Path) -> None:

@@ -26,6 +26,7 @@ WHOLE = "epoch_s"
 PARTS = ("data_wait_s", "compute_s", "communication_transfer_s", "communication_wait_s")
 BESIDE = ("epoch_start_s", "validation_s")
 OF_HOST = {"data_wait_s": ["data_wait_s"], "compute_s": COMPUTE}
+SOFTWARE = ("python", "container", "kernel", "cpu", "commit")  # facts beside the versions of packages
 MOVED = 0.01  # of a step: what a part has to change by, to be named
 ALL = "all"
 COLUMNS = (
@@ -84,16 +85,12 @@ def run(record: Record) -> Run | None:
             for host, value in by_host[parts].mean().sum(axis=1).items():
                 of_host.setdefault(str(host), {})[name] = float(value)
     cell = replace(record.spec, machine="any", repeat=1).id.removeprefix("any-").removesuffix("-r1")
-    facts = record.said("ddlbench_facts", {})
+    facts: dict[str, Any] = record.said("ddlbench_facts", {})
+    software = {**(facts.get("versions") or {}), **{name: facts.get(name) for name in SOFTWARE}}
+    software = {name: printable(value) for name, value in software.items() if value is not None}
     given = {name: printable(value) for name, value in variables(str(facts.get("command") or "")).items()}
     began_s = record.last["run_start"].time_s
-    return Run(cell, record.spec.repeat, seconds, of_host, _software(facts), given, began_s, record.folder)
-
-
-def _software(facts: Mapping[str, Any]) -> dict[str, str]:
-    said = dict(facts.get("versions") or {})
-    said |= {name: facts[name] for name in ("python", "container", "kernel", "cpu", "commit") if name in facts}
-    return {name: printable(value) for name, value in said.items() if value is not None}
+    return Run(cell, record.spec.repeat, seconds, of_host, software, given, began_s, record.folder)
 
 
 def _logs(name: str, results: Path) -> tuple[list[Path], str]:
@@ -144,12 +141,11 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
     whole = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
     at_once = statistics.at_once([ratio for _, ratio in whole], more_is_better=False)
     judged = dict(zip((id(row) for row, _ in whole), at_once, strict=True))
-    return [row | _said(judged.get(id(row), ratio)) for row, ratio in table]
-
-
-def _said(ratio: statistics.Ratio) -> Row:
-    said = {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "pairs": ratio.n}
-    return said | {"verdict": ratio.verdict, "more_pairs": ratio.more}
+    for row, own in table:
+        ratio = judged.get(id(row), own)
+        row |= {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "pairs": ratio.n}
+        row |= {"verdict": ratio.verdict, "more_pairs": ratio.more}
+    return [row for row, _ in table]
 
 
 def _row(

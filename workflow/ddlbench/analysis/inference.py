@@ -78,24 +78,11 @@ def of_record(path: Path, spec: InferSpec) -> Rows:
 
 def _rows(path: Path, record: dict[str, Any], spec: InferSpec) -> Iterable[dict[str, Any]]:
     facts, run = record["facts"], spec.run
-    job = {
-        "run": spec.id,
-        "machine": run.machine,
-        "device": run.device,
-        "cpu": facts["cpu"],
-        "gpu": facts["gpu"],
-        "dataset": run.dataset,
-        "model": run.model,
-        "recipe": run.recipe.name,
-        "precision": run.recipe.precision,
-        "weights": "trained" if spec.trained else "initial",
-        "trained_run": run.id,
-        "member": spec.member,
-        "version": facts["versions"].get(facts["package"]),
-        "workers": spec.workers,
-        "repeat": spec.repeat,
-        "reason": record["reason"],
-    }
+    job = {"run": spec.id} | {name: getattr(run, name) for name in ("machine", "device", "dataset", "model")}
+    job |= {"cpu": facts["cpu"], "gpu": facts["gpu"], "version": facts["versions"].get(facts["package"])}
+    job |= {"recipe": run.recipe.name, "precision": run.recipe.precision, "trained_run": run.id}
+    job |= {"weights": "trained" if spec.trained else "initial", "reason": record["reason"]}
+    job |= {name: getattr(spec, name) for name in ("member", "workers", "repeat")}
     if record["reason"]:
         nothing = {column.name: None for column in COLUMNS}
         yield from ({**nothing, **job, "batch": batch} for batch in spec.batches)

@@ -1,10 +1,16 @@
-"""Table `operations`: what DeepSpeed's FLOPS profiler counted, module by module, beside PyTorch's own counter.
+"""Tables `operations` and `messages`, of what DeepSpeed logs: its FLOPS profiler's counts, module by module, beside
+PyTorch's own counter, and what its ranks sent each other, by operation and size of the message.
 
 Runs with option `flops_profiler` leave `flops.txt`, DeepSpeed's text about the forward pass of one step, and
 `flops.json`, what PyTorch's FlopCounterMode counts of the same model for one picture (`train/models.py`). Published
 counts of whole models are in `config/references/operations.csv`. Everything is made one picture's: DeepSpeed counts a
 batch. All counts here take a multiplication and an addition as two operations; DeepSpeed and most publications count
 pairs of them (MACs), which are doubled.
+
+Runs with option `comms_logger` leave `comms.txt`, what rank 0 logged since the run last started. Sizes are those that
+DeepSpeed was asked to send, rounded as it writes them, and not bytes on a network: headers are not in them, nor what an
+all-reduce sends twice. Its times are left out: DeepSpeed 0.19.6 writes for each message the time of all messages of
+that operation so far (its timer is read without a reset), and sums these sums. Bandwidths come of the same times.
 """
 
 import csv
@@ -16,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.columns import Column, Why
-from ddlbench.core.record import FLOPS, FLOPS_COUNTED
+from ddlbench.core.record import COMMS, FLOPS, FLOPS_COUNTED
 from ddlbench.core.spec import RunSpec
 from ddlbench.settings.config import CONFIG
 
@@ -47,12 +53,26 @@ COLUMNS = (
         "s",
     ),
 )
+MESSAGES = (
+    Column("run", "str", "The run."),
+    Column("model", "str", "Its model."),
+    Column("framework", "str", "Its framework, or a variant of one."),
+    Column("workers", "Int64", "Its ranks."),
+    Column("operation", "str", "What the message was: `all_reduce`, `broadcast`, ..."),
+    Column("message_bytes", "float64", "Size of one message, rounded as DeepSpeed writes it.", "bytes"),
+    Column("messages", "Int64", "How many of this size rank 0 sent since the run last started."),
+    Column("bytes", "float64", "All of them together.", "bytes"),
+)
 WHOLE = "(model)"
 SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12, "m": 1e-3, "u": 1e-6}
 _NUMBER = r"([0-9.e+-]+) ?([KMBGTmu]?)"
 _COUNTS = re.compile(rf"{_NUMBER} ?= \S+% Params, {_NUMBER}MACs = \S+% MACs, {_NUMBER}s = \S+% latency")
 _CHILD = re.compile(r"\((?P<name>[^()\s]+)\): (?:(?P<times>\d+) x )?(?P<kind>\w+)\((?P<rest>.*)$")
 _HEADER = re.compile(rf"^(batch size per GPU|fwd latency): +{_NUMBER}s? *$", re.MULTILINE)
+HEAD = "Comm. Op"
+UNITS = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB"))}
+_SIZE = re.compile(r"^\s+([0-9.]+) ?([KMGTP]?B)\s+(\d+)(?:\s+[0-9.e+-]+){4}\s*$")
+_OPERATION = re.compile(r"^\w+$")
 
 
 @dataclass(frozen=True)
@@ -132,29 +152,17 @@ def _module(path: tuple[str, ...], kind: str, text: str) -> Module:
 
 def rows(profile: Profile, counted: Mapping[str, float], spec: RunSpec) -> list[dict[str, Any]]:
     """One row per module, without what was published. `counted` is PyTorch's count by place, "" for the model."""
-    made = []
+    names = [column.name for column in COLUMNS]
+    table = []
     for module in profile.modules:
-        place = ".".join(module.path)
+        place, flops = ".".join(module.path), 2 * module.macs / profile.batch
+        about = (spec.id, spec.model, spec.recipe.image_size, spec.framework, place or WHOLE, module.kind)
+        # Its counter names only modules in which it counted something.
+        ours = counted.get(place, 0.0) if counted else None
         possible = module.forward_s <= 1.05 * profile.forward_s  # of the model itself DeepSpeed does not see the start
-        made.append(
-            {
-                "run": spec.id,
-                "model": spec.model,
-                "image_size": spec.recipe.image_size,
-                "framework": spec.framework,
-                "module": place or WHOLE,
-                "kind": module.kind,
-                "depth": len(module.path),
-                "parameters": module.parameters,
-                "deepspeed_flops_per_image": 2 * module.macs / profile.batch,
-                # Its counter names only modules in which it counted something.
-                "torch_flops_per_image": counted.get(place, 0.0) if counted else None,
-                "published_flops_per_image": None,
-                "published_by": None,
-                "forward_s": module.forward_s if possible else None,
-            }
-        )
-    return made
+        counts = (len(module.path), module.parameters, flops, ours, None, None, module.forward_s if possible else None)
+        table.append(dict(zip(names, (*about, *counts), strict=True)))
+    return table
 
 
 def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
@@ -188,3 +196,35 @@ def add_published(
         flops, by = published.get((row["model"], row["image_size"]), nothing) if row["module"] == WHOLE else nothing
         made.append(row | {"published_flops_per_image": flops, "published_by": by})
     return made
+
+
+def parse_messages(text: str) -> list[dict[str, Any]]:
+    """What `comms.txt` says: one row per operation and size. Raises ValueError for a line that cannot be."""
+    lines = text.splitlines()
+    if not lines or not lines[0].startswith(HEAD):
+        raise ValueError("is no log of messages of DeepSpeed's")
+    table: list[dict[str, Any]] = []
+    operation = None
+    for number, line in enumerate(lines[1:], 2):
+        size = _SIZE.match(line)
+        if size and operation:
+            each, count = float(size[1]) * UNITS[size[2]], int(size[3])
+            sent = {"message_bytes": each, "messages": count, "bytes": each * count}
+            table.append({"operation": operation} | sent)
+        elif _OPERATION.match(line.strip()) and not line.startswith(" "):
+            operation = line.strip()
+        elif line.strip():
+            raise ValueError(f"line {number} is no message: {line.strip()[:60]!r}")
+    return table
+
+
+def messages(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
+    """The rows of a run with a log of messages, none of a run without, or the reason why its log gives none."""
+    path = folder / COMMS
+    if not path.exists():
+        return []
+    about = {"run": spec.id, "model": spec.model, "framework": spec.framework, "workers": spec.workers}
+    try:
+        return [about | row for row in parse_messages(path.read_text(encoding="utf-8", errors="replace"))]
+    except ValueError as error:
+        return Why(f"{path.name} {error}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import accuracy, kernels, losses, measures, messages, operations, recorded, times
+from ddlbench.analysis import accuracy, kernels, losses, measures, operations, recorded, times
 from ddlbench.analysis.record import Record
 from ddlbench.core.columns import Why
 
@@ -19,7 +19,7 @@ TABLES = LISTS | {
     "losses": losses.COLUMNS,
     "kernels": kernels.COLUMNS,
     "operations": operations.COLUMNS,
-    "messages": messages.COLUMNS,
+    "messages": operations.MESSAGES,
 }
 
 Summary = dict[str, Any]
@@ -50,8 +50,8 @@ def make(record: Record) -> Summary:
         if spec.profiled:
             shares = kernels.row(record)
             summary["no_kernels" if isinstance(shares, Why) else "kernels"] = shares
-        for name, table in (("operations", operations), ("messages", messages)):
-            rows = table.of_run(record.folder, spec)
+        for name, rows_of in (("operations", operations.of_run), ("messages", operations.messages)):
+            rows = rows_of(record.folder, spec)
             if isinstance(rows, Why):
                 summary["unread"][name] = rows
             else:

@@ -20,7 +20,6 @@ from ddlbench.analysis import (
     kernels,
     losses,
     measures,
-    messages,
     operations,
     recorded,
     refusals,
@@ -122,7 +121,7 @@ TABLES = {
     "messages": Table(
         "One row per operation and size of message of each run with DeepSpeed's log of messages. The log's times are "
         "left out: DeepSpeed 0.19.6 writes running sums in their place.",
-        messages.COLUMNS,
+        operations.MESSAGES,
     ),
     "not_measured": Table(
         "One row per measure that is null, in `runs` or in `kernels`, and per table that a file of a run should be in.",

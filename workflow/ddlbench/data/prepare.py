@@ -19,6 +19,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from ddlbench import __version__
@@ -29,16 +30,47 @@ from ddlbench.data import datasets
 from ddlbench.data.crew import Crew, CrewError
 from ddlbench.data.manifest import KEPT, NAME, SPLITS, Manifest, Split, copy
 from ddlbench.data.part import Part, Written, noted
-from ddlbench.data.progress import Progress
 from ddlbench.data.source import BadImage, DataError, Entry, Place, Source, SourceError
 from ddlbench.data.target import JOB, Target, TargetError, clash
 from ddlbench.settings import dataset as own
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, complain, one_of
 
+EVERY_S = 5  # between two lines of progress
+
 
 class PrepareError(DataError):
     """A form cannot be made; one line that names the file."""
+
+
+class Progress:
+    """What is printed while a form is made: of a `kind` of parts (shards, class folders), `kept` were done before."""
+
+    def __init__(self, name: str, kind: str, parts: int, kept: int) -> None:
+        self.name, self.kind, self.parts, self.done = name, kind, parts, kept
+        self.bytes, self.began, self.printed = 0, monotonic(), 0.0
+
+    def begin(self, missing: float, work: Path) -> None:
+        """Print what is to be done: about `missing` bytes, into the folder `work`."""
+        kept = f", {self.done} of them done before" if self.done else ""
+        free = gigabytes(shutil.disk_usage(work).free)
+        self._print(f"{self.parts} {self.kind}{kept}; about {gigabytes(missing)} to write, {free} are free")
+
+    def add(self, size: int) -> None:
+        """One more part is done, of `size` bytes."""
+        self.done, self.bytes = self.done + 1, self.bytes + size
+        if self.done < self.parts and monotonic() - self.printed > EVERY_S:  # of the last part the end speaks
+            self.end()
+
+    def end(self) -> None:
+        """Print what was done."""
+        seconds = monotonic() - self.began
+        rate = f"{self.bytes / seconds / 1e6:.0f} MB/s"
+        self._print(f"{self.done} of {self.parts} {self.kind}, {gigabytes(self.bytes)} in {seconds:.0f} s ({rate})")
+
+    def _print(self, text: str) -> None:
+        print(f"{self.name}: {text}", flush=True)
+        self.printed = monotonic()
 
 
 def prepare(

@@ -6,14 +6,17 @@ pictures' classes: ILSVRC2012_devkit_t12.tar.gz, or a text file with one synset 
 Labels follow the sorted synsets. Counts: Russakovsky et al. 2015, doi:10.1007/s11263-015-0816-y.
 """
 
+import io
+import tarfile
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddlbench.data import pictures
-from ddlbench.data.datasets import _devkit, _tar
-from ddlbench.data.datasets._files import absolute, read_stretch, read_words
+from ddlbench.data.datasets import _tar
+from ddlbench.data.datasets._files import absolute, checked, one_line, read_stretch, read_words
 from ddlbench.data.datasets._tree import Tree, class_folders, each_once
 from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
 
@@ -23,11 +26,14 @@ NUM_CLASSES = 1000
 # taming/data/imagenet.py), a picture.
 PICTURE_BYTES = (147_897_477_120 + 6_744_924_160) / (1281167 + 50000)
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
+# The development kit. Its MD5: https://image-net.org/challenges/LSVRC/2012/2012-downloads.php and torchvision,
+# datasets/imagenet.py.
+DEVKIT, DEVKIT_MD5 = "ILSVRC2012_devkit_t12.tar.gz", "fa75699e90414af021442c21a62c3abf"
 # The second is the name of the list that TF-slim publishes (research/slim/datasets).
 SYNSETS = ("validation_synsets.txt", "imagenet_2012_validation_synset_labels.txt")
 LAYOUT = (
     "data.sources.imagenet is a folder with train/<synset>/*.JPEG and val/<synset>/*.JPEG, "
-    f"or with {TRAIN}, {VAL} and one of {', '.join((_devkit.NAME, *SYNSETS))}"
+    f"or with {TRAIN}, {VAL} and one of {', '.join((DEVKIT, *SYNSETS))}"
 )
 NEEDS = LAYOUT
 
@@ -113,8 +119,8 @@ class Archives:
         for name in SYNSETS:
             if (self.folder / name).is_file():
                 return read_words(self.folder / name), self.folder / name
-        if (self.folder / _devkit.NAME).is_file():
-            return _devkit.validation_synsets(self.folder / _devkit.NAME), self.folder / _devkit.NAME
+        if (self.folder / DEVKIT).is_file():
+            return _devkit_synsets(self.folder / DEVKIT), self.folder / DEVKIT
         raise SourceError(f"{self.folder}: nothing says the classes of {VAL}; {LAYOUT}")
 
 
@@ -128,3 +134,29 @@ def _synset(inner: _tar.Member, path: Path) -> str:
 def _entries(members: Iterable[_tar.Member], path: str, label: int) -> list[Entry]:
     """The members that are named like pictures."""
     return [Entry(m.name, label, path, m.offset, m.size) for m in members if pictures.is_named_so(m.name)]
+
+
+def _devkit_synsets(path: Path) -> list[str]:
+    """One synset per picture, in the order of the pictures' names (the kit's readme.txt tells the format).
+
+    Raises SourceError if the kit is another or damaged.
+    """
+    from scipy.io import loadmat  # arrays and text only, nothing that runs
+
+    checked(path, DEVKIT_MD5)
+    folder = "ILSVRC2012_devkit_t12/data"
+    try:
+        with tarfile.open(path, "r:gz") as kit:
+            truth = _member(kit, f"{folder}/ILSVRC2012_validation_ground_truth.txt").decode("ascii").split()
+            synsets = loadmat(io.BytesIO(_member(kit, f"{folder}/meta.mat")), squeeze_me=True)["synsets"]
+        names = {int(number): str(name) for number, name in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)}
+        return [names[int(number)] for number in truth]
+    except (tarfile.TarError, EOFError, KeyError, ValueError, zlib.error, OSError) as error:
+        raise SourceError(f"{path}: cannot be read: {one_line(error)}") from None
+
+
+def _member(kit: tarfile.TarFile, name: str) -> bytes:
+    stream = kit.extractfile(name)
+    if stream is None:
+        raise KeyError(name)
+    return stream.read()
