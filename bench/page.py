@@ -143,9 +143,9 @@ def collect_runs(plan: Plan, images: Mapping[str, int], results: Path) -> None:
         took_s = planned_s * slower(spec) * rng.gauss(1.1, 0.03)
         hosts = [f"{plan.machine.name}-{number:04d}" for number in range(spec.nodes)]
         made[run] = summary_of(template, spec, images[spec.dataset], took_s, began_s, hosts, rng)
-        write_log(Path(layout.run(run, results)), spec, images[spec.dataset], took_s, began_s)
+        write_log(Path(layout.run(run, results=results)), spec, images[spec.dataset], took_s, began_s)
         began_s += took_s + 20
-    folders = [Path(layout.run(run, results)) for run in plan.runs]
+    folders = [Path(layout.run(run, results=results)) for run in plan.runs]
     price = plan.machine.price_per_gpu_hour, plan.machine.currency
     home = results / plan.home / "tables"
     planned = {"order": list(plan.order), "scaling": runs.scaling(plan), "price": price}

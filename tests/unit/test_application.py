@@ -1,23 +1,31 @@
-"""The application for compute time: what is claimed, what is marked, and that every number leads to its runs."""
+"""Outlook: the application for compute time, what it claims and marks, and the files that each part writes."""
 
 import re
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pandas as pd
 import pytest
 from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.core import registry
 from ddlbench.core.files import printable
-from ddlbench.outlook import NoAnswerError
+from ddlbench.outlook import NoAnswerError, what_if
 from ddlbench.outlook.application import Block, Heading, Paragraph, Table, docx, latex, markdown, shares
+from ddlbench.outlook.application import _content as application
 from ddlbench.outlook.application._content import Given, blocks
+from ddlbench.outlook.recommendation import make as recommendation
 from ddlbench.plan.reads import Form
 from ddlbench.plan.row import Row
+from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import MISSING
 from ddlbench.settings.machine import load_machine
+from ddlbench.settings.study import load_study
+from ddlbench.settings.workflow import check_config
 
 from tests.unit.audit_clean import study
+from tests.unit.records import write_record
 
 PREDICTED = {"model": "lenet", "framework": "ddp", "loader": "native", "workers": 16, "images_per_s": 1e4, "low": 9e3}
 PREDICTED |= {"high": 1.1e4, "efficiency": 0.7, "train_h": 2.0, "measured": "1 2 4", "why_not": None, "runs": "a b"}
@@ -257,3 +265,38 @@ def test_versions_say_of_what_and_the_base_is_named() -> None:
     (table,) = [b for b in blocks(given()) if isinstance(b, Table) and b.caption.startswith("Measured")]
     assert {row[6] == "base" for row in table.rows if len(row) > 1 and row[1] == "1"} == {True}
     assert not any(row[6] == "base" for row in table.rows if len(row) > 1 and row[1] != "1")
+
+
+CONFIG: dict[str, Any] = check_config({"study": "demo", "machine": "local"}) | {"target": 0.2}
+PICTURES = {f"figures/{name}.{suffix}" for name in ("recommendation", "what_if") for suffix in ("png", "svg", "pdf")}
+MADE = {
+    recommendation: {"tables/recommendation.csv", *(name for name in PICTURES if "recommendation" in name)},
+    what_if: {"tables/what_if.csv", *(name for name in PICTURES if "what_if" in name)},
+    application: {f"application/scaling-local{suffix}" for suffix in (".md", ".tex", ".docx")},
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Records of the demo's runs of one framework, by one and two workers, and of its full trainings."""
+    specs = [run.spec for run in make_plan(load_study("demo"), load_machine("local")).runs.values()]
+    wanted = [spec for spec in specs if spec.loader == "native" and spec.adapter == "ddp"]
+    folder = tmp_path_factory.mktemp("runs")
+    return [write_record(folder, spec, images=8 * spec.global_batch) for spec in wanted]
+
+
+@pytest.mark.parametrize("part", MADE, ids=["recommendation", "what_if", "application"])
+def test_files_are_written_and_named(part: ModuleType, folders: list[Path], tmp_path: Path) -> None:
+    said = part.make(CONFIG, folders, tmp_path)
+    made = {str(path.relative_to(tmp_path / "demo/local")) for path in tmp_path.rglob("*.*")}
+    assert made == MADE[part]
+    assert all(name in said for name in made if name.endswith((".csv", ".png", ".md")))
+    for table in tmp_path.rglob("*.csv"):
+        assert set(pd.read_csv(table)["model"]) & {"resnet8_half", "lenet"}
+
+
+@pytest.mark.parametrize("part", MADE, ids=["recommendation", "what_if", "application"])
+def test_without_records_it_says_what_to_do(part: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(NoAnswerError, match=r"study demo .*machine local.*train first") as error:
+        part.make(CONFIG, [], tmp_path)
+    assert "\n" not in str(error.value) and not any(tmp_path.rglob("*.*"))

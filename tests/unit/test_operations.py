@@ -1,5 +1,7 @@
 """DeepSpeed's tables of operations and messages become ours. `deepspeed/` holds what DeepSpeed 0.19.6 really wrote
 about three steps of resnet8_half with eight pictures of 32 pixels, and PyTorch's own count.
+
+Shares of kernel time: of profiled runs' records, and which kernel is of which kind.
 """
 
 import json
@@ -7,15 +9,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from ddlbench.analysis import operations
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.kernels import CLASSES, beside, kind, shares
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
-from ddlbench.core.record import COMMS, FLOPS, FLOPS_COUNTED
+from ddlbench.core.record import COMMS, FLOPS, FLOPS_COUNTED, KERNELS
+from ddlbench.settings.config import CONFIG
 from ddlbench.show.figures.operations import shown_modules
+from ddlbench.train import profiler
 
 from tests.unit.drawings import OPTIONS, legend
 from tests.unit.records import SPEC, seal_again, write_record
@@ -173,3 +179,181 @@ def test_published_counts_are_those_of_the_models_here() -> None:
     for (name, size), (flops, by) in operations.read_published().items():
         counted = models.forward_flops(models.build(name, 1000, size), size)[""]
         assert counted == pytest.approx(flops, rel=0.005), (name, by)
+
+
+def test_kernel_shares_of_profiled_runs(tmp_path: Path) -> None:
+    profiled = [replace(SPEC, timed=False, profiled=True, repeat=repeat) for repeat in (1, 2, 3)]
+    folders = [write_record(tmp_path / f"r{spec.repeat}", spec) for spec in profiled]
+    rows = [
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL", "device", 3.0, False),
+        ("nccl:all_reduce", "device", 3.0, True),  # the span of the same kernel
+        ("Memcpy HtoD (Pinned -> Device)", "device", 1.0, False),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32", "device", 3.0, False),
+        ("void at::native::vectorized_elementwise_kernel<4>", "device", 1.0, False),
+        ("Memset (Device)", "device", 2.0, False),
+        ("aten::conv2d", "cpu", 100.0, False),  # the operator that launched a kernel
+    ]
+    frame = pd.DataFrame(rows, columns=["name", "on", "self_s", "annotation"]).assign(calls=1)
+    frame.to_parquet(folders[0] / "kernels.parquet")
+    frame[3:].to_parquet(folders[1] / "kernels.parquet")  # two workers, and no communication is to be seen
+    for folder in folders[:2]:
+        seal_again(folder)
+    collect([*folders, write_record(tmp_path / "timed")], tmp_path / "tables")
+    (row,) = pd.read_parquet(tmp_path / "tables/kernels.parquet").to_dict("records")
+    assert (row["run"], row["model"], row["workers"], row["loader"]) == (profiled[0].id, "lenet", 2, "native")
+    assert (row["on"], row["kernel_s"]) == ("device", 10)
+    percent = [row[f"{name}_percent"] for name in CLASSES]
+    assert percent == pytest.approx([30, 10, 30, 10, 20])
+    table = pd.read_parquet(tmp_path / "tables/not_measured.parquet")
+    why = table[table["column"] == "communication_percent"].set_index("run")["reason"].to_dict()
+    assert why == {
+        profiled[1].id: "the profiler cannot see how framework ddp communicates here",
+        profiled[2].id: "the profiler left no kernels.parquet",
+    }
+
+
+def test_kernel_shares_without_a_device() -> None:
+    rows = [
+        ("gloo:all_reduce", 2.0, False),
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1.0, True),
+        ("ProfilerStep*", 50.0, True),
+        ("aten::addmm", 3.0, False),
+        ("aten::native_batch_norm", 1.0, False),
+        ("aten::copy_", 1.0, False),
+    ]
+    frame = pd.DataFrame(rows, columns=["name", "self_s", "annotation"]).assign(calls=1, on="cpu")
+    found = shares(frame)
+    assert found == {
+        "on": "cpu",
+        "kernel_s": 8.0,
+        "communication_percent": 25.0,
+        "input_percent": 12.5,
+        "computation_percent": 37.5,
+        "elementwise_percent": 12.5,
+        "other_percent": 12.5,
+    }
+    assert shares(frame[:0]) is None
+
+
+KINDS = {
+    "communication": [
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclKernel_AllGather_RING_LL_Sum_int8_t",
+        "gloo:all_reduce",
+        "c10d::allreduce_",
+        "torch.distributed.ddp.reducer::copy_bucket_to_grad",
+        "torch::distributed::reducer::mul_out",
+    ],
+    "input": [
+        "Memcpy HtoD (Pinned -> Device)",
+        "[CUDA memcpy HtoD]",
+        "void dali::kernels::slice_flip_normalize::SliceNormalizeKernel_2D<float, unsigned char>",
+        "nvjpeg::decoder::idct_kernel",
+        "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+    ],
+    "computation": [
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16",
+        "ampere_sgemm_128x64_tn",
+        "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_s1688wgrad_optimized>",
+        "ampere_scudnn_128x64_relu_interior_nn_v1",  # a convolution of cuDNN's
+        "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>",
+        "aten::mkldnn_convolution",
+        "autograd::engine::evaluate_function: AddmmBackward0",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+    ],
+    "elementwise": [
+        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1>",
+        "void cudnn::batchnorm_bwtr_nhwc_semiPersist<__half, float>",
+        "void cudnn::pooling_fw_4d_kernel<float, float>",
+        "aten::cudnn_batch_norm",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",  # no collective
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<lambda>",
+        "triton_poi_fused_convolution_relu_0",
+        "aten::topk",
+        "aten::threshold_backward",
+    ],
+    "other": [
+        "Memcpy DtoD (Device -> Device)",
+        "Memcpy DtoH (Device -> Pageable)",
+        "Memset (Device)",
+        "aten::copy_",
+        "aten::as_strided",
+        "aten::t",
+        "cudaLaunchKernel",
+        "a kernel that nobody knows",
+    ],
+}
+
+
+@pytest.mark.parametrize(("expected", "name"), [(k, name) for k, names in KINDS.items() for name in names])
+def test_kernels_are_told_apart_by_name(expected: str, name: str) -> None:
+    assert kind(name) == expected
+
+
+def test_ours_stand_beside_what_was_published_of_the_same() -> None:
+    """Table 2 of Aach et al. 2023: its communication and its cuDNN; its I/O is of something else. On CPUs none is."""
+    ours = {"model": "resnet50", "framework": "ddp", "workers": 512, "kernel_s": 1.0, "on": "device"}
+    ours |= {f"{name}_percent": 20.0 for name in CLASSES}
+    rows = [ours | {"run": f"{loader}-{on}", "loader": loader, "on": on} for loader, on in (
+        ("torchvision", "device"), ("dali-cpu", "device"), ("synthetic", "device"), ("torchvision", "cpu"),
+    )]  # fmt: skip
+    published = pd.read_csv(CONFIG / "references/aach2023-kernels.csv")
+    found = beside(pd.DataFrame(rows), published).set_index("run")
+    names = ["published_communication_percent", "published_computation_percent"]
+    assert found.loc["torchvision-device", names].tolist() == [82.61, 5.52]
+    assert found.loc["dali-cpu-device", names].tolist() == [43.48, 20.02]
+    assert found.loc[["synthetic-device", "torchvision-cpu"], names].isna().all(axis=None)
+    assert [name for name in found if name.startswith("published_")] == names
+    assert len(found) == len(rows)
+
+
+PROFILED = replace(SPEC, timed=False, profiled=True, workers=1)
+
+
+@pytest.mark.parametrize("done", [0, 13])
+def test_rank_0_leaves_the_kernels_of_the_last_steps(tmp_path: Path, done: int) -> None:
+    import torch
+
+    steps = 8
+    step = profiler.start(PROFILED, 0, tmp_path, steps, done)
+    for number in range(done, PROFILED.epochs * steps):
+        with torch.profiler.record_function("a span of ours"):
+            torch.ones(64, 64) @ torch.ones(64, 64)
+            if number < 9:
+                torch.ones(4).sin()  # before the steps that are profiled
+        step()
+    table = pd.read_parquet(tmp_path / KERNELS).set_index("name")
+    assert list(table) == ["on", "calls", "self_s", "annotation"]
+    assert table.loc["aten::mm", "calls"] == {0: 5, 13: 1}[done]
+    assert table.loc["aten::mm", "self_s"] > 0
+    assert set(table["on"]) == {"cpu"}
+    assert table.loc["a span of ours", "annotation"]
+    assert not table.loc["aten::mm", "annotation"]
+    assert "aten::sin" not in table.index
+
+
+def test_a_span_that_took_less_than_its_parts_has_no_time_of_its_own() -> None:
+    """PyTorch's profiler says so of FSDP's backward pass on GPUs; a record with a negative time would be refused."""
+    of = SimpleNamespace(name="CPU")
+    event = SimpleNamespace(key="post", count=1, device_type=of, self_cpu_time_total=-29e3, is_async=False)
+    assert profiler._row(SimpleNamespace(**vars(event), is_user_annotation=True))["self_s"] == 0
+
+
+def test_nobody_else_profiles(tmp_path: Path) -> None:
+    for spec, rank in ((SPEC, 0), (PROFILED, 1)):
+        step = profiler.start(spec, rank, tmp_path, 2)
+        for _ in range(4):
+            step()
+    assert not list(tmp_path.iterdir())
+
+
+def test_nsys_goes_before_ranks_of_profiled_runs(tmp_path: Path) -> None:
+    prefix = profiler.nsys_prefix(PROFILED, "/opt/bin/nsys", Path("results/x"), 0)
+    assert prefix == (
+        "/opt/bin/nsys", "profile", "--trace=nvtx,osrt", "--sample=none", "--force-overwrite=true",
+        "--output=results/x/nsys-%h-%p",
+    )  # fmt: skip
+    assert profiler.nsys_prefix(SPEC, "/opt/bin/nsys", tmp_path, 0) == ()
+    assert profiler.nsys_prefix(PROFILED, None, tmp_path, 0) == ()
+    assert profiler.nsys_prefix(PROFILED, "/opt/bin/nsys", tmp_path, 1) == ()

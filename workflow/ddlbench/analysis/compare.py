@@ -97,7 +97,7 @@ def _logs(name: str, results: Path) -> tuple[list[Path], str]:
     """(the logs that one side may have, the machine whose they have to be, "" where any is right)."""
     whole, _, machine = name.rpartition("/")
     for named, only in ((name, ""), (whole, machine)):
-        for folder in (Path(named), Path(layout.kept(named, results))) if named else ():
+        for folder in (Path(named), Path(layout.kept(named, results=results))) if named else ():
             if found := sorted(folder.glob(f"*/{MLLOG}")) or sorted(folder.glob(f"runs/*/{MLLOG}")):
                 return found, only
     return sorted(results.glob(f"runs/{name}-*/{MLLOG}")), name

@@ -31,7 +31,7 @@ def rows(
     command: str | None = None,
 ) -> list[Row]:
     """One row per job, kind by kind in the plan's order; `memories` by run and `command` are for `stale.state`."""
-    records = read_all(Path(layout.runs(results)))
+    records = read_all(Path(layout.runs(results=results)))
     estimator = Estimator(plan.machine, records.values(), read_published())
     books = Books(plan, images, results, records, estimator, memories or {}, command)
     table: list[Row] = []

@@ -31,7 +31,9 @@ def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
 
 def check(plan: Plan, results: Path) -> None:
     """Raises ConfigError if a run without a record needs what is not installed here."""
-    todo = [planned.spec for run, planned in plan.runs.items() if not Path(layout.run_log(run, results)).exists()]
+    todo = [
+        planned.spec for run, planned in plan.runs.items() if not Path(layout.run_log(run, results=results)).exists()
+    ]
     missing = missing_packages(todo, plan.machine)
     if missing:
         raise ConfigError(f"{plan.study.path}: {'; '.join(missing)}; or leave it out of the study")

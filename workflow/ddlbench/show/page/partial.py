@@ -43,7 +43,7 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
         raise ConfigError(f"{study.path}: records: are of others, and all there; ask for page in place of partial")
     images = reads.images(study, machine, config["data"]["sources"])
     plan = runs.make_plan(study, machine, config["account"], images)
-    out = Path(layout.partial(plan.home, results))
+    out = Path(layout.partial(plan.home, results=results))
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=".partial-") as aside:
         home = Path(aside) / out.name
@@ -65,7 +65,7 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
     """All tables of the study, of the jobs that are there."""
     machine = plan.machine
     collect(
-        [Path(layout.run(run, results)) for run in plan.runs],
+        [Path(layout.run(run, results=results)) for run in plan.runs],
         folder,
         dict(machine.peak_tflops_per_worker),
         runs.digests(plan),

@@ -144,7 +144,7 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
     shown = [name for name in heads if name in table and not {*table[name].dropna()} <= {OWN}]
     for record in table.head(MOST_ROWS).to_dict("records"):
         run = str(record["run"])
-        folder, here = Path(layout.run(run, results)), f"{up}runs/{quote(run)}"
+        folder, here = Path(layout.run(run, results=results)), f"{up}runs/{quote(run)}"
         files = [("record", MLLOG), ("steps", STEPS), ("log", "train.log"), ("failures", FAILED)]
         links = tuple((text, f"{here}/{name}") for text, name in files if (folder / name).exists())
         command = record.get("command")
