@@ -36,8 +36,7 @@ NAMES = tuple(column.name for column in COLUMNS)
 
 
 def failures(folders: Iterable[Path]) -> list[dict[str, Any]]:
-    """One row (COLUMNS) per job's folder that has no record but leftovers of a failed attempt: of runs, then of other
-    kinds of jobs, each sorted by id.
+    """One row (COLUMNS) per job's folder that has no record but leftovers of a failed attempt, by kind and by id.
 
     What is not known is None: a run that was killed together with its supervisor leaves no report.
     """

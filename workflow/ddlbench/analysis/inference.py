@@ -1,7 +1,6 @@
 """Records of inference to table `inference`: latency and throughput, one row per job and batch size.
 
-Warm-up is cut as from the steps of training (`statistics.warm_up`). Read `train/inference/__init__.py` for what a job
-is.
+Warm-up is cut as from the steps of training (`statistics.warm_up`). What a job is: `train/inference/__init__.py`.
 """
 
 import json

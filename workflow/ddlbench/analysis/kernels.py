@@ -124,8 +124,7 @@ BESIDE = (
 def beside(kernels: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:
     """Rows of table `kernels`, in the columns of BESIDE: our shares next to those of a file of `config/references`.
 
-    Nothing is put beside shares of a CPU's time, which are of something else. A loader's family in the file (`dali`) is
-    of each of its members.
+    Nothing is put beside shares of a CPU's time, which are of something else. A loader is found by its family (`dali`).
     """
     theirs = published.rename(columns={name: f"published_{ours}" for name, ours in PUBLISHED.items()})
     theirs = theirs.rename(columns={"loader": "family"}).astype({"workers": "int64"})

@@ -14,8 +14,7 @@ from ddlbench.core.spec import RunSpec
 class Record:
     """A run's record. `last` holds the last event of each key. `success`: it ended well; else there are no steps.
 
-    `steps` has the columns of `record.STEP_COLUMNS`, sorted by step and rank. `kernels` is None where no profiler left
-    any.
+    `steps` has the columns of `record.STEP_COLUMNS`, sorted by step and rank. `kernels` is None without a profiler's.
     """
 
     folder: Path

@@ -21,8 +21,7 @@ COLUMNS = (
 
 
 class RefusedError(ValueError):
-    """A record that cannot be true, or cannot be read; it is in no table but `refused`. `todo` is what to do about it,
-    where that is not the usual."""
+    """A record that cannot be true or read; it is in no table but `refused`. `todo`: what to do, if not the usual."""
 
     def __init__(self, file: Path, what: str, todo: str | None = None) -> None:
         self.file, self.what, self.todo = file, printable(what)[:MOST], todo
@@ -32,8 +31,7 @@ class RefusedError(ValueError):
 def seal_of(log: Path, before: bool = False) -> dict[str, str] | None:
     """SHA-256 of the files beside a log, by name, as its seal says.
 
-    With `before`, None of a log of version 0.1.0, which has no seal. Raises RefusedError if it has none, ValueError if
-    it has that of another log.
+    With `before`, None of a log of version 0.1.0. Raises RefusedError without a seal, ValueError for another log's.
     """
     files = sealed(log)
     if files is None and not any(event.key == SEALED_BEFORE for event in read_log(log)):

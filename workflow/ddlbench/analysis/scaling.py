@@ -49,8 +49,7 @@ def scaling(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
     Only successful timed runs count; no control runs, and none that was killed on purpose. Runs of one series are alike
     in all but workers, repeat and batch: they have the same batch per worker (weak scaling, `global_batch` is null), or
     the same global batch (strong scaling, `batch_per_worker` is null), as `in_series` says. In records of others both
-    are null: submitters change the batch along a series, and the audit says so. A series' base is its smallest worker
-    count.
+    are null: submitters change the batch along a series. A series' base is its smallest worker count.
 
     Each measure is a median over `repeats` runs; `_low` and `_high` are its 95 % interval (`statistics.py`), null for
     one run. Throughput is in images/s. Speed-up compares times (`compared_s`): of the training steps of an epoch
@@ -91,8 +90,7 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with `batch_per_worker` and `global_batch` as `scaling` says: SERIES then tells their series.
 
     Column `scaling` says which of the two the study keeps. A run of which it is null is in each series that it fits: in
-    two, and so twice in the table, where a weak and a strong one meet. If none fits, that is kept which gives fewer
-    series.
+    two, and so twice in the table, where a weak and a strong one meet. If none fits, fewer series are chosen.
     """
     batch = pd.DataFrame(
         {

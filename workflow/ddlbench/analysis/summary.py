@@ -36,10 +36,9 @@ def make(record: Record) -> Summary:
     spec = record.spec
     row = spec.columns() | {"status": "success" if record.success else "failed"} | recorded.origin(record)
     row |= {"records": "ours", "images": record.images, "extrapolated": spec.epochs < spec.full_epochs}
-    row |= {"control": spec.control}
-    summary: Summary = {"run": row, "step_times": None, "losses": None, "kernels": None}
-    summary |= {"no_kernels": None, "operations": [], "messages": [], "unread": {}}
-    summary |= {"epochs": {}, "learning_rates": {}}
+    row["control"] = spec.control
+    summary: Summary = {"run": row, **dict.fromkeys(("step_times", "losses", "kernels", "no_kernels"))}
+    summary |= {"operations": [], "messages": [], "unread": {}, "epochs": {}, "learning_rates": {}}
     epochs = accuracy.epochs(record) if record.success else pd.DataFrame()
     if record.success:
         summary["epochs"] = _lists(epochs)

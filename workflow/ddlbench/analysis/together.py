@@ -128,8 +128,7 @@ def title(name: str, value: Any) -> str:
 
 
 def words(names: Iterable[str], values: Iterable[Any]) -> str:
-    """`lenet, batch 64, 2 workers`: what runs have in common, in a sentence. What is null, empty or a
-    program's own is left out."""
+    """`lenet, batch 64, 2 workers`: what runs have in common. What is null, empty or a program's own is left out."""
     import pandas as pd
 
     pairs = zip(names, values, strict=True)

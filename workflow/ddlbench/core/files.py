@@ -40,8 +40,7 @@ def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> I
     """A path beside `path` to write to: renamed to `path` if the block ends well, else removed.
 
     `hidden` is another name for it than one of this process. With `through` the file is forced to the disk before it
-    gets its name, so that it is whole after a power failure too. Raises what the block raises; what lay at `path`
-    before is then still there.
+    gets its name: it is whole after a power failure too. Raises what the block raises; `path` then stays as it was.
     """
     hidden = hidden or path.with_name(f".{os.getpid()}-{path.name}")
     hidden.unlink(missing_ok=True)  # left by a kill; or a link, through which another file would be overwritten
@@ -99,6 +98,5 @@ def sha256(path: Path) -> str:
 
 
 def printable(text: object) -> str:
-    """The text on one line, safe for a terminal: line ends, escape characters and bytes that are not UTF-8 are written
-    out, such as \\x1b."""
+    """The text on one line, safe for a terminal: line ends, escapes and what is not UTF-8 are written out: \\x1b."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))

@@ -32,8 +32,7 @@ def rules() -> tuple[str, ...]:
 
 
 def of_rule(rule: str) -> Any:
-    """A kind whose jobs this rule makes. Kinds that share a rule share all names; how far a job is, its own kind says
-    (`Job.kind`)."""
+    """A kind whose jobs this rule makes. Kinds that share a rule share all names; `Job.kind` is a job's own."""
     return next(kind for kind in every() if rule == kind.RULE)
 
 

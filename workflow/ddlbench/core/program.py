@@ -44,8 +44,7 @@ class Program:
     """A program with one value for each of its settings, as one run starts it.
 
     `patterns` are those of reading `lines`. `environment` is the folder of a Python environment as the file names it,
-    or names of modules.
-    `digest` is SHA-256 over the program's files.
+    or names of modules. `digest` is SHA-256 over the program's files.
     """
 
     name: str

@@ -43,8 +43,7 @@ class Recipe:
     """Everything that decides accuracy; `config/recipes/<name>.yaml`. Epoch numbers count from 0, fractions allowed.
 
     A recipe key is declared here and nowhere else: schema, `config/README.md`, table columns and records follow. A new
-    one needs a default that trains what was trained before it: it is then left out of `to_json`, and no finished run
-    becomes stale.
+    one needs a default that trains what was trained before: `to_json` leaves it out, and no finished run becomes stale.
     """
 
     name: str
@@ -166,7 +165,6 @@ def numbers_kept(optimizer: str, momentum: float) -> int:
 def needs_whole_layers(optimizer: str) -> bool:
     """Whether it takes norms of whole parameters: then none of its parameters or states may be a piece of flat memory.
 
-    That is how DeepSpeed's ZeRO shards them (stages 1 to 3). FSDP's tensors know what they are a piece of: their norms
-    are those of the whole.
+    That is how DeepSpeed's ZeRO shards them (stages 1 to 3). Norms of FSDP's tensors are those of the whole.
     """
     return optimizer in ("lars", "lamb")

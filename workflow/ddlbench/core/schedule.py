@@ -48,9 +48,8 @@ def warm_up(spec: RunSpec) -> tuple[float, float]:
 
 def scheduled_lr(spec: RunSpec, epoch: float) -> float:
     """step, cosine and exponential move by whole epochs, as Aach et al. 2023 define them (doi:10.1186/
-    s40537-023-00765-w, section on scheduling), the cosine by the step if the recipe says so. Exponential counts its
-    epochs from where `exponential_start` says. polynomial moves by the step from the end of warm-up, as MLPerf's
-    reference for LARS does.
+    s40537-023-00765-w, section on scheduling), the cosine by the step if the recipe says so. Exponential counts from
+    `exponential_start`. polynomial moves by the step from the end of warm-up, as MLPerf's reference for LARS does.
     """
     recipe, t = spec.recipe, math.floor(epoch)
     peak = peak_lr(recipe, spec.global_batch)
@@ -73,8 +72,7 @@ def scheduled_lr(spec: RunSpec, epoch: float) -> float:
 def warm_up_fault(spec: RunSpec) -> str | None:
     """Why the warm-up of this run would lower the rate, and what is allowed; None if it does not.
 
-    Where the peak is the rate that warm-up begins at, there is nothing to warm up: the rate then follows the schedule's
-    fall, and that is no fault.
+    Where warm-up begins at the peak, there is nothing to warm up: the rate follows the schedule, and that is no fault.
     """
     recipe, length = spec.recipe, spec.recipe.warmup_epochs
     peak = peak_lr(recipe, spec.global_batch)

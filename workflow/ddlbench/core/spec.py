@@ -212,12 +212,11 @@ class RunSpec:
     def columns(self) -> dict[str, Any]:
         """Flat columns for tables, the same for every run (`COLUMNS`): each field, and each key of the recipe.
 
-        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON. A program
-        has none of a recipe's keys.
+        `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON.
         """
         recipe = vars(self.recipe)
         own = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
-        if self.program:  # which has none of ours
+        if self.program:  # which has none of a recipe's keys
             own = dict.fromkeys(own)
         flat = {name: getattr(self, name) for name in _OWN_COLUMNS}
         flat["options"] = json.dumps(dict(self.options), sort_keys=True)

@@ -46,8 +46,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The contents of one form of one data set: the same for the same source, seed and versions, wherever and
-    whenever it was made."""
+    """The contents of one form of one data set: always the same for the same source, seed and versions."""
 
     dataset: str
     form: str

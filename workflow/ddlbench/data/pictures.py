@@ -49,8 +49,7 @@ def mended(encoded: bytes, name: str) -> Picture:
     """The picture as it goes into a form; `name` is for complaints.
 
     Decodes only what it has to write anew. Raises BadImage if the file is empty, cut short, neither JPEG nor PNG, too
-    large, of a kind that not every decoder reads, or a header is damaged; a flaw within the picture's data shows when
-    it is decoded.
+    large, of a kind that not every decoder reads, or has a damaged header; other flaws show when it is decoded.
     """
     if not encoded:
         raise BadImage(f"{name}: is empty")

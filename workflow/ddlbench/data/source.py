@@ -1,8 +1,7 @@
 """Where pictures come from: what a file in `datasets/` opens, and what the forms read.
 
 A source knows all its pictures by name before it reads any (an `Entry` each: cheap, no image bytes), so that a form
-can shuffle, deal them to shards, and read each where it lies: a file of its own, a stretch of an archive, a row of an
-array.
+can shuffle, deal them to shards, and read each where it lies: in a file, in a stretch of an archive or of an array.
 """
 
 from dataclasses import dataclass
@@ -72,8 +71,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a source looks: `given` is what config key data.sources.<data set> says, None if nothing; `cache` is the
-    folder for what is fetched."""
+    """Where a source looks: `given` is what data.sources.<data set> says, `cache` the folder for what is fetched."""
 
     given: str | None
     cache: Path

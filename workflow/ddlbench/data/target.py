@@ -108,8 +108,7 @@ class Target:
         self._leave_to_readers()
 
     def put(self) -> None:
-        """Put the whole form that lies aside into the place. Raises TargetError, OSError; what lay there lies there
-        then."""
+        """Put the whole form that lies aside into the place. Raises TargetError, OSError: the old form is kept then."""
         self.check(())  # again: hours may have passed since
         shutil.rmtree(self.work / NOTES, ignore_errors=True)
         (self.work / JOB).unlink(missing_ok=True)
@@ -219,8 +218,7 @@ def made(folder: Path) -> Manifest | None:
 
 
 def _open_lock(path: Path) -> int:
-    """Never truncated, never through a link: it may be another user's file. Some network file systems lock for writing
-    only what is open for writing."""
+    """Never truncated, never through a link: it may be another user's file. Some NFS lock only what may be written."""
     flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(path, os.O_RDWR | flags, 0o666)

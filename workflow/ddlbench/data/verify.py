@@ -44,8 +44,7 @@ def verify(folders: Sequence[Path], processes: int = 1) -> list[str]:
 
 
 def glance(folder: Path | None) -> list[str]:
-    """What is wrong with a form, as far as a short look shows it, one line each; `verify` looks at everything. None is
-    no form: nothing is wrong."""
+    """What is wrong with a form, if any, as far as a short look shows it, one line each."""
     if folder is None:
         return []
     try:

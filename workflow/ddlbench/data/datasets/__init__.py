@@ -29,8 +29,7 @@ class Dataset(Protocol):
     def expected(self, given: str | None) -> tuple[dict[str, int], int]:
         """(images per split, number of classes) that it should hold; `given` is what data.sources says of it.
 
-        `prepare` and `verify` warn where a form holds something else. Raises SourceError if `given` cannot be
-        understood.
+        `prepare` warns where a form holds something else. Raises SourceError if `given` cannot be understood.
         """
 
     def in_place(self, given: str | None) -> bool:

@@ -24,8 +24,7 @@ KINDS = {
 
 
 class Member(NamedTuple):
-    """A regular file in an archive: its name without folders, its `size` bytes from `offset` of the archive, and its
-    name with folders."""
+    """A regular file in an archive: its name without folders (`path` has them), `size` bytes from `offset`."""
 
     name: str
     offset: int

@@ -26,8 +26,7 @@ NUM_CLASSES = 1000
 # taming/data/imagenet.py), a picture.
 PICTURE_BYTES = (147_897_477_120 + 6_744_924_160) / (1281167 + 50000)
 TRAIN, VAL = "ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar"
-# The development kit. Its MD5: https://image-net.org/challenges/LSVRC/2012/2012-downloads.php and torchvision,
-# datasets/imagenet.py.
+# MD5: https://image-net.org/challenges/LSVRC/2012/2012-downloads.php and torchvision, datasets/imagenet.py.
 DEVKIT, DEVKIT_MD5 = "ILSVRC2012_devkit_t12.tar.gz", "fa75699e90414af021442c21a62c3abf"
 # The second is the name of the list that TF-slim publishes (research/slim/datasets).
 SYNSETS = ("validation_synsets.txt", "imagenet_2012_validation_synset_labels.txt")

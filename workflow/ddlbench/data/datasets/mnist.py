@@ -23,8 +23,7 @@ NEEDS = None
 _FIXED = Fixed(IMAGES, NUM_CLASSES)
 expected, in_place = _FIXED.expected, _FIXED.in_place
 SETTING = "data.sources.mnist"
-# The original site answers only now and then; this is the copy that PyTorch keeps. Digests: torchvision,
-# data/datasets/mnist.py.
+# The copy that PyTorch keeps: the original site answers only now and then. Digests: torchvision, datasets/mnist.py.
 ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist"
 MD5 = {
     "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",

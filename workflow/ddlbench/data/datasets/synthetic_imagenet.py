@@ -78,8 +78,7 @@ class Synthetic:
         ]
 
     def read(self, entry: Entry) -> Picture:
-        """Picture and class decide all random numbers; arithmetic is in whole numbers, so that bytes are always the
-        same."""
+        """Picture and class decide all random numbers; arithmetic is in whole numbers: bytes are always the same."""
         import numpy as np
         from PIL import Image
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 class Samples(Protocol):
     """The pictures of a split, to be read in any order, and by several threads or processes at once.
 
-    They are numbered by class and name, in every form alike: loaders that draw an order of numbers train the same in
-    each.
+    They are numbered by class and name, in every form alike: loaders that draw numbers train the same in each.
     """
 
     @property

@@ -1,7 +1,6 @@
 """Lists that a form keeps beside its manifest, so that no loader has to look for its pictures.
 
-They are hidden, belong to one manifest (its digest is in their names), and are mapped: all processes of a node share
-their pages.
+They are hidden, belong to one manifest (its digest is in their names), and are mapped: processes share their pages.
 """
 
 import mmap

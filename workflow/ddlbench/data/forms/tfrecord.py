@@ -1,7 +1,6 @@
 """tfrecord: shards of tf.train.Example records in TF-slim's layout, each with DALI's index, written in one pass.
 
-A record is one picture as a framed, serialised tf.train.Example with TF-slim's image keys. What all forms of shards do
-alike: `_shards.py`.
+A record is one picture, a framed, serialised tf.train.Example. What all forms of shards do alike: `_shards.py`.
 Framing: https://www.tensorflow.org/tutorials/load_data/tfrecord (length, masked CRC-32C, data, masked CRC-32C).
 Features: https://github.com/tensorflow/models/blob/master/research/slim/datasets/build_imagenet_data.py
 """

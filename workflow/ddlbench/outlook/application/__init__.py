@@ -1,7 +1,6 @@
 """The scaling section of an application for compute time, from a study's records: one file per format that it is in.
 
-`_content.py` says what stands in it, as blocks; a member writes blocks as its format has them. `snakemake application`
-makes all formats.
+`_content.py` says what stands in it, as blocks, and makes all formats; a member writes blocks as its format has them.
 """
 
 from collections.abc import Sequence
@@ -59,8 +58,7 @@ Block = Heading | Paragraph | Table | Picture
 
 
 def shares(table: Table, line: int) -> list[float]:
-    """The share of a line of each column of a table, where `line` characters fit into one; the longest give way first,
-    and words of the header last."""
+    """The share of a line of `line` characters of each column; the longest give way first, the header's words last."""
     count = len(table.header)
     rows = [table.header, *(row for row in table.rows if len(row) == count)]
     longest = [max(len(row[at]) for row in rows) + 2 for at in range(count)]

@@ -320,8 +320,7 @@ def _name(point: pd.Series[Any], differ: Sequence[str]) -> str:
 
 
 def claim(last: Mapping[str, Any] | pd.Series[Any], base: int, workers: str) -> tuple[str, str]:
-    """What a series' largest point says, and which of KINDS it is; of one run, or where the interval holds no gain,
-    nothing is claimed."""
+    """Which of KINDS a series' largest point is, and what it says: of one run, or without a sure gain, no claim."""
     low, high, where = last["speed_up_low"], last["speed_up_high"], f"from {base} to {last['workers']} {workers}"
     if last["workers"] == base:
         return ONE_COUNT, counts([base], workers)
