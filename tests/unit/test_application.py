@@ -117,11 +117,7 @@ def test_storage_counts_data_records_and_checkpoints() -> None:
         for b in request(planned(), planned(checkpoint_bytes=None))
         if isinstance(b, Table) and b.caption.startswith("Storage")
     ]
-    assert (
-        "checkpoints, if all runs trained at once: unknown for 1 run",
-        "unknown",
-        "unknown",
-    ) in unknown.rows
+    assert ("checkpoints, if all runs trained at once: unknown for 1 run", "unknown", "unknown") in unknown.rows
     assert unknown.rows[-1][0] == "in sum, of what is known"
 
 

@@ -76,10 +76,7 @@ def test_what_a_kill_leaves_of_a_manifest_belongs_to_the_form(tmp_path: Path, mo
 
 
 def test_records_have_tf_slims_features(tmp_path: Path) -> None:
-    samples = [
-        Sample("a.JPEG", 0, picture(1, 3, 5, "JPEG"), 3, 5),
-        Sample("b.png", 1, picture(2, 300, 200), 300, 200),
-    ]
+    samples = [Sample("a.JPEG", 0, picture(1, 3, 5, "JPEG"), 3, 5), Sample("b.png", 1, picture(2, 300, 200), 300, 200)]
     made(Memory({"train": samples, "val": samples}, ("n01", "n02")), "tfrecord", tmp_path)
     found = [r for shard in tfrecord.shards(tmp_path / "tfrecord", "train") for r in records(shard)]
     assert sorted(found, key=lambda r: r["image/filename"]) == [

@@ -37,12 +37,7 @@ def start(form: str, folder: Path, source: str = SLOW) -> subprocess.Popen[str]:
     )
     command = [sys.executable, "-c", program, form, str(folder)]
     return subprocess.Popen(
-        command,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
 
 

@@ -106,11 +106,7 @@ TRAIN = {"runs": "scaling", "members": ["plain"]}
 @pytest.mark.parametrize(
     ("inference", "changes", "says"),
     [
-        (
-            TRAIN | {"runs": "scalin"},
-            {},
-            '"scalin" is not allowed; did you mean scaling? allowed: batch-size, scaling',
-        ),
+        (TRAIN | {"runs": "scalin"}, {}, '"scalin" is not allowed; did you mean scaling? allowed: batch-size, scaling'),
         (
             TRAIN | {"members": ["int4"]},
             {},

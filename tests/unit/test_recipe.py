@@ -156,11 +156,7 @@ def test_polynomial_of_a_run_that_is_only_measured_is_the_whole_runs() -> None:
 @pytest.mark.parametrize(
     ("changes", "recipe", "says"),
     [
-        (
-            {"schedule": "cosine", "epochs": 6},
-            {},
-            "fall from 0.025 to 0.00669873, where the schedule stands",
-        ),
+        ({"schedule": "cosine", "epochs": 6}, {}, "fall from 0.025 to 0.00669873, where the schedule stands"),
         ({"schedule": "exponential"}, {"gamma": 0.5, "exponential_start": "training"}, "fall from 0.025 to 0.003125"),
         ({"schedule": "step"}, {"step_epochs": (3.0,)}, "fall from 0.025 to 0.01"),
         ({"global_batch": 32}, {}, "fall from 0.025 to 0.0125, the rate of recipe aach2023 at 32 images a step"),

@@ -24,14 +24,7 @@ FULL_ENERGY = Column(
     "J",
     spoiled_by=(SHARING, PROFILER),
 )
-COLUMNS = (
-    *times.COLUMNS,
-    MFU,
-    *accuracy.COLUMNS,
-    *resources.COLUMNS,
-    FULL_ENERGY,
-    *recorded.COLUMNS,
-)
+COLUMNS = (*times.COLUMNS, MFU, *accuracy.COLUMNS, *resources.COLUMNS, FULL_ENERGY, *recorded.COLUMNS)
 
 
 def mfu(images_per_s: float, flops_per_image: float, workers: int, peak_tflops: float) -> float:

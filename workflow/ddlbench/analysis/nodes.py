@@ -37,9 +37,7 @@ COLUMNS = (
     Column("local_rank", "Int64", "The rank on the host that took longest in most epochs."),
     Column("excess_s", "float64", "What a step takes longer than on the others: median over epochs.", "s"),
     Column(
-        "ratio",
-        "float64",
-        "A step's time without communication over the others', if they differ in this part only.",
+        "ratio", "float64", "A step's time without communication over the others', if they differ in this part only."
     ),
     Column("low", "float64", "Lower bound of the ratio's 95 % interval; null if there is one value only."),
     Column("high", "float64", "Upper bound."),
