@@ -1,6 +1,7 @@
 """Records that cannot be true: each is refused by name, is in no table, and keeps no other run from its tables."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,39 +49,36 @@ def add(folder: Path, key: str, value: object = None, **metadata: object) -> Non
     seal_again(folder)
 
 
-def test_a_whole_record_of_another_run(tmp_path: Path) -> None:
-    folder = write_record(tmp_path)
+def whole_record(folder: Path, other: Path) -> None:
     shutil.rmtree(folder)
-    shutil.copytree(write_record(tmp_path / "other", OTHER), folder)
-    assert refused(tmp_path, folder) == f"run.mllog: is the record of run {OTHER.id}"
+    shutil.copytree(other, folder)
 
 
-def test_a_log_of_another_run(tmp_path: Path) -> None:
-    folder = write_record(tmp_path)
-    shutil.copy(write_record(tmp_path / "other", OTHER) / MLLOG, folder / MLLOG)
-    assert refused(tmp_path, folder).startswith("run.mllog: is the record of run")
-
-
-def test_steps_of_another_run(tmp_path: Path) -> None:
-    folder, other = write_record(tmp_path), write_record(tmp_path / "other", OTHER)
-    steps = pd.read_parquet(other / STEPS)
-    steps.assign(data_wait_s=0.0).to_parquet(folder / STEPS)  # as many, of as many images
-    assert "the file was changed" in refused(tmp_path, folder)
-
-
-def test_a_table_that_parquet_cannot_read(tmp_path: Path) -> None:
-    folder = write_record(tmp_path)
-    data = bytearray((folder / STEPS).read_bytes())
-    data[-20:] = bytes(20)
-    (folder / STEPS).write_bytes(bytes(data))
+def unreadable_table(folder: Path, other: Path) -> None:
+    data = (folder / STEPS).read_bytes()
+    (folder / STEPS).write_bytes(data[:-20] + bytes(20))
     seal_again(folder)
-    assert refused(tmp_path, folder).startswith("steps.parquet: cannot be read (")
 
 
-def test_steps_that_are_gone(tmp_path: Path) -> None:
+# Files of another run, or damaged ones: what spoils a record by another, and what is said.
+FILES: list[tuple[Callable[[Path, Path], object], str]] = [
+    (whole_record, f"run.mllog: is the record of run {OTHER.id}$"),
+    (lambda folder, other: shutil.copy(other / MLLOG, folder / MLLOG), "run.mllog: is the record of run"),
+    # As many steps, of as many images.
+    (
+        lambda folder, other: pd.read_parquet(other / STEPS).assign(data_wait_s=0.0).to_parquet(folder / STEPS),
+        ".*the file was changed",
+    ),
+    (unreadable_table, r"steps.parquet: cannot be read \("),
+    (lambda folder, _: (folder / STEPS).unlink(), "steps.parquet: is missing, and the log says its SHA-256$"),
+]
+
+
+@pytest.mark.parametrize(("harm", "what"), FILES)
+def test_files_of_another_run_or_damaged_ones(tmp_path: Path, harm: Callable[[Path, Path], object], what: str) -> None:
     folder = write_record(tmp_path)
-    (folder / STEPS).unlink()
-    assert refused(tmp_path, folder) == "steps.parquet: is missing, and the log says its SHA-256"
+    harm(folder, write_record(tmp_path / "other", OTHER))
+    assert re.match(what, refused(tmp_path, folder))
 
 
 STEPS_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
@@ -103,17 +101,6 @@ STEPS_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
         images=s["images"].where(s["epoch"] > 0, 3 + 2 * s["step"])
     ),
     "has no column forward_s, end_s": lambda s: s.drop(columns=["forward_s", "end_s"]),
-}
-
-
-@pytest.mark.parametrize("what", STEPS_CASES)
-def test_steps_that_cannot_be(tmp_path: Path, what: str) -> None:
-    folder = write_record(tmp_path)
-    replace_steps(folder, STEPS_CASES[what](pd.read_parquet(folder / STEPS)))
-    assert refused(tmp_path, folder).startswith(f"steps.parquet: {what}")
-
-
-CLOCK_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
     "the parts of step 1 on rank 0 do not sum to its clock": lambda s: s.assign(**(s[[*STEP_PARTS]] / 10)),
     "the parts of step 2 on rank 1 do not sum to its clock": lambda s: s.assign(
         forward_s=s["forward_s"] + 5 * ((s["step"] == 2) & (s["rank"] == 1))  # longer than the time since step 1
@@ -124,10 +111,10 @@ CLOCK_CASES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("what", CLOCK_CASES)
-def test_parts_that_do_not_sum_to_the_clock(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("what", STEPS_CASES)
+def test_steps_that_cannot_be(tmp_path: Path, what: str) -> None:
     folder = write_record(tmp_path)
-    replace_steps(folder, CLOCK_CASES[what](pd.read_parquet(folder / STEPS)))
+    replace_steps(folder, STEPS_CASES[what](pd.read_parquet(folder / STEPS)))
     assert refused(tmp_path, folder).startswith(f"steps.parquet: {what}")
 
 
