@@ -152,10 +152,10 @@ def _row(
     cell: str, host: str, name: str, values: Iterable[tuple[float | None, float | None]]
 ) -> list[tuple[Row, statistics.Ratio]]:
     """One row, or none where no pair has the quantity on both sides."""
-    told = [(old, new) for old, new in values if old and new]
-    if not told:
+    pairs = [(old, new) for old, new in values if old and new]
+    if not pairs:
         return []
-    old, new = dict(enumerate(pair[0] for pair in told)), dict(enumerate(pair[1] for pair in told))
+    old, new = dict(enumerate(pair[0] for pair in pairs)), dict(enumerate(pair[1] for pair in pairs))
     row: Row = {"runs": cell, "host": host, "quantity": name}
     row |= {"before_s": median(old.values()), "after_s": median(new.values())}
     return [(row, statistics.ratio(new, old, more_is_better=False))]
@@ -163,10 +163,10 @@ def _row(
 
 def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     """A line about records that are on both sides: such a pair says nothing."""
-    known = {(one.cell, one.repeat): (one.began_s, one.seconds) for one in before}
-    count = sum(known.get((one.cell, one.repeat)) == (one.began_s, one.seconds) for one in after)
-    said = f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and says nothing"
-    return [said] if count else []
+    before_of = {(one.cell, one.repeat): (one.began_s, one.seconds) for one in before}
+    count = sum(before_of.get((one.cell, one.repeat)) == (one.began_s, one.seconds) for one in after)
+    line = f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and says nothing"
+    return [line] if count else []
 
 
 def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
@@ -174,23 +174,23 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
 
     Values of variables that might be secrets are hidden in records, so that two of them cannot differ.
     """
-    said = []
+    text = []
     sides = (before, after)
     software = [name for runs in sides for one in runs for name in one.software]
     given = [name for runs in sides for one in runs for name in one.environment]
     for name in sorted({*software, *given}):
-        of = [
+        by_side = [
             {one.environment.get(name, "unset") if name in given else one.software.get(name, "unknown") for one in runs}
             for runs in sides
         ]
-        if of[0] != of[1]:
-            said.append(f"{name}: {' -> '.join(', '.join(sorted(values)) for values in of)}")
+        if by_side[0] != by_side[1]:
+            text.append(f"{name}: {' -> '.join(', '.join(sorted(values)) for values in by_side)}")
     hosts = [{host for one in runs for host in one.of_host} for runs in sides]
     if hosts[0] != hosts[1]:
-        said.append(f"hosts: {' -> '.join(', '.join(sorted(of_side)) or 'unknown' for of_side in hosts)}")
+        text.append(f"hosts: {' -> '.join(', '.join(sorted(of_side)) or 'unknown' for of_side in hosts)}")
     if _apart(before, after) or _apart(after, before):
-        said.append("order: all runs of one side came before the other's; a drift of the machine would look the same")
-    return said
+        text.append("order: all runs of one side came before the other's; a drift of the machine would look the same")
+    return text
 
 
 def _apart(first: Sequence[Run], then: Sequence[Run]) -> bool:
@@ -204,8 +204,8 @@ def lines(of: Sequence[Row]) -> list[str]:
 
     Parts are named only where the run as a whole moved: each verdict is wrong at times, and of parts there are many.
     """
-    said = []
-    told = {row["runs"] for row in of if row["quantity"] == WHOLE and row["verdict"] != statistics.CANNOT_TELL}
+    text = []
+    moved_runs = {row["runs"] for row in of if row["quantity"] == WHOLE and row["verdict"] != statistics.CANNOT_TELL}
     steps: dict[tuple[object, object], float] = defaultdict(float)
     for row in of:
         if row["quantity"] in PARTS:
@@ -213,15 +213,15 @@ def lines(of: Sequence[Row]) -> list[str]:
     for row in of:
         if row["quantity"] == WHOLE:
             more = f"; {row['more_pairs']} more pairs would probably tell" if row["more_pairs"] else ""
-            said.append(f"{row['runs']}: {row['verdict']}, time of an epoch {_change(row)}{more}")
+            text.append(f"{row['runs']}: {row['verdict']}, time of an epoch {_change(row)}{more}")
             continue
         change_s = float(str(row["after_s"])) - float(str(row["before_s"]))
         step_s = steps[row["runs"], row["host"]]
         moved = row["verdict"] != statistics.CANNOT_TELL and abs(change_s) > MOVED * step_s
-        if row["quantity"] in PARTS and row["runs"] in told and moved:
+        if row["quantity"] in PARTS and row["runs"] in moved_runs and moved:
             where = "" if row["host"] == ALL else f" on {row['host']}"
-            said.append(f"    {row['quantity']}{where}: {change_s * 1e3:+.2f} ms per step, {_change(row)}")
-    return said
+            text.append(f"    {row['quantity']}{where}: {change_s * 1e3:+.2f} ms per step, {_change(row)}")
+    return text
 
 
 def _change(row: Row) -> str:

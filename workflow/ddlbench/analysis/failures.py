@@ -76,10 +76,10 @@ def counted(rows: list[dict[str, Any]]) -> str:
 
 def lines(rows: list[dict[str, Any]], most: int | None = None) -> list[str]:
     """For people: two lines per row, for at most `most` rows."""
-    said = []
+    text = []
     for row in rows[:most]:
         message = (row["message"] or row["cause"] or "it left no report").strip().splitlines()
-        said += [f"{row['run']}: {printable(message[-1])}", f"    {row['when']}, log: {row['log']}"]
+        text += [f"{row['run']}: {printable(message[-1])}", f"    {row['when']}, log: {row['log']}"]
     if most is not None and len(rows) > most:
-        said.append(f"... and {len(rows) - most} more")
-    return said
+        text.append(f"... and {len(rows) - most} more")
+    return text

@@ -124,8 +124,8 @@ def rows(all_spells: Iterable[HostEpoch]) -> list[dict[str, object]]:
         of_host: dict[str, list[HostEpoch]] = defaultdict(list)
         for spell in some:
             of_host[spell.of.host].append(spell)
-        made = {host: _row(host, part, mine) for host, mine in of_host.items()}
-        hard = {host for host, row in made.items() if row["verdict"] == HARDWARE}
+        by_host = {host: _row(host, part, mine) for host, mine in of_host.items()}
+        hard = {host for host, row in by_host.items() if row["verdict"] == HARDWARE}
         # Epochs with a slow host that is not known to be slow: does it change?
         epochs = {(spell.run, spell.epoch) for spell in some}
         sound = [spell for spell in some if spell.of.host not in hard]
@@ -134,8 +134,8 @@ def rows(all_spells: Iterable[HostEpoch]) -> list[dict[str, object]]:
         wanders = len({(spell.run, spell.epoch) for spell in other}) >= WANDERING * len(epochs)
         if wanders and len({spell.of.host for spell in other}) > 1:
             for host in {spell.of.host for spell in other}:
-                made[host]["verdict"] = WANDERS
-        table += made.values()
+                by_host[host]["verdict"] = WANDERS
+        table += by_host.values()
     order = [HARDWARE, WANDERS, UNKNOWN, LIKE]
     return sorted(table, key=lambda row: (order.index(str(row["verdict"])), str(row["host"]), str(row["part"])))
 
@@ -212,15 +212,15 @@ def _tells(log: Path) -> bool:
 def lines(of: Sequence[dict[str, object]]) -> list[str]:
     """For people: one line per host and part."""
     wide = max((len(str(row["host"])) for row in of), default=0)
-    said = []
+    text = []
     for row in of:
         between, device = "", ""
         if row["verdict"] == HARDWARE and row["local_rank"] is not None:
             device = f", mostly by rank {row['local_rank']} there"
         if isinstance(row["low"], float) and isinstance(row["high"], float):
             between = f" ({row['low'] - 1:+.1%} to {row['high'] - 1:+.1%} over {row['over']})"
-        said.append(
+        text.append(
             f"{row['host']!s:{wide}} {row['part']!s:9}  {row['ratio'] - 1:+7.1%}{between}, "  # type: ignore[operator]
             f"slow in {row['slow_epochs']} of {row['epochs']} epochs of {row['runs']} runs{device}: {row['verdict']}"
         )
-    return said
+    return text

@@ -191,11 +191,11 @@ def add_published(
 ) -> list[dict[str, Any]]:
     """The rows, with what was published of whole models."""
     nothing = (None, None)
-    made = []
+    both = []
     for row in table:
         flops, by = published.get((row["model"], row["image_size"]), nothing) if row["module"] == WHOLE else nothing
-        made.append(row | {"published_flops_per_image": flops, "published_by": by})
-    return made
+        both.append(row | {"published_flops_per_image": flops, "published_by": by})
+    return both
 
 
 def parse_messages(text: str) -> list[dict[str, Any]]:

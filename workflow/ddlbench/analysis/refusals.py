@@ -73,13 +73,13 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = list(rows)
     for row in rows:
         alike.setdefault((row["what"], row["what_to_do"]), []).append(row["file"])
-    said = []
+    text = []
     for (what, todo), files in alike.items():
         more = f" (and {count_of(len(files) - 1, 'more record')})" if len(files) > 1 else ""
-        said.append(f"{files[0]}: {what}{more}\n    {todo}")
-    if not said:
+        text.append(f"{files[0]}: {what}{more}\n    {todo}")
+    if not text:
         return []
-    return ["", f"WARNING: {len(rows)} records are refused and are in no table and no figure:", *said, ""]
+    return ["", f"WARNING: {len(rows)} records are refused and are in no table and no figure:", *text, ""]
 
 
 def read(tables: Path) -> list[dict[str, str]]:

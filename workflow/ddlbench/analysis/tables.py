@@ -203,7 +203,7 @@ _JOINED = {"max": "largest rank's", "mean": "mean over ranks", "sum": "sum over 
 
 def page() -> str:
     """docs/columns.md: every table with its columns."""
-    said = [
+    text = [
         "# Tables and their columns",
         "",
         "`snakemake` writes these tables into `results/<study>/<machine>/tables`, as parquet and as csv. This page is",
@@ -213,13 +213,13 @@ def page() -> str:
         "null has its reason in table `not_measured`; it is never zero instead.",
     ]
     for name, table in EVERY.items():
-        said += ["", f"## `{name}`", "", table.means, ""]
+        text += ["", f"## `{name}`", "", table.means, ""]
         if name == "runs":
-            said += ["What was run, in columns with the names of a run's settings:", "", *_settings(), ""]
-            said += ["What came of it. *Alone*: null for runs that shared the machine or carried a profiler.", ""]
-        said += ["| column | type | unit | meaning |", "|---|---|---|---|"]
-        said += [f"| `{c.name}` | {c.type} | {c.unit} | {_meaning(c)} |" for c in table.columns]
-    return "\n".join(said) + "\n"
+            text += ["What was run, in columns with the names of a run's settings:", "", *_settings(), ""]
+            text += ["What came of it. *Alone*: null for runs that shared the machine or carried a profiler.", ""]
+        text += ["| column | type | unit | meaning |", "|---|---|---|---|"]
+        text += [f"| `{c.name}` | {c.type} | {c.unit} | {_meaning(c)} |" for c in table.columns]
+    return "\n".join(text) + "\n"
 
 
 def _settings() -> Iterable[str]:

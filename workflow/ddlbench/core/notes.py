@@ -86,8 +86,8 @@ def report(folder: Path, rank: int, error: BaseException) -> None:
     """Leave why this rank ended, for `ddlbench.run`."""
     give_back(folder, RESERVES[0])
     message = "".join(traceback.format_exception_only(error)).strip()
-    said = {"cause": cause(error), "message": message, "time": time.time(), "step": getattr(error, "step", None)}
-    write_json(folder / f"failure-{rank}.json", said)
+    note = {"cause": cause(error), "message": message, "time": time.time(), "step": getattr(error, "step", None)}
+    write_json(folder / f"failure-{rank}.json", note)
 
 
 def cause(error: BaseException) -> str:

@@ -88,12 +88,12 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
     """
     found = list(_series.lines(runs))
     differ = [name for name in telling(pd.concat([line.points for line in found])) if name != "model"] if found else []
-    made = [
+    all_series = [
         _of_line(line, batches, differ, workers_per_node)
         for line in found
         if pd.isna(line.first["global_batch"]) and (batches := line.batches)  # no strong scaling, no unknown batches
     ]
-    return sorted(made, key=lambda one: (-one.measured.workers[-1], -len(one.measured.workers), one.name))
+    return sorted(all_series, key=lambda each: (-each.measured.workers[-1], -len(each.measured.workers), each.name))
 
 
 def _of_line(

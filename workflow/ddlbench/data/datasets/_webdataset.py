@@ -84,9 +84,9 @@ def _samples(file: Path) -> Iterator[tuple[str, Entry]]:
             if "cls" not in files or len(kinds) != 1:
                 has = ", ".join(sorted(files))
                 raise SourceError(f"{file}: sample {key} has {has}; allowed: cls and one of jpg, jpeg, png")
-            said = os.pread(stream.fileno(), min(files["cls"].size, LONGEST + 1), files["cls"].offset)
-            label = said.decode(errors="replace").strip()
-            if not label.isprintable() or not label or len(said) > LONGEST or "/" in label or label[0] == ".":
+            written = os.pread(stream.fileno(), min(files["cls"].size, LONGEST + 1), files["cls"].offset)
+            label = written.decode(errors="replace").strip()
+            if not label.isprintable() or not label or len(written) > LONGEST or "/" in label or label[0] == ".":
                 raise SourceError(f"{file}: sample {key}: cls is {label[:40]!r}; allowed: a class's name or number")
             picture = files[kinds[0]]
             name = f"{file.stem}-{number:07d}.{kinds[0]}"

@@ -101,14 +101,14 @@ def blocks(given: Given) -> list[Block]:
     references = _References()
     others = "records" in timed and not timed["records"].fillna("ours").eq("ours").any()
     workers = "accelerators" if others else "GPUs" if given.machine.device == "cuda" else "workers"
-    table, said = _scaling(timed, references, workers)
-    made: list[Block] = [Heading(f"Scaling: {given.title}"), table]
-    made += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
-    made += [Paragraph(text) for text in (said, verdicts(given.comparisons, references.to, workers)) if text]
-    made += _predicted(given.predictions, references, workers, together.sample(timed))
-    made += _request(given.bill, given.forms, given.machine, workers)
-    made += _made_with(timed)
-    return [*made, Heading("Runs", 3), references.table(given.digests)]
+    table, sentences = _scaling(timed, references, workers)
+    section: list[Block] = [Heading(f"Scaling: {given.title}"), table]
+    section += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
+    section += [Paragraph(text) for text in (sentences, verdicts(given.comparisons, references.to, workers)) if text]
+    section += _predicted(given.predictions, references, workers, together.sample(timed))
+    section += _request(given.bill, given.forms, given.machine, workers)
+    section += _made_with(timed)
+    return [*section, Heading("Runs", 3), references.table(given.digests)]
 
 
 class _References:
@@ -137,7 +137,7 @@ class _References:
 def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tuple[Table, str]:
     """The table of measured points, and what they say in a paragraph: claims first."""
     rows: list[tuple[str, ...]] = []
-    said: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
+    claims: dict[str, list[str]] = {kind: [] for kind in (CLAIMED, *KINDS)}
     lines = [*_series.lines(timed)]
     differ = telling(pd.concat([line.points for line in lines]))
     for line in lines:
@@ -161,8 +161,8 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
                     refers,
                 )
             )
-        kind, what = claim(points.iloc[-1], int(points["ref_workers"].iloc[0]), workers)
-        said[kind].append(f"{name}{':' if kind == CLAIMED else ','} {what} {refers}")
+        kind, claim_text = claim(points.iloc[-1], int(points["ref_workers"].iloc[0]), workers)
+        claims[kind].append(f"{name}{':' if kind == CLAIMED else ','} {claim_text} {refers}")
     rate = f"{together.sample(timed)}/s"
     header = ("nodes", workers, "epoch [s]", rate, "speed-up", "efficiency", "95 % interval", "n", "runs")
     caption = (
@@ -170,8 +170,10 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
     )
     if together.of_programs(timed).any():
         caption += " A program's epoch is all of its run; its speed-up compares times per sample."
-    sentences = [f"{what}." for what in said[CLAIMED]]
-    sentences += [f"{KINDS[kind].format(workers=workers)}: {'; '.join(said[kind])}." for kind in KINDS if said[kind]]
+    sentences = [f"{claim_text}." for claim_text in claims[CLAIMED]]
+    sentences += [
+        f"{KINDS[kind].format(workers=workers)}: {'; '.join(claims[kind])}." for kind in KINDS if claims[kind]
+    ]
     return Table(caption, header, tuple(rows)), " ".join(sentences)
 
 
@@ -211,22 +213,22 @@ def hours(row: Row, machine: Machine) -> float | None:
 
 def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, workers: str) -> list[Block]:
     """The request, derived: runs that are still to be made, by how many workers they have."""
-    unit, left = machine.budget_unit, [row for row in bill if row.state != DONE]
-    made: list[Block] = [Heading("Requested resources", 3)]
+    unit, missing = machine.budget_unit, [row for row in bill if row.state != DONE]
+    section: list[Block] = [Heading("Requested resources", 3)]
     if not bill:
-        return [*made, Paragraph("The study plans no runs of its own; nothing is requested.")]
-    if not left:
-        return [*made, Paragraph("All runs of the plan are done; nothing is requested.")]
+        return [*section, Paragraph("The study plans no runs of its own; nothing is requested.")]
+    if not missing:
+        return [*section, Paragraph("All runs of the plan are done; nothing is requested.")]
     groups: dict[tuple[int, int, str, int], list[Row]] = {}
-    for row in left:
+    for row in missing:
         groups.setdefault((row.nodes, row.workers, row.model, row.epochs), []).append(row)
     rows, unknown = [], 0
     for (nodes, count, model, epochs), some in sorted(groups.items()):
-        known = [(row.wall_s, hours(row, machine)) for row in some]
-        lacking = [1 for wall, amount in known if wall is None or amount is None]
+        amounts = [(row.wall_s, hours(row, machine)) for row in some]
+        lacking = [1 for wall, amount in amounts if wall is None or amount is None]
         unknown += len(lacking)
-        whole = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in known))
-        each = "unknown" if lacking else short(sum(w or 0.0 for w, _ in known) / len(known) / 3600)
+        whole = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in amounts))
+        each = "unknown" if lacking else short(sum(w or 0.0 for w, _ in amounts) / len(amounts) / 3600)
         what = counts([epochs], "epochs") if epochs else kinds.of_rule(some[0].rule).KEY
         rows.append((f"{model}, {what}", str(nodes), str(count), str(len(some)), each, whole))
     header = ("runs", "nodes", workers, "number", "hours each (mean)", unit)
@@ -236,32 +238,36 @@ def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, worke
         "node hours": "hours x nodes",
         "EFLOP": f"hours x 3600 s x {workers} x {machine.budget_tflops_per_worker} TFLOP/s of peak / 10^6",
     }[unit]
-    made.append(Table(f"Request, derived: number x hours; {unit} = {how}.", header, tuple(rows)))
-    total = sum(hours(row, machine) or 0.0 for row in left)
-    said = [
+    section.append(Table(f"Request, derived: number x hours; {unit} = {how}.", header, tuple(rows)))
+    total = sum(hours(row, machine) or 0.0 for row in missing)
+    sentences = [
         f"In sum {short(total)} {unit}" + (f", without {unknown} runs whose time nobody knows." if unknown else ".")
     ]
-    basis = sorted({row.estimate for row in left})
-    said.append(f"Hours are estimates of the plan, from: {', '.join(basis)}.")
-    made.append(_storage(left, forms))
-    energy = [row.energy_kwh for row in left if row.energy_kwh is not None]
-    if len(energy) == len(left):
-        said.append(f"Energy: {short(sum(energy))} kWh (estimated).")
+    basis = sorted({row.estimate for row in missing})
+    sentences.append(f"Hours are estimates of the plan, from: {', '.join(basis)}.")
+    section.append(_storage(missing, forms))
+    energy = [row.energy_kwh for row in missing if row.energy_kwh is not None]
+    if len(energy) == len(missing):
+        sentences.append(f"Energy: {short(sum(energy))} kWh (estimated).")
     else:
-        said.append("Energy: unknown; the machine's file names no power, and no run has measured it.")
-    return [*made, Paragraph(" ".join(said))]
+        sentences.append("Energy: unknown; the machine's file names no power, and no run has measured it.")
+    return [*section, Paragraph(" ".join(sentences))]
 
 
-def _storage(left: Sequence[Row], forms: Sequence[Form]) -> Table:
+def _storage(missing: Sequence[Row], forms: Sequence[Form]) -> Table:
     """Bytes and inodes of data sets, records and checkpoints, each by itself and in sum."""
     amounts: list[tuple[str, float | None, int | None]] = [
         (f"data set {form.dataset} as {form.form}{', which is there' * form.there}", form.bytes, form.inodes)
         for form in forms
     ]
     amounts.append(
-        (f"records of {bill.counted(left)}", sum(row.disk_bytes for row in left), sum(row.inodes for row in left))
+        (
+            f"records of {bill.counted(missing)}",
+            sum(row.disk_bytes for row in missing),
+            sum(row.inodes for row in missing),
+        )
     )
-    runs = [row for row in left if kinds.trains(row.rule)]
+    runs = [row for row in missing if kinds.trains(row.rule)]
     kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in runs if row.checkpoint_bytes is not None]
     name = "checkpoints, if all runs trained at once"
     if len(kept) < len(runs):
@@ -283,24 +289,24 @@ def _made_with(timed: pd.DataFrame) -> list[Block]:
     for name in VERSIONS:
         versions = sorted(_versions(timed, name)) if name in timed else []
         rows.append((name.replace("_", " "), ", ".join(versions) or "not recorded"))
-    made: list[Block] = [Heading("Software", 3)]
+    section: list[Block] = [Heading("Software", 3)]
     if all(version == "not recorded" for _, version in rows):
-        made.append(Paragraph("The records name no versions beside those in the names of the series."))
+        section.append(Paragraph("The records name no versions beside those in the names of the series."))
     else:
-        made.append(Table("As the records say.", ("what", "version"), tuple(rows)))
+        section.append(Table("As the records say.", ("what", "version"), tuple(rows)))
     commands = [str(command) for command in timed["command"].dropna().unique()] if "command" in timed else []
     if commands:
-        made.append(Paragraph(f"Command of one run: {commands[0]}"))
-    return made
+        section.append(Paragraph(f"Command of one run: {commands[0]}"))
+    return section
 
 
 def _versions(timed: pd.DataFrame, name: str) -> set[str]:
     """The values of a column of VERSIONS; those of frameworks and loaders with their names."""
-    of = name.removesuffix("_version")
-    known = timed[timed[name].notna() & (timed[name] != "")]
+    member = name.removesuffix("_version")
+    rows = timed[timed[name].notna() & (timed[name] != "")]
     return {
-        f"{row[of]} {row[name]}" if of in NAMED and pd.notna(row[of]) else str(row[name])
-        for row in known.to_dict("records")
+        f"{row[member]} {row[name]}" if member in NAMED and pd.notna(row[member]) else str(row[name])
+        for row in rows.to_dict("records")
     }
 
 
@@ -340,28 +346,28 @@ def claim(last: Mapping[str, Any] | pd.Series[Any], base: int, workers: str) -> 
 
 def verdicts(comparisons: pd.DataFrame, to: Callable[[Iterable[str]], str], workers: str) -> str:
     """What the runs say of frameworks and loaders, and what they cannot tell, each pair once."""
-    said: list[str] = []
+    sentences: list[str] = []
     unsure: dict[tuple[str, str], tuple[list[int], list[str]]] = {}
     differ = ["model", *(name for name in telling(comparisons) if name != "model")]
     for row in comparisons.to_dict("records"):
-        named = settings(row, differ)
-        of = f"with {', '.join(named)}" + f" and {row['with']}" * (row["with"] not in named)
+        in_common = settings(row, differ)
+        where = f"with {', '.join(in_common)}" + f" and {row['with']}" * (row["with"] not in in_common)
         refers = to(str(row["runs"]).split())
         if row["verdict"] == CANNOT_TELL:
-            on, runs = unsure.setdefault((f"{row['left']} or {row['right']}", of), ([], []))
+            on, runs = unsure.setdefault((f"{row['left']} or {row['right']}", where), ([], []))
             on.append(row["workers"])
             runs += refers.split()
         else:
             bounds = interval(row["low"], row["high"])
-            said.append(
-                f"{row['left']} was {row['verdict']} than {row['right']} on {counts([row['workers']], workers)} {of}: "
-                f"{short(row['ratio'])} times its throughput (95 % interval {bounds}, n = {row['n']}) {refers}."
+            sentences.append(
+                f"{row['left']} was {row['verdict']} than {row['right']} on {counts([row['workers']], workers)} {where}"
+                f": {short(row['ratio'])} times its throughput (95 % interval {bounds}, n = {row['n']}) {refers}."
             )
     pairs = [
-        f"{pair} on {counts(on, workers)} {of} {' '.join(dict.fromkeys(runs))}"
-        for (pair, of), (on, runs) in unsure.items()
+        f"{pair} on {counts(on, workers)} {where} {' '.join(dict.fromkeys(runs))}"
+        for (pair, where), (on, runs) in unsure.items()
     ]
-    return " ".join([*said, *([f"The runs cannot tell which is faster: {'; '.join(pairs)}."] if pairs else [])])
+    return " ".join([*sentences, *([f"The runs cannot tell which is faster: {'; '.join(pairs)}."] if pairs else [])])
 
 
 def counts(numbers: Sequence[int], what: str) -> str:
