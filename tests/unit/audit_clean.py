@@ -5,7 +5,7 @@ from statistics import NormalDist
 from typing import Any
 
 import pandas as pd
-from ddlbench.analysis import measures
+from ddlbench.analysis import summary
 from ddlbench.audit import Material, all_rules
 from ddlbench.audit._audit import audit
 from ddlbench.audit._material import named, of_tables
@@ -73,7 +73,7 @@ def run(framework: str, loader: str, workers: int, repeat: int, rate: float, pla
     steps = IMAGES // spec.global_batch
     epoch_s = IMAGES / throughput
     compute, wait = 0.8 * epoch_s / steps, 0.1 * epoch_s / steps
-    values: dict[str, Any] = dict.fromkeys((column.name for column in measures.COLUMNS), None)
+    values: dict[str, Any] = dict.fromkeys((column.name for column in summary.COLUMNS), None)
     values |= {
         "throughput_images_per_s": throughput,
         "epoch_s": epoch_s,

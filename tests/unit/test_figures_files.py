@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.analysis.measures import COLUMNS as MEASURES
+from ddlbench.analysis.summary import COLUMNS as MEASURES
 from ddlbench.core import registry
 from ddlbench.show.figures import FigureMember, _tables
 from ddlbench.show.figures import _make as command

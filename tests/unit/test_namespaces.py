@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ddlbench.analysis.resources import ONE_NODE, resources
+from ddlbench.analysis.recorded import ONE_NODE, resources
 from ddlbench.plan import launch
 from ddlbench.plan.runs import make_plan
 from ddlbench.run import namespaces

@@ -22,7 +22,7 @@ import pandas as pd
 from scipy import special
 
 from ddlbench.analysis import together
-from ddlbench.analysis.resources import STATE
+from ddlbench.analysis.recorded import STATE
 from ddlbench.analysis.scaling import TIMES, compared_s, in_series
 from ddlbench.analysis.statistics import FASTER, FEWEST, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
 from ddlbench.core import spec

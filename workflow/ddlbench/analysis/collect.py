@@ -5,8 +5,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ddlbench.analysis import comparisons, costs, failures, kernels, operations, refusals, tables
-from ddlbench.analysis import measures as all_measures
+from ddlbench.analysis import comparisons, costs, failures, kernels, operations, refusals, summary, tables
 from ddlbench.analysis.summary import Summary
 from ddlbench.analysis.tables import TABLES, Rows
 from ddlbench.core import registry
@@ -79,8 +78,8 @@ def rows_of(of_run: Summary, peaks: Mapping[str, float]) -> dict[str, Rows]:
     """One run's rows of every table that it is in, but those of LONG."""
     run, why = of_run["run"], of_run["why"]
     values = of_run["values"] | {name: Why(reason) for name, reason in why.items()}
-    values |= {"mfu": all_measures.mfu_of(run, values, peaks)}
-    values = {column.name: values.get(column.name, Why(UNKNOWN)) for column in all_measures.COLUMNS}
+    values |= {"mfu": summary.mfu_of(run, values, peaks)}
+    values = {column.name: values.get(column.name, Why(UNKNOWN)) for column in summary.COLUMNS}
     rows = {"not_measured": _not_measured(run["run"], values)}
     rows["runs"] = [run | {name: None if isinstance(value, Why) else value for name, value in values.items()}]
     for name in ("step_times", "losses", "kernels", "submissions"):

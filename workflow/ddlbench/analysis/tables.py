@@ -19,10 +19,10 @@ from ddlbench.analysis import (
     inference,
     kernels,
     losses,
-    measures,
     operations,
     recorded,
     refusals,
+    summary,
     times,
 )
 from ddlbench.core import spec
@@ -90,7 +90,7 @@ SUBMISSIONS = (
     Column("damaged_lines", "int64", "Those that cannot be read."),
 )
 TABLES = {
-    "runs": Table("One row per run that left a record.", (*RUN, *measures.COLUMNS)),
+    "runs": Table("One row per run that left a record.", (*RUN, *summary.COLUMNS)),
     "epochs": Table("One row per epoch of each successful run.", accuracy.EPOCHS),
     "learning_rates": Table(
         f"Learning rates of successful runs: at most {accuracy.RATES_AN_EPOCH} steps per epoch, the first and the last "

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ddlbench.analysis.resources import resources
+from ddlbench.analysis.recorded import resources
 from ddlbench.core.columns import Why
 from ddlbench.core.record import MLLOG, Event, beside_s, ended_well, events, train_s
 from ddlbench.settings.config import CONFIG

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ddlbench.analysis.recorded import OF_RANKS
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.analysis.resources import OF_RANKS
 from ddlbench.analysis.summary import LISTS, TABLES, Summary
 from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe

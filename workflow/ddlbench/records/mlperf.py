@@ -156,7 +156,7 @@ def _samples(log: Log, benchmark: str) -> int | None:
 
 def _values(log: Log, times: Times) -> tuple[dict[str, Any], dict[str, str]]:
     """The run's measures, and why the others are null."""
-    from ddlbench.analysis.measures import COLUMNS, MFU
+    from ddlbench.analysis.summary import COLUMNS, MFU
 
     names = [column.name for column in COLUMNS if column is not MFU]
     if log.status != "success":

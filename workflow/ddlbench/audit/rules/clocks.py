@@ -1,6 +1,6 @@
 """Whether times, rates and energies of a run can be true, and how much of the run they rest on."""
 
-from ddlbench.analysis.measures import COLUMNS
+from ddlbench.analysis.summary import COLUMNS
 from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
 from ddlbench.audit._compare import each, ids, positive
 from ddlbench.core.spec import steps_per_epoch

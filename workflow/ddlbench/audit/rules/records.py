@@ -3,7 +3,7 @@
 from collections import Counter
 
 from ddlbench.analysis.failures import of_runs
-from ddlbench.analysis.measures import COLUMNS
+from ddlbench.analysis.summary import COLUMNS
 from ddlbench.analysis.together import ended_well
 from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
 from ddlbench.audit._compare import each, ids

@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddlbench.analysis import measures
+from ddlbench.analysis import summary
 from ddlbench.analysis.scaling import scaling
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import SAME, usable
@@ -27,7 +27,7 @@ from ddlbench.show.page.answer import First
 FORM = 1
 VERSIONS = ("python_version", "torch_version", "framework_version", "loader_version")
 # When a run began is no quantity of it.
-QUANTITIES = tuple(c for c in measures.COLUMNS if c.type in ("float64", "Int64") and c.name != "started_s")
+QUANTITIES = tuple(c for c in summary.COLUMNS if c.type in ("float64", "Int64") and c.name != "started_s")
 
 
 def found(
