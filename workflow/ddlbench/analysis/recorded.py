@@ -3,15 +3,19 @@
 And what ranks said of memory, CPU, energy and network (`train/measure.py`), joined to columns of their run.
 """
 
+from __future__ import annotations
+
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ddlbench.analysis.record import Record
 from ddlbench.core import registry
 from ddlbench.core.columns import OVER_RANKS, PROFILER, SHARING, UNKNOWN, Column, Values, Why
 from ddlbench.core.record import beside_s, train_s
 from ddlbench.train.measure import COLUMNS as MEASURED
+
+if TYPE_CHECKING:  # the plan reads logs without pandas
+    from ddlbench.analysis.record import Record
 
 ORIGIN = (
     Column("hosts", "str", "The computers that the ranks ran on, separated by commas."),
