@@ -40,7 +40,7 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
         forcefiles=set(), forcerules=set(), targetfiles=set(), rules=[], untilrules=set(), targetrules=set()
     )
     persistence = SimpleNamespace(path="", _filter_incomplete_keys=lambda outputs: set(), _unmark_incomplete=None)
-    quiet = SimpleNamespace(verbose=False, printshellcmds=False)
+    quiet = SimpleNamespace(verbose=False, printshellcmds=False, dryrun=False)
     about = {"persistence": persistence, "dag": dag, "output_settings": quiet}
     workflow = SimpleNamespace(**(about | STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))

@@ -37,6 +37,20 @@ from ddlbench.analysis.prediction._priors import Priors
 from ddlbench.core.roles import AXIS, SETTING
 from ddlbench.settings.machine import Machine
 
+AS_IT_IS = "as it is"
+BANDWIDTH, NODE, BATCH, MODEL, PRECISION = "bandwidth", "workers_per_node", "batch_per_worker", "model", "precision"
+# Keys of `what_if` in the configuration, with how legends and tables say a value.
+KINDS = {
+    BANDWIDTH: "{:g} x bandwidth between nodes",
+    NODE: "{} workers per node",
+    BATCH: "batch {} per worker",
+    MODEL: "{}",
+    PRECISION: "{}",
+}
+COMPUTED, MEASURED = "computed", "measured"
+BACKWARD_SHARE = 2 / 3  # of a step's operations, by their number: a backward pass has two products for each one before
+# An interval that spans more than this says nothing that anybody could use.
+WIDEST = 10.0
 # What series share but for a change.
 NAMED = (*together.settings(AXIS, SETTING, without=["of_epochs"]), "precision")
 
@@ -86,11 +100,11 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
 
     `workers_per_node` is the machine's; others' records say theirs. Of many, first those with the largest count.
     """
-    found = list(_series.lines(runs))
-    differ = [name for name in telling(pd.concat([line.points for line in found])) if name != "model"] if found else []
+    lines = list(_series.lines(runs))
+    differ = [name for name in telling(pd.concat([line.points for line in lines])) if name != "model"] if lines else []
     all_series = [
         _of_line(line, batches, differ, workers_per_node)
-        for line in found
+        for line in lines
         if pd.isna(line.first["global_batch"]) and (batches := line.batches)  # no strong scaling, no unknown batches
     ]
     return sorted(all_series, key=lambda each: (-each.measured.workers[-1], -len(each.measured.workers), each.name))
@@ -121,22 +135,6 @@ def _known(rows: pd.DataFrame, key: str) -> Any:
 def _median(runs: pd.DataFrame, column: str) -> float | None:
     value = pd.to_numeric(runs[column], errors="coerce").median() if column in runs else float("nan")
     return None if pd.isna(value) else float(value)
-
-
-AS_IT_IS = "as it is"
-BANDWIDTH, NODE, BATCH, MODEL, PRECISION = "bandwidth", "workers_per_node", "batch_per_worker", "model", "precision"
-# Keys of `what_if` in the configuration, with how legends and tables say a value.
-KINDS = {
-    BANDWIDTH: "{:g} x bandwidth between nodes",
-    NODE: "{} workers per node",
-    BATCH: "batch {} per worker",
-    MODEL: "{}",
-    PRECISION: "{}",
-}
-COMPUTED, MEASURED = "computed", "measured"
-BACKWARD_SHARE = 2 / 3  # of a step's operations, by their number: a backward pass has two products for each one before
-# An interval that spans more than this says nothing that anybody could use.
-WIDEST = 10.0
 
 
 class NothingToSayError(ValueError):
