@@ -142,6 +142,8 @@ def test_a_study_over_many_settings_answers_with_one_and_tells_the_others() -> N
         one for name, rate in (("ddp", 90.0), ("horovod", 100.0)) for one in ran(rate * 8, framework=name, workers=8)
     ]
     assert only(rows, ranked.FRAMEWORK).words[-1] == "horovod is the fastest in 0 of 4 other settings, ddp in 4."
+    two = only([one for one in rows if one["workers"] > 2 and one["model"] == "resnet50"], ranked.FRAMEWORK)
+    assert two.words[-1] == "Under the other setting ddp is the fastest."
 
 
 def test_workers_pay_or_are_not_shown_to() -> None:

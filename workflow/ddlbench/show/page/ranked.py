@@ -55,6 +55,8 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame) -> Iterat
 def _elsewhere(best: str, *others: str) -> str:
     """How often the fastest side is the fastest under the other settings, too; or which one is most often."""
     ((most, count),) = Counter(others).most_common(1)
+    if len(others) == 1:
+        return f"Under the other setting {most} is the fastest{', too' * (most == best)}."
     said = f"{best} is the fastest in {others.count(best)} of {count_of(len(others), 'other setting')}"
     return f"{said}, {most} in {count}." if count > others.count(best) else f"{said}, too."
 
