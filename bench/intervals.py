@@ -138,7 +138,7 @@ def truth(study: Study, rng: Generator) -> float:
 def places(study: Study, rng: Generator, trials: int, n: int) -> Floats:
     """When runs happen, from 0 to 1: per trial the first side's n runs, then the other's.
 
-    As in `plan/order.py`: all first repeats come before all second ones, and chance decides within a repeat.
+    As in `plan/runs.py`: all first repeats come before all second ones, and chance decides within a repeat.
     """
     order = np.tile(np.arange(2 * n, dtype=np.float64), (trials, 1))
     if not study.fixed_order:

@@ -35,8 +35,7 @@ from ddlbench.core.columns import write_csv  # noqa: E402
 from ddlbench.core.record import MLLOG, STEPS, RankLog  # noqa: E402
 from ddlbench.core.spec import RunSpec, steps_per_epoch  # noqa: E402
 from ddlbench.plan import bill, reads, runs  # noqa: E402
-from ddlbench.plan.estimate import Estimator  # noqa: E402
-from ddlbench.plan.measured import read_published  # noqa: E402
+from ddlbench.plan.estimate import Estimator, read_published  # noqa: E402
 from ddlbench.plan.runs import Plan  # noqa: E402
 from ddlbench.records import ours  # noqa: E402
 from ddlbench.settings.machine import load_machine  # noqa: E402

@@ -27,7 +27,7 @@ from ddlbench.core.record import ROWS, STEP_COLUMNS, STEPS, RankLog, join_steps,
 from ddlbench.data.forms import raw
 from ddlbench.data.forms.raw import Files
 from ddlbench.data.manifest import Manifest, Split
-from ddlbench.run.monitor import Probe, RankMonitor
+from ddlbench.run.watch import Probe, RankMonitor
 
 PER_NODE, RANKS, EPOCHS, ROWS_PER_EPOCH, SECONDS = 4, (16, 64, 256, 1024), 90, 20_480, 60
 IMAGES, CLASSES = {"train": 1_281_167, "val": 50_000}, 1000  # ImageNet's

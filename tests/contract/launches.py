@@ -19,7 +19,7 @@ from ddlbench.core import registry
 from ddlbench.core.record import Event, read_log
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import launch
-from ddlbench.plan.installed import missing_packages
+from ddlbench.plan.reads import missing_packages
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.own_models import find
 from ddlbench.settings.recipe import load_recipe

@@ -21,7 +21,7 @@ import torch
 from ddlbench.core import beats, notes, registry
 from ddlbench.core.record import WEIGHTS
 from ddlbench.plan import launch
-from ddlbench.run.failed import FAILURE
+from ddlbench.run.job import FAILURE
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.train import models

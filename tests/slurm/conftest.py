@@ -271,7 +271,7 @@ class Project:
 
     def ask(self, question: str, machine: str, study: str = "small") -> str:
         """What `ddlbench <question>` answers about a study; it has to end well."""
-        command = [sys.executable, "-m", "ddlbench", question, "--study", study, "--machine", machine]
+        command = [sys.executable, "-m", "ddlbench.commands.main", question, "--study", study, "--machine", machine]
         environment = os.environ | self.cluster.environment | {"PYTHONPATH": str(self.folder / "workflow")}
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -28,7 +28,7 @@ def test_from_a_machines_new_file_to_the_page(project: Project, cluster: Cluster
 
     def new(*words: str) -> None:
         environment = os.environ | cluster.environment | {"PYTHONPATH": str(project.folder / "workflow")}
-        command = [sys.executable, "-m", "ddlbench", "new", *words]
+        command = [sys.executable, "-m", "ddlbench.commands.main", "new", *words]
         subprocess.run(command, cwd=project.folder, env=environment, check=True)
 
     new("machine", "mine")

@@ -32,7 +32,7 @@ def test_flags_reach_slurm_as_they_are(project: Project, cluster: Cluster, tmp_p
     assert not harm.exists()
     for refused in (f"--comment=$(touch {harm})", "--wrap=rm", "-Ca100&b", "--arr=1-9", "--mail-user=a\nb"):
         project.machine("fat", slurm_flags=[refused])
-        command = [sys.executable, "-m", "ddlbench", "plan", "--study", "small", "--machine", "fat"]
+        command = [sys.executable, "-m", "ddlbench.commands.main", "plan", "--study", "small", "--machine", "fat"]
         environment = os.environ | {"PYTHONPATH": str(project.folder / "workflow")}
         done = subprocess.run(command, cwd=project.folder, env=environment, capture_output=True, text=True)
         assert done.returncode and "slurm_flags" in done.stderr and "Traceback" not in done.stderr, done.stderr

@@ -14,7 +14,7 @@ from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
 from ddlbench.core.columns import write_csv
-from ddlbench.plan.row import Row
+from ddlbench.plan.bill import Row
 from ddlbench.show.page import about, write
 
 from tests.unit.records import SPEC, write_record

@@ -16,8 +16,8 @@ from ddlbench.outlook.application import Block, Heading, Paragraph, Table, docx,
 from ddlbench.outlook.application import _content as application
 from ddlbench.outlook.application._content import Given, blocks
 from ddlbench.outlook.recommendation import make as recommendation
+from ddlbench.plan.bill import Row
 from ddlbench.plan.reads import Form
-from ddlbench.plan.row import Row
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import MISSING
 from ddlbench.settings.machine import load_machine

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from ddlbench.core import beats, notes
 from ddlbench.core.files import write_json
-from ddlbench.run import monitor as monitoring
-from ddlbench.run.monitor import Probe, RankMonitor
-from ddlbench.run.watch import WatchResult, diagnose, look, watch
+from ddlbench.run import watch as monitoring
+from ddlbench.run.watch import Probe, RankMonitor, WatchResult, diagnose, look, watch
 
 from tests.conftest import until
 
@@ -130,7 +129,7 @@ def test_errors_that_may_pass_end_no_supervisor(
         raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as broken:
-        for module, name in ((monitoring.os, "listdir"), (monitoring.os, "open"), (Path, "read_text"), (Path, "glob")):
+        for module, name in ((monitoring.os, "listdir"), (monitoring.os, "fsync"), (Path, "read_text"), (Path, "glob")):
             broken.setattr(module, name, fails)
         monitor.listen()
         assert notes.read(monitor.folder, "rank") == {}
@@ -184,7 +183,7 @@ def test_a_full_file_system_is_one_that_works(
     def fails(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(monitoring.os, "open", fails)
+    monkeypatch.setattr(monitoring.os, "fsync", fails)
     assert Probe(tmp_path, 1)._write() is works
 
 

@@ -14,9 +14,8 @@ from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, reads
 from ddlbench.plan import table as plan_table
-from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator
+from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, Measured, read_measured, read_published
 from ddlbench.plan.kinds.training import guess_minutes
-from ddlbench.plan.measured import Measured, read_measured, read_published
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, state
 from ddlbench.settings.config import CONFIG, ConfigError

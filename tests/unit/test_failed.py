@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ddlbench.core import notes
 from ddlbench.run import __main__ as supervisor
-from ddlbench.run import failed
+from ddlbench.run import job
 
 from tests.specs import run_spec
 
@@ -19,15 +19,15 @@ FAILURE = {"cause": "disk full", "rank": 1, "host": "node1", "message": "rank 1:
 def run(tmp_path: Path) -> Path:
     """A run's folder: an earlier try failed, and so does this one."""
     (tmp_path / "failed").mkdir()
-    (tmp_path / "failed" / failed.FAILURE).write_text(json.dumps({"cause": "out of memory"}))
+    (tmp_path / "failed" / job.FAILURE).write_text(json.dumps({"cause": "out of memory"}))
     (tmp_path / ".partial").mkdir()
     (tmp_path / ".partial" / "run.mllog").write_text("how far it came")
     return tmp_path
 
 
 def test_the_reason_takes_the_place_of_the_one_before(run: Path) -> None:
-    failed.keep(run, run / ".partial", FAILURE)
-    told = json.loads((run / "failed" / failed.FAILURE).read_text())
+    job.keep(run, run / ".partial", FAILURE)
+    told = json.loads((run / "failed" / job.FAILURE).read_text())
     assert {key: told[key] for key in FAILURE} == FAILURE
     assert (run / "failed" / "run.mllog").exists()
 
@@ -36,16 +36,16 @@ def test_an_older_reason_never_stands_for_this_one(run: Path, monkeypatch: pytes
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(failed, "write_json", full)
-    said = failed.keep(run, run / ".partial", FAILURE)
-    assert not (run / "failed" / failed.FAILURE).exists()
+    monkeypatch.setattr(job, "write_json", full)
+    said = job.keep(run, run / ".partial", FAILURE)
+    assert not (run / "failed" / job.FAILURE).exists()
     assert (run / "failed" / "run.mllog").exists()
     assert "failure.json could not be written: No space left on device" in said
 
 
 def test_what_cannot_be_moved_hides_no_reason(run: Path) -> None:
     """The folder cannot be renamed (read-only, another's): the line with the cause is still to be printed."""
-    said = failed.keep(run, run / "nowhere", FAILURE)
+    said = job.keep(run, run / "nowhere", FAILURE)
     assert "failure.json could not be written: No such file or directory" in said
 
 
@@ -63,7 +63,7 @@ def test_ranks_that_end_well_and_leave_no_record(tmp_path: Path, left: dict[str,
     for _ in range(2):
         program = ["env", "cp", *map(str, (tmp_path / "left").iterdir())]  # into the folder that is said last
         assert supervisor.execute(run_spec(machine="local"), run, None, program) == 1
-        told = json.loads((run / "failed" / failed.FAILURE).read_text())
+        told = json.loads((run / "failed" / job.FAILURE).read_text())
         assert told["cause"] == "launcher failed"
         assert told["message"].startswith("ranks ended well and left no record (") and lacks in told["message"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ddlbench.core import files
 from ddlbench.data import crew, prepare
-from ddlbench.run import cached, facts
+from ddlbench.run import facts
 
 from tests.specs import run_spec
 
@@ -80,9 +80,9 @@ def drop(file: Path) -> None:
 
 def test_what_was_just_written_is_in_memory_and_what_was_dropped_is_not(tmp_path: Path) -> None:
     data = form(tmp_path / "data", 2)
-    assert cached.cached_share(data) == 1.0
+    assert facts.cached_share(data) == 1.0
     drop(data / "train/cats/0.png")
-    share = cached.cached_share(data)
+    share = facts.cached_share(data)
     if share == 1.0:
         pytest.skip("this file system drops nothing when it is asked to")
     assert share == pytest.approx(0.5)
@@ -92,15 +92,15 @@ def test_the_files_of_a_tree_that_is_used_in_place_are_looked_at(tmp_path: Path)
     tree = form(tmp_path / "tree", 2)
     (tmp_path / "data").mkdir()
     (tmp_path / "data/manifest.json").write_text(f'{{"root": "{tree}"}}')
-    assert cached.cached_share(tmp_path / "data") == 1.0
+    assert facts.cached_share(tmp_path / "data") == 1.0
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"root": "/not/there"}', '{"root": 3}'])
 def test_nothing_that_cannot_be_read_stops_a_run(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
-    assert cached.cached_share(tmp_path) is None
-    assert cached.cached_share(tmp_path / "missing") is None
-    assert cached.cached_share(None) is None
+    assert facts.cached_share(tmp_path) is None
+    assert facts.cached_share(tmp_path / "missing") is None
+    assert facts.cached_share(None) is None
 
 
 def test_a_large_tree_is_only_sampled(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_large_tree_is_only_sampled(tmp_path: Path) -> None:
         (tmp_path / f"{folder:02}").mkdir()
         for file in range(20):
             (tmp_path / f"{folder:02}/{file:02}").touch()
-    sample = list(cached._sample(tmp_path, 10))
+    sample = list(facts._sample(tmp_path, 10))
     assert len(sample) == 10
     assert len({file.parent for file in sample}) == 10
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from ddlbench.core import registry
 from ddlbench.plan import bill, launch
-from ddlbench.plan.installed import missing_packages
 from ddlbench.plan.kinds.training import guess_minutes
+from ddlbench.plan.reads import missing_packages
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.run.facts import facts
 from ddlbench.settings.config import ConfigError

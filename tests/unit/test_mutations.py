@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 import yaml
 from ddlbench.plan.runs import Plan, make_plan
-from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.config import CONFIG, ConfigError, read_yaml
 from ddlbench.settings.machine import load_machine
-from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.study import load_study
 from ddlbench.settings.workflow import check_config
 

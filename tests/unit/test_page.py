@@ -12,7 +12,7 @@ import pytest
 from ddlbench.analysis import frameworks, kernels
 from ddlbench.analysis.tables import frame
 from ddlbench.core.files import sha256
-from ddlbench.plan.row import Row
+from ddlbench.plan.bill import Row
 from ddlbench.show.figures import _hover
 from ddlbench.show.page import about, picture, rows, spent, tables
 

@@ -9,8 +9,7 @@ from ddlbench.analysis import claims, comparisons
 from ddlbench.analysis.tables import frame
 from ddlbench.audit import _findings
 from ddlbench.core.registry import OWN
-from ddlbench.settings.config import CONFIG
-from ddlbench.settings.reading import read_yaml
+from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page import about, answer, asked, ranked, shown, sources
 from ddlbench.show.page.shown import Answer
 

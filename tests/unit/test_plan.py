@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import fields, replace
@@ -281,23 +280,6 @@ def test_a_study_of_too_many_runs_is_refused_at_once() -> None:
     many = replace(study, blocks=(replace(study.blocks[0], repeats=100_000),), figures=())
     with pytest.raises(ConfigError, match=r"runs\.frameworks: 600000 is not allowed; allowed: at most 20000 runs"):
         make_plan(many, LAPTOP)
-
-
-def test_planning_imports_no_framework() -> None:
-    program = """
-import sys
-from ddlbench.plan import launch, runs
-from ddlbench.core import registry
-from ddlbench.settings import machine, study
-for room in ("frameworks", "loaders", "datasets", "forms"):
-    for name in registry.members(room):
-        registry.member(room, name)
-runs.make_plan(study.load_study("aach2023"), machine.load_machine("juwels-booster"))
-heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "PIL"}
-print(" ".join(sorted(heavy & set(sys.modules))))
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
 
 
 def test_runs_on_gpus_of_one_machine_never_share_it() -> None:

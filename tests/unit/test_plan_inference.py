@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import status
-from ddlbench.commands.rule import Rule
-from ddlbench.commands.start import Start
+from ddlbench.commands.snakefile import Rule, Start
 from ddlbench.plan import bill, table
-from ddlbench.plan.estimate import Estimator
+from ddlbench.plan.estimate import Estimator, Measured
 from ddlbench.plan.kinds.inference import FORWARD, Asking, guess_minutes, work_s
-from ddlbench.plan.measured import Measured
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import load_study

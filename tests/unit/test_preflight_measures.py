@@ -15,7 +15,7 @@ from ddlbench.core import notes
 from ddlbench.data.prepare import write_form
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import promise, scout
-from ddlbench.preflight.differences import WHOLE, differences
+from ddlbench.preflight.__main__ import WHOLE, differences
 from ddlbench.preflight.judge import judge
 from ddlbench.run.facts import cite
 from ddlbench.settings.machine import load_machine

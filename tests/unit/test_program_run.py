@@ -16,7 +16,6 @@ from ddlbench.core import notes
 from ddlbench.core.files import write_json
 from ddlbench.records import ours
 from ddlbench.run import finish, printed, program
-from ddlbench.run.__main__ import Patience
 
 from tests.kills import killed_at
 from tests.unit.programs import PRINT, failure, handlers, launch, losses, made, make, script, spec, stopped
@@ -141,7 +140,7 @@ def test_whenever_it_is_killed_the_next_call_makes_the_record_and_runs_nothing(
         if not killed_at(kills + 1, lambda: make(tmp_path, run)):
             break
         kills += 1
-        if not (place / "run.mllog").exists():  # else late.py keeps it
+        if not (place / "run.mllog").exists():  # else it is kept
             made(tmp_path, run)
         assert len(ours.record(place).steps) == 11 and (place / "program/log").exists(), kills
     assert kills > 12
@@ -210,7 +209,7 @@ def test_one_that_ends_well_when_slurm_asks_is_not_done(tmp_path: Path, monkeypa
 def test_one_that_ignores_signals_and_cannot_go_on_is_killed(tmp_path: Path) -> None:
     ignores = "[signal.signal(n, signal.SIG_IGN) for n in (signal.SIGUSR1, signal.SIGTERM)]"
     run = spec(script(tmp_path, SAVES, steps=100_000, before=ignores))
-    code, place = stopped(tmp_path, run, patience=Patience(grace_s=1.0))
+    code, place = stopped(tmp_path, run, grace_s=1.0)
     assert code != 0
     assert failure(place)["cause"] == "ended by a signal"
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from ddlbench.core import registry
 from ddlbench.plan.runs import make_plan
-from ddlbench.settings.config import ConfigError
-from ddlbench.settings.reading import read_yaml, typed
+from ddlbench.settings.config import ConfigError, read_yaml, typed
 from ddlbench.settings.study import load_study
 from ddlbench.settings.workflow import check_config
 

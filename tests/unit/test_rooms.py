@@ -23,7 +23,6 @@ ROOMS = (
     "show",
     "outlook",
     "commands",
-    "__main__",
 )
 PACKAGE = registry.PACKAGE
 

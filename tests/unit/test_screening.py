@@ -12,7 +12,7 @@ from ddlbench.analysis.slow import is_slow
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import __main__ as job
-from ddlbench.preflight import load, nodes, promise, screen
+from ddlbench.preflight import nodes, promise, screen
 from ddlbench.settings.machine import Preflight, load_machine
 from ddlbench.settings.study import load_study
 from ddlbench.slurm.jobs import node_resources
@@ -183,16 +183,16 @@ def test_governors_and_ports_are_read_from_sysfs(tmp_path: Path) -> None:
 
 
 def test_a_cpu_is_put_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "WINDOW_S", 0.01)
-    monkeypatch.setattr(load, "SIZES", {"cpu": 64})
-    monkeypatch.setattr(load, "COPIED", {"cpu": 1 << 20})
+    monkeypatch.setattr(screen, "WINDOW_S", 0.01)
+    monkeypatch.setattr(screen, "SIZES", {"cpu": 64})
+    monkeypatch.setattr(screen, "COPIED", {"cpu": 1 << 20})
     monkeypatch.setenv("SLURMD_NODENAME", "jwb0001")
     monkeypatch.setenv("SLURM_TOPOLOGY_ADDR", "root.leaf1.jwb0001")
     seen = screen.look("cpu", {})
     assert (seen["node"], seen["topology"]) == ("jwb0001", "root.leaf1.jwb0001")
-    screen.strain(seen, "cpu", {})
+    seen["rates"] = screen.rates("cpu")
     assert set(seen["rates"]) == {quantity.name for quantity in nodes.RATES}
-    assert all(len(windows) == load.WINDOWS and min(windows) > 0 for windows in seen["rates"].values())
+    assert all(len(windows) == screen.WINDOWS and min(windows) > 0 for windows in seen["rates"].values())
     assert verdicts([seen]) == {"jwb0001": nodes.PASS}
 
 
@@ -200,13 +200,12 @@ def test_the_job_writes_table_and_list(tmp_path: Path, capsys: pytest.CaptureFix
     screens = sound(4, 1)
     slow_down(screens[1], "matmul_flops_per_s", 0.5)
     output = tmp_path / "preflight-aach2023.json"
-    said = job._screened([{"screen": one} for one in screens], "juwels-booster", [], output)
+    said = job._screened(screens, "juwels-booster", [], output)
     assert [problem.error for problem in said] == [True, True]
     assert str(said[1]).endswith("leave node1 out with config/machines/juwels-booster.yaml: exclude_nodes: [node1]")
     assert promise.exclude_path(output).read_text() == "node1\n"
     assert len(promise.nodes_path(output).read_text().splitlines()) == 5
     assert "screened 4 nodes, 1 failed:" in capsys.readouterr().out
-    assert job._screened([{"host": "node1"}], "juwels-booster", [], output) == []
 
 
 # The machine file

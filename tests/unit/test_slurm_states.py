@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.mends import slurm_states, slurm_submission
+from ddlbench.mends import slurm_plugin
 from ddlbench.slurm import queue as slurm
 from snakemake.sourcecache import SourceCache
 
@@ -26,7 +26,7 @@ def squeue(command: Command) -> Callable[[str], None]:
 
 def test_a_state_is_its_first_word() -> None:
     said = {"1": "CANCELLED by 0", "2": "CANCELLED", "3": "RUNNING", "4": "COMPLETED", "5": "OUT_OF_MEMORY"}
-    assert slurm_states.ended_states(said) == said | {"1": "CANCELLED"}
+    assert slurm_plugin.ended_states(said) == said | {"1": "CANCELLED"}
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_a_state_is_its_first_word() -> None:
 )
 def test_a_preempted_job_has_ended_when_it_left_the_queue(squeue: Any, script: str, state: str) -> None:
     squeue(script)
-    assert slurm_states.ended_states({"7": "PREEMPTED", "8": "RUNNING"}) == {"7": state, "8": "RUNNING"}
+    assert slurm_plugin.ended_states({"7": "PREEMPTED", "8": "RUNNING"}) == {"7": state, "8": "RUNNING"}
 
 
 def test_a_job_whose_processes_still_run_has_not_ended(squeue: Any) -> None:
     """Its ranks write their checkpoint: the next job would find the run held."""
     squeue('case "$*" in *--states=COMPLETING*) echo 7;; esac')
     said = {"7": "CANCELLED by 0", "8": "CANCELLED by 0", "9": "FAILED"}
-    assert slurm_states.ended_states(said) == {"7": "COMPLETING", "8": "CANCELLED", "9": "FAILED"}
+    assert slurm_plugin.ended_states(said) == {"7": "COMPLETING", "8": "CANCELLED", "9": "FAILED"}
     squeue("exit 1")
-    assert slurm_states.ended_states(said) == {"7": "CANCELLED", "8": "CANCELLED", "9": "FAILED"}
+    assert slurm_plugin.ended_states(said) == {"7": "CANCELLED", "8": "CANCELLED", "9": "FAILED"}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_job_that_waits_for_a_person_is_named_once(squeue: Any, capsys: Any, r
     squeue(f"echo '7|{reason}'")
     told: set[str] = set()
     for _ in range(2):
-        slurm_states.say_held(["7", "8"], told)
+        slurm_plugin.say_held(["7", "8"], told)
     err = capsys.readouterr().err
     assert err.startswith(f"SLURM job 7 {said}") if said else err == ""
     assert err.count("SLURM job") == bool(said)
@@ -96,11 +96,11 @@ def test_a_job_that_waits_for_a_person_is_named_once(squeue: Any, capsys: Any, r
 @pytest.fixture
 def mended(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The plugin with the mends, put back after the test."""
-    of = pytest.importorskip(slurm_states.PLUGIN)
+    of = pytest.importorskip(slurm_plugin.PLUGIN)
     ours = ("query_job_status", "is_query_tool_available", "validate_account", "get_account", "delete_empty_dirs")
     for name in ours:
         monkeypatch.setattr(of, name, getattr(of, name))
-    monkeypatch.setattr(slurm_submission, "mend", lambda module: None)  # test_slurm_submission.py
+    monkeypatch.setattr(slurm_plugin, "mend_submission", lambda module: None)  # test_slurm_submission.py
     for name in ("report_job_error", "report_job_submission"):
         monkeypatch.setattr(of.Executor, name, lambda self, *args, **more: self.heard.append((args, more)))
     monkeypatch.setattr(of.Executor, "_failed_nodes", None, raising=False)
@@ -115,7 +115,7 @@ def test_the_plugin_itself_sees_it(mended: Any) -> None:
     before, _ = asyncio.run(mended.query_job_status(ask, logger))
     assert before == {"7": "CANCELLED by 0", "8": "RUNNING"}  # if this fails, the plugin has been mended: remove ours
     for _ in range(2):
-        slurm_states.mend_plugin()
+        slurm_plugin.mend_plugin()
         after, _ = asyncio.run(mended.query_job_status(ask, logger))
         assert after == {"7": "CANCELLED", "8": "RUNNING"}
     assert asyncio.run(mended.query_job_status("false", logger)) == (None, None)
@@ -123,7 +123,7 @@ def test_the_plugin_itself_sees_it(mended: Any) -> None:
 
 
 def test_squeue_is_asked_for_hidden_jobs_and_may_forget_those_that_ended(mended: Any, squeue: Any) -> None:
-    slurm_states.mend_plugin()
+    slurm_plugin.mend_plugin()
     executor = SimpleNamespace(heard=[])
     for job in ("7", "8"):
         mended.Executor.report_job_submission(executor, SimpleNamespace(external_jobid=job), register_job=False)
@@ -150,7 +150,7 @@ def test_a_site_without_accounting_is_seen_at_once(
     else:
         monkeypatch.setenv("PATH", os.environ["PATH"].split(":")[0])
     settings = SimpleNamespace(status_command="sacct")
-    slurm_states.settle_accounting(settings)
+    slurm_plugin.settle_accounting(settings)
     said = capsys.readouterr().err
     if why is None:
         assert (settings.status_command, said) == ("sacct", "")
@@ -178,7 +178,7 @@ def test_a_site_without_accounting_is_seen_at_once(
 )
 def test_a_job_that_fails_before_its_run_began(mended: Any, command: Any, tmp_path: Path, log: str, said: str) -> None:
     """Python is not there on its node: named are the node, what is missing and the log of this try."""
-    slurm_states.mend_plugin()
+    slurm_plugin.mend_plugin()
     command("scontrol", f"echo '{JOB}'")
     own, of_run = tmp_path / "7.log", tmp_path / "train.log"
     own.write_text(log)
@@ -199,7 +199,7 @@ def test_a_job_that_fails_before_its_run_began(mended: Any, command: Any, tmp_pa
 
 
 def test_what_slurm_does_not_say_hides_no_failure(mended: Any, command: Any) -> None:
-    slurm_states.mend_plugin()
+    slurm_plugin.mend_plugin()
     command("scontrol", "exit 1")
     assert slurm.where("7") is None
     executor = SimpleNamespace(heard=[])
@@ -209,7 +209,7 @@ def test_what_slurm_does_not_say_hides_no_failure(mended: Any, command: Any) -> 
 
 def test_later_jobs_avoid_one_node_and_never_words_that_are_none(mended: Any) -> None:
     """sacct says `None assigned` of a job that waits again; `sbatch --exclude="n1,None assigned"` submits nothing."""
-    slurm_states.mend_plugin()
+    slurm_plugin.mend_plugin()
     executor = object.__new__(mended.Executor)
     executor._failed_nodes = {"of-the-user[1-2]"}
     for said in ("node3", "None assigned", "None", "Unknown", "node[1-256]", "node1,node2", "jwb0001.juwels"):
@@ -219,7 +219,7 @@ def test_later_jobs_avoid_one_node_and_never_words_that_are_none(mended: Any) ->
 
 def test_a_call_that_ends_leaves_the_folders_of_jobs_that_wait(mended: Any, tmp_path: Path) -> None:
     """`ddlbench status` beside a study; SLURM fails a job whose log it cannot open."""
-    slurm_states.mend_plugin()
+    slurm_plugin.mend_plugin()
     waiting, old = tmp_path / "rule_train/waiting", tmp_path / "rule_train/done/7.log"
     waiting.mkdir(parents=True)
     old.parent.mkdir()
@@ -239,25 +239,25 @@ def test_caches_lie_in_the_projects_folder(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv(name, "/home/me/.cache")
     (tmp_path / "home").mkdir()
     workflow = SimpleNamespace(sourcecache=SourceCache(tmp_path / "home"))
-    slurm_states.keep_caches_here(workflow)
+    slurm_plugin.keep_caches_here(workflow)
     here = str(tmp_path / ".snakemake/cache")
     assert os.environ["XDG_CACHE_HOME"] == here
     assert os.environ["TRITON_CACHE_DIR"].startswith(here)
     assert workflow.sourcecache.runtime_cache_path.startswith(here)
     workflow = SimpleNamespace(sourcecache=SourceCache(tmp_path / "home", tmp_path / "mine"))
-    slurm_states.keep_caches_here(workflow)
+    slurm_plugin.keep_caches_here(workflow)
     assert workflow.sourcecache.runtime_cache_path == tmp_path / "mine"  # the user's choice
 
 
 def test_a_limit_that_jobs_share_is_named_once_for_all(squeue: Any, capsys: Any) -> None:
     squeue("printf '7|AssocGrpNodeLimit\\n8|AssocGrpNodeLimit\\n'")
-    slurm_states.say_held(["7", "8"], set())
+    slurm_plugin.say_held(["7", "8"], set())
     assert capsys.readouterr().err.count("SLURM job") == 1
 
 
 def test_a_node_that_does_not_see_the_project_is_named(mended: Any, command: Any, tmp_path: Path) -> None:
     """slurmd cannot open the job's log there. What SLURM 22.05 said of such a job."""
-    slurm_states.mend_plugin()
+    slurm_plugin.mend_plugin()
     command("scontrol", f"echo '{JOB} Reason=JobLaunchFailure ExitCode=0:53'")
     executor = SimpleNamespace(heard=[])
     job = SimpleNamespace(external_jobid="7", job=SimpleNamespace(log=[str(tmp_path / "train.log")]))

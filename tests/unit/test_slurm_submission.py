@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ddlbench.mends import slurm_states, slurm_submission
+from ddlbench.mends import slurm_plugin
 from ddlbench.slurm import queue
 
 from tests.conftest import until
@@ -20,7 +20,7 @@ MOST = "AssocMaxSubmitJobLimit"
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The plugin with the mends, put back after the test."""
-    of = pytest.importorskip(slurm_states.PLUGIN)
+    of = pytest.importorskip(slurm_plugin.PLUGIN)
     for name in ("validate_or_get_slurm_job_id", "get_max_array_size", "get_submit_command"):
         monkeypatch.setattr(of, name, getattr(of, name))
     for name in ("run_job", "_report_job_error_threadsafe", "cancel_jobs", "format_job_exec", "get_python_executable"):
@@ -29,8 +29,8 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(of.Executor, "report_job_error", lambda self, info, msg: self.failed.append(msg))
     monkeypatch.setattr(of.Executor, "get_account_arg", lambda self, job: iter([""]))
     monkeypatch.setattr(of.Executor, "format_job_exec", lambda self, job: self.command)
-    monkeypatch.setattr(slurm_submission, "WAIT_S", 0.01)
-    slurm_submission.mend(of)
+    monkeypatch.setattr(slurm_plugin, "WAIT_S", 0.01)
+    slurm_plugin.mend_submission(of)
     return of
 
 
@@ -184,5 +184,5 @@ def test_python_is_called_by_its_path(module: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_site_without_arrays_starts_jobs(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`MaxArraySize=0`, as `scontrol show config` says it, stopped the slurm_states."""
+    """`MaxArraySize=0`, as `scontrol show config` says it, stopped the plugin."""
     assert module.get_max_array_size() >= 2

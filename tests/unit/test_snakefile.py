@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import configuration, snakefile
-from ddlbench.commands.rule import Rule
-from ddlbench.commands.start import Start
+from ddlbench.commands.snakefile import Rule, Start
 from ddlbench.core import layout, registry
 from ddlbench.mends import snakemake_python
-from ddlbench.plan import installed
+from ddlbench.plan import reads
 from ddlbench.preflight import promise
 from ddlbench.run import survivors
 from ddlbench.settings.config import ConfigError
@@ -30,7 +29,7 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
     """Rule train of study `demo`; `calls` notes what is asked before training starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(survivors, "settle", lambda *_: calls.append("settle"))
-    monkeypatch.setattr(installed, "check", lambda *_: calls.append("installed"))
+    monkeypatch.setattr(reads, "check_software", lambda *_: calls.append("installed"))
 
     def get() -> None:
         calls.append("preflight")
@@ -103,7 +102,7 @@ def test_a_complaint_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any)
         raise ConfigError("config/studies/demo.yaml: no such thing")
 
     of = training(monkeypatch, tmp_path, [])
-    monkeypatch.setattr(installed, "check", complain)
+    monkeypatch.setattr(reads, "check_software", complain)
     with pytest.raises(SystemExit, match=r"^config/studies/demo.yaml: no such thing$"):
         of.input(wildcards(of))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ddlbench.commands import terminal
 from ddlbench.mends import ReleaseError, snakemake_lines
-from ddlbench.plan.measured import Measured
+from ddlbench.plan.estimate import Measured
 
 NAMES = [f"run{number}" for number in range(31)]
 
@@ -46,7 +46,7 @@ def attached(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     took = Measured({"workers": 2}, 1000, 9.0, 1.0, 1000 / 1277, None, None)
-    monkeypatch.setattr(terminal.measured, "read_measured", lambda folder: took)
+    monkeypatch.setattr(terminal.estimate, "read_measured", lambda folder: took)
 
 
 @pytest.mark.usefixtures("measured")

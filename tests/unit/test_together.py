@@ -175,7 +175,7 @@ def test_only_one_file_says_what_belongs_together() -> None:
             found += [f"{name}: a list of settings {names}" for names in lists_of_settings(source)]
         if name != "core/record.py" and re.search(r'"status"[])] *[!=]= *"success"', source):
             found.append(f"{name}: compares a status")
-        if "CONTROLS" in source and name not in ("core/spec.py", "plan/order.py"):
+        if "CONTROLS" in source and name not in ("core/spec.py", "plan/runs.py"):
             found.append(f"{name}: knows control runs by their number")
         if re.search(r"\.isna\(\) if pd\.isna\(", source):
             found.append(f"{name}: looks for rows that are equal, or both null")

@@ -210,7 +210,9 @@ def test_forms_that_hold_different_pictures(forms: dict[str, Path]) -> None:
 
 def command(*folders: Path, code: int = 1) -> list[str]:
     """What `ddlbench verify` prints; that something is wrong it says on its own lines only."""
-    done = subprocess.run([sys.executable, "-m", "ddlbench", "verify", *folders], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "ddlbench.commands.main", "verify", *folders], capture_output=True, text=True
+    )
     assert (done.returncode, done.stderr) == (code, "")
     return done.stdout.splitlines()
 

@@ -98,7 +98,7 @@ def mini(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def ask(project: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`ddlbench` about study and machine `mini`, with the package of the project."""
     return subprocess.run(
-        [sys.executable, "-m", "ddlbench", *arguments, "--study", "mini", "--machine", "mini"],
+        [sys.executable, "-m", "ddlbench.commands.main", *arguments, "--study", "mini", "--machine", "mini"],
         cwd=project,
         env=os.environ | {"PYTHONPATH": str(project / "workflow")} | environment,
         stdout=subprocess.PIPE,

@@ -125,7 +125,7 @@ sys.meta_path.insert(0, Absent())
 """
     )
     done = subprocess.run(
-        [sys.executable, "-m", "ddlbench", "plan", "--profile", "profiles/juwels"],
+        [sys.executable, "-m", "ddlbench.commands.main", "plan", "--profile", "profiles/juwels"],
         cwd=project,
         env=os.environ | {"PYTHONPATH": f"{tmp_path / 'site'}:{project / 'workflow'}"},
         stdout=subprocess.PIPE,

@@ -94,7 +94,7 @@ def test_snakedeploy_into_an_empty_folder(project: Path, tmp_path: Path) -> None
     local = ("--profile", "profiles/local")
     assert jobs(mine, installed, *local, **github) == jobs(project, installed, *local)
     # Not only planned: the package is found too.
-    plan = (sys.executable, "-m", "ddlbench", "plan")
+    plan = (sys.executable, "-m", "ddlbench.commands.main", "plan")
     assert "An hour of a worker" in called(mine, *plan, PYTHONPATH=installed, **github)
     assert (mine / "results/demo/local/tables/plan.csv").exists()
 

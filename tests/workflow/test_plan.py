@@ -115,7 +115,7 @@ runs:
 """
 MEASURED = """
 import resource, subprocess, sys
-done = subprocess.run([sys.executable, "-m", "ddlbench", *sys.argv[1:]])
+done = subprocess.run([sys.executable, "-m", "ddlbench.commands.main", *sys.argv[1:]])
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print("used", done.returncode, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 """

@@ -22,7 +22,7 @@ def test_every_command_of_the_tutorial_works(project: Path) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = str(project / "workflow")
     if not (Path(sys.executable).parent / "ddlbench").exists():  # an environment into which nobody installed a clone
-        (project / "ddlbench").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ddlbench "$@"\n')
+        (project / "ddlbench").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ddlbench.commands.main "$@"\n')
         (project / "ddlbench").chmod(0o755)
         environment["PATH"] += f":{project}"
     said = {}

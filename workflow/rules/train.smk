@@ -1,5 +1,5 @@
-# All training, whatever the framework: one job per run. `ddlbench/commands/rule.py` says what TRAINING answers,
-# `start.py` what must be over before a job starts.
+# All training, whatever the framework: one job per run. `ddlbench/commands/snakefile.py` says what TRAINING answers, and
+# what must be over before a job starts.
 rule train:
     input:
         TRAINING.input,
@@ -8,7 +8,7 @@ rule train:
         steps=layout.run_steps("{run}"),
     log:
         layout.train_log("{run}"),
-    # The order of the runs (`ddlbench/plan/order.py`). Snakemake does not compare it with finished jobs.
+    # The order of the runs (`ddlbench/plan/runs.py`). Snakemake does not compare it with finished jobs.
     priority: TRAINING.priority
     envmodules:
         *MACHINE.modules,

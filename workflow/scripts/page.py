@@ -5,7 +5,7 @@ from pathlib import Path
 from ddlbench.core import layout
 from ddlbench.core.files import logged
 from ddlbench.plan import bill, reads
-from ddlbench.plan.measured import read_published
+from ddlbench.plan.estimate import read_published
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import load_study

@@ -185,14 +185,14 @@ def verify(call: Call) -> int:
 def nodes(call: Call) -> int:
     """Each host of the machine beside the others, from its records of any study: a table too."""
     from ddlbench.analysis import nodes
-    from ddlbench.slurm import tries
+    from ddlbench.slurm import queue
 
     machine = call.settings.machine.name
     found, runs, refused = nodes.records(machine, Path(layout.runs()))
     rows, table = nodes.rows(found), Path(layout.nodes(machine))
     write_csv(rows, nodes.COLUMNS, table)
     counted = f"{runs} runs of {machine} on two hosts or more, one row per host and part: {table}"
-    failed = tries.lines(tries.tries()) if call.settings.machine.launcher == "slurm" else []
+    failed = queue.failed_tries(queue.tries()) if call.settings.machine.launcher == "slurm" else []
     call.show([*nodes.lines(rows), counted, *failed, *refused], rows)
     return 0
 

@@ -16,12 +16,11 @@ import yaml
 from ddlbench.core import registry
 from ddlbench.data import target
 from ddlbench.plan import reads, runs
-from ddlbench.settings.config import ConfigError
+from ddlbench.settings.config import ConfigError, read_yaml, typed
 from ddlbench.settings.dataset import load_dataset
 from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.reading import read_yaml, typed
 from ddlbench.settings.study import Study, load_study
-from ddlbench.settings.workflow import check_config
+from ddlbench.settings.workflow import check_config, laid_over
 
 DEFAULT = Path("config/config.yaml")
 KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
@@ -59,18 +58,22 @@ def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, An
     """The configuration as Snakemake makes it of `--profile` and `--config key=value ...`. Raises ConfigError."""
     if not DEFAULT.exists():
         raise ConfigError(f"{DEFAULT}: is not here; call this in the project's folder")
+
+    def listed(value: Any) -> list[str]:
+        return [] if value is None else [str(item) for item in (value if isinstance(value, list) else [value])]
+
     options = _profile(profile) if profile not in (None, "none") else {}
     config = load(DEFAULT)
-    for path in _listed(options.get("configfile")):
-        _lay_over(config, load(Path(path)))
+    for path in listed(options.get("configfile")):
+        config = laid_over(config, load(Path(path)))
     # As in Snakemake, --config on the command line takes the place of all of the profile's.
     written = options.get("config")
-    others = [f"{key}={value}" for key, value in written.items()] if isinstance(written, dict) else _listed(written)
+    others = [f"{key}={value}" for key, value in written.items()] if isinstance(written, dict) else listed(written)
     for entry in entries or others:
         key, equals, value = entry.partition("=")
         if not equals or not KEY.fullmatch(key):
             raise ConfigError(f"--config: {entry!r} is no setting; allowed: key=value, with a key of config/README.md")
-        _lay_over(config, {key: _value(value.strip("'\""))})
+        config = laid_over(config, {key: _value(value.strip("'\""))})
     return config
 
 
@@ -126,10 +129,6 @@ def _profile(name: str) -> dict[str, Any]:
     return dict(options or {})
 
 
-def _listed(value: Any) -> list[str]:
-    return [] if value is None else [str(one) for one in (value if isinstance(value, list) else [value])]
-
-
 def _value(text: str) -> Any:
     """What Snakemake takes a setting's text for."""
     if text == "":
@@ -145,11 +144,3 @@ def _value(text: str) -> Any:
         return yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError:
         return text
-
-
-def _lay_over(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    for key, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
-            _lay_over(config[key], value)
-        else:
-            config[key] = value

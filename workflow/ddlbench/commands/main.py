@@ -53,7 +53,6 @@ complete -o default -F _ddlbench ddlbench"""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     about = argparse.ArgumentParser(add_help=False)
     about.add_argument(
         "--profile", help="of Snakemake, such as profiles/juwels", default=os.environ.get("SNAKEMAKE_PROFILE")
@@ -145,17 +144,20 @@ def _completion(call: answers.Call) -> int:
 
 
 def of_this_clone() -> None:
-    """Go on with the package of the clone that one stands in, as Snakemake does, where that is another one.
-
-    Several clones may share an environment, whose `ddlbench` is installed from one of them.
-    """
+    """Go on with the package of the clone that one stands in, as Snakemake does, where that is another one. Several
+    clones may share an environment, whose `ddlbench` is installed from one of them."""
     here = Path("workflow").resolve()
     if (here / "ddlbench" / "__init__.py").exists() and here != registry.PACKAGE.parent.resolve():
         path = os.pathsep.join(filter(None, [str(here), os.environ.get("PYTHONPATH")]))
-        os.execve(sys.executable, [sys.executable, "-m", "ddlbench", *sys.argv[1:]], os.environ | {"PYTHONPATH": path})
+        answer = "from ddlbench.commands.main import main; main()"
+        os.execve(sys.executable, [sys.executable, "-c", answer, *sys.argv[1:]], os.environ | {"PYTHONPATH": path})
 
 
 def script() -> None:
     """The program `ddlbench`, as it is installed."""
     of_this_clone()
+    main()
+
+
+if __name__ == "__main__":
     main()

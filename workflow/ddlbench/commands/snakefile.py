@@ -1,21 +1,31 @@
-"""What the Snakefile asks before it reads its rules, and what it prints at its end.
+"""What the Snakefile asks: before it reads its rules, once before any job starts (`Start`), of each job (`Rule`), and
+what it prints at its end.
 
-What is settled once, before any job starts, is in `start.py`; how each run becomes a job in `training.py`.
+All that changes Snakemake's own state is here, or in `mends/`.
 """
 
+import inspect
 import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ddlbench.analysis import refusals
 from ddlbench.audit import SEVERITIES, _findings
+from ddlbench.commands import terminal
+from ddlbench.commands.configuration import Settings
 from ddlbench.core import kinds, layout
-from ddlbench.mends import ReleaseError
-from ddlbench.plan import runs
+from ddlbench.core.record import STEPS, WEIGHTS
+from ddlbench.mends import ReleaseError, slurm_plugin, snakemake_outputs, snakemake_python, snakemake_until
+from ddlbench.plan import bill, reads, runs, stale
+from ddlbench.plan.kinds import Job
+from ddlbench.preflight import promise
+from ddlbench.run import hold, reason, survivors
 from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, names_in, one_of
@@ -48,26 +58,24 @@ def check_folder(here: Path) -> None:
 
 def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
     """Exits with one line about a file that is asked for and that is of another study or machine, or might be.
-
-    `targets` is the whole command line: Snakemake tells a Snakefile which they are only when it has read it.
-    """
+    `targets` is the whole command line: Snakemake tells a Snakefile which they are only when it has read it."""
     study, machine, figures = plan.study.name, plan.machine.name, [figure.name for figure in plan.study.figures]
     studies = names_in(plan.study.path.parent, ".yaml")
-    for one in targets:
-        results, of, on, folder, name, *_ = (*Path(os.path.normpath(one)).parts, *5 * [""])
+    for target in targets:
+        results, named, place, folder, name, *_ = (*Path(os.path.normpath(target)).parts, *5 * [""])
         if results != layout.RESULTS.name:
             continue
-        if of in studies and on and (of, on) != (study, machine):
-            if on not in names_in(settings.CONFIG / "machines", ".yaml"):
-                sys.exit(f"{one}: results of a study lie under its machine: results/{of}/<machine>/...")
-            asked = f"ask with --config study={of} machine={on}"
-            sys.exit(f"{one}: is of study {of} on {on}, and the study is {study} on {machine}; {asked}")
-        if folder == "figures" and of == study and not any(name.startswith(f"{figure}.") for figure in figures):
-            sys.exit(f"{one}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}")
+        if named in studies and place and (named, place) != (study, machine):
+            if place not in names_in(settings.CONFIG / "machines", ".yaml"):
+                sys.exit(f"{target}: results of a study lie under its machine: results/{named}/<machine>/...")
+            asked = f"ask with --config study={named} machine={place}"
+            sys.exit(f"{target}: is of study {named} on {place}, and the study is {study} on {machine}; {asked}")
+        if folder == "figures" and named == study and not any(name.startswith(f"{figure}.") for figure in figures):
+            sys.exit(f"{target}: study {study} has no such figure; {one_of(figures, name.split('.')[0])}")
         for kind in kinds.beside():
-            if of == kind.FOLDER and on not in plan.beside:
+            if named == kind.FOLDER and place not in plan.beside:
                 asked = f"{''.join(kind.NOUN)} of study {study} on machine {machine}"
-                sys.exit(f"{on}: is no {asked}, or not any more")
+                sys.exit(f"{place}: is no {asked}, or not any more")
 
 
 def left_over(plan: runs.Plan) -> list[str]:
@@ -76,15 +84,14 @@ def left_over(plan: runs.Plan) -> list[str]:
     old = [str(path) for name in ("tables", "figures", "index.html") if (path := folder.parents[1] / name).exists()]
     named = tuple(f"{figure.name}." for figure in study.figures)
     others = sorted(path for path in folder.glob("[!.]*.csv") if not path.name.startswith(named))
-    said = f"of an earlier release; made anew, of the same records, in {folder.parent}; remove or rename the old"
-    return [f"{', '.join(old)}: {said}"] * bool(old) + [
+    about = f"of an earlier release; made anew, of the same records, in {folder.parent}; remove or rename the old"
+    return [f"{', '.join(old)}: {about}"] * bool(old) + [
         f"{path}: study {study.name} has no such figure (any more); remove {path.stem}.*, or name it in {study.path}"
         for path in others
     ]
 
 
 def written(study: Study, machine: Machine) -> list[str]:
-    """The files that people wrote about them."""
     return [os.path.relpath(path) for path in (study.path, settings.CONFIG / "machines" / f"{machine.name}.yaml")]
 
 
@@ -103,10 +110,8 @@ def audited(tables: Path) -> list[str]:
 
 @contextmanager
 def complaints() -> Iterator[None]:
-    """Turns a ConfigError into the end of this process, with its line. Snakemake releases its lock all the same.
-
-    Any other exception Snakemake would print with the places in the code that it came from.
-    """
+    """Turns a ConfigError into the end of this process, with its line. Snakemake releases its lock all the same. Any
+    other exception Snakemake would print with the places in the code that it came from."""
     try:
         yield
     except (ConfigError, ReleaseError) as error:
@@ -126,3 +131,214 @@ def shell_prefix(machine: Machine, folder: Path) -> str:
         f"PYTHONPATH={shlex.quote(str(folder))} "
         f"{environment_modules.export(machine.name, machine.modules)}; "
     )
+
+
+class Start:
+    """What one call of Snakemake settles once: what an earlier one left, which records are made again, limits. It
+    cannot come before the rules are read: only when Snakemake asks for the first run's input it says whether it will
+    start jobs. Made of Snakemake's `workflow` and of what `read` gave."""
+
+    def __init__(self, workflow: Any, given: Settings) -> None:
+        self.workflow, self.given, self.plan = workflow, given, given.plan
+        self.preflight = promise.path(self.plan)
+        self._settled = False
+        self._done: dict[str, bool] = {}
+        self.kept = self.plan.weights
+        queue = given.machine.partitions
+        with complaints():
+            snakemake_python.mend()
+            reason.mend_errors()
+            snakemake_outputs.mend(kinds.rules(), hold.earlier, hold.print_refusals)
+            if workflow.is_main_process:
+                os.environ[hold.ASKED] = str(STARTED)
+                terminal.attach(self.plan, workflow, lambda: self.starts_jobs)
+            if queue and workflow.is_main_process:
+                slurm_plugin.mend_plugin()
+                slurm_plugin.keep_caches_here(workflow)
+            elif queue:
+                slurm_plugin.mend_jobstep()
+
+    def settle(self) -> None:
+        """Once per call: waits for what an earlier Snakemake left, and says what is made again. Exits with one line if
+        that cannot be, or if what runs need is not installed."""
+        if self._settled:
+            return
+        self._settled = True
+        with complaints():
+            reads.check_software(self.plan, layout.RESULTS)
+            if self.starts_jobs:
+                queue = self.given.machine.partitions
+                if queue:
+                    slurm_plugin.settle_accounting(self.workflow.executor_settings)
+                locks = Path(self.workflow.persistence.path, "locks")
+                survivors.settle(locks, runs.outputs(self.plan) if queue else ())
+        if self.workflow.is_main_process:
+
+            def is_sound(run: str) -> bool:
+                return hold.sound(Path(layout.run(run)), self.plan.runs[run].spec) is not None
+
+            outputs = {run: (layout.run_log(run), layout.run_steps(run)) for run in self.plan.runs}
+            snakemake_until.mend(self.workflow.dag)
+            snakemake_outputs.forget_marks(self.workflow.persistence, outputs, is_sound)
+            # Whatever Snakemake remembers of them. A preflight is of something else if training waits for it.
+            self.workflow.dag.forcefiles |= {self.preflight} if self.waits else set()
+            self.workflow.dag.forcefiles |= {layout.run_log(run) for run in self.plan.runs if self._is_made_again(run)}
+
+    @property
+    def starts_jobs(self) -> bool:
+        """Whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
+        w = self.workflow
+        return bool(w.is_main_process and w.executor_plugin is not None and not w.dryrun)
+
+    @property
+    def supervision(self) -> str:
+        """Options of `ddlbench.run` that do not change what is trained."""
+        checkpoints = self.given.config["checkpoint"].items()
+        options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
+        machine = self.given.machine
+        options += [f"--silent-s={machine.silent_s:g}", f"--grace-s={machine.grace_s:g}"]
+        options += [f"--keep-weights-of={run}" for run in self.kept]
+        return shlex.join([f"--preflight={self.preflight}", *options])
+
+    def _is_made_again(self, run: str) -> bool:
+        """Whether a record is of other settings, or lacks its steps, which Snakemake does not miss, or the weights that
+        another job wants."""
+        log = Path(layout.run_log(run))
+        beside = [STEPS, *([WEIGHTS] if run in self.kept else [])]
+        return log.exists() and (
+            stale.is_of_other_settings(log, self.plan.runs[run].spec)
+            or not all(log.with_name(name).exists() for name in beside)
+        )
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether a preflight comes before training: there is none of what the study expects of its machine now, or
+        data are to be prepared."""
+        runs = self.plan.runs
+        gone = [run for run, job in runs.items() if job.manifest and not Path(job.manifest).exists()]
+        return bool(runs) and (
+            not promise.is_current(self.plan) or not all(self.is_done_without_data(run) for run in gone)
+        )
+
+    def is_done_without_data(self, name: str) -> bool:
+        """Whether a job's record is of today's settings, and the data that it read are gone. Snakemake would prepare
+        them, and a dry run would list the job as to be made again. Where no rule makes the input of a job, Snakemake
+        takes what the job made for plain files."""
+        if name not in self._done:
+            self._done[name] = bool(self.workflow.is_main_process) and self._lacks_only_data(name)
+        return self._done[name]
+
+    def _lacks_only_data(self, name: str) -> bool:
+        job, dag = self.plan.jobs[name], self.workflow.dag
+        if not job.manifest or Path(job.manifest).exists():
+            return False
+        record, *_ = outputs = job.outputs()
+        if not record.exists():
+            return False
+        wanted = {rule.name for rule in dag.forcerules} | {str(file) for file in (*dag.forcefiles, *dag.targetfiles)}
+        lacks_weights = name in self.kept and not record.with_name(WEIGHTS).exists()
+        if lacks_weights or wanted & {job.rule, *map(str, outputs)}:
+            return False
+        return self._states[name] == stale.DONE
+
+    @cached_property
+    def _states(self) -> dict[str, str]:
+        memories = stale.memories(self.plan.runs)
+        rows = bill.rows(self.plan, self.given.images, layout.RESULTS, memories, stale.COMMAND)
+        return {row.run: row.state for row in rows}
+
+    def keep_limit(self) -> None:
+        """Before jobs start: exits if the runs of this call would pass `max_gpu_hours`, or their data lie nowhere."""
+        wildcards = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
+        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in wildcards]
+        to_make = {getattr(job.wildcards, wildcards[job.rule.name]) for job in jobs}
+        with complaints():
+            self._check_limit(to_make)
+            for line in reads.unnamed(self.plan, self.given.config["data"]["sources"], to_make):
+                raise ConfigError(line)
+
+    def _check_limit(self, made: Collection[str]) -> None:
+        limit = self.given.config["max_gpu_hours"]
+        if limit is not None and made:  # else no record is read
+            table = bill.rows(self.plan, self.given.images, layout.RESULTS)
+            bill.check_limit([row for row in table if row.run in made], limit)
+
+    def warn(self) -> None:
+        """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`, or what
+        they need is missing."""
+        missing = {name for name, job in self.plan.jobs.items() if not job.outputs()[0].exists()}
+        remarks = reads.remarks(self.plan, self.given.config["data"]["sources"], missing)
+        tables = Path(layout.table(self.plan.home, "refused") + ".csv")
+        made_s = tables.stat().st_mtime if tables.exists() else 0.0
+        for log in (Path(layout.run_log(run)) for run in self.plan.runs if run not in missing):
+            if log.stat().st_mtime > made_s and (why := refusals.of_seal(log)):  # as tables will say, which are older
+                remarks.append(f"{log}: {why}")
+        try:
+            self._check_limit(missing)
+        except ConfigError as error:
+            remarks.append(str(error))
+        print(*(f"warning: {line}" for line in remarks), sep="\n", end="\n" * bool(remarks), file=sys.stderr)
+
+
+class Rule:
+    """A rule that starts jobs: its `input`, `weights`, `threads`, `priority`, `resources` and `spec` are functions of a
+    job's wildcards.
+
+    Snakemake makes a finished job again if its inputs, its params or the text of its rule change. How it is started is
+    in the rule's resources, which it does not compare: another partition, launcher or checkpoint interval makes no
+    training again.
+    """
+
+    def __init__(self, start: Start, rule: str, checkpoints: Any) -> None:
+        self.start, self.checkpoints, self.plan, self.kind = start, checkpoints, start.plan, kinds.of_rule(rule)
+
+        def weights(job: Job[Any]) -> str | list[str]:
+            return str(self.plan.jobs[job.weights_of].outputs()[0]) if job.weights_of else []
+
+        def asks(name: str) -> Any:
+            return _signed(lambda wildcards, attempt: self._job(wildcards).asked(attempt)[name])
+
+        jobs, queue = [job for job in self.plan.jobs.values() if job.rule == rule], start.given.machine.partitions
+        self.new_preflights = _signed(lambda wildcards: [start.preflight] if start.waits else [])
+        self.input = _signed(lambda wildcards: self._input(self._job(wildcards)))
+        self.weights = _signed(lambda wildcards: weights(self._job(wildcards)))
+        # A queue gives cores by its own resources, and Snakemake knows no number of them there.
+        self.threads = _signed(lambda wildcards: self._job(wildcards).threads(None if queue else start.workflow.cores))
+        self.spec = _signed(lambda wildcards: self._job(wildcards).spec.to_json())
+        self.priority = _signed(lambda wildcards: self._priority(getattr(wildcards, self.kind.WILDCARD)))
+        self.resources = {name: asks(name) for job in jobs[:1] for name in job.resources}
+        # For people, in a dry run and when the job starts.
+        self.asks = ": {resources.asks}" if queue else ""
+
+    def _job(self, wildcards: Any) -> Job[Any]:
+        name = getattr(wildcards, self.kind.WILDCARD)
+        if name not in self.plan.jobs:  # a study or a machine file may be edited while jobs wait
+            asked = f"study {self.start.given.study.name} on machine {self.start.given.machine.name}"
+            sys.exit(f"{name}: is not a {''.join(self.kind.NOUN)} of {asked}; was the study edited?")
+        return self.plan.jobs[name]
+
+    def _input(self, job: Job[Any]) -> str | list[str]:
+        """What a job reads. Snakemake asks again once the preflight, for which it raises, is there.
+
+        The preflight is no input: as an input, even an ancient one, each new preflight would make finished runs stale
+        or hide stale ones (Snakemake 9.27 looks at nothing behind an ancient file that it makes again). It is what
+        Snakemake calls a checkpoint: Snakemake asks again when it is there, and then it is forgotten.
+        """
+        start, name = self.start, job.spec.id
+        start.settle()
+        if start.is_done_without_data(name):
+            return f"{job.manifest}: is gone, and {name} is done"
+        if start.waits and start.starts_jobs:
+            self.checkpoints.preflight.get()
+        return job.manifest or []
+
+    def _priority(self, name: str) -> int:
+        """Of the jobs that may start Snakemake takes the one with the highest number: the first of the order."""
+        last = len(self.plan.order)
+        return last + 1 - self.plan.places.get(name, last)
+
+
+def _signed(function: F) -> F:
+    """The function, which now keeps its signature: Snakemake 9.27 asks ours for it 7 times per run, 9 us each."""
+    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return function

@@ -6,7 +6,7 @@ changes nothing, so it may be called at any time, beside the Snakemake that is a
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,9 +17,8 @@ from ddlbench.analysis.failures import FAILED as LEFT
 from ddlbench.analysis.failures import failures
 from ddlbench.core import kinds, living, registry
 from ddlbench.core.plural import amount, count_of, total
-from ddlbench.plan.bill import counted
+from ddlbench.plan.bill import Row, counted
 from ddlbench.plan.kinds import Job
-from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, FAILED
 from ddlbench.run import hold, survivors
@@ -33,10 +32,8 @@ PARTIAL = ".partial"
 
 @dataclass(frozen=True)
 class Now:
-    """What a job that is not done is at: `since` it runs [s since 1970], what to say of it.
-
-    `reason` is SLURM's word for why the run's job has not started; "" where it is in no queue.
-    """
+    """What a job that is not done is at: `since` it runs [s since 1970], what to say of it. `reason` is SLURM's word
+    for why the run's job has not started; "" where it is in no queue."""
 
     state: str
     since: float | None = None
@@ -45,10 +42,8 @@ class Now:
 
 
 def now(plan: Plan, rows: Sequence[Row], results: Path, folder: Path) -> tuple[dict[str, Now], str]:
-    """(what each run that is not done is at; what squeue could not tell, "" if all is known).
-
-    `folder` is the one that Snakemake works in: SLURM jobs of others are not counted.
-    """
+    """(what each run that is not done is at; what squeue could not tell, "" if all is known). `folder` is the one that
+    Snakemake works in: SLURM jobs of others are not counted."""
     jobs: Mapping[str, survivors.SlurmJob] = {}
     trouble = ""
     todo = [row for row in rows if row.state != DONE]
@@ -95,27 +90,23 @@ def lines(
     by_state: dict[str, list[Row]] = {DONE: [], RUNNING: [], WAITING: [], FAILED: []}
     for row in rows:
         by_state[states[row.run].state if row.run in states else DONE].append(row)
-    said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
-    said.append(f"{counted(rows)}: {', '.join(f'{len(of)} {kind}' for kind, of in by_state.items())}")
+    lines = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
+    lines.append(f"{counted(rows)}: {', '.join(f'{len(of)} {kind}' for kind, of in by_state.items())}")
     left = by_state[RUNNING] + by_state[WAITING]
-    said.append(_end(plan, left, by_state[RUNNING], states, clock()))
-    said += [f"squeue: {trouble}"] if trouble else []
+    lines.append(_end(plan, left, by_state[RUNNING], states, clock()))
+    lines += [f"squeue: {trouble}"] if trouble else []
     for kind in (RUNNING, WAITING):
         # Of those that wait, what waits for a person, and what was begun.
-        named = [row for row in by_state[kind] if states[row.run].words]
-        said += [f"  {kind:8}{row.run}: {states[row.run].words}" for row in named[:MOST]]
-        said += [f"  ... and {len(named) - MOST} more"] if len(named) > MOST else []
+        lines += _first(f"  {kind:8}{row.run}: {words}" for row in by_state[kind] if (words := states[row.run].words))
     if plan.machine.partitions and by_state[WAITING] and not trouble:
-        said.append(f"  queue   {_queue([states[row.run] for row in by_state[WAITING]])}")
+        reasons = Counter(reason for row in by_state[WAITING] if (reason := states[row.run].reason))
+        queued = f"{reasons.total()} of {len(by_state[WAITING])} that wait have a SLURM job"
+        queued += ": " * bool(reasons) + ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        lines.append(f"  queue   {queued}")
     failed = failures(kinds.folder(row.rule, row.run, results) for row in by_state[FAILED])
-    for one in failed[:MOST]:
-        said.append(f"  failed  {one['run']}: {one['cause'] or 'it left no report'}")
-    if len(failed) > MOST:
-        said.append(f"  ... and {len(failed) - MOST} more: ddlbench failures")
-    refused = [row for row in by_state[DONE] if row.why]
-    said += [f"  refused {row.run}: {row.why}" for row in refused[:MOST]]
-    if len(refused) > MOST:
-        said.append(f"  ... and {len(refused) - MOST} more: ddlbench plan")
+    causes = (f"  failed  {failure['run']}: {failure['cause'] or 'it left no report'}" for failure in failed)
+    lines += _first(causes, ": ddlbench failures")
+    lines += _first((f"  refused {row.run}: {row.why}" for row in by_state[DONE] if row.why), ": ddlbench plan")
     used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], left))
     began = [(row, since) for row in by_state[RUNNING] if (since := states[row.run].since)]
     so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
@@ -124,14 +115,13 @@ def lines(
     words = f"{unit}: {used} used by finished runs"
     words += f", {to_come} for the others ({ends})" if left else ""
     words += f", of which {amount(so_far)} are used" if began else ""
-    return [*said, f"{words}; max_gpu_hours: {'none' if limit is None else amount(limit)}"]
+    return [*lines, f"{words}; max_gpu_hours: {'none' if limit is None else amount(limit)}"]
 
 
-def _queue(waiting: Sequence[Now]) -> str:
-    """How many jobs wait in the queue, by SLURM's reason, and how many runs have none there."""
-    reasons = Counter(one.reason for one in waiting if one.reason)
-    words = f"{reasons.total()} of {len(waiting)} that wait have a SLURM job"
-    return words + (f": {', '.join(f'{count} {reason}' for reason, count in reasons.most_common())}" if reasons else "")
+def _first(lines: Iterable[str], where: str = "") -> list[str]:
+    """The first MOST of the lines, and how many more there are, and where."""
+    whole = [*lines]
+    return whole[:MOST] + [f"  ... and {len(whole) - MOST} more{where}"] * (len(whole) > MOST)
 
 
 def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mapping[str, Now], clock: float) -> str:
@@ -146,7 +136,9 @@ def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mappin
     ends = []
     lanes = sum(row.nodes for row in running) if plan.machine.partitions else 1
     for name in ("wall_s_low", "wall_s", "wall_s_high"):
-        rest = {row.run: _rest(getattr(row, name) or 0.0, states[row.run].since, clock) for row in left}
+        rest = {
+            row.run: max(0.0, (getattr(row, name) or 0.0) - (clock - (states[row.run].since or clock))) for row in left
+        }
         # Nodes are kept busy, but no run ends before it has had its own time.
         shared = sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in left) / lanes
         ends.append(max(shared, max(rest.values())))
@@ -155,8 +147,3 @@ def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mappin
         f"if the queue goes on giving {count_of(lanes, 'node')}" if plan.machine.partitions else "one run after another"
     )
     return f"expected end: {middle} ({low} to {high}), {how}"
-
-
-def _rest(wall_s: float, since: float | None, clock: float) -> float:
-    """What is left of a run's time [s]."""
-    return max(0.0, wall_s - (clock - since if since else 0.0))

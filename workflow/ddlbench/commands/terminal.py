@@ -18,7 +18,7 @@ from ddlbench.core import kinds, layout
 from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.mends import snakemake_lines
 from ddlbench.mends.snakemake_lines import Line
-from ddlbench.plan import measured
+from ddlbench.plan import estimate
 
 # A terminal hears that these begin: what comes before runs, and questions that compute.
 BEGIN = ("prepare", "preflight", "predict", "recommend", "what_if", "application")
@@ -99,7 +99,7 @@ def _last(plan: Any, name: str, failed: bool) -> str:
     what = f"{spec.framework} on {count_of(spec.workers, worker(plan.machine.device))}"
     if failed:
         return f"{what}, failed: ddlbench failures"
-    took = measured.read_measured(plan.jobs[name].folder(layout.RESULTS))
+    took = estimate.read_measured(plan.jobs[name].folder(layout.RESULTS))
     return f"{what}, {rounded(took.rate * spec.workers, 3)} {spec.sample}/s" if took else what
 
 

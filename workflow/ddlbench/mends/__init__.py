@@ -24,11 +24,9 @@ def release(distribution: str) -> str | None:
 
 
 def only_for(distribution: str, releases: tuple[str, ...], mend: str) -> None:
-    """Let a mend go on only in a release that it was tried with: "2.4" stands for 2.4.0, 2.4.1 and so on.
-
-    Labels of builds (`+cpu`, `.post1`) do not count, and a package that says no release goes on. `mend` is the mend's
-    file without its ending. Raises ReleaseError.
-    """
+    """Let a mend go on only in a release that it was tried with: "2.4" stands for 2.4.0, 2.4.1 and so on. Labels of
+    builds (`+cpu`, `.post1`) do not count, and a package that says no release goes on. `mend` is the mend's file
+    without its ending. Raises ReleaseError."""
     installed = release(distribution)
     if installed and not any(f"{installed}.".startswith(f"{tried}.") for tried in releases):
         raise ReleaseError(

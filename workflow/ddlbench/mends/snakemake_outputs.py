@@ -1,7 +1,7 @@
 """Snakemake 9.27: it removes a job's outputs and log before it executes the job, and outputs after the job failed.
 Killed before it has noted that a job ended, it makes what is there again.
 
-They may be another job's by then, which makes the same run or has just made it: `run/late.py` says when.
+They may be another job's by then, which makes the same run or has just made it: `run/hold.py` says when.
 
 Upstream (snakemake/snakemake): `Job.remove_existing_output` and `Job.cleanup` could leave the outputs of rules that say
 so, as `ensure` and `update` do for single files; a job that is locked out then harms no other.
@@ -18,10 +18,8 @@ MINE = ("snakemake", ("9",), "snakemake_outputs")
 
 
 def mend(rules: Collection[str], earlier: Callable[[Path], Path], refused: Callable[[list[Path]], None]) -> None:
-    """Have Snakemake remove no output of these rules, and no log that another job may be writing.
-
-    A job's log gets the name that `earlier` gives it; `refused` is called with the logs of a job that failed.
-    """
+    """Have Snakemake remove no output of these rules, and no log that another job may be writing. A job's log gets the
+    name that `earlier` gives it; `refused` is called with the logs of a job that failed."""
     from snakemake.jobs import Job
 
     remove, clean = Job.remove_existing_output, Job.cleanup

@@ -1,26 +1,122 @@
 """The plan before the bill: what a study's runs will take and cost, what is done already, what is stale and why.
 
 `ddlbench plan` prints it (`table.py`) and writes `plan.csv`, one row per run, and `plan.txt`; `check_limit` keeps a
-submission from passing `max_gpu_hours`. `row.py` says what a row holds. Durations are `estimate.py`'s, states
+submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states
 `stale.py`'s; what runs read is in `reads.py`. No torch, no pandas, no SLURM.
 """
 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ddlbench.core import files, kinds, layout, registry
 from ddlbench.core.plural import amount
-from ddlbench.plan.estimate import Estimator
-from ddlbench.plan.kinds import Books
-from ddlbench.plan.measured import read_all, read_published
-from ddlbench.plan.row import Row
+from ddlbench.plan import launch
+from ddlbench.plan.estimate import Estimate, Estimator, read_all, read_published
+from ddlbench.plan.kinds import Books, Job
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import Memory
 from ddlbench.settings.config import ConfigError
+from ddlbench.settings.machine import Machine
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job. Hours and what follows from them are those that it takes, or took if it is done; null is unknown.
+
+    `estimate` says from what hours are, `estimate_by` whether they are measured, predicted or guessed (`estimate.py`).
+    `block` is the first that names the run; `place` is its place in the order in which runs are made, from 1.
+    `gpu_hours` are hours of workers, also where those are cores; `disk_bytes` and `inodes` are its record's;
+    `checkpoint_bytes` and `checkpoint_inodes` the most that its checkpoints take while it trains.
+
+    `rule` is that which makes it: the kind of job.
+    """
+
+    run: str
+    block: str
+    place: int
+    model: str
+    framework: str
+    loader: str
+    workers: int
+    nodes: int
+    epochs: int
+    of_epochs: int
+    state: str
+    why: str
+    estimate: str
+    wall_s: float | None
+    wall_s_low: float | None
+    wall_s_high: float | None
+    gpu_hours: float | None
+    gpu_hours_low: float | None
+    gpu_hours_high: float | None
+    core_hours: float | None
+    energy_kwh: float | None
+    energy_measured: bool | None
+    price: float | None
+    currency: str | None
+    disk_bytes: float
+    inodes: int
+    asks: str | None
+    checkpoint_bytes: float | None = None
+    checkpoint_inodes: int | None = None
+    estimate_by: str | None = None
+    rule: str = "train"
+
+
+class Entry(NamedTuple):
+    """Where a row stands in the plan, and how far its run or job is; `state` and `why` are those of `stale.state`."""
+
+    run: str
+    block: str
+    place: int
+    state: str
+    why: str
+
+
+def make_row(
+    entry: Entry, planned: Job[Any], machine: Machine, took: Estimate, energy_j: float | None, **columns: Any
+) -> Row:
+    """What follows for all kinds alike; `columns` are those that each says itself. `energy_j` is measured; where it is
+    None, the machine's file says the power."""
+
+    def times(*factors: float | None) -> float | None:
+        """Multiplies; unknown if one factor is."""
+        known = [factor for factor in factors if factor is not None]
+        return prod(known) if len(known) == len(factors) else None
+
+    spec = planned.spec
+    low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
+    energy_kwh = None if energy_j is None else energy_j / 3.6e6
+    if energy_j is None and machine.power_per_worker_w is not None and machine.power_per_node_w is not None:
+        power_w = spec.workers * machine.power_per_worker_w + spec.nodes * machine.power_per_node_w
+        energy_kwh = times(power_w, hours, 1e-3)
+    asks = planned.resources.get("asks")
+    return Row(
+        **entry._asdict(),
+        **columns,
+        workers=spec.workers,
+        nodes=spec.nodes,
+        estimate=took.basis,
+        estimate_by=took.by,
+        wall_s=took.s,
+        wall_s_low=took.low_s,
+        wall_s_high=took.high_s,
+        gpu_hours=times(hours, spec.workers),
+        gpu_hours_low=times(low, spec.workers),
+        gpu_hours_high=times(high, spec.workers),
+        core_hours=times(hours, spec.nodes, machine.cores_per_node_billed),
+        energy_kwh=times(energy_kwh, machine.pue or 1.0),
+        energy_measured=None if energy_kwh is None else energy_j is not None,
+        price=times(hours, launch.workers_taken(spec, machine), machine.price_per_gpu_hour),
+        currency=machine.currency,
+        asks=asks if isinstance(asks, str) else None,
+    )
 
 
 def rows(
@@ -47,13 +143,11 @@ def write(table: Sequence[Row], text: str, folder: Path) -> None:
     lines = io.StringIO(newline="")
     out = csv.writer(lines, lineterminator="\n")
     out.writerow(names)
-    out.writerows([_cell(getattr(row, name)) for name in names] for row in table)
+    for row in table:
+        cells = (getattr(row, name) for name in names)
+        out.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in cells)
     files.write_text(folder / "plan.csv", lines.getvalue())
     files.write_text(folder / "plan.txt", text)
-
-
-def _cell(value: Any) -> Any:
-    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def gpu_hours(table: Iterable[Row]) -> tuple[float, int]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ddlbench.core import registry
 from ddlbench.core.recipe import numbers_kept
 from ddlbench.core.spec import RunSpec
-from ddlbench.plan.measured import Measured
+from ddlbench.plan.estimate import Measured
 from ddlbench.settings.config import CONFIG
 
 AT_ONCE = 2
@@ -45,14 +45,14 @@ def room(spec: RunSpec, records: Iterable[Measured] = ()) -> Room | None:
     states = numbers_kept(spec.recipe.optimizer, spec.recipe.momentum)
     beside: float = registry.member("frameworks", spec.adapter).saved_beside(spec)
     copies = 1 + states + beside
-    own = size.buffers * NUMBER_BYTES + RANK_BYTES
-    whole = copies * size.parameters * NUMBER_BYTES + FIRST_RANK_BYTES + spec.workers * own
+    rank_bytes = size.buffers * NUMBER_BYTES + RANK_BYTES
+    whole = copies * size.parameters * NUMBER_BYTES + FIRST_RANK_BYTES + spec.workers * rank_bytes
     return Room(AT_ONCE * whole, AT_ONCE * (spec.workers + 2))  # a part per rank, the summary, the folder
 
 
 def _size(spec: RunSpec, records: Iterable[Measured]) -> Size | None:
-    known = sizes()
-    size = known.get((spec.model, spec.recipe.image_size)) or known.get((spec.model, None))
+    published = sizes()
+    size = published.get((spec.model, spec.recipe.image_size)) or published.get((spec.model, None))
     if size is not None:
         return size
     # A rank that has all of the model holds more than one that has a shard.

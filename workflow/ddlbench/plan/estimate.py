@@ -1,7 +1,6 @@
 """How long a run will take: from records of this machine if there are any, from published numbers until then.
 
-`row.py` makes hours, energy and prices of it. Everything here is pure: `measured.py` reads records and published
-numbers.
+`bill.py` makes hours, energy and prices of it. Without pandas: Snakemake's own process asks too, for `max_gpu_hours`.
 
 estimate = images / (rate x workers) + what a run needs to begin and to end; `rate` is the images per second of one
 worker, validation included. Where the rate and its interval come from:
@@ -19,22 +18,28 @@ worker, validation included. Where the rate and its interval come from:
   beside those of models of which something is known (`first_guess.py`).
 """
 
+import csv
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, geometric_mean
+from pathlib import Path
+from statistics import fmean, geometric_mean, median
 from typing import Any
 
 from ddlbench.analysis import prediction, together
 from ddlbench.analysis.prediction import _priors, last_rate
+from ddlbench.analysis.recorded import resources
 from ddlbench.core import registry
+from ddlbench.core.columns import Why
 from ddlbench.core.plural import count_of
+from ddlbench.core.record import MLLOG, Event, beside_s, ended_well, events, train_s
 from ddlbench.core.roles import AXIS, WATCHED
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import first_guess
-from ddlbench.plan.measured import Measured, Published
+from ddlbench.settings.config import CONFIG
 from ddlbench.settings.machine import Machine
 
 # Factors that widen an interval; the text above says when. None of them is a measurement.
@@ -45,6 +50,45 @@ GUESS = 1.5
 BEGIN_AND_END_S = (0.0, 60.0, 300.0)
 UNKNOWN = "unknown"  # how such a basis begins
 MEASURED, PREDICTED, GUESSED = "measured", "predicted", "guessed"
+
+
+EVENTS = re.compile(
+    r'"key": "(epoch_start|ddlbench_spec|ddlbench_elapsed_s|ddlbench_ranks|train_samples|run_start|run_stop)"'
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a record says of time. `spec` is as it was written: another version may not know its fields.
+
+    `took_s` is the run's wall time from its first process to its last, without interruptions, of which `beside_s` is no
+    training; `epoch_s` an epoch with its validation; `power_w` the mean of a worker, None where it was not measured;
+    `held_bytes` the most that a rank held of the model, likewise.
+    """
+
+    spec: dict[str, Any]
+    images: int
+    took_s: float
+    beside_s: float
+    epoch_s: float
+    energy_j: float | None
+    power_w: float | None
+    held_bytes: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Images per second of one worker."""
+        return self.images / self.epoch_s / int(self.spec["workers"])
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a doubling of workers leaves of the efficiency, from one published number."""
+
+    model: str
+    framework: str
+    loader: str
+    left: float
 
 
 @dataclass(frozen=True)
@@ -70,9 +114,9 @@ def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """(what records must share to be of the same kind, what they must at least share) of a RunSpec's fields."""
     recipe = spec["recipe"]
     least = (spec["machine"], spec["dataset"], spec["model"], recipe["image_size"], recipe["precision"])
-    own = together.settings(AXIS, WATCHED)
+    axes = together.settings(AXIS, WATCHED)
     batch = (spec["global_batch"] // spec["workers"], recipe.get("accumulation"), recipe.get("augmentation"))
-    return (*least, *(json.dumps(spec.get(key)) for key in own), *batch), least
+    return (*least, *(json.dumps(spec.get(key)) for key in axes), *batch), least
 
 
 @dataclass(frozen=True)
@@ -95,16 +139,15 @@ class Kind:
 
 
 def kind(records: Sequence[Measured]) -> Kind:
-    """Estimates from one or more records."""
     by_workers = defaultdict(list)
-    for one in records:
-        by_workers[int(one.spec["workers"])].append(one.rate)
+    for record in records:
+        by_workers[int(record.spec["workers"])].append(record.rate)
     rates = {}
     for workers, measured in sorted(by_workers.items()):
         spread = ONE_RUN if len(measured) == 1 else 1.0
         rates[workers] = Rate(min(measured) / spread, fmean(measured), max(measured) * spread)
-    beside = [one.beside_s for one in records]
-    power = [one.power_w for one in records if one.power_w is not None]
+    beside = [record.beside_s for record in records]
+    power = [record.power_w for record in records if record.power_w is not None]
     beside_s = (min(beside), fmean(beside), max(beside))
     return Kind(len(records), rates, beside_s, fmean(power) if power else None)
 
@@ -116,11 +159,11 @@ class Estimator:
         self.machine, self.published = machine, published
         self.worst = min((p.left for p in published), default=1.0)
         same, near = defaultdict(list), defaultdict(list)
-        for one in measured:
-            if one.spec["machine"] == machine.name:
-                own, least = alike(one.spec)
-                same[own].append(one)
-                near[least].append(one)
+        for record in measured:
+            if record.spec["machine"] == machine.name:
+                same_kind, least = alike(record.spec)
+                same[same_kind].append(record)
+                near[least].append(record)
         self._same = {key: kind(records) for key, records in same.items()}
         self._near = {key: kind(records) for key, records in near.items()}
         # Of each model and size of pictures, with the fewest workers: what `first_guess` begins with.
@@ -130,8 +173,8 @@ class Estimator:
 
     def like(self, spec: RunSpec) -> tuple[Kind | None, bool]:
         """(what records tell about this run, whether they are of the same kind)."""
-        own, least = alike({**vars(spec), "recipe": vars(spec.recipe)})
-        return (self._same[own], True) if own in self._same else (self._near.get(least), False)
+        same_kind, least = alike({**vars(spec), "recipe": vars(spec.recipe)})
+        return (self._same[same_kind], True) if same_kind in self._same else (self._near.get(least), False)
 
     def estimate(self, spec: RunSpec, images: int, limit_minutes: int | None = None) -> Estimate:
         """How long this run takes if it is made (again), with so many images an epoch; the limit is the queue's."""
@@ -156,9 +199,9 @@ class Estimator:
     def _first(self, spec: RunSpec) -> tuple[Rate, str] | None:
         """(rate on a full node, from what) where no record tells; None if nobody knows anything of the model."""
         size = spec.recipe.image_size
-        said = self.machine.rate(spec.model, size)
-        if said is not None:
-            return Rate(said / GUESS, said, said * GUESS), "the machine's images_per_s"
+        given = self.machine.rate(spec.model, size)
+        if given is not None:
+            return Rate(given / GUESS, given, given * GUESS), "the machine's images_per_s"
         guess = first_guess.rate((spec.model, size), self.machine, self._others)
         return (Rate(*guess[:3]), guess[3]) if guess else None
 
@@ -206,10 +249,12 @@ class Estimator:
         rates = tuple(count * rate.mean for count, rate in like.rates.items())
         measured = prediction.Measured(counts, rates, (batch,) * len(counts), self.machine.workers_per_node)
         try:
-            made = last_rate.predict(measured, [spec.workers], [batch], _priors.read())
+            forecast = last_rate.predict(measured, [spec.workers], [batch], _priors.read())
         except (prediction.TooLittleError, ImportError):
             return None
-        low, mean, high = (float(value[0]) / spec.workers for value in (made.low, made.images_per_s, made.high))
+        low, mean, high = (
+            float(value[0]) / spec.workers for value in (forecast.low, forecast.images_per_s, forecast.high)
+        )
         return Rate(low, mean, high)
 
     def _typical(self, spec: RunSpec) -> float:
@@ -232,3 +277,71 @@ def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
     if limit_minutes is None:
         return Estimate(None, None, None, nothing)
     return Estimate(0.0, None, 60.0 * limit_minutes, f"{nothing}; at most the queue's limit")
+
+
+def read_measured(folder: Path) -> Measured | None:
+    """A successful run's times from its log; None without a log, an end or what this version writes."""
+    last: dict[str, Event] = {}
+    epochs: list[float] = []
+    first_s: float | None = None
+    try:
+        lines = (folder / MLLOG).open(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    with lines:
+        # A log has thousands of lines of which few matter here: only those are parsed.
+        kept = [line for line in lines if EVENTS.search(line)]
+    for event in events(kept):
+        last[event.key] = event
+        if event.key == "epoch_start":
+            epochs.append(event.time_s)
+        if first_s is None:
+            first_s = event.time_s
+    if first_s is None:
+        return None
+    try:
+        return _measured(last, epochs, first_s)
+    except (AttributeError, KeyError, TypeError, ValueError):  # what another program, or another version, wrote
+        return None
+
+
+def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Measured | None:
+    """From the last event of each key, the beginnings of epochs and the first event [s since 1970]."""
+    if not ended_well(last) or not epochs:
+        return None
+    ranks = last["ddlbench_ranks"].value if "ddlbench_ranks" in last else []
+    trained_s, beside = train_s(last), beside_s(last, first_s)
+    # The first epoch is warm-up, and of one that was interrupted begin and end lie far apart: the median of the rest.
+    lengths = [stop - start for start, stop in zip(epochs, [*epochs[1:], last["run_stop"].time_s], strict=True)]
+    epoch_s = median(lengths[1:]) if len(lengths) > 1 else trained_s
+    spec: dict[str, Any] = last["ddlbench_spec"].value
+    energy_j = resources(ranks, spec["device"], {})["energy_j"] if ranks else None
+    energy_j = None if isinstance(energy_j, Why) else energy_j
+    if min(epoch_s, trained_s) <= 0:
+        return None
+    power_w = energy_j / trained_s / spec["workers"] if energy_j is not None else None
+    images: int = last["train_samples"].value
+    held_bytes = max((rank.get("parameters_bytes") or 0 for rank in ranks), default=0) or None
+    return Measured(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w, held_bytes)
+
+
+def read_all(runs: Path) -> dict[str, Measured]:
+    """Every successful record in `results/runs`, by run id."""
+    folders = sorted(runs.iterdir()) if runs.is_dir() else []
+    return {folder.name: record for folder in folders if (record := read_measured(folder))}
+
+
+def read_published(folder: Path = CONFIG / "references") -> list[Published]:
+    """Efficiencies of all reference files; a file's base is its smallest number of workers. Bounds count as values."""
+    numbers = []
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [row for row in csv.DictReader(lines) if row.get("quantity") and row.get("workers")]
+        if not rows:
+            continue
+        base = min(int(row["workers"]) for row in rows)
+        for row in rows:
+            if row["quantity"] == "efficiency" and int(row["workers"]) > base:
+                left = float(row["value"]) ** (1 / math.log2(int(row["workers"]) / base))
+                numbers.append(Published(row["model"], row["framework"], row["loader"], left))
+    return numbers

@@ -57,20 +57,20 @@ def operations(model: Model) -> tuple[float, float] | None:
 def rate(model: Model, machine: Machine, measured: Mapping[Model, float]) -> tuple[float, float, float, str] | None:
     """(lowest, likely, highest images per second of one worker; from what) of a model; None if nobody counted its
     operations. `measured` are rates of others on this machine."""
-    own = operations(model)
-    if own is None:
+    counted = operations(model)
+    if counted is None:
         return None
     known, basis, wider = _with_operations(measured), "records of other models or data", 1.0
     if not known:
-        said = {_model(name): value for name, value in machine.images_per_s}
-        known, basis = _with_operations(said), "the machine's images_per_s of other models"
+        in_file = {_model(name): value for name, value in machine.images_per_s}
+        known, basis = _with_operations(in_file), "the machine's images_per_s of other models"
     if not known:
         known, wider = _with_operations(KNOWN[machine.device]), OTHER_DEVICE
         ((name, _),) = KNOWN[machine.device]
         basis = f"{name} on another {'GPU' if machine.device == 'cuda' else 'core'}"
     by_size = [
         geometric_mean(rate * (flops / max(of_own, FEWEST[machine.device])) ** SLOPE for rate, flops in known)
-        for of_own in own
+        for of_own in counted
     ]
     spread = SPREAD * wider
     return min(by_size) / spread, by_size[0], max(by_size) * spread, f"operations, beside {basis}"

@@ -1,6 +1,6 @@
 """Does a run fit the machine, and do its parts fit each other? If not: ConfigError, with the key that says so.
 
-`runs.py` asks, once per run. Whether the software is there is `installed.py`'s question.
+`runs.py` asks, once per run. Whether the software is there, `reads.py` asks.
 """
 
 from ddlbench.core import registry
@@ -19,9 +19,9 @@ def check(study: Study, block: Block, machine: Machine, loader: str, workers: in
     where = f"runs.{block.name}"
     if workers > machine.workers:
         twin = f"{study.name.removesuffix('-short')}-small"
-        known = twin in names_in(study.path.parent, ".yaml")
+        has_twin = twin in names_in(study.path.parent, ".yaml")
         allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has"
-        allowed += f"; study {twin} is for small machines" if known else "; fit: true leaves out what is more"
+        allowed += f"; study {twin} is for small machines" if has_twin else "; fit: true leaves out what is more"
         raise complain(study.path, f"{where}.workers", workers, allowed)
     if workers > machine.workers_per_node and workers % machine.workers_per_node:
         allowed = f"allowed: multiples of {machine.workers_per_node}, a node of machine {machine.name}"
@@ -72,11 +72,11 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
         allowed = f"model {spec.model} has no residual blocks that can choose; allowed for it: null"
         raise complain(block.recipe_file.path, "zero_init_last", recipe.zero_init_last, allowed)
     check_id(study, block, spec)
-    known = spec.dataset in registry.members("datasets")  # of a set of the user's, its manifest knows
-    images = datasets.of(spec.dataset).IMAGES["train"] if known else 0
-    made = spec.epochs * steps_per_epoch(images, spec.global_batch)
-    if spec.interrupt_steps is not None and known and spec.interrupt_steps >= made:
-        allowed = f"allowed: less than its {made} steps with a global batch of {spec.global_batch}"
+    shipped = spec.dataset in registry.members("datasets")  # of a set of the user's, its manifest knows
+    images = datasets.of(spec.dataset).IMAGES["train"] if shipped else 0
+    steps = spec.epochs * steps_per_epoch(images, spec.global_batch)
+    if spec.interrupt_steps is not None and shipped and spec.interrupt_steps >= steps:
+        allowed = f"allowed: less than its {steps} steps with a global batch of {spec.global_batch}"
         raise complain(study.path, f"{where}.interrupt.steps", spec.interrupt_steps, allowed)
     reason = registry.member("frameworks", spec.adapter).refuses(spec)
     if reason:

@@ -16,7 +16,7 @@ from ddlbench.slurm.jobs import Ranks, job_resources, srun
 
 PROGRAM = ("python", "-m", "ddlbench.train")
 # Stands for the value of a variable that might be a secret. Command lines end up in records, logs and Snakemake's
-# memory, and any user of the machine can list them: `run/environment.py` puts the values into the ranks' environment.
+# memory, and any user of the machine can list them: `run/job.py` puts the values into the ranks' environment.
 HIDDEN = "..."
 # A machine's own variables whose values are shown all the same: threads, memory, instruction sets, network, GPUs. They
 # explain a speed.
@@ -27,10 +27,8 @@ THREADS = (*(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO"
 
 
 def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
-    """The argv that starts all ranks of a run; `program` is what each rank executes (begins with `python`).
-
-    Values of the machine's variables that might be secrets are HIDDEN.
-    """
+    """The argv that starts all ranks of a run; `program` is what each rank executes (begins with `python`). Values of
+    the machine's variables that might be secrets are HIDDEN."""
     settings = [f"{name}={value}" for name, value in environment(spec, hide(machine)).items()]
     return ["env", *settings, *_launcher(spec, machine, program)]
 

@@ -1,10 +1,11 @@
-"""What a plan's runs read: images of an epoch, and each form of a data set with its size, prepared or not yet."""
+"""What a plan's runs need: images of an epoch, forms of data sets with their sizes, prepared or not yet, software."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddlbench.core import registry
+from ddlbench.core import layout, registry
+from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.data.datasets._own import Own
 from ddlbench.data.manifest import Manifest
@@ -76,22 +77,22 @@ def unnamed(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
 
 def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> list[str]:
     """What would be found in the queue only if these runs were started now, one line each."""
-    said = unnamed(plan, sources, runs)
+    lines = unnamed(plan, sources, runs)
     for dataset in _wanted(plan, runs).keys() & sources.keys():
         if not Path(sources[dataset]).exists():
-            said.append(
+            lines.append(
                 f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, as seen from here"
             )
     for dataset in _unprepared(plan, runs):
         if dataset not in registry.members("datasets"):
-            said += Own(dataset).remarks()
+            lines += Own(dataset).remarks()
     asked = [plan.runs[run].resources for run in runs if run in plan.runs][:1]
-    if any(one.get("slurm_partition") and not one.get("slurm_account") for one in asked):
-        said.append(
+    if any(resources.get("slurm_partition") and not resources.get("slurm_account") for resources in asked):
+        lines.append(
             "config/config.yaml: account: is missing; SLURM bills your default account, and refuses jobs if you have "
             "none: --config account=..."
         )
-    return said
+    return lines
 
 
 def _wanted(plan: Plan, runs: Collection[str]) -> dict[str, str]:
@@ -102,5 +103,30 @@ def _wanted(plan: Plan, runs: Collection[str]) -> dict[str, str]:
 
 def _unprepared(plan: Plan, runs: Collection[str]) -> list[str]:
     """The data sets of which these runs want a form that is not there."""
-    made = (plan.runs[run] for run in runs if run in plan.runs)
-    return sorted({job.spec.dataset for job in made if job.manifest and not Path(job.manifest).exists()})
+    jobs = (plan.runs[run] for run in runs if run in plan.runs)
+    return sorted({job.spec.dataset for job in jobs if job.manifest and not Path(job.manifest).exists()})
+
+
+def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
+    """What the runs import that this Python lacks, one line each: by name, with what installs it. Empty on a machine
+    whose software comes from modules: only a job there can tell."""
+    if machine.modules or machine.container:
+        return []
+    members = {("frameworks", s.adapter) for s in specs} | {("loaders", s.loader) for s in specs}
+    lines = []
+    for room, name in sorted(members):
+        needs = registry.member(room, name)
+        if needs.PACKAGE is not None and not registry.importable(needs.PACKAGE):
+            lacks = f"{room[:-1]} {name} is not installed (no Python package {needs.PACKAGE})"
+            lines.append(f"{lacks}; install it with: {needs.INSTALL}")
+    return lines
+
+
+def check_software(plan: Plan, results: Path) -> None:
+    """Raises ConfigError if a run without a record needs what is not installed here."""
+    todo = [
+        planned.spec for run, planned in plan.runs.items() if not Path(layout.run_log(run, results=results)).exists()
+    ]
+    missing = missing_packages(todo, plan.machine)
+    if missing:
+        raise ConfigError(f"{plan.study.path}: {'; '.join(missing)}; or leave it out of the study")

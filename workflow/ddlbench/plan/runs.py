@@ -4,7 +4,7 @@ The Snakefile asks `make_plan` for everything it needs to know; `ddlbench plan` 
 """
 
 import json
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -15,26 +15,23 @@ from typing import Any, NamedTuple
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.program import IMAGES
 from ddlbench.core.roles import STRONG, WEAK
-from ddlbench.core.spec import RunSpec
-from ddlbench.plan import order
+from ddlbench.core.spec import CONTROLS, RunSpec
 from ddlbench.plan.kinds import Given, Job
 from ddlbench.plan.stale import changes
 from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
-from ddlbench.settings.study import Block, Study
+from ddlbench.settings.study import Study
 
 MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
+CONTROL_BLOCK = "control runs"  # no block of a study can have a blank in its name
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study on a machine, each once, by id; and which of them each block named.
-
-    `order` are all ids in the order in which they are to be made, control runs among them. `left_out` are numbers of
-    workers that the machine does not have, and that the study does not insist on. `beside` are jobs of kinds that do
-    not train, by id.
-    """
+    """All runs of a study on a machine, each once, by id; and which of them each block named. `order` are all ids in
+    the order in which they are to be made, control runs among them. `left_out` are numbers of workers that the machine
+    does not have, and that the study does not insist on. `beside` are jobs of kinds that do not train, by id."""
 
     study: Study
     machine: Machine
@@ -55,7 +52,6 @@ class Plan:
         return {**self.runs, **self.beside}
 
     def by_kind(self) -> dict[str, list[Job[Any]]]:
-        """All jobs by their kind's name, runs first."""
         kinds_of: dict[str, list[Job[Any]]] = {}
         for job in self.jobs.values():
             kinds_of.setdefault(job.kind, []).append(job)
@@ -72,17 +68,14 @@ class Plan:
         return sorted({job.weights_of for job in self.jobs.values() if job.weights_of})
 
     def folders(self, results: Path = layout.RESULTS) -> list[Path]:
-        """The folders of all jobs."""
         return [job.folder(results) for job in self.jobs.values()]
 
 
 def make_plan(
     study: Study, machine: Machine, account: str | None = None, images: Mapping[str, int] | None = None
 ) -> Plan:
-    """Every run of the study once; `images` are those of training by data set, where its module is not right.
-
-    Raises ConfigError if the machine cannot hold a run, ranks do not divide a batch, or two runs would have one id.
-    """
+    """Every run of the study once; `images` are those of training by data set, where its module is not right. Raises
+    ConfigError if the machine cannot hold a run, ranks do not divide a batch, or two runs would have one id."""
     _check_size(study)
     specs: dict[str, RunSpec] = {}
     blocks: dict[str, tuple[str, ...]] = {}
@@ -93,21 +86,23 @@ def make_plan(
         ids = []
         for spec in (spec for kind in kinds.every() for spec in kind.runs(study, machine, block)):
             run = spec.id
-            known = specs.setdefault(run, spec)
-            if known != replace(spec, timed=known.timed):
-                raise _same_id(study, block, known, spec)
+            before = specs.setdefault(run, spec)
+            if before != replace(spec, timed=before.timed):
+                differ = "; ".join(changes(json.loads(before.to_json()), json.loads(spec.to_json())))
+                wrong = f"two different runs would have the same id, {run} ({differ})"
+                raise ConfigError(f"{study.path}: runs.{block.name}: {wrong}: give a recipe or a variant another name")
             if spec.timed:  # one block that wants its speed is enough
                 specs[run] = spec
             ids.append(run)
         blocks[block.name] = tuple(dict.fromkeys(ids))
     if not study.records:
         _check_figures(study, machine, blocks)
-    ordered = order.mixed(study.name, specs.values())
+    ordered = mixed(study.name, specs.values())
     if study.control:
         cell = [specs[run] for run in blocks[study.control.runs]]
-        ordered = order.with_controls(study, ordered, cell)
+        ordered = with_controls(study, ordered, cell)
         controls = {spec.id: spec for spec in ordered if spec.control}
-        specs, blocks[order.BLOCK] = specs | controls, tuple(controls)
+        specs, blocks[CONTROL_BLOCK] = specs | controls, tuple(controls)
     given = Given(study, machine, account, images or {}, specs, blocks)
     jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(given).items()}
     beside = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
@@ -125,14 +120,6 @@ def _check_size(study: Study) -> None:
         named = block.repeats * prod(map(len, axes))
         if named > MOST_RUNS:
             raise complain(study.path, f"runs.{block.name}", named, f"allowed: at most {MOST_RUNS} runs in a block")
-
-
-def _same_id(study: Study, block: Block, known: RunSpec, spec: RunSpec) -> ConfigError:
-    differ = "; ".join(changes(json.loads(known.to_json()), json.loads(spec.to_json())))
-    return ConfigError(
-        f"{study.path}: runs.{block.name}: two different runs would have the same id, {spec.id} ({differ}): give a "
-        "recipe or a variant another name"
-    )
 
 
 def _check_figures(study: Study, machine: Machine, blocks: Mapping[str, Sequence[str]]) -> None:
@@ -174,11 +161,9 @@ def scaling(plan: Plan) -> dict[str, str]:
 
 
 def figure_runs(plan: Plan, name: str) -> list[str] | None:
-    """The ids of the runs that a figure shows: those of its blocks whose columns have one of the selected values.
-
-    None for a study of others' records: which runs there are, only its tables say. Of a figure of jobs that do not
-    train, these.
-    """
+    """The ids of the runs that a figure shows: those of its blocks whose columns have one of the selected values. None
+    for a study of others' records: which runs there are, only its tables say. Of a figure of jobs that do not train,
+    these."""
     figure = next(f for f in plan.study.figures if f.name == name)
     if plan.study.records:
         return None
@@ -205,10 +190,12 @@ def parts(plan: Plan) -> dict[str, Part]:
         for run in figure_runs(plan, figure.name) or ():
             if run in showing:  # else a job beside them
                 showing[run] += (figure.name,)
-    made: dict[tuple[str, ...], list[str]] = {}
+    by_figures: dict[tuple[str, ...], list[str]] = {}
     for run, figures in showing.items():
-        made.setdefault(figures, []).append(run)
-    return {sha256("/".join(figures).encode()).hexdigest()[:8]: Part(figures, ids) for figures, ids in made.items()}
+        by_figures.setdefault(figures, []).append(run)
+    return {
+        sha256("/".join(figures).encode()).hexdigest()[:8]: Part(figures, ids) for figures, ids in by_figures.items()
+    }
 
 
 def beside(plot: str) -> list[str]:
@@ -223,10 +210,8 @@ def of_figure(plan: Plan, name: str, values: Mapping[str, str]) -> dict[str, str
 
 
 def figure_options(plan: Plan, name: str) -> str:
-    """What a figure is drawn with beside its data: the fields of `figures.Options` as JSON.
-
-    Snakemake writes it into its report, between script tags that nothing in it may close: `<` is written as JSON may.
-    """
+    """What a figure is drawn with beside its data: the fields of `figures.Options` as JSON. Snakemake writes it into
+    its report, between script tags that nothing in it may close: `<` is written as JSON may."""
     figure = next(f for f in plan.study.figures if f.name == name)
     specs = [plan.runs[run].spec for run in figure_runs(plan, name) or () if run in plan.runs]
     samples = {spec.sample for spec in specs} or {IMAGES}
@@ -245,3 +230,38 @@ def figure_options(plan: Plan, name: str) -> str:
 def device(plan: Plan) -> str:
     """What a worker's device is: the machine's, or `accelerator` in records of others."""
     return "accelerator" if plan.study.records else plan.machine.device
+
+
+def mixed(study: str, specs: Iterable[RunSpec]) -> list[RunSpec]:
+    """The runs in the order in which they are made: mixed at random, so that a machine that drifts favours no side.
+
+    All first repeats come before all second ones, each repeat's runs in an order of their own. Repeats with one number
+    are compared as pairs (`analysis/statistics.py`), so a drift moves both of a pair about alike. The order is made of
+    the study's name and the runs' ids: it is the same each time, and a run more moves no other. Untimed runs, which may
+    share the machine, come after the timed ones. On a cluster the queue has the last word. Sources: Box, Hunter &
+    Hunter 2005, Statistics for Experimenters, chapter 3; Hoefler & Belli, SC'15, section 4.1.
+    """
+
+    def place(spec: RunSpec) -> tuple[bool, int, str]:
+        return not spec.timed, spec.repeat, sha256(f"{study}/{spec.id}".encode()).hexdigest()
+
+    return sorted(specs, key=place)
+
+
+def with_controls(study: Study, order: Sequence[RunSpec], block: Iterable[RunSpec]) -> list[RunSpec]:
+    """The order with control runs in it: one first, one after every so many timed runs, one after the last of them.
+    `block` are the runs of the block that the study names for them. Raises ConfigError if they are not one timed run,
+    whatever its repeats."""
+    control = study.control
+    if control is None:
+        return list(order)
+    cells = {replace(spec, repeat=1) for spec in block}
+    if len(cells) != 1 or not all(spec.timed for spec in cells):
+        untimed = "" if all(spec.timed for spec in cells) else ", not timed"
+        allowed = f"allowed: a block of one timed run; this one has {len(cells)}{untimed}"
+        raise complain(study.path, "control.runs", control.runs, allowed)
+    cell, timed, mixed_in = cells.pop(), [spec for spec in order if spec.timed], []
+    for number, first in enumerate(range(0, len(timed), control.every), start=1):
+        mixed_in += [replace(cell, repeat=CONTROLS + number), *timed[first : first + control.every]]
+    last = replace(cell, repeat=CONTROLS + len(mixed_in) - len(timed) + 1)
+    return [*mixed_in, last, *(spec for spec in order if not spec.timed)]

@@ -35,10 +35,8 @@ class Memory:
 
 
 def memories(runs: Iterable[str], notes: Path = Path(".snakemake")) -> dict[str, Memory]:
-    """What Snakemake remembers of each run that has a record, read from the files in which it keeps that.
-
-    Where there are none, or Snakemake was told to keep its memory elsewhere, a run is judged by its record alone.
-    """
+    """What Snakemake remembers of each run that has a record, read from the files in which it keeps that. Where there
+    are none, or Snakemake was told to keep its memory elsewhere, a run is judged by its record alone."""
     folder = notes / "metadata"
     if not folder.is_dir():
         return {}
@@ -69,11 +67,9 @@ def state(
     memory: Memory | None = None,
     command: str | None = None,
 ) -> tuple[str, str]:
-    """(DONE, STALE, FAILED, STOPPED or MISSING; why) of a run's folder.
-
-    `recorded` is the spec in its record, None if that is not of a whole run; `command` is rule train's today. A record
-    that tables refuse by its seal is done: nobody makes it again without being asked.
-    """
+    """(DONE, STALE, FAILED, STOPPED or MISSING; why) of a run's folder. `recorded` is the spec in its record, None if
+    that is not of a whole run; `command` is rule train's today. A record that tables refuse by its seal is done: nobody
+    makes it again without being asked."""
     outputs = [folder / MLLOG, folder / STEPS]
     missing = [path.name for path in outputs if not path.exists()]
     if missing:
@@ -98,17 +94,15 @@ def unfinished(folder: Path, missing: str = "") -> tuple[str, str]:
 
 
 def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
-    """Whether a record is there and is not of this very run.
-
-    Snakemake's memory cannot tell: it holds no run that a SLURM job finished after its Snakemake was killed, and none
-    at all once `.snakemake` is gone. The record itself says what it is of, in its first lines.
-    """
+    """Whether a record is there and is not of this very run. Snakemake's memory cannot tell: it holds no run that a
+    SLURM job finished after its Snakemake was killed, and none at all once `.snakemake` is gone. The record itself says
+    what it is of, in its first lines."""
     try:
         with log.open(encoding="utf-8", errors="replace") as lines:
-            said = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
+            recorded = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
     except Exception:  # no log, or one in which anything may stand: `collect` refuses it and says why
         return False
-    return not isinstance(said, Mapping) or bool(changes(complete(said), complete(json.loads(spec.to_json()))))
+    return not isinstance(recorded, Mapping) or bool(changes(complete(recorded), complete(json.loads(spec.to_json()))))
 
 
 # Digests, which tell nobody anything.
@@ -138,6 +132,6 @@ def _of_data(manifest: Path, made: float, memory: Memory | None) -> list[str]:
     gone, as old files on scratch file systems are, say nothing against a run that is done."""
     if not manifest.exists() or manifest.stat().st_mtime <= made:
         return []
-    known = memory.checksums.get(str(manifest)) if memory else None
+    before = memory.checksums.get(str(manifest)) if memory else None
     now = files.sha256(manifest)
-    return [] if known and known.removeprefix("sha256:") == now else [f"{manifest} was made anew"]
+    return [] if before and before.removeprefix("sha256:") == now else [f"{manifest} was made anew"]

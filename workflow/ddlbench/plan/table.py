@@ -5,10 +5,9 @@ from typing import Any
 
 from ddlbench.core import kinds, registry
 from ddlbench.core.plural import amount, duration, total
-from ddlbench.plan.bill import counted, gpu_hours
+from ddlbench.plan.bill import Row, counted, gpu_hours
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
 from ddlbench.plan.reads import Form
-from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
 
@@ -22,41 +21,39 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
     if not todo:
         return [f"{name}: {counted(table)}, all done; nothing is left to run."]
     wall, low, high = (total((getattr(row, f"wall_s{end}") for row in todo), duration) for end in ("", "_low", "_high"))
-    said = [f"{name}: {len(todo)} of {counted(table)} to be made, in {wall} one after another ({low} to {high})."]
+    text = [f"{name}: {len(todo)} of {counted(table)} to be made, in {wall} one after another ({low} to {high})."]
     costs = [f"{total(row.gpu_hours for row in todo)} GPU hours"]
     costs += [f"{total(row.price for row in todo)} {todo[0].currency}"] if todo[0].price is not None else []
     guessed = sum(row.estimate_by == GUESSED for row in todo)
-    said.append(f"{', '.join(costs)}; {guessed} of {len(todo)} times are guessed.")
-    return said + _limit(todo, limit)
-
-
-def _limit(todo: Sequence[Row], limit: float | None) -> list[str]:
-    if limit is None:
-        return []
-    hours, unknown = gpu_hours(todo)
-    verdict = "WOULD BE PASSED: nothing will be started" if hours > limit or unknown else "will not be passed"
-    return [f"max_gpu_hours {amount(limit)} {verdict}"]
+    text.append(f"{', '.join(costs)}; {guessed} of {len(todo)} times are guessed.")
+    if limit is not None:
+        hours, unknown = gpu_hours(todo)
+        verdict = "WOULD BE PASSED: nothing will be started" if hours > limit or unknown else "will not be passed"
+        text.append(f"max_gpu_hours {amount(limit)} {verdict}")
+    return text
 
 
 def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form]) -> list[str]:
     """The lines to print: a table that fits a screen, and the rest in words."""
     todo = [row for row in table if row.state != DONE]
-    said = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}", ""]
+    text = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}", ""]
     pairs = {(row.block, row.workers) for row in table}
     if len(pairs) <= MOST_ROWS:
-        said += _grouped(table, ("block", "workers"), lambda row: (row.block, row.workers))
+        text += _grouped(table, ("block", "workers"), lambda row: (row.block, row.workers))
     else:  # too many to be read: the sums over each of the two
-        said += [*_grouped(table, ("block",), lambda row: (row.block,)), ""]
-        said += _grouped(table, ("workers",), lambda row: (row.workers,))
-    said += ["", "Hours, energy and price are those of runs that are to be made; wall time is one run's."]
+        text += [*_grouped(table, ("block",), lambda row: (row.block,)), ""]
+        text += _grouped(table, ("workers",), lambda row: (row.workers,))
+    text += ["", "Hours, energy and price are those of runs that are to be made; wall time is one run's."]
     if plan.left_out:
         counts = ", ".join(map(str, plan.left_out))
-        said.append(f"Left out: runs of {counts} workers; machine {plan.machine.name} has {plan.machine.workers}.")
-    said.append(f"Order: at random, seeded with the study's name; column place of plan.csv{_controls(plan)}.")
-    said += _words(plan, table, todo)
-    said += _disk(todo, forms)
-    said += _stale(table)
-    return said
+        text.append(f"Left out: runs of {counts} workers; machine {plan.machine.name} has {plan.machine.workers}.")
+    control = plan.study.control
+    controls = f". A control run after every {control.every} timed runs" if control else ""
+    text.append(f"Order: at random, seeded with the study's name; column place of plan.csv{controls}.")
+    text += _words(plan, table, todo)
+    text += _disk(todo, forms)
+    text += _stale(table)
+    return text
 
 
 # Column -> what it says of a group's rows, the first half of all, the second of those that are to be made. A column is
@@ -87,19 +84,20 @@ def _grouped(table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tu
         groups.setdefault(key(row), []).append(row)
     if names == ("workers",):
         groups = dict(sorted(groups.items()))
-    known = [c for c in COLUMNS if any(getattr(row, FIELDS.get(c, c), 0) is not None for row in table)]
+    columns = [c for c in COLUMNS if any(getattr(row, FIELDS.get(c, c), 0) is not None for row in table)]
     sold = f"price_{table[0].currency}"
     shown = list(groups.items())[:MOST_ROWS]
-    cells = [[*names, *(sold if column == "price" else column for column in known)]]
-    cells += [[*map(str, group), *(COLUMNS[column](rows) for column in known)] for group, rows in shown]
+    cells = [[*names, *(sold if column == "price" else column for column in columns)]]
+    cells += [[*map(str, group), *(COLUMNS[column](rows) for column in columns)] for group, rows in shown]
     if len(groups) > len(shown):
         cells.append([f"... {len(groups) - len(shown)} more", *[""] * (len(cells[0]) - 1)])
-    cells.append(["total", *[""] * (len(names) - 1), *(COLUMNS[column](table) for column in known)])
+    cells.append(["total", *[""] * (len(names) - 1), *(COLUMNS[column](table) for column in columns)])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    left = sum(name != "workers" for name in names)
+    text_columns = sum(name != "workers" for name in names)
     return [
         "  ".join(
-            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+            cell.ljust(w) if i < text_columns else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
         )
         for line in cells
     ]
@@ -117,21 +115,16 @@ def _span(values: Sequence[float | None], say: Callable[[float], str]) -> str:
     return "-".join(dict.fromkeys((say(min(known)), say(max(known)))))
 
 
-def _controls(plan: Plan) -> str:
-    control = plan.study.control
-    return f". A control run after every {control.every} timed runs" if control else ""
-
-
 def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     done = [row for row in table if row.state == DONE]
-    said = []
+    text = []
     beside = [kind for kind in kinds.beside() if any(row.rule == kind.RULE for row in table)]
-    said += [f"{counted(table)}: rows `{kind.KEY}` are {kind.KEY} jobs." for kind in beside]
+    text += [f"{counted(table)}: rows `{kind.KEY}` are {kind.KEY} jobs." for kind in beside]
     if done:
-        said.append(f"Done: {counted(done)}, which took {amount(gpu_hours(done)[0])} GPU hours.")
-    known = [row.wall_s for row in todo if row.wall_s is not None]
-    if known:
-        said.append(f"Longest run: {duration(max(known))}. All one after another: {duration(sum(known))}.")
+        text.append(f"Done: {counted(done)}, which took {amount(gpu_hours(done)[0])} GPU hours.")
+    walls = [row.wall_s for row in todo if row.wall_s is not None]
+    if walls:
+        text.append(f"Longest run: {duration(max(walls))}. All one after another: {duration(sum(walls))}.")
     lacks: dict[str, list[Row]] = {}
     for row in todo:
         if row.estimate.startswith(UNKNOWN):
@@ -140,7 +133,7 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
         models = ", ".join(sorted({row.model for row in unknown}))
         most = [row.gpu_hours_high for row in unknown if row.gpu_hours_high is not None]
         most_hours = f" (at most {amount(sum(most))} GPU hours, their queues' limits)" if most else ""
-        said.append(f"{len(unknown)} runs of {models} are not counted{most_hours}: {reason}.")
+        text.append(f"{len(unknown)} runs of {models} are not counted{most_hours}: {reason}.")
     how = {
         MEASURED: "measured: runs like them, with as many workers, are done",
         PREDICTED: "predicted from runs with other numbers of workers (docs/prediction.md)",
@@ -151,32 +144,32 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
             low, hours, high = (
                 total([getattr(row, f"gpu_hours{end}") for row in rows]) for end in ("_low", "", "_high")
             )
-            said.append(f"{hours} GPU hours ({low} to {high}) of {len(rows)} runs are {words}.")
+            text.append(f"{hours} GPU hours ({low} to {high}) of {len(rows)} runs are {words}.")
     for kind in beside:
         if basis := sorted({row.estimate for row in todo if row.rule == kind.RULE}):
-            said.append(f"Hours of {'s'.join(kind.NOUN)} by: {', '.join(basis)}.")
+            text.append(f"Hours of {'s'.join(kind.NOUN)} by: {', '.join(basis)}.")
     measured = [row for row in table if row.epochs < row.of_epochs]
     if measured:
         full = sorted({f"{row.epochs} of {row.of_epochs}" for row in measured})
-        said.append(f"{len(measured)} runs train {', '.join(full)} epochs only; tables extrapolate to the full run.")
+        text.append(f"{len(measured)} runs train {', '.join(full)} epochs only; tables extrapolate to the full run.")
     if any(row.energy_kwh is not None for row in todo):
         pue = "cooling included" if plan.machine.pue else "without cooling: the machine's pue is unknown"
         drawn = "as measured" if all(row.energy_measured for row in todo) else "at design power"
-        said.append(f"Energy {drawn}, {pue}.")
+        text.append(f"Energy {drawn}, {pue}.")
     columns = {"core_hours": "cores_per_node_billed", "energy_kwh": "power_per_worker_w and power_per_node_w"}
     columns["price"] = "price_per_gpu_hour"
     for column, key in columns.items():
-        if todo and known and all(getattr(row, column) is None for row in todo):
-            said.append(f"No {column}: {key} of machine {plan.machine.name} is null.")
+        if todo and walls and all(getattr(row, column) is None for row in todo):
+            text.append(f"No {column}: {key} of machine {plan.machine.name} is null.")
     if plan.machine.device != "cuda":
-        said.append(f"An hour of a worker ({plan.machine.device_name}) counts as a GPU hour.")
-    return said
+        text.append(f"An hour of a worker ({plan.machine.device_name}) counts as a GPU hour.")
+    return text
 
 
 def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
     # Data are prepared if a job that is to be made reads some.
     new = [form for form in forms if not form.there and any(registry.member("loaders", r.loader).FORMS for r in todo)]
-    said = [
+    text = [
         f"Data: {form.dataset} as {form.form} is there, {_gb(form.bytes)}."
         if form.there
         else f"Data: {form.dataset} as {form.form} is to be prepared: {_gb(form.bytes)}, {form.inodes} inodes."
@@ -189,17 +182,17 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
     kept = [row.checkpoint_bytes for row in runs if row.checkpoint_bytes is not None]
     room, files = sum(kept), sum(row.checkpoint_inodes or 0 for row in todo)
     if todo:
-        said.append(f"Records: {_gb(size)}, {inodes} inodes.")
+        text.append(f"Records: {_gb(size)}, {inodes} inodes.")
     if kept:
-        said.append(
+        text.append(
             f"Checkpoints: at most {_gb(max(kept))} for a run while it trains, {_gb(room)} and {files} inodes if all "
             "runs trained at once."
         )
     if len(kept) < len(runs):
         models = ", ".join(sorted({row.model for row in runs if row.checkpoint_bytes is None}))
-        said.append(f"Checkpoints of {models} are not counted: nobody knows how large before there is a record.")
+        text.append(f"Checkpoints of {models} are not counted: nobody knows how large before there is a record.")
     total = size + room + sum(form.bytes for form in new)
-    return [*said, f"Disk in all: {_gb(total)}, {inodes + files + sum(form.inodes for form in new)} inodes."]
+    return [*text, f"Disk in all: {_gb(total)}, {inodes + files + sum(form.inodes for form in new)} inodes."]
 
 
 def _gb(size: float) -> str:

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,20 @@ from ddlbench.core import notes
 from ddlbench.core.files import aside, sha256, write_json, write_text
 from ddlbench.core.plural import count_of
 from ddlbench.preflight import nodes
-from ddlbench.preflight.differences import differences
 from ddlbench.preflight.judge import Problem, judge, judge_nodes
 from ddlbench.preflight.promise import exclude_path, failed_path, nodes_path
 from ddlbench.preflight.scout import PROMISED
-from ddlbench.run.environment import reveal
+from ddlbench.run.job import reveal
 from ddlbench.run.watch import watch
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.slurm import queue as slurm
+
+ALWAYS = ("rank", "host", "local_rank")  # who it is
+DIGITS = 6  # that matter, of what is measured
+EXACT = ("started",)  # a time since 1970
+WHOLE = "whole"
 
 
 def spans(numbers: Sequence[int]) -> str:
@@ -44,7 +48,6 @@ def spans(numbers: Sequence[int]) -> str:
 
 
 def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was measured, in lines for people."""
     first = next((facts for facts in ranks if facts["rank"] == 0), None)
     if first is None:
         return []
@@ -67,13 +70,8 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
     return [*lines, f"free: {free}"]
 
 
-def _screened(
-    ranks: Sequence[Mapping[str, Any]], machine: str, allocated: Sequence[str], output: Path
-) -> list[Problem]:
+def _screened(screens: Sequence[nodes.Screen], machine: str, allocated: Sequence[str], output: Path) -> list[Problem]:
     """The table of nodes, printed and written beside `output`, and what it has against any of them."""
-    screens = [facts["screen"] for facts in ranks if "screen" in facts]
-    if not screens:
-        return []
     rows = nodes.rows(screens, allocated)
     write_text(nodes_path(output), nodes.csv_of(rows))
     write_text(exclude_path(output), ",".join(nodes.failed(rows)) + "\n")
@@ -82,10 +80,8 @@ def _screened(
 
 
 def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
-    """Start the ranks, judge what they saw and write it to `output`. Returns 0 if training may start.
-
-    With errors it is written to `failed_path(output)` instead.
-    """
+    """Start the ranks, judge what they saw and write it to `output`. Returns 0 if training may start. With errors it is
+    written to `failed_path(output)` instead."""
     folder = output.with_suffix(".partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -101,17 +97,14 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         slurms = slurm.nodes_of_this_job() if promised["launcher"] == "slurm" else []
         allocated = [node.name for node in slurms]
         problems = judge(ranks, promised, allocated)
-        problems += _screened(ranks, promised["machine"], allocated, output)
+        if screens := [facts["screen"] for facts in ranks if "screen" in facts]:
+            problems += _screened(screens, promised["machine"], allocated, output)
         if slurms:
             problems += judge_nodes(load_machine(promised["machine"]), slurms)
         if seen.code and not any(problem.error for problem in problems):
             problems.insert(0, Problem(True, f"the launcher ended with exit code {seen.code}; what it said is above"))
-    result = {
-        "time": time.time(),
-        "promised": promised,
-        "problems": [asdict(problem) for problem in problems],
-        "ranks": differences(ranks),
-    }
+    result = {"time": time.time(), "promised": promised, "problems": [asdict(problem) for problem in problems]}
+    result["ranks"] = differences(ranks)
     failed = any(problem.error for problem in problems)
     print(*summary(ranks), *map(str, problems), sep="\n", flush=True)
     if failed:
@@ -128,6 +121,39 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     return int(failed)
 
 
+def differences(ranks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per rank, the first one whole. In each other row a key that is not there has the first row's value, and
+    `a.b` stands for key b of a's value. A rank that left other keys than the first one, because it did not get as far,
+    has all it left in a row marked WHOLE."""
+    rounded = [{key: value if key in EXACT else _rounded(value) for key, value in facts.items()} for facts in ranks]
+    rows = rounded[:1]
+    for facts in rounded[1:]:
+        if facts.keys() != rows[0].keys():
+            rows.append(facts | {WHOLE: True})
+            continue
+        who = {key: facts[key] for key in ALWAYS if key in facts}
+        rows.append(who | {name: value for key in facts for name, value in _unlike(key, facts[key], rows[0][key])})
+    return rows
+
+
+def _unlike(name: str, mine: Any, first: Any) -> Iterator[tuple[str, Any]]:
+    """What of a value is not the first rank's, with its name."""
+    if isinstance(mine, dict) and isinstance(first, dict) and mine.keys() == first.keys():
+        for key in mine:
+            yield from _unlike(f"{name}.{key}", mine[key], first[key])
+    elif mine != first:
+        yield name, mine
+
+
+def _rounded(value: Any) -> Any:
+    """The value with DIGITS digits in its numbers that are no whole ones."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, list) else value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--promised", required=True, help="what the study expects of its machine, as JSON")
@@ -135,10 +161,9 @@ def main() -> None:
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
     try:
-        code = execute(json.loads(a.promised), a.output, a.command)
+        sys.exit(execute(json.loads(a.promised), a.output, a.command))
     except ConfigError as error:
         sys.exit(str(error))
-    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -29,10 +29,8 @@ class Problem:
 def judge(
     ranks: Sequence[Mapping[str, Any]], promised: Mapping[str, Any], allocated: Sequence[str] = ()
 ) -> list[Problem]:
-    """What is not as promised, errors first. `ranks` is what `scout.py` left of each rank that came so far.
-
-    `allocated` are the nodes of the SLURM job. A problem that several ranks have is said once, with their nodes.
-    """
+    """What is not as promised, errors first. `ranks` is what `scout.py` left of each rank that came so far. `allocated`
+    are the nodes of the SLURM job. A problem that several ranks have is said once, with their nodes."""
     everyone = len(ranks) == promised["workers"]
     found = ((*wrong, facts["host"]) for facts in ranks for wrong in _of_rank(facts, promised, everyone))
     problems = _once_each(found, len(ranks) if everyone else 0)
@@ -94,8 +92,13 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
             yield full and place == "results", f"the disk of folder {place} is {'full' if full else 'nearly full'}"
     if promised["manifests"] and "data" not in facts["free_bytes"]:
         yield True, f"{file}: data: folder {promised['data']} is not there"
-    if "gpus" in facts:
-        yield from _of_gpu(facts, promised, file)
+    if "gpus" in facts and facts["gpu"] is None:
+        cuda = "" if facts["cuda"] else "; this PyTorch was built without CUDA"
+        yield True, f"rank {facts['local_rank']} of its node has no GPU of its own ({len(facts['gpus'])} visible){cuda}"
+    elif "gpus" in facts and promised["gpu_name"] and promised["gpu_name"] not in facts["gpu"]["name"]:
+        yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
+    if facts.get("nccl"):
+        yield False, facts["nccl"]
     if len(facts["cores"]) < promised["cores_per_worker"]:
         has = f"a rank may use {count_of(len(facts['cores']), 'core')}"
         if facts.get("hardware_threads", 0) > len(facts["cores"]):
@@ -104,16 +107,6 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
         yield False, f"{file}: cores_per_worker: {promised['cores_per_worker']} were promised, {has}"
     if facts.get("error") or (facts["doing"] and everyone):  # else it waited for those that did not come
         yield True, _explain(facts, promised)
-
-
-def _of_gpu(facts: Mapping[str, Any], promised: Mapping[str, Any], file: str) -> Iterable[tuple[bool, str]]:
-    if facts["gpu"] is None:
-        cuda = "" if facts["cuda"] else "; this PyTorch was built without CUDA"
-        yield True, f"rank {facts['local_rank']} of its node has no GPU of its own ({len(facts['gpus'])} visible){cuda}"
-    elif promised["gpu_name"] and promised["gpu_name"] not in facts["gpu"]["name"]:
-        yield True, f"{file}: gpu_name: {promised['gpu_name']} was promised, the GPU is {facts['gpu']['name']}"
-    if facts.get("nccl"):
-        yield False, facts["nccl"]
 
 
 def _of_all(
@@ -177,11 +170,9 @@ def _explain(facts: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
 
 
 def _absent_interfaces(there: Sequence[str], environment: Mapping[str, str]) -> Iterable[str]:
-    """Variables that name network interfaces none of which is there.
-
-    Gloo's are names, by commas. NCCL's are the beginnings of names; after = whole names; after ^ those not to use:
-    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
-    """
+    """Variables that name network interfaces none of which is there. Gloo's are names, by commas. NCCL's are the
+    beginnings of names; after = whole names; after ^ those not to use:
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname"""
     gloo = environment.get("GLOO_SOCKET_IFNAME")
     if gloo and not set(gloo.split(",")) <= set(there):
         yield "GLOO_SOCKET_IFNAME"

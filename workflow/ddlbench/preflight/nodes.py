@@ -41,9 +41,7 @@ Row = dict[str, Any]
 
 def rows(screens: Sequence[Screen], allocated: Sequence[str] = ()) -> list[Row]:
     """One row (NAMES) per node, the failed ones first. `allocated` are the nodes that ranks were started on, if known.
-
-    A node is `?` if no node was measured; one that alone left nothing, or did not get to the end, has failed.
-    """
+    A node is `?` if no node was measured; one that alone left nothing, or did not get to the end, has failed."""
     of_node: dict[str, list[Screen]] = defaultdict(list)
     for screen in screens:
         of_node[screen["node"]].append(screen)
@@ -144,7 +142,6 @@ def _governor(screen: Screen) -> str | None:
 
 
 def failed(table: Sequence[Row]) -> list[str]:
-    """Lists the nodes to exclude."""
     return [row["node"] for row in table if row["verdict"] == FAIL]
 
 
@@ -156,7 +153,6 @@ def problems(table: Sequence[Row], machine: str) -> list[str]:
 
 
 def csv_of(table: Sequence[Row]) -> str:
-    """Writes the rows as csv."""
     text = io.StringIO()
     writer = csv.DictWriter(text, NAMES, lineterminator="\n")
     writer.writeheader()

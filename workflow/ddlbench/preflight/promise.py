@@ -31,16 +31,13 @@ class Trial:
 
     @property
     def nodes(self) -> int:
-        """Counts the nodes that they fill."""
         return -(-self.workers // self.workers_per_node)
 
 
 def trial(plan: Plan) -> Trial:
-    """Two nodes, or one if the study uses no more, with as many workers on each as the study has.
-
-    On a machine without a queue: two workers, or one if it has no more. Nodes that are to be screened are those that
-    the machine file says, with all of their workers.
-    """
+    """Two nodes, or one if the study uses no more, with as many workers on each as the study has. On a machine without
+    a queue: two workers, or one if it has no more. Nodes that are to be screened are those that the machine file says,
+    with all of their workers."""
     screened, full = plan.machine.preflight.nodes, plan.machine.workers_per_node
     if screened is not None:
         return Trial((plan.machine.nodes if screened == "all" else screened) * full, full)
@@ -55,16 +52,16 @@ def trial(plan: Plan) -> Trial:
 
 
 def promised(plan: Plan) -> dict[str, Any]:
-    """What the study expects of its machine, as plain values. If one changes, a new preflight is made.
-
-    It is written to files that everybody may read: values of variables that might be secrets are hidden.
-    """
+    """What the study expects of its machine, as plain values. If one changes, a new preflight is made. It is written to
+    files that everybody may read: values of variables that might be secrets are hidden."""
     machine, ranks = plan.machine, trial(plan)
     specs = [job.spec for job in plan.runs.values()]
     trained = [job for job in plan.runs.values() if not job.spec.program]
     uses = {(job.spec.adapter, job.spec.options): job.spec.all_options() for job in trained}
     rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
     members = [(room, name, registry.member(room, name)) for room in rooms for name in sorted(rooms[room])]
+    # As text: a run that reads nothing has no manifest.
+    models = sorted({_model(job) for job in trained}, key=lambda model: (*model[:4], *map(str, model[4:])))
     return {
         "machine": machine.name,
         "launcher": machine.launcher,
@@ -83,7 +80,7 @@ def promised(plan: Plan) -> dict[str, Any]:
         **({"screened": True} if machine.preflight.nodes is not None else {}),
         "data": machine.data,
         "manifests": sorted({job.manifest for job in plan.runs.values() if job.manifest}),
-        "models": [list(model) for model in sorted({_model(job) for job in trained}, key=_as_text)],
+        "models": [list(model) for model in models],
         "frameworks": [[name, options] for (name, _), options in sorted(uses.items(), key=str)],
         "packages": {
             m.PACKAGE: f"{room[:-1]} {name} needs it: {m.INSTALL}" for room, name, m in members if m.PACKAGE is not None
@@ -97,11 +94,6 @@ def _model(job: Job[Any]) -> tuple[Any, ...]:
     spec = job.spec
     source = (spec.model_sha256, spec.dataset, job.manifest) if spec.model_sha256 else ()
     return spec.model, spec.recipe.image_size, *source
-
-
-def _as_text(model: tuple[Any, ...]) -> tuple[Any, ...]:
-    """For sorting: a run that reads nothing has no manifest."""
-    return (*model[:4], *map(str, model[4:]))
 
 
 def path(plan: Plan) -> str:

@@ -11,12 +11,15 @@ import random
 import re
 import shutil
 import signal
+import site
 import socket
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from ddlbench.core import notes, registry
 from ddlbench.core.pages import in_memory
 from ddlbench.data import datasets
 from ddlbench.data.manifest import Manifest
-from ddlbench.preflight import origins, screen
+from ddlbench.preflight import screen
 from ddlbench.settings import environment_modules
 from ddlbench.train import place
 
@@ -35,22 +38,24 @@ READ_S = 5.0
 REDUCED_BYTES = 16 << 20
 TRIPS = 101
 CHUNK = 4 << 20
+PACKAGES = ("torch", "numpy", "horovod", "nvidia")  # whose place is looked at
 
 
 def here(promised: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What a rank sees on its own, before it meets the others."""
     threads, places = os.sched_getaffinity(0), {"results": folder, "data": Path(promised["data"])}
+    # Of frameworks that are not installed here `lacks` says so; the others may be unable to do what the study asks.
+    members = [(registry.member("frameworks", name), options) for name, options in promised["frameworks"]]
+    members = [(member, options) for member, options in members if registry.importable(member.PACKAGE)]
     return {
         "python": platform.python_version(),
         "versions": {name: registry.release(name) for name in promised["versions"]},
         "lacks": [package for package in promised["packages"] if not registry.importable(package)],
-        "elsewhere": origins.elsewhere(),
-        "modules": {
-            name: os.environ.get(name, "") for name in (environment_modules.LOADED, environment_modules.OTHER_NAMES)
-        },
+        "elsewhere": elsewhere(),
+        "modules": {name: os.environ.get(name, "") for name in environment_modules.KEPT},
         "cores": cores(threads),
         "hardware_threads": len(threads),
-        "unable": [text for text in _unable(promised) if text],
+        "unable": [text for member, options in members if (text := member.lacks(promised["device"], options))],
         "interfaces": [name for _, name in socket.if_nameindex()],
         "free_bytes": {name: shutil.disk_usage(place).free for name, place in places.items() if place.exists()},
     }
@@ -66,14 +71,6 @@ def cores(threads: Iterable[int], cpus: Path = Path("/sys/devices/system/cpu")) 
         except (OSError, ValueError):
             firsts.add(thread)
     return sorted(firsts)
-
-
-def _unable(promised: dict[str, Any]) -> Iterator[str | None]:
-    """What frameworks, as they are installed here, cannot do for runs of the study."""
-    for name, options in promised["frameworks"]:
-        member = registry.member("frameworks", name)
-        if registry.importable(member.PACKAGE):  # else `lacks` says so
-            yield member.lacks(promised["device"], options)
 
 
 def complaints(models: Iterable[Sequence[Any]], tell: Callable[[str], None]) -> Iterator[str]:
@@ -104,7 +101,7 @@ def gpus(local_rank: int) -> dict[str, Any]:
     if number is not None:
         gpu = torch.cuda.get_device_properties(number)
         seen["gpu"] = {"name": gpu.name, "memory_bytes": gpu.total_memory, "uuid": str(gpu.uuid)}
-    return seen | {"cuda": torch.version.cuda, "nccl": origins.nccl(torch.version.cuda) if torch.version.cuda else None}
+    return seen | {"cuda": torch.version.cuda, "nccl": nccl(torch.version.cuda) if torch.version.cuda else None}
 
 
 def reduce(device: str, group: Any = None) -> dict[str, Any]:
@@ -123,21 +120,17 @@ def reduce(device: str, group: Any = None) -> dict[str, Any]:
 
 
 def clock_offset(trips: list[tuple[float, float, float]]) -> dict[str, Any]:
-    """How far another clock is ahead of ours, from (sent by ours, seen by the other, answered by ours) [s].
-
-    A trip says: ahead by seen - (sent + answered) / 2, and no further off than half of the trip's length, because seen
-    lies between the two (Cristian 1989, doi:10.1007/BF01784024). The trip with the median offset is taken.
-    """
+    """How far another clock is ahead of ours, from (sent by ours, seen by the other, answered by ours) [s]. A trip
+    says: ahead by seen - (sent + answered) / 2, and no further off than half of the trip's length, because seen lies
+    between the two (Cristian 1989, doi:10.1007/BF01784024). The trip with the median offset is taken."""
     offsets = sorted((seen - (sent + answered) / 2, (answered - sent) / 2) for sent, seen, answered in trips)
     offset, uncertainty = offsets[len(offsets) // 2]
     return {"offset_s": offset, "uncertainty_s": uncertainty, "trips": len(trips)}
 
 
 def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.time) -> dict[str, Any]:
-    """How far the clocks of other nodes are ahead of rank 0's, by host; empty on all other ranks.
-
-    Every rank calls it. `firsts` has the first rank of each node, by host.
-    """
+    """How far the clocks of other nodes are ahead of rank 0's, by host; empty on all other ranks. Every rank calls it.
+    `firsts` has the first rank of each node, by host."""
     import torch
     import torch.distributed as dist
 
@@ -163,9 +156,7 @@ def clocks(rank: int, firsts: dict[str, int], now: Callable[[], float] = time.ti
 
 def read(folder: Path) -> dict[str, Any]:
     """How fast one process reads a part of a prepared form. Before, the system is asked to drop it from its cache.
-
-    `cached_share` is the share of the bytes that were in the cache all the same: 0 is a cold read, null is unknown.
-    """
+    `cached_share` is the share of the bytes that were in the cache all the same: 0 is a cold read, null is unknown."""
     manifest = Manifest.read(folder)
     data = manifest.data(folder)
     parts = [data / name for split in manifest.splits.values() for name in split.sha256]
@@ -235,7 +226,8 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
         tell("putting load on its device")
         if usable:
             place.take_device(who.local_rank)
-        screen.strain(facts["screen"], promised["device"], facts)
+        if usable or promised["device"] == "cpu":  # else `judge.py` says that a GPU is missing
+            facts["screen"]["rates"] = screen.rates(promised["device"])
         tell("waiting for the others' load")
         dist.barrier()
     tell("reading prepared data")
@@ -243,6 +235,55 @@ def meet(promised: dict[str, Any], who: place.Rank, facts: dict[str, Any], tell:
         facts["read"] = [read(Path(manifest).parent) for manifest in promised["manifests"]]
     dist.barrier()
     dist.destroy_process_group()
+
+
+def elsewhere(packages: Sequence[str] = PACKAGES) -> list[str]:
+    """What is imported from outside of this Python's own folders, each with where it lies: a module's or a user's
+    variable can put packages of another Python first."""
+    places = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    ours = [Path(place).resolve() for place in places]
+    specs = ((package, find_spec(package)) for package in packages)
+    # Several folders of a package in parts, none if it is not there.
+    places_of = {package: spec.submodule_search_locations or () for package, spec in specs if spec}
+    return [
+        f"{package} would be imported from {found}, which is not this environment's {ours[0]}"
+        for package, folders in places_of.items()
+        for found in folders
+        if not any(Path(found).resolve().is_relative_to(place) for place in ours)
+    ]
+
+
+def nccl(cuda: str, maps: Path = Path("/proc/self/maps")) -> str | None:
+    """What is wrong with the NCCL that this process has mapped, for torch built with this CUDA; None if nothing is.
+
+    The wheels of NCCL for CUDA 12 and 13 write the same file: the one that was installed last is used.
+    """
+    name = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
+    lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
+    mapped = sorted({line.split(maxsplit=5)[5] for line in lines if "/libnccl.so" in line})
+    installed = dict(_libraries(name))
+    if not mapped or not installed:  # torch has NCCL within itself, or it is no wheel's
+        return None
+    others = [path for path in mapped if Path(path).resolve() not in installed]
+    if others:
+        return f"NCCL in use is {', '.join(others)}, not that of package {name}"
+    for path, size in installed.items():
+        if size is not None and path.stat().st_size != size:
+            cure = f"pip install --force-reinstall --no-deps {name}=={distribution(name).version}"
+            return f"{path} is not the file that {name} brought: another package has written over it; {cure}"
+    return None
+
+
+def _libraries(name: str) -> Iterator[tuple[Path, int | None]]:
+    """The NCCL of an installed package: its files, and how large pip left them."""
+    try:
+        files = distribution(name).files or []
+    except PackageNotFoundError:
+        return
+    for file in files:
+        path = Path(str(file.locate())).resolve()
+        if file.name.startswith("libnccl.so") and path.exists():
+            yield path, file.size
 
 
 def main() -> None:

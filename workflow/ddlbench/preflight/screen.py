@@ -1,4 +1,4 @@
-"""What one rank finds out about its node and its device, for `nodes.py` to compare: state first, then load.
+"""What one rank finds out about its node and its device, for `nodes.py` to compare: state, and rates under load.
 
 `scout.py` calls it where the machine file says `preflight: {nodes: ...}`. What GPUs say of their own faults is DCGM's
 to ask (docs/nodes.md).
@@ -7,12 +7,17 @@ to ask (docs/nodes.md).
 import os
 import re
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ddlbench.core.notes import topology
-from ddlbench.preflight import load
 from ddlbench.run.facts import cpu
+
+WINDOWS, WINDOW_S = 10, 0.5  # longer than the periods in which a limit on CPU time is kept (0.1 s)
+SIZES = {"cpu": 1024, "cuda": 8192}  # of square matrices: enough work to fill the device
+COPIED = {"cpu": 128 << 20, "cuda": 1 << 30}  # bytes: more than caches hold
 
 
 def look(device: str, facts: dict[str, Any]) -> dict[str, Any]:
@@ -25,12 +30,6 @@ def look(device: str, facts: dict[str, Any]) -> dict[str, Any]:
         "rates": None,
         **topology(),
     }
-
-
-def strain(seen: dict[str, Any], device: str, facts: dict[str, Any]) -> None:
-    """Puts the device under load and writes into `seen` what came of it. All ranks of a node do it at once."""
-    if device == "cpu" or facts.get("gpu"):  # else `judge.py` says that a GPU is missing
-        seen["rates"] = load.rates(device)
 
 
 def state(sys: Path = Path("/sys")) -> dict[str, Any]:
@@ -61,3 +60,49 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return ""
+
+
+def rates(device: str) -> dict[str, list[float]]:
+    """Rates of WINDOWS windows: `matmul_flops_per_s` and `memory_bytes_per_s`. On GPUs the products are in bf16 (before
+    Ampere in fp16), on CPUs in fp32, by as many threads as the rank has in training. A copy counts as read and
+    written."""
+    import torch
+
+    size, copied = SIZES[device], COPIED[device]
+    half = torch.bfloat16 if device == "cuda" and torch.cuda.is_bf16_supported(False) else torch.float16
+    kind = torch.float32 if device == "cpu" else half
+    a, b = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+    out = torch.empty_like(a)
+    product = _windows(device, lambda: torch.mm(a, b, out=out))
+    source = torch.ones(copied, device=device, dtype=torch.uint8)
+    target = torch.empty_like(source)
+    copy = _windows(device, lambda: target.copy_(source))
+    return {
+        "matmul_flops_per_s": [2.0 * size**3 * rate for rate in product],
+        "memory_bytes_per_s": [2.0 * copied * rate for rate in copy],
+    }
+
+
+def _windows(device: str, work: Callable[[], Any]) -> list[float]:
+    """How often `work` was done per second, in each window. What comes before the windows warms up."""
+    import torch
+
+    def done() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    work()
+    done()
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < WINDOW_S:
+        work()
+        done()
+        count += 1
+    per_s = []
+    for _ in range(WINDOWS):
+        began = time.perf_counter()
+        for _ in range(count):
+            work()
+        done()
+        per_s.append(count / (time.perf_counter() - began))
+    return per_s

@@ -8,7 +8,7 @@ Rule `train` calls this; everything after `--` is the launcher's command (`plan/
     .holder.json who makes the run right now (`hold.py`)
 
 A run that left a checkpoint goes on from it the next time. `watch.py` sees ranks that die or stop, `facts.py` says
-where and with what the run was made, `environment.py` has the values that the command line does not show.
+where and with what the run was made.
 """
 
 import argparse
@@ -16,7 +16,6 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +23,13 @@ from ddlbench.core import beats, layout, notes
 from ddlbench.core.files import printable
 from ddlbench.core.record import MLLOG, STEPS, WEIGHTS
 from ddlbench.core.spec import RunSpec
-from ddlbench.run import finish, interrupted, job, late
-from ddlbench.run.environment import reveal
+from ddlbench.run import finish, hold, job
 from ddlbench.run.facts import cite, facts
+from ddlbench.run.job import reveal
 from ddlbench.run.watch import diagnose, end_survivors
 from ddlbench.settings import environment_modules
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import FILE, Assignment
-
-
-@dataclass(frozen=True)
-class Checkpoints:
-    """When a run writes one: every so many epochs, every so many minutes; None is never."""
-
-    epochs: int | None = None
-    minutes: float | None = None
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long ranks may be silent, and how long they may take to stop when they are told to [s]."""
-
-    silent_s: float = beats.SILENT_S
-    grace_s: float = beats.GRACE_S
 
 
 def execute(
@@ -54,15 +37,18 @@ def execute(
     folder: Path,
     data: Path | None,
     command: list[str],
-    when: Checkpoints | None = None,
     cited: dict[str, Any] | None = None,
-    patience: Patience | None = None,
+    *,
+    every: tuple[int | None, float | None] = (None, None),
+    silent_s: float = beats.SILENT_S,
+    grace_s: float = beats.GRACE_S,
     keep_weights: bool = False,
 ) -> int:
     """Run `command` to its end and put the record in place; `cited` is the preflight, for the record;
-    `keep_weights` adds the trained weights to it.
+    `keep_weights` adds the trained weights to it. A checkpoint is written `every` so many (epochs, minutes); None is
+    never. Ranks may be silent for `silent_s`, and take `grace_s` to stop when they are told to.
 
-    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; `interrupted.AGAIN` if it was killed
+    Returns 0; `notes.STOPPED` if the run was asked to stop and left a checkpoint; `finish.AGAIN` if it was killed
     because its study asks for that; else another code. Raises ConfigError if a hidden value of the command cannot be
     found.
     """
@@ -76,23 +62,22 @@ def execute(
     saved = _prepare_folder(folder, partial, spec, data)
     for name in (MLLOG, STEPS):  # of a record that is made again
         (folder / name).unlink(missing_ok=True)
-    when, patience = when or Checkpoints(), patience or Patience()
-    told = facts(spec, shown, cited, data)
-    dies = interrupted.still_to_come(spec, folder)
-    Assignment(partial, spec, data, told, when.epochs, when.minutes, patience.silent_s, dies, keep_weights).write()
+    dies = None if finish.interruption_of(spec, folder) else spec.interrupt_steps
+    origin = facts(spec, shown, cited, data)
+    Assignment(partial, spec, data, origin, *every, silent_s, dies, keep_weights).write()
     notes.reserve(partial)
     finish.rehearse(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     if saved:
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)
-    waits = {"silent_s": patience.silent_s, "grace_s": patience.grace_s}
-    seen = job.watch_with_data(argv, partial, hidden, data, spec.id, nodes=spec.nodes, **waits)
+    waits: dict[str, Any] = {"nodes": spec.nodes, "silent_s": silent_s, "grace_s": grace_s}
+    seen = job.watch_with_data(argv, partial, hidden, data, spec.id, **waits)
     # The supervisor needs its own when the record cannot be made.
     notes.give_back(partial, *notes.RESERVES[: 2 if seen.code else 1])
-    if interrupted.happened(spec, folder, partial) and seen.signal is None:
+    if finish.was_interrupted(spec, folder, partial) and seen.signal is None:
         print(f"killed after {spec.interrupt_steps} steps, as its study asks; started again", flush=True)
-        return interrupted.AGAIN
+        return finish.AGAIN
     if seen.stopped:
         print(f"{spec.id} was stopped; it goes on from its checkpoint when it is started again", file=sys.stderr)
         return notes.STOPPED
@@ -108,10 +93,8 @@ def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | Non
         except OSError:  # nothing is left
             continue
         except (ValueError, TypeError, KeyError) as error:  # cut off, or another version's
-            anew = (
-                f"{left / FILE}: cannot be read ({error!r}): what an earlier try left is not used, training begins anew"
-            )
-            print(printable(anew), flush=True)
+            anew = "what an earlier try left is not used, training begins anew"
+            print(printable(f"{left / FILE}: cannot be read ({error!r}): {anew}"), flush=True)
             continue
         checkpoint.set_damaged_aside(left)
         if checkpoint.latest(left) and (before.spec, before.data) == (spec, data):
@@ -150,21 +133,21 @@ def main() -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.exit(f"{a.preflight}: is no preflight ({error!r}); make it again: snakemake preflight --force")
     data = a.manifest.parent if a.manifest else None
-    when = Checkpoints(a.checkpoint_epochs, a.checkpoint_minutes)
+    every = a.checkpoint_epochs, a.checkpoint_minutes
     log = a.folder / Path(layout.train_log(spec.id)).name
-    kept, patience = spec.id in a.keep_weights_of, Patience(a.silent_s, a.grace_s)
+    keep_weights, waits = spec.id in a.keep_weights_of, {"silent_s": a.silent_s, "grace_s": a.grace_s}
 
     def is_made() -> bool:
-        return late.made(a.folder, spec) and (not kept or (a.folder / WEIGHTS).exists())
+        return hold.made(a.folder, spec) and (not keep_weights or (a.folder / WEIGHTS).exists())
 
     def make() -> int:
         if spec.program:
             from ddlbench.run import program  # which makes the same record
 
-            return program.execute(spec, a.folder, a.command, cited, patience)
-        code = interrupted.AGAIN
-        while code == interrupted.AGAIN:  # which happens once: `interrupted.still_to_come`
-            code = execute(spec, a.folder, data, a.command, when, cited, patience, kept)
+            return program.execute(spec, a.folder, a.command, cited, **waits)
+        code = finish.AGAIN
+        while code == finish.AGAIN:  # which happens once: its note stays
+            code = execute(spec, a.folder, data, a.command, cited, every=every, keep_weights=keep_weights, **waits)
         return code
 
     job.alone(spec.id, a.folder, log, is_made, make)

@@ -6,18 +6,18 @@ import platform
 import shlex
 import socket
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ddlbench import __version__
 from ddlbench.core import registry
 from ddlbench.core.files import sha256
 from ddlbench.core.notes import topology
+from ddlbench.core.pages import in_memory
 from ddlbench.core.spec import RunSpec
 from ddlbench.data.manifest import NAME
-from ddlbench.run.cached import cached_share
 from ddlbench.settings.machine import IMAGE
 
 NVIDIA = Path("/proc/driver/nvidia")  # what the driver says of itself and of its GPUs
@@ -26,12 +26,15 @@ NVIDIA = Path("/proc/driver/nvidia")  # what the driver says of itself and of it
 PACKAGES = ("torch", "torchvision", "timm", "mlperf-logging")
 
 
+MOST = 64  # files of the data that are looked at, to tell how much of them is in this node's memory
+T = TypeVar("T")
+
+
 def facts(
     spec: RunSpec, argv: list[str], preflight: dict[str, Any] | None = None, data: Path | None = None
 ) -> dict[str, Any]:
     """Where, with what and how the run was made, and from which data. `preflight` is what `cite` says of the last one;
-    `data` is the folder of the form that is read.
-    """
+    `data` is the folder of the form that is read."""
     versions: dict[str, str | None] = {"ddlbench": __version__}
     members = (registry.member("frameworks", spec.versioned), registry.member("loaders", spec.loader))
     for package in (*PACKAGES, *(member.DISTRIBUTION for member in members)):
@@ -104,3 +107,36 @@ def _git(*arguments: str) -> str | None:
     except FileNotFoundError:
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def cached_share(data: Path | None, most: int = MOST) -> float | None:
+    """Pages of the data that are in memory, by all pages of a sample of its files; None where nobody can tell. `data`
+    is the folder of a form. Nothing is read to find out: the kernel is asked, which tells only the owner of a file, who
+    may write it, or root."""
+    if data is None:
+        return None
+    here = total = 0
+    with suppress(OSError, ValueError, AttributeError, TypeError):  # no run is kept from starting by this
+        root = json.loads((data / NAME).read_text(encoding="utf-8")).get("root")
+        for file in _sample(Path(root or data), most):
+            if os.access(file, os.W_OK):
+                with file.open("rb") as opened:
+                    known, pages = in_memory(opened.fileno(), os.fstat(opened.fileno()).st_size)
+                here, total = here + known, total + pages
+    return here / total if total else None
+
+
+def _sample(folder: Path, most: int) -> Iterator[Path]:
+    """At most so many files from all over the folder, the same each time."""
+    with os.scandir(folder) as entries:
+        known = sorted((entry.path, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
+    files = [Path(path) for path, is_folder in known if not is_folder and not path.endswith((".json", ".idx"))]
+    folders = [Path(path) for path, is_folder in known if is_folder]
+    yield from _spread(files, most)
+    for inner in _spread(folders, most):
+        yield from _sample(inner, max(1, most // min(len(folders), most)))
+
+
+def _spread(things: Sequence[T], most: int) -> Sequence[T]:
+    """At most so many of them, evenly from first to last."""
+    return things if len(things) <= most else [things[i * len(things) // most] for i in range(most)]

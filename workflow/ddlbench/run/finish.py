@@ -13,7 +13,7 @@ import mlperf_logging.mllog.mllog  # noqa: F401
 import pandas as pd
 
 from ddlbench.core import beats, notes
-from ddlbench.core.files import sync
+from ddlbench.core.files import sync, write_json
 from ddlbench.core.record import (
     EXTRAS,
     MLLOG,
@@ -30,8 +30,14 @@ from ddlbench.core.record import (
 )
 from ddlbench.core.spec import RunSpec
 from ddlbench.records import ours
-from ddlbench.run import failed, interrupted
+from ddlbench.run import job
+from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment
+
+# A run that its study interrupts (`train/interruption.py`): the note of its ranks stays in its folder until the record
+# is whole, so that a supervisor that is killed meanwhile interrupts it no second time.
+KEPT = ".interruption.json"
+AGAIN = -1  # in place of an exit code: the run is to be started again
 
 
 def rehearse(partial: Path) -> None:
@@ -46,32 +52,30 @@ def rehearse(partial: Path) -> None:
 def trained(folder: Path, partial: Path, spec: RunSpec, data: Path | None, keep_weights: bool) -> float | None:
     """When its last rank ended, if an earlier call trained this very run to its end and made no record of it; what it
     left is moved to `partial` [s since 1970]."""
-    for left in (partial, folder / failed.FOLDER):
+    for place in (partial, folder / job.FOLDER):
         try:
-            before = Assignment.read(left)
-            ended = [(left / f"{beats.ENDED}-{rank}.json").stat().st_mtime for rank in range(spec.workers)]
-            whole = _end(left / MLLOG) > 0 and (left / ROWS).stat().st_size > 0
+            before = Assignment.read(place)
+            ended = [(place / f"{beats.ENDED}-{rank}.json").stat().st_mtime for rank in range(spec.workers)]
+            whole = _end(place / MLLOG) > 0 and (place / ROWS).stat().st_size > 0
         except (OSError, ValueError, TypeError, KeyError):  # nothing is left, or it is cut off, or another version's
             continue
         if whole and (before.spec, before.data) == (spec, data) and before.keep_weights >= keep_weights:
-            if left != partial:
+            if place != partial:
                 shutil.rmtree(partial, ignore_errors=True)
-                left.rename(partial)
+                place.rename(partial)
             return max(ended)
     return None
 
 
 def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | None = None) -> dict[str, Any] | None:
     """Join what the ranks left, seal it and put it in place. None, or why that was not possible, as `diagnose` says it.
-
     `ended_s` is when training ended, if that was long ago. It may be called again, wherever the call before was killed:
-    before the seal all is made again, after it the files are moved, the log last.
-    """
+    before the seal all is made again, after it the files are moved, the log last."""
     files = None
     try:
         files = sealed(partial / MLLOG)
         if files is None:
-            _complete(spec, partial, interrupted.kept(spec, folder), ended_s)
+            _complete(spec, partial, interruption_of(spec, folder), ended_s)
             files = sealed(partial / MLLOG)
         if files is None:
             raise ValueError(f"{MLLOG} has no seal, though it was sealed now")
@@ -85,7 +89,7 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
         sync(folder)
     except Exception as error:  # a full disk, a package that is broken: what was trained stays
         unfinished = [STEPS] if files is None else []  # it would take the room for the reason, and is made again
-        notes.give_back(partial, *notes.RESERVES, failed.FAILURE, *unfinished)
+        notes.give_back(partial, *notes.RESERVES, job.FAILURE, *unfinished)
         cause, message = notes.cause(error), f"its record could not be made: {error}"
         if all((partial / name).exists() for name in (MLLOG, ROWS)):
             message += "; make room" if cause == notes.DISK_FULL else ""
@@ -94,8 +98,8 @@ def make_record(spec: RunSpec, folder: Path, partial: Path, ended_s: float | Non
             cause, message = "launcher failed", f"ranks ended well and left no record ({error}); read train.log"
         return {"cause": cause, "rank": None, "host": socket.gethostname(), "message": message}
     shutil.rmtree(partial, ignore_errors=True)
-    shutil.rmtree(folder / failed.FOLDER, ignore_errors=True)
-    (folder / interrupted.KEPT).unlink(missing_ok=True)
+    shutil.rmtree(folder / job.FOLDER, ignore_errors=True)
+    (folder / KEPT).unlink(missing_ok=True)
     summarise(folder)
     return None
 
@@ -108,7 +112,7 @@ def summarise(folder: Path) -> None:
         print(f"{folder}: left no {ours.SUMMARY}: {error}", file=sys.stderr)
 
 
-def _complete(spec: RunSpec, partial: Path, interruption: dict[str, Any] | None, ended_s: float | None) -> None:
+def _complete(spec: RunSpec, partial: Path, interrupted: dict[str, Any] | None, ended_s: float | None) -> None:
     """Join the steps, and add to the log what only the supervisor knows, and the seal. Raises OSError, ValueError."""
     end = _end(partial / MLLOG)
     if not end:
@@ -119,8 +123,8 @@ def _complete(spec: RunSpec, partial: Path, interruption: dict[str, Any] | None,
     log = RankLog(partial, 0)
     time_ms = round(1e3 * (ended_s or time.time()))
     log.mllog.event("ddlbench_ranks", ranks, time_ms=time_ms)
-    if interruption:
-        log.mllog.event("ddlbench_interrupted", interruption, time_ms=time_ms)
+    if interrupted:
+        log.mllog.event("ddlbench_interrupted", interrupted, time_ms=time_ms)
     for path in [partial / STEPS, *(path for pattern in EXTRAS for path in partial.glob(pattern))]:
         sync(path)  # before the seal is on the disk
     seal(partial)
@@ -135,3 +139,25 @@ def _end(log: Path) -> int:
         if b'"run_stop"' in line and any(event.key == "run_stop" for event in events([line.decode(errors="replace")])):
             return at
     return 0
+
+
+def was_interrupted(spec: RunSpec, folder: Path, partial: Path) -> bool:
+    """Whether the ranks of this try died as they were to; keeps their note."""
+    if spec.interrupt_steps is None or interruption_of(spec, folder):
+        return False
+    try:
+        note = json.loads((partial / interruption.NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    write_json(folder / KEPT, {"spec": json.loads(spec.to_json()), "note": note})
+    return True
+
+
+def interruption_of(spec: RunSpec, folder: Path) -> dict[str, Any] | None:
+    """What ranks of an earlier try of this run left when they died: step, checkpoint_s, time_s."""
+    try:
+        kept = json.loads((folder / KEPT).read_text(encoding="utf-8"))
+        note: dict[str, Any] = kept["note"]
+        return note if kept["spec"] == json.loads(spec.to_json()) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

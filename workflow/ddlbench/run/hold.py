@@ -1,20 +1,30 @@
 """Who is making a run right now: a run's folder is held, so that two supervisors never write one record.
 
-The holder is named in a file (`core/living.py`). SLURM is asked about a holder on another node.
+The holder is named in a file (`core/living.py`). SLURM is asked about a holder on another node. A job comes late if
+another one makes its run, or has made it since this one was asked for: it was submitted twice, by Snakemake or by hand,
+another clone has the same `results/`, or SLURM queued it again after it had made the run. Snakemake removes a job's
+outputs and its log before it executes it, and outputs after it failed: they may be another job's by then.
+`mends/snakemake_outputs.py` keeps them; the supervisor, which holds the run's folder, removes what is made again.
 """
 
 import json
 import os
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from ddlbench.core.files import sha256
 from ddlbench.core.living import Process, lives, myself, read
+from ddlbench.core.record import MLLOG, STEPS, Event, ended_well, read_log, sealed
+from ddlbench.core.spec import RunSpec
+from ddlbench.plan import stale
 from ddlbench.slurm import queue
 
 HOLDER = ".holder.json"
+ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s since 1970]; its jobs inherit the variable
 
 
 class HeldError(RuntimeError):
@@ -32,10 +42,8 @@ def alive(process: Process) -> bool | None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a run's folder. Takes it over from a dead process.
-
-    Raises HeldError while another living process holds it, or if nothing can be written there.
-    """
+    """Hold a run's folder. Takes it over from a dead process. Raises HeldError while another living process holds it,
+    or if nothing can be written there."""
     holder, me = folder / HOLDER, myself()
     mine = folder / f"{HOLDER}.{me.host}.{me.pid}"
     try:
@@ -79,3 +87,65 @@ def _take_over(holder: Path, aside: Path) -> None:
             with suppress(FileExistsError):
                 os.link(aside, holder)
         aside.unlink()
+
+
+def made(folder: Path, spec: RunSpec) -> bool:
+    """Whether a job leaves a run's record as it is: it is sound, and was made after this job was asked for, or was
+    already finished before SLURM requeued this very job. A job that no Snakemake asked for leaves every sound record:
+    its script was submitted once more, by hand."""
+    last = sound(folder, spec)
+    if last is None or ASKED not in os.environ:
+        return last is not None
+    job = os.environ.get("SLURM_JOB_ID") if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None
+    by_this_job = job is not None and last["ddlbench_facts"].value.get("slurm_job_id") == job
+    return by_this_job or last["run_stop"].time_s > asked_s()
+
+
+def sound(folder: Path, spec: RunSpec) -> dict[str, Event] | None:
+    """The last event of each key of a run's record; None if it is not whole, not as sealed, or of other settings."""
+    log = folder / MLLOG
+    try:
+        files = sealed(log)
+        if files is None or STEPS not in files or stale.is_of_other_settings(log, spec):
+            return None
+        last = {event.key: event for event in read_log(log)}
+        good = ended_well(last) and "ddlbench_facts" in last
+        return last if good and all(sha256(folder / name) == digest for name, digest in files.items()) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # none, or one that tables refuse
+        return None
+
+
+def asked_s() -> float:
+    """When this job was asked for [s since 1970]; infinity without a Snakemake."""
+    try:
+        return float(os.environ[ASKED])
+    except (KeyError, ValueError):
+        return float("inf")
+
+
+def step_aside(log: Path) -> None:
+    """Give the name of a job's log back to the job that it belongs to; what this process says is in another file."""
+    with suppress(OSError):
+        if earlier(log).exists() and os.path.samestat(os.fstat(1), log.stat()):
+            log.rename(log.with_name(f"refused-{socket.gethostname()}-{os.getpid()}.log"))
+            earlier(log).rename(log)
+
+
+def begin(log: Path) -> None:
+    """This process makes the run: the log of an earlier one is not needed any more. Raises nothing."""
+    with suppress(OSError):
+        earlier(log).unlink()
+
+
+def print_refusals(logs: Sequence[Path]) -> None:
+    """Print what jobs that were refused said, once the job with these logs has failed."""
+    for log_of_refused in sorted(file for log in logs for file in log.parent.glob("refused-*.log")):
+        if log_of_refused.stat().st_mtime > asked_s():
+            print(
+                f"{log_of_refused}: {log_of_refused.read_text(errors='replace').strip()}", file=sys.stderr, flush=True
+            )
+
+
+def earlier(log: Path) -> Path:
+    """Where the log of a job lies while a later job of the same run may have its name."""
+    return log.with_name(f".{log.name}")

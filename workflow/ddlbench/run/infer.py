@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import beats, registry
+from ddlbench.core import registry
 from ddlbench.core.files import sha256, write_json
 from ddlbench.core.record import MLLOG, WEIGHTS, sealed
-from ddlbench.run import job, late
-from ddlbench.run.environment import reveal
+from ddlbench.run import hold, job
 from ddlbench.run.facts import facts
+from ddlbench.run.job import reveal
 from ddlbench.run.watch import diagnose, end_survivors
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError
@@ -33,24 +33,21 @@ from ddlbench.train.inference._record import ASSIGNMENT, FAILED, LOG, PARTIAL, R
 
 
 def execute(
-    spec: InferSpec,
-    folder: Path,
-    data: Path,
-    trained: Path | None,
-    command: list[str],
-    silent_s: float = beats.SILENT_S,
+    spec: InferSpec, folder: Path, data: Path, trained: Path | None, command: list[str], silent_s: float
 ) -> int:
-    """Run `command` to its end. Returns 0 if it left a record, else another code.
-
-    `trained` is the folder of the run whose weights are meant; `silent_s` is the silence after which a rank has stopped
-    answering. Raises ConfigError if they are missing, or if a hidden
-    value of the command cannot be found.
-    """
+    """Run `command` to its end. Returns 0 if it left a record, else another code. `trained` is the folder of the run
+    whose weights are meant; `silent_s` is the silence after which a rank has stopped answering. Raises ConfigError if
+    weights are missing, or a hidden value of the command cannot be found."""
     weights = trained / WEIGHTS if trained else None
     if weights and not weights.exists():
         raise ConfigError(f"{weights}: is missing, the run was made without it: remove {trained} and make it again")
-    if weights and trained and (trained / MLLOG).exists():
-        _check_weights(weights, trained / MLLOG)
+    if weights and trained and (log := trained / MLLOG).exists():
+        try:
+            files = sealed(log)
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{log}: {error}: move {trained} away and make the run again") from None
+        if files is not None and sha256(weights) != files.get(weights.name):  # version 0.1.0 sealed none
+            raise ConfigError(f"{weights}: is not what the run left: move {trained} away and make the run again")
     began, partial = time.monotonic(), folder / PARTIAL
     shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.run.machine)
@@ -58,11 +55,11 @@ def execute(
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     (folder / RECORD).unlink(missing_ok=True)
-    told = facts(spec.run, shown, None, data)
+    origin = facts(spec.run, shown, None, data)
     package = registry.member("inference", spec.member).DISTRIBUTION
-    told["package"], told["versions"][package] = package, registry.release(package)
+    origin["package"], origin["versions"][package] = package, registry.release(package)
     given = {"spec": json.loads(spec.to_json()), "data": str(data), "weights": str(weights) if weights else None}
-    write_json(partial / ASSIGNMENT, given | {"facts": told, "silent_s": silent_s})
+    write_json(partial / ASSIGNMENT, given | {"facts": origin, "silent_s": silent_s})
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
     seen = job.watch_with_data(argv, partial, hidden, data, spec.id, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
     code = seen.code
@@ -73,28 +70,18 @@ def execute(
         return job.ended(spec.id, folder, partial, code, diagnose(partial, spec.workers, seen))
     record = json.loads((partial / RECORD).read_text(encoding="utf-8"))
     write_json(folder / RECORD, record | {"took_s": time.monotonic() - began})
-    for left in (partial, folder / FAILED):
-        shutil.rmtree(left, ignore_errors=True)
+    for folder_left in (partial, folder / FAILED):
+        shutil.rmtree(folder_left, ignore_errors=True)
     return 0
 
 
 def is_made(record: Path, spec: Mapping[str, Any]) -> bool:
     """Whether a job of inference of these settings left its record after this job was asked for."""
     try:
-        new = record.stat().st_mtime > late.asked_s() or late.ASKED not in os.environ
+        new = record.stat().st_mtime > hold.asked_s() or hold.ASKED not in os.environ
         return new and json.loads(record.read_text(encoding="utf-8"))["spec"] == spec
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _check_weights(weights: Path, log: Path) -> None:
-    """Raises ConfigError if the weights are not those that the run was sealed with. Version 0.1.0 sealed none."""
-    try:
-        files = sealed(log)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{log}: {error}: move {log.parent} away and make the run again") from None
-    if files is not None and sha256(weights) != files.get(weights.name):
-        raise ConfigError(f"{weights}: is not what the run left: move {log.parent} away and make the run again")
 
 
 def main() -> None:

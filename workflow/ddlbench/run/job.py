@@ -1,18 +1,27 @@
-"""What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended."""
+"""What jobs of all kinds do alike: hold their folder, watch their ranks, and say how they ended, or why not."""
 
+import os
+import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ddlbench.core import beats, notes
+from ddlbench.core.files import write_json
 from ddlbench.data.readers import reading
 from ddlbench.data.verify import glance, index
-from ddlbench.run import failed, late
+from ddlbench.plan.launch import HIDDEN
+from ddlbench.run import hold
 from ddlbench.run.hold import HeldError, held
 from ddlbench.run.watch import WatchResult, watch
-from ddlbench.settings.config import ConfigError
+from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.machine import load_machine
+
+FOLDER, FAILURE = "failed", "failure.json"  # of a failed try
 
 
 def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execute: Callable[[], int]) -> NoReturn:
@@ -21,18 +30,18 @@ def alone(name: str, folder: Path, log: Path, is_made: Callable[[], bool], execu
         with held(folder):
             if is_made():
                 print(f"{name}: is already made; that record stays", flush=True)
-                late.step_aside(log)
+                hold.step_aside(log)
                 sys.exit(0)
-            late.begin(log)
+            hold.begin(log)
             code = execute()
     except HeldError as error:
-        late.step_aside(log)
+        hold.step_aside(log)
         sys.exit(str(error))
     except ConfigError as error:
         sys.exit(str(error))
     except OSError as error:  # a full disk, or one that can only be read
         with suppress(OSError):  # an older reason must not stand for this one; a checkpoint beside it stays
-            (folder / failed.FOLDER / failed.FAILURE).unlink(missing_ok=True)
+            (folder / FOLDER / FAILURE).unlink(missing_ok=True)
         todo = "; make room, and start again" if notes.cause(error) == notes.DISK_FULL else ""
         sys.exit(f"{name} failed: {notes.cause(error)}: {error}{todo}")
     sys.exit(code)
@@ -62,7 +71,37 @@ def ended(name: str, folder: Path, partial: Path, code: int, failure: dict[str, 
     """The exit code of a job that failed so, which this says and keeps; 0 if it did not."""
     if failure is None:
         return 0
-    where = failed.keep(folder, partial, failure)
+    where = keep(folder, partial, failure)
     with suppress(OSError):  # a full disk; the reason is kept by now
         print(f"{name} failed: {failure['message']}; exit code {code or 1}; {where}", file=sys.stderr)
     return code or 1
+
+
+def keep(folder: Path, partial: Path, failure: dict[str, Any]) -> str:
+    """What a failed try left, with the reason, takes the place of what the one before left. Says where it is."""
+    failed = folder / FOLDER
+    shutil.rmtree(failed, ignore_errors=True)  # first: an older reason must not stand for this one
+    try:
+        partial.rename(failed)
+        job = os.environ.get("SLURM_JOB_ID")
+        write_json(failed / FAILURE, failure | {"time": time.time(), "slurm_job_id": job})
+    except OSError as error:
+        return f"{failed / FAILURE} could not be written: {error.strerror}"
+    return f"what it left is in {failed}"
+
+
+def reveal(argv: list[str], machine: str, folder: Path = CONFIG / "machines") -> tuple[list[str], dict[str, str]]:
+    """`argv` of `launch.command` without its hidden settings, and these variables with their values. So a token reaches
+    the ranks' environment, and never a record, a log or a list of processes. Raises ConfigError if the machine's file
+    has not got one of them any more."""
+    settings = list(takewhile(lambda word: "=" in word, argv[1:])) if argv[:1] == ["env"] else []
+    hidden = [word.split("=", 1)[0] for word in settings if word.split("=", 1)[1] == HIDDEN]
+    if not hidden:
+        return argv, {}
+    values = dict(load_machine(machine, folder).environment)
+    for name in hidden:
+        if name not in values:
+            file = folder / f"{machine}.yaml"
+            raise ConfigError(f"{file}: environment: {name}: is missing; it was there when this job was planned")
+    kept = [word for word in settings if word.split("=", 1)[0] not in hidden]
+    return ["env", *kept, *argv[1 + len(settings) :]], {name: values[name] for name in hidden}

@@ -7,8 +7,6 @@ The namespaces have no names. The kernel removes each with its last process, and
 when this process dies. So nothing is left after a kill -9 either, and nobody has to look for what an earlier run left.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -45,17 +43,10 @@ mount --bind "$hosts" /etc/hosts && rm "$hosts" && read -r _ && exec "$@"
 """
 
 
-def in_namespace(node: int, program: Sequence[str]) -> list[str]:
-    """The argv that starts a node's program in new namespaces; it waits for a line: then the cable is there."""
-    return ["unshare", "--net", "--mount", "sh", "-c", SHELL, address(node), *program]
-
-
 def wiring(pids: Sequence[int], mbit: int | None) -> list[list[str]]:
-    """The commands that lay a cable between the namespaces of two processes; of one, from it to itself.
-
-    Both ends send at most `mbit` [Mbit/s]; None leaves them as fast as they are. What the bucket lets through at once
-    is as much as the rate gives in BURST_S, and more than a packet; what waits longer than QUEUE_S is dropped.
-    """
+    """The commands that lay a cable between the namespaces of two processes; of one, from it to itself. Both ends send
+    at most `mbit` [Mbit/s]; None leaves them as fast as they are. What the bucket lets through at once is as much as
+    the rate gives in BURST_S, and more than a packet; what waits longer than QUEUE_S is dropped."""
     peer = CABLE if len(pids) > 1 else f"{CABLE}-back"
     ends = ["netns", str(pids[0]), "type", "veth", "peer", "name", peer, "netns", str(pids[-1])]
     commands = [["ip", "link", "add", CABLE, *ends]]
@@ -78,32 +69,16 @@ def address(node: int) -> str:
     return f"10.77.0.{node + 1}"
 
 
-def variables(node: int, nodes: int) -> dict[str, str]:
-    """torch.distributed's variables for the rank of a node."""
-    return {
-        "RANK": str(node),
-        "WORLD_SIZE": str(nodes),
-        "LOCAL_RANK": "0",
-        "LOCAL_WORLD_SIZE": "1",
-        "MASTER_ADDR": address(0),
-        "MASTER_PORT": str(PORT),
-    }
-
-
 def run(program: Sequence[str], nodes: int, mbit: int | None) -> int:
     """Start a rank per node and wait for all; the first exit code that is not 0 ends the others, and is returned.
-
-    Raises OSError, which says the command, if the cable cannot be laid.
-    """
-    ranks = [
-        subprocess.Popen(
-            in_namespace(node, program),
-            stdin=subprocess.PIPE,
-            env=os.environ | variables(node, nodes),
-            preexec_fn=living.die_with_parent,
-        )
-        for node in range(nodes)
-    ]
+    Raises OSError, which says the command, if the cable cannot be laid."""
+    place = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": address(0), "MASTER_PORT": str(PORT)}
+    ranks = []
+    for node in range(nodes):
+        variables = os.environ | place | {"RANK": str(node), "WORLD_SIZE": str(nodes)}
+        argv = ["unshare", "--net", "--mount", "sh", "-c", SHELL, address(node), *program]
+        rank = subprocess.Popen(argv, env=variables, stdin=subprocess.PIPE, preexec_fn=living.die_with_parent)
+        ranks.append(rank)
     try:
         for rank in ranks:
             _wait_for_namespace(rank)

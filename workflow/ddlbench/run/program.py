@@ -23,10 +23,9 @@ from ddlbench.core import beats, living, notes, registry
 from ddlbench.core.files import printable, write_json, write_text
 from ddlbench.core.record import MLLOG, ROWS, STEPS, RankLog, packed
 from ddlbench.core.spec import RunSpec
-from ddlbench.run import failed, finish, job
-from ddlbench.run.__main__ import Patience
-from ddlbench.run.environment import reveal
+from ddlbench.run import finish, job
 from ddlbench.run.facts import facts
+from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
 from ddlbench.run.readings import Line, Reading, ReadingMember, Source, UnreadError
@@ -43,7 +42,8 @@ def execute(
     folder: Path,
     command: list[str],
     cited: dict[str, Any] | None = None,
-    patience: Patience | None = None,
+    silent_s: float = beats.SILENT_S,
+    grace_s: float = beats.GRACE_S,
     quiet_s: float = QUIET_S,
 ) -> int:
     """Run `command` to its end and put the record in place; `cited` is the preflight, for the record.
@@ -52,7 +52,7 @@ def execute(
     a hidden value of the command cannot be found.
     """
     assert spec.program is not None
-    patience, partial = patience or Patience(), folder / ".partial"
+    partial = folder / ".partial"
     shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.machine)
     end_survivors(partial)
@@ -77,7 +77,7 @@ def execute(
 
     hearing = Printed(reads.wanted(spec), quiet_s, recorded, labelled, partial / LINES)
     with hearing as printed, living.ending_descendants():
-        seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=patience.silent_s, grace_s=patience.grace_s)
+        seen = watch(argv, partial, hidden, nodes=spec.nodes, silent_s=silent_s, grace_s=grace_s)
     if seen.signal is None and (partial / ASKED).exists():
         seen.signal = signal.SIGUSR1
     beats.tidy(partial)
@@ -100,7 +100,7 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
     began, and ENDED if only the record is to be made."""
     assert spec.program is not None
     new = {"spec": json.loads(spec.to_json()), "began_s": [], "resumes": False}
-    for left in (partial, folder / failed.FOLDER):
+    for left in (partial, folder / job.FOLDER):
         try:
             told = json.loads((left / ASSIGNMENT).read_text(encoding="utf-8"))
             began = [float(at_s) for at_s in told["began_s"]]

@@ -6,8 +6,6 @@
 `run/program.py` leaves what it needs to know in FOLDER.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -118,11 +116,9 @@ def become(partial: Path) -> None:
 
 
 def _listen(partial: Path) -> None:
-    """Fork a process that leaves a note when SLURM asks to stop, and ends with the program.
-
-    SLURM's warning before a limit reaches every process of its step, and not the supervisor. A program that obeys it
-    ends well, long before its last step.
-    """
+    """Fork a process that leaves a note when SLURM asks to stop, and ends with the program. SLURM's warning before a
+    limit reaches every process of its step, and not the supervisor. A program that obeys it ends well, long before its
+    last step."""
     if os.fork():
         return
     living.die_with_parent()

@@ -21,15 +21,15 @@ class ReasonFirst(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """False drops the record."""
-        said = vars(record)
-        if said.get("rule_name") in kinds.rules() and said.get("aux") is not None:
-            folder, message = Path(said["output"][0]).parent, said["rule_msg"] or ""
+        fields = vars(record)
+        if fields.get("rule_name") in kinds.rules() and fields.get("aux") is not None:
+            folder, message = Path(fields["output"][0]).parent, fields["rule_msg"] or ""
             began = "before its run began" not in message  # else what is there is an earlier try's
             rows = [row for row in failures.failures([folder]) if began and row["when"] >= STARTED]
-            why = failures.lines(rows)[:1] or ([] if message else _last_line(Path(said["log"][0])))
-            said["rule_msg"] = "\n    ".join([*why, *filter(None, [message])]) or None
-            said["aux"] = {**said["aux"], "command": f"stands at the head of {said['log'][0]}"}
-            said["shellcmd"] = None
+            why = failures.lines(rows)[:1] or ([] if message else _last_line(Path(fields["log"][0])))
+            fields["rule_msg"] = "\n    ".join([*why, *filter(None, [message])]) or None
+            fields["aux"] = {**fields["aux"], "command": f"stands at the head of {fields['log'][0]}"}
+            fields["shellcmd"] = None
         # The same failure, as an exception of the shell.
         return not ("CalledProcessError" in str(record.msg) and OURS in str(record.msg))
 
@@ -49,5 +49,5 @@ def mend_errors() -> None:
     """Let Snakemake say the reason first. Nothing happens when it is called again."""
     from snakemake.logging import logger
 
-    if not any(isinstance(one, ReasonFirst) for one in logger.filters):
+    if not any(isinstance(filter_, ReasonFirst) for filter_ in logger.filters):
         logger.addFilter(ReasonFirst())

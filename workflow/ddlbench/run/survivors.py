@@ -2,7 +2,7 @@
 
 SLURM jobs do not end with the Snakemake that submitted them (SIGKILL, a lost connection, a rebooted login node). Before
 the next one starts any job, `settle` removes a lock that no living Snakemake holds, and waits for the SLURM jobs that
-make what it would make. `commands/start.py` calls it. Should all of this fail, two supervisors still never write
+make what it would make. `commands/snakefile.py` calls it. Should all of this fail, two supervisors still never write
 one record: `hold.py`.
 """
 
@@ -43,11 +43,9 @@ class SlurmJob:
 
 
 def settle(locks: Path, outputs: Iterable[tuple[str, str]]) -> None:
-    """Return when nothing of an earlier Snakemake stands in the way, and mark this one as being at work.
-
-    `locks` is Snakemake's folder of locks; `outputs` are (rule, wildcards joined by _) that this plan may make on
-    SLURM, none on other machines. Raises ConfigError if SLURM does not answer.
-    """
+    """Return when nothing of an earlier Snakemake stands in the way, and mark this one as being at work. `locks` is
+    Snakemake's folder of locks; `outputs` are (rule, wildcards joined by _) that this plan may make on SLURM, none on
+    other machines. Raises ConfigError if SLURM does not answer."""
     remove_dead_lock(locks)
     me = living.myself()
     atexit.register(living.mark(MARKS / f"{me.host}-{me.pid}.json", BEAT_S))
@@ -111,20 +109,19 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
 
 def wait(comments: set[str], folder: Path | None = None, every_s: float = 15.0) -> None:
     """Return when none of our SLURM jobs of this folder makes what `comments` name."""
-    told: list[SlurmJob] = []
+    shown: list[SlurmJob] = []
     while left := slurm_jobs(comments, folder or Path.cwd()):
-        if not told:
+        if not shown:
             say(f"waiting for {len(left)} SLURM jobs that an earlier Snakemake left; what they finish counts.")
             say(f"If you do not want to wait: scancel {' '.join(job.id for job in left)}")
-        if left != told:
+        if left != shown:
             for job in left:
                 say(f"  {job}")
-            told = left
+            shown = left
         time.sleep(every_s)
-    if told:
+    if shown:
         say("these jobs have ended; going on")
 
 
 def say(text: str) -> None:
-    """Tell people, where Snakemake's own messages go."""
     print(text, file=sys.stderr, flush=True)

@@ -1,15 +1,20 @@
 """Watch the ranks of a run from outside: which died, stopped answering or were told to stop; and say why.
 
-Ranks leave notes in the run's folder (`core/notes.py`): who they are, how they failed; `monitor.py` reads them, and the
-beats of their nodes. Whatever happens, no process of the run lives longer than the run.
+Ranks leave notes in the run's folder (`core/notes.py`): who they are, how they failed. Each node's
+beat (`core/beats.py`) is read about as often as it is written. Whatever happens, no process of the run lives longer
+than the run.
 """
 
+import errno
+import json
 import os
 import re
 import select
 import signal
 import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,13 +26,15 @@ from typing import Any
 import psutil
 
 from ddlbench.core import beats, living, notes
-from ddlbench.run.monitor import Probe, RankMonitor
 from ddlbench.slurm import srun
 
 # PyTorch's watchdog ends a process that waited in NCCL, without a note.
 WATCHDOG = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout")
 OWN_REASONS = ("node failed", "out of memory", "cancelled")  # SLURM's own: others wait in vain for whom it has ended
 AS_LONG = "for as long as ranks wait (start_patience_s in the machine's file)"
+PROBE = ".probe"
+LATE_S = 5.0  # a write that takes longer is a stall
+ANSWERS = (errno.ENOSPC, errno.EDQUOT)  # a full file system is one that works
 
 
 @dataclass
@@ -42,6 +49,82 @@ class WatchResult:
     out_of_memory: bool = False  # the kernel killed a process of ours
     damaged: list[str] = field(default_factory=list)  # why the ranks were not started: what is wrong with the data
     printed: str = ""  # what stands in the log since the launcher started
+
+
+class Probe(threading.Thread):
+    """Writes a few bytes into a folder, again and again, and counts the seconds in which that worked: `good_s`. Silence
+    counts only in these: in a stalled file system nobody beats, and nobody is dead. A thread of its own, because such a
+    file system holds whoever writes, and a supervisor must still hear its launcher end and its signals."""
+
+    def __init__(self, folder: Path, every_s: float) -> None:
+        super().__init__(daemon=True)
+        self.path, self.every_s = folder / PROBE, every_s
+        self.good_s = 0.0
+        self.ended = threading.Event()
+        self.said = False
+        self.began: float | None = None  # the write that is under way
+
+    def run(self) -> None:
+        last = time.monotonic()
+        while not self.ended.wait(self.every_s):
+            began = self.began = time.monotonic()
+            works = self._write()
+            now, self.began = time.monotonic(), None
+            if works and now - began < LATE_S:
+                self.good_s += min(now - last, 2 * self.every_s)  # we may have been stopped ourselves
+            last = now
+
+    def _write(self) -> bool:
+        try:
+            with self.path.open("wb", buffering=0) as file:
+                file.write(b"1")
+                os.fsync(file)
+        except OSError as error:  # ESTALE, EIO: it may come back
+            return error.errno in ANSWERS
+        return True
+
+    def tell(self) -> None:
+        """Say once that the file system stalls, and once that it goes on."""
+        began = self.began
+        stalls = began is not None and time.monotonic() - began > LATE_S
+        if stalls != self.said:
+            now = "does not answer; waiting for it" if stalls else "answers again"
+            print(f"the file system of {self.path.parent} {now}", file=sys.stderr, flush=True)
+            self.said = stalls
+
+
+class RankMonitor:
+    """What is known of the ranks so far. `ranks`: what each said of itself, by number; `silent`: how one stopped
+    answering."""
+
+    def __init__(self, folder: Path, probe: Probe, silent_s: float, nodes: int) -> None:
+        self.folder, self.probe = folder, probe
+        self.silent_s, self.beat_s = beats.node_silent_s(silent_s, nodes), beats.node_beat_s(nodes)
+        self.ranks: dict[int, dict[str, Any]] = {}
+        self.silent: dict[int, str] = {}
+        self.standstill = beats.Standstill()  # of nodes' first ranks, by the probe's clock
+        self.read: dict[int, float] = {}  # when its beat was read
+
+    def listen(self) -> None:
+        """Look at what is new. Raises nothing: what cannot be read now may be there the next time."""
+        with suppress(OSError):
+            for path in self.folder.iterdir():
+                kind, _, rest = path.name.partition("-")
+                known: dict[int, Any] = self.ranks if kind == "rank" else self.silent
+                if kind in ("rank", beats.SILENT) and rest.endswith(".json"):
+                    with suppress(OSError, ValueError, KeyError):
+                        if (rank := int(rest.removesuffix(".json"))) not in known:
+                            note = json.loads(path.read_text(encoding="utf-8"))
+                            known[rank] = note if kind == "rank" else note["why"]
+        now = time.monotonic()
+        for rank in [rank for rank, who in self.ranks.items() if who.get("local_rank") == 0]:
+            if now - self.read.get(rank, -self.beat_s) >= 0.9 * self.beat_s:
+                self.read[rank] = now
+                with suppress(OSError):
+                    number = beats.read_beat(self.folder / f"beat-{rank}")
+                    if self.standstill.seconds(rank, number, self.probe.good_s) > self.silent_s:
+                        self.silent[rank] = f"did not answer for {self.silent_s:.0f} s"
+        self.probe.tell()
 
 
 def watch(
@@ -59,7 +142,7 @@ def watch(
     checkpoint when they are told to stop. The launcher gets a process group of its own, so that nothing it started
     outlives it or us.
     """
-    seen, killed_before = WatchResult(), _killed_for_memory()
+    seen, killed_before, by_srun = WatchResult(), _killed_for_memory(), "srun" in argv
     log = srun.log_position()
     settings = dict(word.split("=", 1) for word in argv[1:] if "=" in word)
     remove_build_locks({**os.environ, **(variables or {}), **settings})
@@ -79,7 +162,7 @@ def watch(
         else:
             told_at = time.monotonic()
             # srun passes a signal on to its ranks, on all nodes. Other launchers would die of it; their ranks are here.
-            pids = [process.pid] if _is_srun(argv) else [r["pid"] for r in notes.read(folder, "rank").values()]
+            pids = [process.pid] if by_srun else [r["pid"] for r in notes.read(folder, "rank").values()]
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGUSR1)
@@ -101,7 +184,7 @@ def watch(
         select.select([ended], [], [], poll_s)
     os.close(ended)
     probe.ended.set()
-    if process.poll() is None and _is_srun(argv):
+    if process.poll() is None and by_srun:
         process.terminate()  # then srun ends the ranks on other nodes
         with suppress(subprocess.TimeoutExpired):
             process.wait(5)
@@ -122,9 +205,8 @@ def watch(
 
 
 def remove_build_locks(variables: Mapping[str, str]) -> None:
-    """Remove torch's build locks that killed builders left; others would wait for ever (torch/utils/file_baton.py).
-
-    A builder keeps its lock open. Those on other nodes cannot be seen: on SLURM a lock must be an hour old, too."""
+    """Remove torch's build locks that killed builders left; others would wait for ever (torch/utils/file_baton.py). A
+    builder keeps its lock open. Those on other nodes cannot be seen: on SLURM a lock must be an hour old, too."""
     root, cache = variables.get("TORCH_EXTENSIONS_DIR"), Path(variables.get("XDG_CACHE_HOME") or "~/.cache")
     there = Path(root).glob("*/lock") if root else cache.expanduser().glob("torch_extensions/*/*/lock")
     locks = {str(lock.resolve()) for lock in there}
@@ -140,10 +222,8 @@ def remove_build_locks(variables: Mapping[str, str]) -> None:
 
 
 def end_survivors(folder: Path) -> None:
-    """Kill ranks of an earlier try that still live on this machine.
-
-    Their supervisor was killed, and they would write into the folder of the next try.
-    """
+    """Kill ranks of an earlier try that still live on this machine. Their supervisor was killed, and they would write
+    into the folder of the next try."""
     for rank, who in notes.read(folder, "rank").items():
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(who["pid"])
@@ -155,29 +235,24 @@ def end_survivors(folder: Path) -> None:
                 process.wait(10)
 
 
-def _data_damaged(problems: list[str]) -> dict[str, Any]:
-    """The cause, as `diagnose` gives it, where ranks were not started because their data are damaged."""
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    message = f"data damaged: {problems[0]}{more}; look with ddlbench verify, then prepare the form again"
-    return {"cause": "data damaged", "rank": None, "host": socket.gethostname(), "message": message}
-
-
 def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
     """What caused a failure: {cause, rank, host, message}. Rank and host are None if no rank is to blame."""
     if seen.damaged:
-        return _data_damaged(seen.damaged)
+        more = f" (and {len(seen.damaged) - 1} more)" if len(seen.damaged) > 1 else ""
+        message = f"data damaged: {seen.damaged[0]}{more}; look with ddlbench verify, then prepare the form again"
+        return {"cause": "data damaged", "rank": None, "host": socket.gethostname(), "message": message}
     ranks, failures = notes.read(folder, "rank"), notes.read(folder, "failure")
     # Ranks that lost another one are not to blame.
-    own = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
-    first = min(own, key=lambda rank: failures[rank]["time"], default=None)
+    to_blame = [rank for rank in failures if failures[rank]["cause"] != "lost another rank"]
+    first = min(to_blame, key=lambda rank: failures[rank]["time"], default=None)
     # A loss that is no number spoils the weights of all ranks by the next step, and all say so at once.
-    wrong = {rank: failures[rank]["step"] for rank in own if failures[rank].get("step") is not None}
+    wrong = {rank: failures[rank]["step"] for rank in to_blame if failures[rank].get("step") is not None}
     if first in wrong:
         first = min(wrong, key=lambda rank: wrong[rank])
     quiet = [rank for rank in seen.gone if rank not in failures]
     if workers == 1 and ranks and not failures and seen.code:
         quiet = [0]  # its launcher may end before we look again
-    ended, named = srun.end(seen.printed, workers, failures.keys() - own), None
+    ended, named = srun.end(seen.printed, workers, failures.keys() - to_blame), None
     absent = _absent(workers, failures, seen.printed)
     silent = {rank: why for rank, why in seen.silent.items() if rank not in failures}  # others have said why
     rank: int | None
@@ -232,10 +307,6 @@ def look(monitor: RankMonitor, family: dict[int, psutil.Process], seen: WatchRes
         elif rank in monitor.silent and status == psutil.STATUS_STOPPED and "SIGSTOP" not in monitor.silent[rank]:
             monitor.silent[rank] += ", its process is stopped (SIGSTOP)"
     seen.silent |= monitor.silent
-
-
-def _is_srun(argv: list[str]) -> bool:
-    return "srun" in argv
 
 
 def _killed_for_memory() -> int:

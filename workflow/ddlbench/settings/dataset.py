@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddlbench.core import registry
-from ddlbench.settings.config import CONFIG, ConfigError, expand, names_in
+from ddlbench.settings.config import CONFIG, ConfigError, expand, names_in, read_yaml
 from ddlbench.settings.keys import Keys, key, value_of
-from ddlbench.settings.reading import read_yaml
 
 FOLDER = CONFIG / "datasets"
 

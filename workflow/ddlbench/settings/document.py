@@ -35,16 +35,15 @@ def page() -> str:
     return str(template.render(**schemas, **makers, either=either, frameworks=registry.members("frameworks")))
 
 
-def _inside(of: dict[str, Any], name: str) -> dict[str, Any]:
+def _inside(schema: dict[str, Any], name: str) -> dict[str, Any]:
     """The rules of a key whose values, or the values of whose list or mapping, have keys themselves."""
-    rules: dict[str, Any] = of["properties"][name]
+    rules: dict[str, Any] = schema["properties"][name]
     places = [rules, rules.get("items"), rules.get("additionalProperties"), *rules.get("anyOf", ())]
     return next(place for place in places if isinstance(place, dict) and "properties" in place)
 
 
-def _inner(of: dict[str, Any], name: str, each: str = "") -> str:
-    """The table of such a key."""
-    return f"Keys of {each}`{name}`:\n\n{_table(_inside(of, name))}"
+def _inner(schema: dict[str, Any], name: str, each: str = "") -> str:
+    return f"Keys of {each}`{name}`:\n\n{_table(_inside(schema, name))}"
 
 
 def _options(framework: str) -> str:
@@ -55,11 +54,11 @@ def _options(framework: str) -> str:
     return f"Options of `{framework}`:\n\n{_table(schema_of(class_of(options)))}"
 
 
-def _table(of: dict[str, Any], defaults: dict[str, str] | None = None) -> str:
+def _table(schema: dict[str, Any], defaults: dict[str, str] | None = None) -> str:
     """One row per key; `defaults` are texts for keys whose default the schema does not say."""
     lines = ["| key | meaning | allowed | default |", "|---|---|---|---|"]
-    for key, rules in of["properties"].items():
-        if key in of.get("required", ()):
+    for key, rules in schema["properties"].items():
+        if key in schema.get("required", ()):
             default = "required"
         elif rules.get("type") == "object" and rules.get("default", {}) is not None:
             default = "`{}`"  # of keys inside, their own defaults hold

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 ASKED = "DDLBENCH_MODULES"  # what the job was promised, separated by spaces
 MACHINE = "DDLBENCH_MACHINE"
-LOADED, OTHER_NAMES = "LOADEDMODULES", "__MODULES_LMALTNAME"  # what `module` leaves
+KEPT = LOADED, OTHER_NAMES = "LOADEDMODULES", "__MODULES_LMALTNAME"  # what `module` leaves
 
 
 def export(machine: str, modules: Iterable[str]) -> str:
@@ -21,11 +21,9 @@ def export(machine: str, modules: Iterable[str]) -> str:
 
 
 def missing(asked: Iterable[str], environment: Mapping[str, str]) -> list[str]:
-    """Those of the modules that are not loaded.
-
-    LOADED, which Lmod and Environment Modules both keep, has full names: `GCC` may have loaded GCC/13.3.0, and
-    `CUDA/12` CUDA/12.6. Environment Modules has the other names of a module (its aliases) in OTHER_NAMES.
-    """
+    """Those of the modules that are not loaded. LOADED, which Lmod and Environment Modules both keep, has full names:
+    `GCC` may have loaded GCC/13.3.0, and `CUDA/12` CUDA/12.6. Environment Modules has the other names of a module (its
+    aliases) in OTHER_NAMES."""
     names = environment.get(LOADED, "").split(":")
     for others in environment.get(OTHER_NAMES, "").split(":"):
         names += [name.rpartition("|")[2] for name in others.split("&")]

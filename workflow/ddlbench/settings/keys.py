@@ -103,16 +103,15 @@ def _resolved(rules: Any, shared: Mapping[str, Any]) -> Any:
 
 
 def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str = "", **more: Any) -> T:
-    """The dataclass that `data` gives, which lie under a key of a file; `more` are fields that are no keys.
-
-    Raises ConfigError at the first fault.
-    """
+    """The dataclass that `data` gives, which lie under a key of a file; `more` are fields that are no keys. Raises
+    ConfigError at the first fault."""
     adapter, rules = _adapter_and_rules(cast(Hashable, cls))
     for name in data:
         if name not in _keys(rules):
             raise _unknown(file, _join(under, name), name, rules)
     try:
-        text = json.dumps({**data, **more}, default=_foreign, skipkeys=True)
+        # A mapping stands for what no key allows, such as dates of YAML 1.1 that Snakemake reads.
+        text = json.dumps({**data, **more}, default=lambda value: {str(value): ""}, skipkeys=True)
         value: T = adapter.validate_json(text, strict=True)
     except ValidationError as error:
         raise _explained(error, data, rules, file, under) from None
@@ -128,11 +127,6 @@ def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str
         if isinstance(given, int) and abs(given) >= 2**63:
             raise _refused(file, _join(under, name), given, _keys(rules)[name])
     return replace(value, **whole)  # type: ignore[type-var]
-
-
-def _foreign(value: object) -> dict[str, str]:
-    """Stands for what no file of ours has, such as the dates of YAML 1.1 that Snakemake reads: no key allows it."""
-    return {str(value): ""}
 
 
 def class_of(known: Mapping[str, Mapping[str, Any]]) -> type:

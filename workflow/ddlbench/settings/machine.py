@@ -10,11 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ddlbench.core import beats, registry
-from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of
+from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of, read_yaml
 from ddlbench.settings.keys import Count, Keys, Name, Nullable, Positive, key, mapping, value_of
 from ddlbench.settings.own_models import is_own
-from ddlbench.settings.reading import read_yaml
-from ddlbench.settings.slurm_flags import PATTERN, REFUSED, refused
 
 LINE = r"^[^\x00-\x1f\x7f]+$"  # any text without control characters
 QUEUE_ONLY = (
@@ -26,10 +24,41 @@ CABLE = "veth0"  # what launcher namespaces calls the cable, on both ends
 Variable = Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
+# What may stand in `slurm_flags`: long flags that sbatch and srun both take and that nothing else says. SLURM reads its
+# flags by getopt: `--arr=1-9` is `--array=1-9`, because no other flag begins so. Short flags are refused altogether:
+# several of them may hide in one word. Sources: sbatch(1) and srun(1) of SLURM 22.05 and 24.05; `validation.py` of
+# Snakemake's SLURM plugin 2.8.0.
+# Any value, but for control characters: whoever hands a flag to a shell quotes it.
+PATTERN = r"^--[a-z][a-z0-9-]*(=[^\x00-\x1f\x7f]*)?$"
+_BY_REASON = {
+    "key qos stands for it": "qos",
+    "key constraint stands for it": "constraint prefer cluster-constraint",
+    "key comment stands for it": "comment",
+    "key partitions stands for it": "partition",
+    "key exclude_nodes stands for it": "exclude",
+    "key memory_mb_per_worker stands for it": "mem mem-per-cpu mem-per-gpu",
+    "key cores_per_worker stands for it": "cpus-per-task cpus-per-gpu",
+    "--config account=... stands for it": "account",
+    "key workers_per_node and the study's workers stand for it": "nodes ntasks ntasks-per-node ntasks-per-core "
+    "ntasks-per-gpu ntasks-per-socket tasks-per-node gres gpus gpus-per-node gpus-per-socket gpus-per-task "
+    "tres-per-task tres-per-job",
+    "ddlbench sets time limits, from images_per_s and partitions": "time time-min signal",
+    "ddlbench asks for nodes alone, or not, run by run": "exclusive oversubscribe share overcommit",
+    "it would keep a run with a lost node alive": "no-kill kill-on-bad-exit",
+    "Snakemake's SLURM plugin says it, or must not be told it": "array job-name output error input open-mode parsable "
+    "quiet verbose wait wrap export export-file chdir workdir clusters ignore-pbs",
+    "the profile says it (slurm-requeue)": "requeue no-requeue",
+    "jobs would never start": "hold test-only help usage version no-allocate",
+    "srun does not know it": "get-user-env uid gid batch",
+    "sbatch does not know it; variables of srun, such as SLURM_MPI_TYPE and SLURM_CPU_BIND, go into environment": "mpi "
+    "cpu-bind label unbuffered pty multi-prog prolog epilog task-prolog task-epilog preserve-env relative threads "
+    "overlap exact whole interactive",
+}
+REFUSED = {flag: reason for reason, flags in _BY_REASON.items() for flag in flags.split()}
+
+
 @dataclass(frozen=True)
 class Partition(Keys):
-    """A queue of a SLURM machine."""
-
     name: Name = key("Its name, as in `sbatch --partition`.")
     max_nodes: int = key("The most nodes a job may have there.", minimum=1)
     max_minutes: int = key("The longest a job may run there [min].", minimum=1)
@@ -250,27 +279,21 @@ class Machine(Keys):
 
     def rate(self, model: str, image_size: int) -> float | None:
         """Images per second of one worker by `images_per_s`, for pictures of this size; None if nothing is said of it.
-
-        A rate of one size says little of another: operations grow with the area, and a GPU with little to do waits.
-        """
+        A rate of one size says little of another: operations grow with the area, and a GPU with little to do waits."""
         rates = dict(self.images_per_s)
         usual = image_size == 224 or model in registry.SMALL_MODELS
         return rates.get(f"{model}@{image_size}", rates.get(model) if usual else None)
 
     def partition(self, nodes: int, minutes: int | None = None) -> Partition | None:
-        """The first partition with room for so many nodes and minutes, else the one that gives them most minutes.
-
-        None if none holds so many nodes. `minutes` is None where nobody knows how long it will take.
-        """
+        """The first partition with room for so many nodes and minutes, else the one that gives them most minutes. None
+        if none holds so many nodes. `minutes` is None where nobody knows how long it will take."""
         wide = [p for p in self.partitions if nodes <= p.max_nodes]
         enough = (p for p in wide if minutes is not None and minutes <= p.max_minutes)
         return next(enough, max(wide, key=lambda p: p.max_minutes, default=None))
 
     def limit_minutes(self, nodes: int, guess: int | None = None) -> int:
         """The run time limit of a job that is guessed to take so long, within its partition's limit; a day without one.
-
-        Without a guess it is all that a partition gives.
-        """
+        Without a guess it is all that a partition gives."""
         partition = self.partition(nodes, guess)
         longest = partition.max_minutes if partition else 24 * 60
         return longest if guess is None else min(longest, guess)
@@ -348,3 +371,12 @@ def _check_slurm(machine: Machine, path: Path) -> None:
         for number, flag in enumerate(getattr(machine, name)):
             if why := refused(flag):
                 raise complain(path, f"{name}.{number}", flag, why)
+
+
+def refused(flag: str) -> str | None:
+    """Why a flag that matches PATTERN must not stand there, as the end of a sentence; None if it may."""
+    name = flag.removeprefix("--").partition("=")[0]
+    if name in REFUSED:
+        return REFUSED[name]
+    meant = [flag for flag in REFUSED if flag.startswith(name)]
+    return f"it is short for --{meant[0]}: {REFUSED[meant[0]]}" if meant else None

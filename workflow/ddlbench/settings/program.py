@@ -16,9 +16,8 @@ from ddlbench.core import registry
 from ddlbench.core.files import sha256
 from ddlbench.core.layout import RESULTS
 from ddlbench.core.program import EACH, GROUPS, OWN, PLACEHOLDERS, Program, Scalar, placeholders
-from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of
+from ddlbench.settings.config import CONFIG, ConfigError, complain, expand, one_of, read_yaml
 from ddlbench.settings.keys import Keys, Name, key, mapping, value_of
-from ddlbench.settings.reading import read_yaml
 
 Texts = Annotated[tuple[str, ...], Field(min_length=1)]
 Setting = Annotated[str, Field(pattern=r"^[A-Za-z_]\w{0,99}$")]

@@ -5,9 +5,8 @@ from functools import cached_property
 from pathlib import Path
 
 from ddlbench.core.recipe import Recipe
-from ddlbench.settings.config import CONFIG, complain
+from ddlbench.settings.config import CONFIG, complain, read_yaml
 from ddlbench.settings.keys import Count, Keys, key, value_of
-from ddlbench.settings.reading import read_yaml
 
 # A row of `by_batch`: keys of a recipe that may differ by batch size, a number each.
 _MAY_DIFFER = ("base_lr", "momentum", "weight_decay", "warmup_epochs", "decay_epochs")
@@ -46,9 +45,7 @@ class RecipeFile(Recipe, Keys):
 
     def at(self, global_batch: int) -> Recipe:
         """The recipe at a batch size: values of `by_batch` are interpolated linearly, and its rate is the peak's.
-
-        Raises ConfigError for a batch size outside the table.
-        """
+        Raises ConfigError for a batch size outside the table."""
         rows = self.rows
         if not rows:
             return self.recipe

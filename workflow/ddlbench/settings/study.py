@@ -16,13 +16,12 @@ from ddlbench.core import registry
 from ddlbench.core.program import Program
 from ddlbench.core.spec import COLUMNS
 from ddlbench.settings import own_models
-from ddlbench.settings.config import CONFIG, ConfigError, complain, names_in, one_of
+from ddlbench.settings.config import CONFIG, ConfigError, complain, names_in, one_of, read_yaml
 from ddlbench.settings.dataset import datasets, load_dataset
 from ddlbench.settings.keys import class_of, value_of
 from ddlbench.settings.program import load_program
-from ddlbench.settings.reading import read_yaml
 from ddlbench.settings.recipe import RecipeFile, load_recipe
-from ddlbench.settings.study_keys import BlockKeys, FigureKeys, FileKeys, Inference, Published, StudyKeys
+from ddlbench.settings.study_keys import BlockKeys, FigureKeys, FileKeys, StudyKeys
 
 SCHEDULES = ("step", "cosine", "exponential", "polynomial")
 # What each block needs, from itself or from the top level of its study; and one of BATCH, and one of LENGTH.
@@ -45,10 +44,8 @@ class Framework:
 
 @dataclass(frozen=True, kw_only=True)
 class Block(BlockKeys):
-    """One product of axes in a study; the study's top-level keys with this block's own laid over them.
-
-    The recipe is as its file says: no batch size is chosen yet. `adapters` are what `frameworks` names.
-    """
+    """One product of axes in a study; the study's top-level keys with this block's own laid over them. The recipe is as
+    its file says: no batch size is chosen yet. `adapters` are what `frameworks` names."""
 
     name: str
     recipe_file: RecipeFile
@@ -76,11 +73,9 @@ class Figure(FigureKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(StudyKeys):
-    """A checked study file. It does not say on which machine it runs.
-
-    Its own blocks come first; those that figures borrow from other studies follow, by the name `study/block`.
-    A study of `records` of others plans no runs and has no blocks.
-    """
+    """A checked study file. It does not say on which machine it runs. Its own blocks come first; those that figures
+    borrow from other studies follow, by the name `study/block`. A study of `records` of others plans no runs and has no
+    blocks."""
 
     name: str
     path: Path
@@ -98,7 +93,11 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     path = folder / f"{name}.yaml"
     data, keys = _read(path)
     if keys.records:
-        _check_records(keys.records, path)
+        kinds = [kind for kind in registry.members("records") if kind != "ours"]
+        _is_one_of(kinds, keys.records.kind, path, "records.kind")
+        if not Path(keys.records.folder).is_dir():
+            allowed = "allowed: a folder that is there, from where you start"
+            raise complain(path, "records.folder", keys.records.folder, allowed)
     if (keys.records is None) == (not keys.runs):
         raise complain(path, "runs", sorted({"runs", "records"} & {*data}), "allowed: either runs or records")
     blocks = _blocks(path, data, keys)
@@ -109,7 +108,11 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     if keys.control:
         _is_one_of(keys.runs, keys.control.runs, path, "control.runs")
     if keys.inference:
-        _check_inference(keys.inference, keys.runs, path)
+        if not keys.runs:
+            raise complain(path, "inference.runs", keys.inference.runs, "allowed: no inference in a study without runs")
+        _is_one_of(keys.runs, keys.inference.runs, path, "inference.runs")
+        for member in keys.inference.members:
+            _is_one_of(registry.members("inference"), member, path, "inference.members")
     taken = {field.name: getattr(keys, field.name) for field in fields(StudyKeys)}
     return Study(name=name, path=path, blocks=blocks + borrowed, figures=figures, **taken)
 
@@ -155,24 +158,6 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
             _is_one_of(blocks, named, path, key)
             taken[named] = replace(blocks[named], name=named)
     return tuple(taken.values())
-
-
-def _check_records(given: Published, path: Path) -> None:
-    """Raises ConfigError unless the kind of records is known and their folder there."""
-    kinds = [kind for kind in registry.members("records") if kind != "ours"]
-    _is_one_of(kinds, given.kind, path, "records.kind")
-    if not Path(given.folder).is_dir():
-        raise complain(path, "records.folder", given.folder, "allowed: a folder that is there, from where you start")
-
-
-def _check_inference(given: Inference, blocks: Iterable[str], path: Path) -> None:
-    """Raises ConfigError unless its block is one of the study's own, and its members are known."""
-    blocks = list(blocks)
-    if not blocks:
-        raise complain(path, "inference.runs", given.runs, "allowed: no inference in a study without runs")
-    _is_one_of(blocks, given.runs, path, "inference.runs")
-    for member in given.members:
-        _is_one_of(registry.members("inference"), member, path, "inference.members")
 
 
 def _variant(path: Path, name: str, own: dict[str, Any]) -> Framework:

@@ -16,16 +16,12 @@ BorrowedName = Annotated[str, Field(pattern=f"^{NAME.pattern}(/{NAME.pattern})?$
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Keys):
-    """Key `measure` of a block."""
-
     epochs: Count = key("Epochs to train.")
     of: Count = key("Epochs of the full run, for which schedules are made.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupt(Keys):
-    """Key `interrupt` of a block."""
-
     steps: int = key("Steps after which the run is killed; fewer than it has.", minimum=2, maximum=1_000_000_000)
 
 
@@ -140,8 +136,6 @@ class Inference(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Audit(Keys):
-    """Key `audit`."""
-
     fail_on: str = key(
         "Figures whose own runs break a rule of this severity, or a worse one, carry a mark that names the rule. Left "
         "out, no figure does.",

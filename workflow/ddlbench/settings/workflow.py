@@ -15,8 +15,6 @@ ManyWorkers = Annotated[int, Field(ge=1, le=100_000)]
 
 @dataclass(frozen=True, kw_only=True)
 class WhatIf(Keys):
-    """Key `what_if`."""
-
     workers: ManyWorkers | tuple[ManyWorkers, ...] = key(
         "Worker counts. Without them, three doublings beyond the largest measured one.", None
     )
@@ -32,8 +30,6 @@ class WhatIf(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Data(Keys):
-    """Key `data`."""
-
     on_error: str = key(
         "A picture that cannot be used (truncated, empty, no picture) ends the preparation with `stop`; with `skip` it "
         "is left out and listed in the manifest.",
@@ -49,8 +45,6 @@ class Data(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Keys):
-    """Key `checkpoint`."""
-
     epochs: int | None = key("Every so many epochs. With null, epochs do not matter.", None, minimum=1)
     minutes: float | None = key(
         "Every so many minutes of training. With null, time does not matter.", 30, exclusiveMinimum=0
@@ -59,8 +53,6 @@ class Checkpoint(Keys):
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Keys):
-    """All of the file."""
-
     study: Name = key("Name of a file in config/studies, without .yaml.")
     machine: Name = key("Name of a file in config/machines, without .yaml.")
     account: Name | None = key("The project that SLURM bills; used on machines with launcher slurm.", None)
@@ -96,7 +88,7 @@ class Config(Keys):
 def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict[str, Any]:
     """What config.yaml and the command line say, with defaults filled in. Raises ConfigError at the first fault."""
     # What was given stays as it was written: 30, not 30.0.
-    config = _laid_over(asdict(value_of(Config, data, file)), data)
+    config = laid_over(asdict(value_of(Config, data, file)), data)
     if config["what_if"]:
         config["what_if"] = data["what_if"]  # what is not asked is left out
     known, sources = registry.members("datasets"), config["data"]["sources"]
@@ -107,9 +99,10 @@ def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict
     return config
 
 
-def _laid_over(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+def laid_over(defaults: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The defaults with what is given in their place, mapping by mapping."""
     merged = dict(defaults)
     for name, value in given.items():
         inside = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = _laid_over(merged[name], value) if inside else value
+        merged[name] = laid_over(merged[name], value) if inside else value
     return merged

@@ -20,11 +20,9 @@ INFINIBAND = 32  # ARPHRD_INFINIBAND, Linux's if_arp.h: what /sys/class/net/<int
 
 @dataclass(frozen=True)
 class Node:
-    """A node by its name, or what most nodes of a partition are. `gres` are SLURM's words for generic resources.
-
-    `cpus` are those that SLURM counts and jobs may have; the rest is None where nobody says. `cores` are real ones,
-    `threads` the hardware threads of each; `memory_mb` is what jobs may get [MiB].
-    """
+    """A node by its name, or what most nodes of a partition are. `gres` are SLURM's words for generic resources. `cpus`
+    are those that SLURM counts and jobs may have; the rest is None where nobody says. `cores` are real ones, `threads`
+    the hardware threads of each; `memory_mb` is what jobs may get [MiB]."""
 
     gres: str
     cpus: int
@@ -48,10 +46,8 @@ class Node:
 @dataclass(frozen=True)
 class Queue:
     """A partition: the most nodes and minutes of a job, its nodes, how many of these are of another kind.
-
-    `default_memory` says what a job gets that asks for no memory, as SLURM does; None where nobody knows.
-    `gives_way` is SLURM's word for what happens to a job when another one wants its nodes; "" if nothing does.
-    """
+    `default_memory` says what a job gets that asks for no memory, as SLURM does; None where nobody knows. `gives_way`
+    is SLURM's word for what happens to a job when another one wants its nodes; "" if nothing does."""
 
     name: str
     nodes: int
@@ -85,10 +81,8 @@ def ask(command: Sequence[str]) -> str:
 
 
 def fields(text: str) -> list[dict[str, str]]:
-    """What `scontrol --oneliner show` prints: one dict per line, of `Name=value`.
-
-    The first of a name counts: behind the facts, a line may end in what somebody wrote as a reason.
-    """
+    """What `scontrol --oneliner show` prints: one dict per line, of `Name=value`. The first of a name counts: behind
+    the facts, a line may end in what somebody wrote as a reason."""
     lines = (re.findall(r"(?:^|\s)([A-Za-z]\w*)=(\S*)", line) for line in text.splitlines())
     return [dict(reversed(pairs)) for pairs in lines if pairs]
 
@@ -99,10 +93,8 @@ def config(text: str) -> dict[str, str]:
 
 
 def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str, str] | None = None) -> list[Queue]:
-    """The partitions of `SINFO`'s output, with GPUs first, giving way last, large before small.
-
-    `partitions` and `nodes` are what `scontrol --oneliner show` says of these. A partition that is closed is left out.
-    """
+    """The partitions of `SINFO`'s output, with GPUs first, giving way last, large before small. `partitions` and
+    `nodes` are what `scontrol --oneliner show` says of these. A partition that is closed is left out."""
     facts = {line["PartitionName"]: line for line in fields(partitions) if "PartitionName" in line}
     members: dict[str, list[Node]] = {}
     for line in fields(nodes):
@@ -122,18 +114,13 @@ def queues(sinfo: str, partitions: str = "", nodes: str = "", site: Mapping[str,
         total = max(int(count), kinds.total())
         most = min(total, _number(partition_facts.get("MaxNodes", "")) or total)
         memory = _default_memory(partition_facts, site or {})
-        way = _gives_way(partition_facts, site or {})
+        mode = partition_facts.get("PreemptMode", "OFF")  # of no meaning where the site does not preempt
+        way = "" if (site or {}).get("PreemptType", "preempt/none") == "preempt/none" or mode == "OFF" else mode
         queues_by_name[name] = Queue(name, most, minutes(limit), node, kinds.total() - alike, memory, way)
     return sorted(
         queues_by_name.values(),
         key=lambda queue: (queue.node.gpus == 0, bool(queue.gives_way), -queue.nodes, queue.name),
     )
-
-
-def _gives_way(partition: Mapping[str, str], site: Mapping[str, str]) -> str:
-    """A partition's `PreemptMode`, where the site preempts at all."""
-    mode = partition.get("PreemptMode", "OFF")
-    return "" if mode == "OFF" or site.get("PreemptType", "preempt/none") == "preempt/none" else mode
 
 
 def _default_memory(*facts: Mapping[str, str]) -> str | None:

@@ -88,10 +88,8 @@ def job_resources(spec: Ranks, machine: Machine, minutes: int, account: str | No
 
 
 def node_resources(machine: Machine, account: str | None) -> dict[str, str | int | None]:
-    """What Snakemake asks for a job that trains nothing, such as `prepare`: one node.
-
-    Where the machine's file says nothing of such jobs: without GPUs, for as long as a partition for runs gives it.
-    """
+    """What Snakemake asks for a job that trains nothing, such as `prepare`: one node. Where the machine's file says
+    nothing of such jobs: without GPUs, for as long as a partition for runs gives it."""
     partition = machine.partition(1)
     if machine.launcher != "slurm" or partition is None:
         return {}
@@ -115,16 +113,14 @@ def _nodes(machine: Machine) -> dict[str, str | int | None]:
 
 
 def _comment(machine: Machine) -> dict[str, str | int | None]:
-    """The site's words for a job's comment, which `mends/slurm_submission.py` sets before the plugin's own."""
+    """The site's words for a job's comment, which `mends/slurm_plugin.py` sets before the plugin's own."""
     return {"site_comment": machine.comment} if machine.comment else {}
 
 
 def _for_shell(flags: list[str]) -> str:
-    """Flags for `slurm_extra`, which the plugin hands to a shell as it stands.
-
-    It also takes any `-J` in it, as in `--reservation=team-Jan`, for a flag of its own, and refuses the job: so empty
-    quotes stand behind each hyphen of a value.
-    """
+    """Flags for `slurm_extra`, which the plugin hands to a shell as it stands. It also takes any `-J` in it, as in
+    `--reservation=team-Jan`, for a flag of its own, and refuses the job: so empty quotes stand behind each hyphen of a
+    value."""
     pairs = (flag.partition("=") for flag in flags)
     return " ".join(name + at + (shlex.quote(value).replace("-", "-''") if at else "") for name, at, value in pairs)
 

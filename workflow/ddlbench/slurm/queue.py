@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from ddlbench.slurm.cluster import Node
 
@@ -43,6 +45,21 @@ BLIND = "0:53"
 _LATER = re.compile(r"\b(?:Assoc|QOS)\w*SubmitJob\w*|Unable to contact slurm controller \(connect failure\)")
 
 
+_MISSING = re.compile(
+    r"^.*(?:: not found|No such file or directory|No module named|command not found|Permission denied|"
+    r"Exec format error|not a directory|Transport endpoint is not connected|Stale file handle).*$",
+    re.M | re.I,
+)
+# Nodes on which jobs fail before they begin: by a prolog, a node that does not boot, a log that cannot be opened. SLURM
+# queues such a job again under its number, and the next try hides the one that failed: only `sacct --duplicates` has
+# all. A job of many nodes says little of each. So a node is named by how often jobs fail with it and without it.
+STATES = ("BOOT_FAIL", "LAUNCH_FAILED", "NODE_FAIL", "RECONFIG_FAIL")
+AT_ONCE_S = 60  # a job that is queued again so soon did not begin; later it may have given way to another
+ASKED = ("sacct", "--duplicates", "--allocations", "--noheader", "--parsable2", "--starttime=now-30days")
+FORMAT = "--format=JobName,State,ExitCode,ElapsedRaw,NodeList"
+CHANCE = 0.05  # that any node is named where all are alike
+
+
 @dataclass(frozen=True)
 class Where:
     """Where a job ran, and since when [s since 1970]; `blind` if it ended because it could not open its log there."""
@@ -54,9 +71,7 @@ class Where:
 
 def squeue(arguments: list[str], timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
     """Ask SLURM for jobs, those of hidden partitions too, whatever the user has set for `squeue` (SQUEUE_STATES, ...).
-
-    Raises OSError if there is no squeue, TimeoutExpired if it does not answer in time.
-    """
+    Raises OSError if there is no squeue, TimeoutExpired if it does not answer in time."""
     return subprocess.run(
         ["squeue", "--noheader", "--all", *arguments],
         env={name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")},
@@ -78,10 +93,8 @@ def lives(job: str) -> bool | None:
 
 
 def nodes_of_this_job() -> list[Node]:
-    """The nodes of the job that this process is of; none outside, or if SLURM does not answer.
-
-    Snakemake's SLURM plugin takes SLURM_JOB_NODELIST away from what a job executes.
-    """
+    """The nodes of the job that this process is of; none outside, or if SLURM does not answer. Snakemake's SLURM plugin
+    takes SLURM_JOB_NODELIST away from what a job executes."""
     job = os.environ.get("SLURM_JOB_ID")
     names = printed("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
     return nodes(names) if names else []
@@ -222,13 +235,6 @@ def where(job: str) -> Where | None:
     return None if nodes == "(null)" else Where(nodes, started, facts.get("ExitCode") == BLIND)
 
 
-_MISSING = re.compile(
-    r"^.*(?:: not found|No such file or directory|No module named|command not found|Permission denied|"
-    r"Exec format error|not a directory|Transport endpoint is not connected|Stale file handle).*$",
-    re.M | re.I,
-)
-
-
 def missing(log: str) -> str | None:
     """The first line of a job's log that says that a file or module is not there; None without one."""
     match = _MISSING.search(log)
@@ -244,3 +250,41 @@ def printed(*command: str) -> str:
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30)
+
+
+class Try(NamedTuple):
+    """One try of a job: on which nodes, and whether it failed before it began."""
+
+    nodes: frozenset[str]
+    failed: bool
+
+
+def tries() -> list[Try]:
+    """All tries of this user's ddlbench jobs in 30 days; none if SLURM keeps no accounts or does not answer."""
+    found = []
+    for line in printed(*ASKED, FORMAT).splitlines():
+        name, state, code, elapsed, nodes = line.split("|", 4)
+        if name.startswith("ddlbench") and nodes not in ("", "None assigned") and not state.startswith("RUNNING"):
+            word = state.partition(" ")[0]
+            requeued = word == "REQUEUED" and int(elapsed) < AT_ONCE_S
+            names = frozenset(printed("scontrol", "show", "hostnames", nodes).split())
+            found.append(Try(names, word in STATES or requeued or code == BLIND))
+    return found
+
+
+def failed_tries(all_tries: Sequence[Try]) -> list[str]:
+    """For people: each node with which more tries fail than chance explains; nothing if none failed."""
+    from scipy.stats import fisher_exact
+
+    failed, names = sum(one.failed for one in all_tries), sorted({name for one in all_tries for name in one.nodes})
+    lines = []
+    for name in names:
+        here = [one.failed for one in all_tries if name in one.nodes]
+        bad, others = sum(here), len(all_tries) - len(here)
+        table = [[bad, len(here) - bad], [failed - bad, others - (failed - bad)]]
+        if fisher_exact(table, alternative="greater").pvalue * len(names) < CHANCE:
+            counts = f"{bad} of {len(here)} tries with it failed before the job began, {failed - bad} of {others}"
+            lines.append(f"{name}: {counts} without it; exclude_nodes: [{name}] keeps jobs off it")
+    return lines or [f"{failed} of {len(all_tries)} tries failed before the job began; no node stands out"] * bool(
+        failed
+    )

@@ -62,11 +62,9 @@ _LAUNCH = re.compile(
 
 
 def end(text: str, workers: int, innocent: Collection[int] = ()) -> End | None:
-    """What ended the step of `workers` tasks whose srun wrote `text`, or None if that does not say.
-
-    SLURM's own reasons (a lost node, memory, a limit) come before what they did to tasks. `innocent` are ranks that
-    ended only because they had lost another one.
-    """
+    """What ended the step of `workers` tasks whose srun wrote `text`, or None if that does not say. SLURM's own reasons
+    (a lost node, memory, a limit) come before what they did to tasks. `innocent` are ranks that ended only because they
+    had lost another one."""
     if node := _NODE.search(text):
         return End("node failed", "the node failed", host=node["host"])
     task = _first_task(text, workers, innocent)

@@ -1,7 +1,7 @@
 """A run that is interrupted on purpose: when it writes a checkpoint, and how its ranks die.
 
 A study asks for it with `interrupt: {steps: N}`, to measure what an interruption costs. Every rank kills itself with
-SIGKILL, so no handler runs, nothing is flushed, and ranks on other nodes die as those here do. `run/interrupted.py`
+SIGKILL, so no handler runs, nothing is flushed, and ranks on other nodes die as those here do. `run/finish.py`
 sees that it happened, starts the run again, and keeps what was measured.
 """
 

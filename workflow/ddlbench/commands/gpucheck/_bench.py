@@ -21,7 +21,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import launch
-from ddlbench.plan.installed import missing_packages
+from ddlbench.plan.reads import missing_packages
 from ddlbench.records import ours
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.recipe import load_recipe

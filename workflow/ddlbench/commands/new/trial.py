@@ -23,7 +23,7 @@ from ddlbench.core import living, registry
 from ddlbench.core.files import printable, write_json
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import launch
-from ddlbench.run.environment import reveal
+from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
 from ddlbench.run.readings import Reading, ReadingMember, Source, UnreadError

@@ -24,8 +24,8 @@ from ddlbench.core.record import MLLOG
 from ddlbench.outlook import NoAnswerError, study
 from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
 from ddlbench.plan import bill, reads
+from ddlbench.plan.bill import Row
 from ddlbench.plan.reads import Form
-from ddlbench.plan.row import Row
 from ddlbench.plan.stale import DONE
 from ddlbench.settings.machine import Machine
 

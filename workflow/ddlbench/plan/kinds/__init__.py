@@ -19,9 +19,8 @@ from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 
 if TYPE_CHECKING:
-    from ddlbench.plan.estimate import Estimator
-    from ddlbench.plan.measured import Measured
-    from ddlbench.plan.row import Row
+    from ddlbench.plan.bill import Row
+    from ddlbench.plan.estimate import Estimator, Measured
     from ddlbench.plan.runs import Plan
     from ddlbench.plan.stale import Memory
 
@@ -55,11 +54,9 @@ class Job(Generic[S]):
 
     @property
     def rule(self) -> str:
-        """The rule that makes it."""
         return str(registry.member("kinds", self.kind).RULE)
 
     def folder(self, results: Path = layout.RESULTS) -> Path:
-        """Where it leaves what it leaves."""
         return Path(results, registry.member("kinds", self.kind).FOLDER, self.spec.id)
 
     def outputs(self, results: Path = layout.RESULTS) -> list[Path]:
@@ -68,8 +65,7 @@ class Job(Generic[S]):
 
     def threads(self, cores: int | None) -> int:
         """Of `cores` on one machine: timed jobs have it to themselves, and so have jobs on GPUs, which all begin with
-        the first one.
-        """
+        the first one."""
         return cores or 1 if self.spec.timed or self.spec.device == "cuda" else int(self.spec.workers)
 
 

@@ -20,6 +20,7 @@ from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import first_guess, launch
+from ddlbench.plan.bill import Entry, Row, make_row
 from ddlbench.plan.estimate import (
     ANOTHER,
     BEGIN_AND_END_S,
@@ -33,7 +34,6 @@ from ddlbench.plan.estimate import (
 )
 from ddlbench.plan.kinds import Books, Given, Job, Resources
 from ddlbench.plan.kinds.training import manifest
-from ddlbench.plan.row import Entry, Row, make_row
 from ddlbench.plan.stale import DONE, STALE, changes, unfinished
 from ddlbench.settings.config import complain
 from ddlbench.settings.machine import Machine
@@ -100,8 +100,7 @@ def _job(spec: InferSpec, given: Given) -> Job[InferSpec]:
 
 def work_s(spec: InferSpec, rate: float) -> float:
     """About how long a job serves [s], where a worker trains so many images per second: its requests, and all
-    validation pictures twice. A guess: no way to serve is faster in it than another, nor several workers than one.
-    """
+    validation pictures twice. A guess: no way to serve is faster in it than another, nor several workers than one."""
     one_s = FORWARD / rate
     # Three requests of each batch size come before those that are counted (`_measure.latencies`).
     sent = sum((requests(batch * one_s) + 3) * batch for batch in spec.batches)
@@ -224,17 +223,17 @@ class Asking:
         self.trains = trains
         self._same: dict[tuple[Any, ...], list[float]] = defaultdict(list)
         self._near: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-        for one in asked:
-            if one.took_s is not None:
-                own, least = _alike(one.spec)
-                self._same[own].append(one.took_s)
-                self._near[least].append(one.took_s)
+        for record in asked:
+            if record.took_s is not None:
+                same_kind, least = _alike(record.spec)
+                self._same[same_kind].append(record.took_s)
+                self._near[least].append(record.took_s)
 
     def estimate(self, spec: InferSpec) -> Estimate:
         """How long this job takes if it is made (again)."""
-        own, least = _alike(json.loads(spec.to_json()))
-        if own in self._same:
-            return _measured(self._same[own], 1.0 if len(self._same[own]) > 1 else ONE_RUN, "", MEASURED)
+        same_kind, least = _alike(json.loads(spec.to_json()))
+        if same_kind in self._same:
+            return _measured(self._same[same_kind], 1.0 if len(self._same[same_kind]) > 1 else ONE_RUN, "", MEASURED)
         if least in self._near:
             return _measured(self._near[least], ANOTHER, ", in other ways", GUESSED)
         like = self.trains.like(spec.run)[0]

@@ -16,10 +16,10 @@ from ddlbench.core.record import MLLOG
 from ddlbench.core.registry import OWN
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import fits, launch
+from ddlbench.plan.bill import Entry, Row, make_row
 from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, taken
 from ddlbench.plan.kinds import Books, Given, Job, Resources
 from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, block_of
-from ddlbench.plan.row import Entry, Row, make_row
 from ddlbench.plan.stale import DONE, state
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
@@ -32,7 +32,7 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
     """Every run of a program that a block names. Raises ConfigError if the machine cannot hold one."""
     counts = [workers for workers in block.workers if workers <= machine.workers or not block.fit]
     batches = block.batch_per_worker or block.global_batch
-    made = []
+    specs = []
     for program, workers, batch, repeat in product(block.own_programs, counts, batches, range(1, block.repeats + 1)):
         fits.check(study, block, machine, OWN, workers, batch)
         spec = of_program(
@@ -46,12 +46,11 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
             timed=block.timed,
         )
         fits.check_id(study, block, spec)
-        made.append(spec)
-    return made
+        specs.append(spec)
+    return specs
 
 
 def jobs(given: Given) -> dict[str, Job[RunSpec]]:
-    """A job for each run of a program, by its id."""
     return {run: _job(spec, given) for run, spec in given.runs.items() if spec.program}
 
 

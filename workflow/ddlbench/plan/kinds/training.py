@@ -14,9 +14,9 @@ from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import checkpoints, first_guess, fits, launch, stale
+from ddlbench.plan.bill import Entry, Row, make_row
 from ddlbench.plan.estimate import taken
 from ddlbench.plan.kinds import Books, Given, Job, Resources
-from ddlbench.plan.row import Entry, Row, make_row
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 
@@ -87,7 +87,6 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
 
 
 def jobs(given: Given) -> dict[str, Job[RunSpec]]:
-    """A job for each run, by its id."""
     return {run: _job(spec, given) for run, spec in given.runs.items() if not spec.program}
 
 
@@ -109,10 +108,8 @@ def manifest(spec: RunSpec, machine: Machine) -> str | None:
 
 
 def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:
-    """Run time limit [min] (`first_guess.limit_minutes`). A guess for queues: `estimate.py` predicts.
-
-    `images` are those of an epoch; None: as many as the data set's module says.
-    """
+    """Run time limit [min] (`first_guess.limit_minutes`). A guess for queues: `estimate.py` predicts. `images` are
+    those of an epoch; None: as many as the data set's module says."""
     images = images or datasets.of(spec.dataset).IMAGES["train"]
     model, work = (spec.model, spec.recipe.image_size), spec.epochs * images
     return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers))

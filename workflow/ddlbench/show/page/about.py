@@ -11,8 +11,8 @@ from ddlbench.core import kinds, layout, registry
 from ddlbench.core.plural import worker
 from ddlbench.core.program import IMAGES
 from ddlbench.plan import runs as plan_runs
+from ddlbench.plan.bill import Row
 from ddlbench.plan.kinds import Job
-from ddlbench.plan.row import Row
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.machine import Machine
 

@@ -23,8 +23,8 @@ from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
 from ddlbench.core import layout, registry
 from ddlbench.plan import bill, reads, runs
+from ddlbench.plan.estimate import read_published
 from ddlbench.plan.kinds import Job
-from ddlbench.plan.measured import read_published
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Figure, load_study

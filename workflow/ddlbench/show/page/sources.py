@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import claims
-from ddlbench.settings.config import CONFIG
-from ddlbench.settings.reading import read_yaml
+from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.rows import Cell, Table, plain, runs_cell
 from ddlbench.show.page.shown import digits
 

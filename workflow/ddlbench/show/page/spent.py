@@ -1,4 +1,4 @@
-"""The bill so far, and the plan beside what runs took, from the rows of `ddlbench plan` (`plan/row.py`)."""
+"""The bill so far, and the plan beside what runs took, from the rows of `ddlbench plan` (`plan/bill.py`)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,9 +6,8 @@ from typing import Any
 
 from ddlbench.core import kinds
 from ddlbench.core.plural import rounded, total
-from ddlbench.plan.estimate import Estimator
-from ddlbench.plan.measured import Published
-from ddlbench.plan.row import Row
+from ddlbench.plan.bill import Row
+from ddlbench.plan.estimate import Estimator, Published
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE
 

@@ -1,6 +1,4 @@
-"""Snakemake's SLURM plugin 2.8.0, how it sees the states of jobs: with this a study never waits without a word.
-
-`commands/start.py` applies it, and with it `slurm_submission.py`.
+"""Snakemake's SLURM plugin 2.8.0, how it sees, submits and cancels jobs: with this a study never waits without a word.
 
     cancelled jobs    sacct says `CANCELLED by <uid>`; the plugin compares with `CANCELLED` and waits for ever. It takes
                       every PREEMPTED job for one that is queued again, which is not so with `PreemptMode=CANCEL`. Where
@@ -16,15 +14,29 @@
     folders of logs   a call that ends removes all empty ones, those of jobs that still wait too: `ddlbench status` in
                       a second shell did. SLURM then cannot open a job's log, and the job fails as it starts. Empty
                       folders stay.
+    limits on jobs    SLURM refuses a job while its user has too many (MaxSubmitJobs). The plugin calls that a failure,
+                      and all tries are burnt within seconds. Now it waits, and submits the job when there is room.
+    arrays            A site without arrays (MaxArraySize 0 or 1) stops the plugin, which needs none here.
+    banners           A site's sbatch may print more than the job's number. The plugin gives up on two numbers, and the
+                      job runs on, unknown to Snakemake. The number is on a line of its own (`--parsable`).
+    paths             The plugin puts the job's command between double quotes, in which a shell replaces `$name`. Nobody
+                      quotes the path of Python.
+    comments          The plugin takes a job's comment for itself. Some sites read settings there: theirs go first.
+    orphans           Ctrl-C cancels only jobs that are in Snakemake's list, which is empty while it asks for states;
+                      those that wait to be submitted still are. All jobs of a call have one name: they are cancelled by
+                      it, and no other is submitted. So is a job that SLURM took though its submission failed.
 
 Upstream (snakemake/snakemake-executor-plugin-slurm): it could keep the first word of what sacct says, ask squeue
 whether a pre-empted job is still in the queue and why a job waits, ask squeue too when sacct says that accounting is
-disabled, show the end of the job's own log, take sacct's `FailedNode`, and remove only folders of jobs that it made.
+disabled, show the end of the job's own log, take sacct's `FailedNode`, remove only folders of jobs that it made, and do
+the rest as it is done here, each in a few lines.
 """
 
 import os
 import re
+import shlex
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
@@ -32,10 +44,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ddlbench.mends import only_for, slurm_submission
+from ddlbench.mends import only_for
 from ddlbench.slurm import queue as slurm
 
 PLUGIN = "snakemake_executor_plugin_slurm"
+WAIT_S, TRIES = 10.0, 6  # how often it is seen whether there is room; after so many times SLURM is asked in any case
 # sacct's and squeue's words for a job that SLURM ended, and for one that is not started yet.
 CUT_SHORT = ("CANCELLED", "TIMEOUT", "DEADLINE")
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
@@ -50,8 +63,10 @@ def mend_plugin() -> None:
     query = plugin.query_job_status
     if getattr(query, "mended", False):
         return
-    only_for("snakemake-executor-plugin-slurm", ("2.8",), "slurm_states")
-    _forget_settings()
+    only_for("snakemake-executor-plugin-slurm", ("2.8",), "slurm_plugin")
+    # Users' settings (SQUEUE_STATES, SACCT_FORMAT, ...) hide jobs from the plugin.
+    for name in [name for name in os.environ if name.startswith(("SQUEUE_", "SACCT_"))]:
+        del os.environ[name]
     told: set[str] = set()
     submitted: set[str] = set()
 
@@ -88,7 +103,7 @@ def mend_plugin() -> None:
 
     executor._failed_nodes = FailedNodes.on_executors()
     executor.report_job_error, executor.report_job_submission = report_job_error, report_job_submission
-    slurm_submission.mend(plugin)
+    mend_submission(plugin)
 
 
 class FailedNodes(set[str]):
@@ -110,24 +125,25 @@ class FailedNodes(set[str]):
 
 def ended_states(states: Mapping[str, str]) -> dict[str, str]:
     """States by job id as the plugin knows them: `CANCELLED by 0`, and a pre-empted job that has left the queue, are
-    CANCELLED. A job of which processes still run is COMPLETING.
-    """
-    known = {job: state.split(" ", 1)[0] for job, state in states.items()}
+    CANCELLED. A job of which processes still run is COMPLETING."""
+    first_words = {job: state.split(" ", 1)[0] for job, state in states.items()}
     # Ranks of a cancelled job may still write their checkpoint: another job must not make the run yet.
-    known |= dict.fromkeys(slurm.completing([job for job, state in known.items() if state in CUT_SHORT]), "COMPLETING")
-    preempted = [job for job, state in known.items() if state == "PREEMPTED"]
-    left = slurm.in_queue(preempted)
-    return known | ({} if left is None else dict.fromkeys(set(preempted) - left.keys(), "CANCELLED"))
+    first_words |= dict.fromkeys(
+        slurm.completing([job for job, state in first_words.items() if state in CUT_SHORT]), "COMPLETING"
+    )
+    preempted = [job for job, state in first_words.items() if state == "PREEMPTED"]
+    queued = slurm.in_queue(preempted)
+    return first_words | ({} if queued is None else dict.fromkeys(set(preempted) - queued.keys(), "CANCELLED"))
 
 
 def say_held(pending: list[str], told: set[str]) -> None:
     """Name each job that waits for a person, and each limit that jobs share, once: what `told` has was named before."""
     for job, reason in (slurm.in_queue([job for job in pending if job not in told]) or {}).items():
-        advice, of = slurm.advice(job, reason), job
+        advice, subject = slurm.advice(job, reason), job
         if not advice and reason not in told:  # once for all jobs that wait for the same
-            advice, of = slurm.shared_limit(reason), reason
+            advice, subject = slurm.shared_limit(reason), reason
         if advice:
-            told.add(of)
+            told.add(subject)
             print(f"SLURM job {job} {advice}", file=sys.stderr, flush=True)
 
 
@@ -146,45 +162,29 @@ def settle_accounting(settings: Any) -> None:
 
 
 def never_began(job: str, own: list[Path], logs: list[Path]) -> str:
-    """What to say of a job that failed before its run began; "" if its run did begin.
-
-    `own` are the job's logs, `logs` those of the rule; one of these that is older than the job is an earlier try's.
-    """
+    """What to say of a job that failed before its run began; "" if its run did begin. `own` are the job's logs, `logs`
+    those of the rule; one of these that is older than the job is an earlier try's."""
     where = slurm.where(job)
-    if where is None or not logs or any(_changed(log) >= where.started_s - 2 for log in logs):
+    there = [log for log in logs if log.exists()]
+    if where is None or not logs or any(log.stat().st_mtime >= where.started_s - 2 for log in there):
         return ""
-    said = next(filter(None, (slurm.missing(_text(log)) for log in own)), None)
+    texts = (log.read_text(encoding="utf-8", errors="replace")[: 1 << 16] for log in own if log.is_file())
+    missing_line = next(filter(None, map(slurm.missing, texts)), None)
     parts = [f"It ended before its run began, on {where.nodes}"]
     if where.blind:
         advice = f"exclude_nodes: [{where.nodes}] in the machine's file keeps jobs off it"
         parts[0] += f": that node does not see {Path.cwd()}, or may not write there; {advice}."
     else:
-        parts[0] += f": {said}; is this there on that node?" if said else "."
+        parts[0] += f": {missing_line}; is this there on that node?" if missing_line else "."
     if own and not where.blind:
         parts.append(f"Its log is {own[0]}.")
-    parts += [f"{log} is an earlier try's." for log in logs if log.exists()]
+    parts += [f"{log} is an earlier try's." for log in there]
     return " ".join(parts)
-
-
-def _changed(log: Path) -> float:
-    try:
-        return log.stat().st_mtime
-    except OSError:
-        return float("-inf")
-
-
-def _text(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            return file.read(1 << 16).decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def keep_caches_here(workflow: Any) -> None:
     """Put the caches of jobs into the project's folder: on some sites' compute nodes there is no home folder, and
-    Snakemake does not start without a cache. Jobs get this process's environment, and use its cache of source files.
-    """
+    Snakemake does not start without a cache. Jobs get this process's environment, and use its cache of source files."""
     folder = Path(".snakemake/cache").absolute()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ |= {"XDG_CACHE_HOME": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
@@ -195,12 +195,82 @@ def keep_caches_here(workflow: Any) -> None:
 
 
 def mend_jobstep() -> None:
-    """Within a job: call Python by its path whatever its characters are, as `slurm_submission.py` does."""
+    """Within a job: call Python by its path whatever its characters are."""
     with suppress(ModuleNotFoundError):
-        import_module(f"{PLUGIN}_jobstep").Executor.get_python_executable = slurm_submission.python
+        import_module(f"{PLUGIN}_jobstep").Executor.get_python_executable = python
 
 
-def _forget_settings() -> None:
-    """Users' settings of squeue and sacct (SQUEUE_STATES, SACCT_FORMAT, ...), which hide jobs from the plugin."""
-    for name in [name for name in os.environ if name.startswith(("SQUEUE_", "SACCT_"))]:
-        del os.environ[name]
+def python(executor: Any) -> str:
+    """The Python of jobs, for a shell."""
+    return shlex.quote(sys.executable)
+
+
+def mend_submission(plugin: Any) -> None:
+    """Mend how the plugin's module submits and cancels jobs."""
+    executor = plugin.Executor
+    run, report, read = executor.run_job, executor._report_job_error_threadsafe, plugin.validate_or_get_slurm_job_id
+    execution, submission = executor.format_job_exec, plugin.get_submit_command
+    this = threading.local()  # a job that is being submitted; two threads do that
+    ended = threading.Event()  # nothing is submitted any more
+    told: set[str] = set()
+
+    def told_to_stop(self: Any) -> bool:
+        return ended.is_set() or getattr(self.workflow.scheduler, "_user_kill", None) is not None
+
+    def run_job(self: Any, job: Any) -> None:
+        """Submit a job, as soon as SLURM takes it."""
+        this.empty = False
+        while not ended.is_set():
+            this.refused = None
+            run(self, job)
+            if this.refused is None:
+                return
+            if this.refused not in told:
+                told.add(this.refused)
+                most = slurm.most_jobs(this.refused)
+                limit = this.refused + (f": at most {most}" if most else "")
+                words = f"SLURM takes no more jobs for now ({limit}); the others are submitted when it does"
+                print(words, file=sys.stderr, flush=True)
+            before = slurm.jobs_of_mine()
+            for _ in range(TRIES):  # there is room as soon as a job has ended
+                ended.wait(WAIT_S)
+                if told_to_stop(self) or not slurm.is_own_limit(this.refused) or slurm.jobs_of_mine() != before:
+                    break
+
+    def report_error(self: Any, job_info: Any, msg: str) -> None:
+        reason = slurm.later(msg)
+        if reason and not told_to_stop(self):
+            before = this.empty
+            this.empty = slurm.is_own_limit(reason) and slurm.jobs_of_mine() == 0
+            if not (before and this.empty):  # else the user may have none at all; once, one may just have ended
+                this.refused = reason
+                return
+        with suppress(Exception):  # what is left of a failure must not hide it
+            wildcards = plugin.get_job_wildcards(job_info.job)
+            comment = f"rule_{job_info.job.name}" + (f"_wildcards_{wildcards}" if wildcards else "")
+            slurm.cancel(self.run_uuid, comment)
+        report(self, job_info, msg)
+
+    def cancel_jobs(self: Any, active_jobs: list[Any]) -> None:
+        ended.set()
+        self._job_submission_executor.shutdown(wait=True)  # two may just be submitted
+        slurm.cancel(self.run_uuid)
+
+    def job_id(first: str, said: str) -> str:
+        lines = re.findall(r"(?m)^(\d+)(?:;\S+)?\s*$", said)
+        return str(lines[-1] if lines else read(first, said))
+
+    def format_job_exec(self: Any, job: Any) -> str:
+        command = str(execution(self, job))
+        as_script = self.workflow.executor_settings.pass_command_as_script
+        return command if as_script else re.sub(r"[\\$`]", r"\\\g<0>", command)
+
+    def submit_command(job: Any, params: dict[str, Any], **others: Any) -> str:
+        words = [job.resources.get("site_comment"), params["comment_str"]]
+        return str(submission(job, params | {"comment_str": " ".join(filter(None, words))}, **others))
+
+    plugin.get_submit_command = submit_command
+    executor.run_job, executor._report_job_error_threadsafe = run_job, report_error
+    executor.get_python_executable = python
+    executor.cancel_jobs, executor.format_job_exec = cancel_jobs, format_job_exec
+    plugin.validate_or_get_slurm_job_id, plugin.get_max_array_size = job_id, lambda: 1000
