@@ -35,31 +35,16 @@ from tests.unit.spoiled import write_machine
 def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_node: int) -> None:
     spec = pick(paper, framework="horovod", loader="dali-gpu", workers=workers)
     argv = launch.command(spec, JUWELS)
-    assert argv[argv.index("srun") :] == [
-        "srun",
-        f"--nodes={nodes}",
-        f"--ntasks={workers}",
-        f"--ntasks-per-node={per_node}",
-        "--cpus-per-task=12",
-        "--kill-on-bad-exit=1",
-        "--threads-per-core=1",
-        f"--gres=gpu:{per_node}",
-        "python",
-        "-m",
-        "ddlbench.train",
-    ]
+    srun = f"srun --nodes={nodes} --ntasks={workers} --ntasks-per-node={per_node} --cpus-per-task=12 "
+    srun += f"--kill-on-bad-exit=1 --threads-per-core=1 --gres=gpu:{per_node} python -m ddlbench.train"
+    assert argv[argv.index("srun") :] == srun.split()
     settings = argv[1 : argv.index("srun")]
     assert argv[0] == "env"
-    assert {
-        "OMP_NUM_THREADS=1",
-        "NCCL_SOCKET_IFNAME=ib0",
-        "GLOO_SOCKET_IFNAME=ib0",
-        "HOROVOD_GLOO_IFACE=ib0",
-        "NCCL_IB_TIMEOUT=22",
-        "NCCL_IB_RETRY_CNT=7",
-        "CUDA_VISIBLE_DEVICES=0,1,2,3",
-        "UCX_RC_TIMEOUT=4s",
-    } <= set(settings)
+    wanted = (
+        "OMP_NUM_THREADS=1 NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib0 HOROVOD_GLOO_IFACE=ib0 NCCL_IB_TIMEOUT=22 "
+    )
+    wanted += "NCCL_IB_RETRY_CNT=7 CUDA_VISIBLE_DEVICES=0,1,2,3 UCX_RC_TIMEOUT=4s"
+    assert set(wanted.split()) <= set(settings)
 
 
 def test_sbatch_and_srun_get_the_machines_flags(paper: Plan) -> None:
@@ -119,33 +104,31 @@ def other(folder: Path, **keys: Any) -> Machine:
         ("slurm_flags", ["--hint=nomultithread", "--nodes=5"], r"slurm_flags\.1: .--nodes=5. is not allowed"),
         *[
             ("slurm_flags", [flag], rf"slurm_flags\.0: .* is not allowed; .*{why}")
-            for flag, why in {
-                "--qos=long": "key qos",
-                "--constraint=a100&b": "key constraint",
-                "--mem-per-gpu=4G": "memory_mb_per_worker",
-                "--comment=x": "key comment",
-                "--output=/tmp/x": "SLURM plugin",
-                "--error=/tmp/x": "SLURM plugin",
-                "--export=NONE": "SLURM plugin",
-                "--chdir=/": "SLURM plugin",
-                "--wrap=rm": "SLURM plugin",
-                "--array=1-9": "SLURM plugin",
-                "--arr=1-9": "SLURM plugin",  # getopt takes any beginning that is one option's only
-                "--time-min=1": "time limits",
-                "--exclusive": "alone",
-                "--requeue": "profile",
-                "--get-user-env": "srun does not know it",
-                "--hold": "never start",
-                "--test-only": "never start",
-                "--no-kill": "lost node",
-                "--no": "short for",
-                "--Hint=x": "text matching",
-                "-Ca100&b": "text matching",
-                "-N5": "text matching",
-                "-N5 --time=1": "text matching",
-                "--hint=a\nb": "text matching",
-                "; rm x": "text matching",
+            for why, flags in {
+                "key qos": ["--qos=long"],
+                "key constraint": ["--constraint=a100&b"],
+                "memory_mb_per_worker": ["--mem-per-gpu=4G"],
+                "key comment": ["--comment=x"],
+                # getopt takes any beginning that is one option's only: --arr
+                "SLURM plugin": [
+                    "--output=/x",
+                    "--error=/x",
+                    "--export=NONE",
+                    "--chdir=/",
+                    "--wrap=rm",
+                    "--array=1",
+                    "--arr=1-9",
+                ],
+                "time limits": ["--time-min=1"],
+                "alone": ["--exclusive"],
+                "profile": ["--requeue"],
+                "srun does not know it": ["--get-user-env"],
+                "never start": ["--hold", "--test-only"],
+                "lost node": ["--no-kill"],
+                "short for": ["--no"],
+                "text matching": ["--Hint=x", "-Ca100&b", "-N5", "-N5 --time=1", "--hint=a\nb", "; rm x"],
             }.items()
+            for flag in flags
         ],
         ("qos", "", "qos"),
         ("constraint", "a\nb", "constraint"),
