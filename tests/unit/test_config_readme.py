@@ -72,10 +72,7 @@ def test_a_field_is_a_key() -> None:
     assert rules["until"]["anyOf"] == [{"type": "number"}, {"type": "null"}]
     data = {"words": ["a"], "speeds": {"b": 2, "a": 1.5}, "parts": [{"name": "p", "max_nodes": 1, "max_minutes": 2}]}
     assert value_of(Queue, data, "queue.yaml", name="q") == Queue(
-        name="q",
-        words=("a",),
-        speeds=(("a", 1.5), ("b", 2)),
-        parts=(Partition(name="p", max_nodes=1, max_minutes=2),),
+        name="q", words=("a",), speeds=(("a", 1.5), ("b", 2)), parts=(Partition(name="p", max_nodes=1, max_minutes=2),)
     )
     for wrong, says in (
         ({"words": [7]}, r"words\.0: 7 .* text"),

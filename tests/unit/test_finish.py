@@ -283,8 +283,7 @@ def test_records_say_what_an_interruption_took(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dies", "reason"),
-    [(None, "the run was not interrupted"), (60, "the run ended before it was to be interrupted")],
+    ("dies", "reason"), [(None, "the run was not interrupted"), (60, "the run ended before it was to be interrupted")]
 )
 def test_what_was_not_interrupted_says_so(tmp_path: Path, dies: int | None, reason: str) -> None:
     tables(tmp_path / "tables", write_record(tmp_path / "a", replace(SPEC, interrupt_steps=dies)))

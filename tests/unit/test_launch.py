@@ -301,11 +301,7 @@ def test_minutes_of_an_unknown_model_are_all_that_the_queue_gives(paper: Plan) -
 
 
 def test_a_run_goes_to_the_first_partition_with_room_for_its_nodes_and_minutes() -> None:
-    queues = (
-        Partition("devel", 4, 120),
-        Partition("main", 384, 1440),
-        Partition("large", 936, 1000),
-    )
+    queues = (Partition("devel", 4, 120), Partition("main", 384, 1440), Partition("large", 936, 1000))
     machine = replace(JUWELS, partitions=queues)
     names = {
         (nodes, minutes): getattr(machine.partition(nodes, minutes), "name", None)
@@ -317,13 +313,7 @@ def test_a_run_goes_to_the_first_partition_with_room_for_its_nodes_and_minutes()
 
 
 def test_a_run_that_met_its_limit_asks_for_more_and_for_a_longer_queue(paper: Plan) -> None:
-    machine = replace(
-        JUWELS,
-        partitions=(
-            Partition("devel", 4, 200),
-            Partition("main", 384, 300),
-        ),
-    )
+    machine = replace(JUWELS, partitions=(Partition("devel", 4, 200), Partition("main", 384, 300)))
     of = make_plan(paper.study, machine)
     job = of.runs[pick(of, profiled=True, workers=4).id]
     asked = [(a["slurm_partition"], a["runtime"]) for a in map(job.asks, (1, 2, 3, 4))]

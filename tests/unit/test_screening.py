@@ -93,11 +93,7 @@ def test_what_all_have_is_no_fault() -> None:
     [
         ({"state": "DOWN", "gbit_per_s": 200.0}, {}, "InfiniBand port mlx5_1/1 is DOWN, ACTIVE on most others"),
         (None, {}, "InfiniBand port mlx5_1/1 is missing, ACTIVE on most others"),
-        (
-            {"state": "ACTIVE", "gbit_per_s": 100.0},
-            {},
-            "InfiniBand port mlx5_1/1 has 100 Gbit/s, 200 on most others",
-        ),
+        ({"state": "ACTIVE", "gbit_per_s": 100.0}, {}, "InfiniBand port mlx5_1/1 has 100 Gbit/s, 200 on most others"),
         (PORTS["mlx5_1/1"], {"powersave": 1}, "CPU governor powersave, performance on most others"),
     ],
 )

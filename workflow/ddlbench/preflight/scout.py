@@ -254,10 +254,8 @@ def elsewhere(packages: Sequence[str] = PACKAGES) -> list[str]:
 
 
 def nccl(cuda: str, maps: Path = Path("/proc/self/maps")) -> str | None:
-    """What is wrong with the NCCL that this process has mapped, for torch built with this CUDA; None if nothing is.
-
-    The wheels of NCCL for CUDA 12 and 13 write the same file: the one that was installed last is used.
-    """
+    """What is wrong with the NCCL that this process has mapped, for torch built with this CUDA; None if nothing is. The
+    wheels of NCCL for CUDA 12 and 13 write the same file: the one that was installed last is used."""
     name = f"nvidia-nccl-cu{cuda.partition('.')[0]}"
     lines = maps.read_text(encoding="utf-8", errors="replace").splitlines()
     mapped = sorted({line.split(maxsplit=5)[5] for line in lines if "/libnccl.so" in line})

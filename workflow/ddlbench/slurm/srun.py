@@ -50,8 +50,7 @@ _DAEMON = r"^(?:slurmstepd|slurmd)(?:-(?P<host>\S+?))?: (?:error: )?"
 _TASK = re.compile(r"^srun: error: (?P<hosts>[^\s:]+): tasks? (?P<tasks>[\d,\[\]-]+): (?P<how>.+?)\s*$", re.M)
 _MEMORY = re.compile(_DAEMON + r"(?P<what>.*(?:oom[-_]kill|Out Of Memory|exceeded .*memory limit).*?)\s*$", re.M)
 _CANCELLED = re.compile(
-    r"^(?:slurmstepd|slurmd)\S*: error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?P<why>.*?)\*\*\*",
-    re.M,
+    r"^(?:slurmstepd|slurmd)\S*: error: \*\*\* (?:STEP|JOB) \S+ ON \S+ CANCELLED AT \S+(?P<why>.*?)\*\*\*", re.M
 )
 _EXECVE = re.compile(_DAEMON + r"execve\(\): (?P<what>.+?)\s*$", re.M)
 _CHDIR = re.compile(_DAEMON + r"couldn't chdir to [`'](?P<folder>.+?)': (?P<why>.+?): going to ", re.M)
