@@ -11,7 +11,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.slurm import cluster
+from ddlbench.slurm import cluster, queue
 
 from tests.conftest import ROOT
 from tests.specs import LAPTOP
@@ -72,7 +72,11 @@ def made(folder: Path, monkeypatch: pytest.MonkeyPatch, **says: str) -> tuple[Ma
             raise ConfigError(f"{what} is not installed here")
         return says[what]
 
+    def printed(*command: str) -> str:
+        return says.get(command[-1] if command[0] == "scontrol" else command[0], "")
+
     monkeypatch.setattr(cluster, "ask", ask)
+    monkeypatch.setattr(queue, "printed", printed)
     path = new_machine.write("mine", folder)
     return load_machine("mine", folder / "machines"), path.read_text()
 
