@@ -24,7 +24,8 @@ JUDGES = {
     "aach2023-short": {"aach2023", "comparison2022"},
     "deepspeed-features": {"deepspeed-article"},
     "horovod-vs-deepspeed": {"aach2023", "comparison2022"},
-    "language-model": {"deepspeed-article"},
+    "language-model": {"comparison2022", "deepspeed-article"},
+    "language-model-small": {"comparison2022"},
     "liang2023": {"liang2022", "liang2023"},
 }
 SLOW = {"aach2023": pytest.mark.slow}  # 10 s, and its claims are those of aach2023-short
