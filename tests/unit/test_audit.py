@@ -3,10 +3,12 @@
 `audit_clean.py` has the clean tables, `audit_faults.py` a fault for each rule, by what the rules are about.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
@@ -38,14 +40,12 @@ def tables_for(rule: str) -> dict[str, pd.DataFrame]:
 
 def test_every_rule_has_a_fault() -> None:
     assert sorted(FAULTS) == RULES
-    assert len(RULES) == len(STUDIES) + len(NUMBERS) >= 80
+    assert len(RULES) == len(STUDIES) + len(NUMBERS) >= 70
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_is_silent_on_clean_tables_and_checks_them(rule: str) -> None:
-    # Loaders that read nothing have no digest of data; all else is checked in all rows.
-    rows = found(rule, tables_for(rule))
-    assert [row for row in rows if rule != "same-data" or row["severity"] != _findings.NOT_CHECKED] == []
+    assert found(rule, tables_for(rule)) == []  # loaders that read nothing have no digest of data, by design
 
 
 def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
@@ -79,6 +79,14 @@ def test_threads_are_compared_between_frameworks() -> None:
 
     findings = found("same-environment", changed(plant, STUDY))
     assert findings and all("OMP_NUM_THREADS" in row["evidence"] for row in findings)
+
+
+def test_a_program_with_more_workers_sees_more_samples() -> None:
+    def plant(tables: dict[str, pd.DataFrame]) -> None:
+        tables["runs"]["dataset"] = "own"
+        FAULTS["same-samples"](tables)
+
+    assert [row["severity"] for row in found("same-samples", changed(plant, STUDY))] == []
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -135,8 +143,11 @@ def test_a_rule_that_lacks_a_column_says_so(rule: str) -> None:
         (row,) = audit(Material(without), [rule])
         assert row["severity"] == _findings.NOT_CHECKED
         assert row["evidence"] == f"column {column} of {table} is missing"
-        (row,) = audit(Material({name: t for name, t in tables.items() if name != table}), [rule])
-        assert row["evidence"] == f"table {table} is missing"
+        rest = {name: t for name, t in tables.items() if name != table}
+        rows = audit(Material(rest), [rule])  # a study has these tables; others, as of publications, lack to none
+        assert [row["evidence"] for row in rows] == [f"table {table} is missing"] * (
+            "runs" in rest and table in AUDITED
+        )
 
 
 def steps_of(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Path], None]:
@@ -178,7 +189,7 @@ def test_what_no_rule_asks_for_is_so_in_every_table(tmp_path: Path, change: dict
 
 def test_rules_need_tables_that_are_read() -> None:
     """A study's, which `audit.AUDITED` names, or those that are made of them and of references."""
-    made = {"numbers", "shares", "convergence", "claims", "verdicts"}
+    made = {"numbers", "shares", "convergence", "claims"}
     for rule in RULES:
         needed = {need.split(".")[0] for need in all_rules()[rule].needs}
         assert needed <= {*AUDITED, *made}, f"{rule}: audit/__init__.py: AUDITED lacks {needed - {*AUDITED, *made}}"
@@ -186,7 +197,7 @@ def test_rules_need_tables_that_are_read() -> None:
 
 def test_every_key_of_a_recipe_is_compared() -> None:
     """Those of today and those that are added, by same-recipe or by a rule of their own."""
-    rules = ["same-augmentation", "same-image-size", "same-precision", "same-recipe"]
+    rules = ["same-precision", "same-recipe"]
     for name in {field.name for field in fields(Recipe)} - {"name", "seed"}:
         runs = STUDY["runs"].assign(**{name: ["one", *["other"] * (len(STUDY["runs"]) - 1)]})
         rows = audit(Material({"runs": runs}), rules)
@@ -293,16 +304,7 @@ def test_each_run_that_learnt_nothing_is_named() -> None:
         assert len(found("diverged", tables | {"runs": runs.assign(**change)})) == 2, change
 
 
-def test_interrupted_runs_are_no_repeats_of_those_that_were_left_alone() -> None:
-    tables = study()
-    runs = tables["runs"].assign(interrupt_steps=None)
-    killed = runs[(runs["framework"] == "ddp") & (runs["loader"] == "native") & (runs["repeat"] == 1)]
-    killed = killed.assign(run=killed["run"] + "-killed", interrupt_steps=24)
-    tables["runs"] = pd.concat([runs, killed.astype(object)], ignore_index=True)
-    assert found("uneven-repeats", tables) == []
-
-
-@pytest.mark.parametrize("rule", ["same-seed", "missing-repeats", "slow-repeat", "normality", "uneven-repeats"])
+@pytest.mark.parametrize("rule", ["same-seed", "missing-repeats", "slow-repeat", "uneven-repeats"])
 @pytest.mark.parametrize("changes", [{"interrupt_steps": 24}, {"bandwidth_mbit": 10.0}, {"epochs": 1}], ids=str)
 def test_runs_with_other_settings_are_no_repeats(rule: str, changes: dict[str, object]) -> None:
     """They have the same numbers and seeds, and another speed."""
@@ -334,6 +336,41 @@ def test_drift_is_said_in_percent_with_its_interval() -> None:
     (row,) = found("drift", changed(FAULTS["drift"], STUDY))
     said = "from the first to the last of 48 runs, 1.3 h, rates moved by -2.9 % (-3.0 to -2.8 %) (cluster); "
     assert row["evidence"] == said + "0 of them are control runs"
+
+
+def test_clean_studies_are_clean() -> None:
+    """40 studies of equal frameworks with noise: no error, no warning of frameworks apart, and drift in at most one."""
+    clean, moved = study(), 0
+    clean["runs"] = clean["runs"].query("loader == 'native' and workers < 4").reset_index(drop=True)
+    needs = ("runs.throughput_images_per_s", "numbers.value", "runs.final_loss", "runs.cut_steps")
+    rules = [name for name in STUDIES if {*needs} & {*all_rules()[name].needs}]
+    for seed in range(40):
+        rng, tables = np.random.default_rng(seed), {name: table.copy() for name, table in clean.items()}
+        runs = tables["runs"]
+        noise = np.exp(rng.normal(0, 0.01, len(runs)))
+        runs["throughput_images_per_s"] *= noise
+        runs[["epoch_s", "train_s", "compute_s", "data_wait_s", "communication_s"]] /= noise[:, None]
+        runs["final_loss"] *= np.exp(rng.normal(0, 0.03, len(runs)))
+        runs["cut_steps"] += rng.integers(0, 20, len(runs))
+        runs["timed_steps"] = runs["steps"] - runs["cut_steps"]
+        rows = [row for row in audit(of_tables(tables), rules) if row["severity"] in SEVERITIES[:2]]
+        moved += any(row["rule"] == "drift" for row in rows)
+        assert {row["rule"] for row in rows} <= {"drift"}, (seed, rows)
+    assert len(rules) > 10 and moved <= 1
+
+
+def test_control_runs_that_wander_are_found() -> None:
+    """A machine that goes up and down has no trend; intervals of one side hold the truth too rarely there."""
+    tables = study()
+    cell = tables["runs"].iloc[0]
+    about = {"control": True, "framework": "ddp"}
+    made = [
+        {**cell, **about, "run": f"c{n}", "repeat": 1001 + n, "started_s": 1.7e9 + 400.0 * n}
+        | {"throughput_images_per_s": 900 * (1 + 0.02 * math.sin(n / 2))}
+        for n in range(12)
+    ]
+    tables["runs"] = pd.concat([tables["runs"], pd.DataFrame(made)], ignore_index=True)
+    assert any("12 control runs wander" in row["evidence"] for row in found("drift", tables))
 
 
 # What people call.

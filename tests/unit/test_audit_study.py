@@ -3,13 +3,11 @@
 import os
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from ddlbench.audit import Material, _findings
+from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import published
 from ddlbench.commands import snakefile
-from ddlbench.core import layout
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.study import Study, load_study
 from ddlbench.show.figures import Options
@@ -80,51 +78,8 @@ def test_notes_are_left_to_the_table() -> None:
     assert "NOTE extrapolated" not in _findings.lines(rows, all_of_them=False)
 
 
-def test_the_table_lies_with_the_others() -> None:
-    assert layout.table("demo/local", "audit") == "results/demo/local/tables/audit"
-
-
-def of_paper(*rows: dict[str, object]) -> list[dict[str, str]]:
-    given = pd.DataFrame(
-        [{"model": "resnet50", "relation": "approx", "source": "A: x", "unit": "1", **r} for r in rows]
-    )
-    return audit(Material({"numbers": given.assign(row=[f"row {n}" for n in range(len(rows))])}))
-
-
 def errors(rows: list[dict[str, str]], rule: str) -> list[str]:
     return [row["evidence"] for row in rows if row["rule"] == rule and row["severity"] != _findings.NOT_CHECKED]
-
-
-def test_the_paper_an_efficiency_without_its_base() -> None:
-    rows = of_paper({"quantity": "efficiency", "workers": 1024, "value": 0.76})
-    assert errors(rows, "base-is-named") == ["efficiency 0.76 at 1024 workers names no base"]
-
-
-def test_the_paper_234_times_beside_an_efficiency_of_0_76() -> None:
-    rows = of_paper(
-        {"quantity": "speed-up", "workers": 1024, "value": 234.0, "ref_workers": 4},
-        {"quantity": "efficiency", "workers": 1024, "value": 0.76, "ref_workers": 4},
-    )
-    assert errors(rows, "efficiency-from-speed-up") == [
-        "speed-up 234 at 1024 workers, base 4, is efficiency 0.91; said is 0.76"
-    ]
-
-
-def test_the_paper_two_numbers_for_the_native_loader_at_512() -> None:
-    native = {"quantity": "efficiency", "workers": 512, "loader": "native", "framework": "any"}
-    rows = of_paper(
-        native | {"relation": "below", "value": 0.24, "source": "A: Efficiency section"},
-        native | {"value": 0.45, "source": "A: Conclusion"},
-    )
-    assert errors(rows, "contradicting-numbers") == ["efficiency is less than 0.24, and 0.45"]
-
-
-def test_the_paper_a_base_at_a_quarter_of_what_the_hardware_gives() -> None:
-    rows = of_paper(
-        {"quantity": "efficiency", "workers": 1024, "value": 0.76, "ref_workers": 4}
-        | {"base_images_per_s": 2467.0, "ceiling_images_per_s": 10_916.0}
-    )
-    assert errors(rows, "slow-base") == ["the base makes 2467 images/s, the ceiling 10916: a share of 0.23"]
 
 
 def test_the_paper_runtimes_that_contradict_efficiencies() -> None:

@@ -118,11 +118,6 @@ def test_a_claim_may_ask_for_a_gpu_and_for_a_base(tmp_path: Path) -> None:
     assert said["why"] == "asked of ref_workers 1; runs here that meet its other conditions have 4"
 
 
-def test_what_to_know_of_a_claim_stands_beside_its_verdict(tmp_path: Path) -> None:
-    said = judged(tmp_path, "throughput,workers=8,,above,150,its table says otherwise", *SCALING)
-    assert (said["verdict"], said["why"]) == (SUPPORTED, "its table says otherwise")
-
-
 def test_verdicts_for_people(tmp_path: Path) -> None:
     (tmp_path / "claims.csv").write_text(
         HEAD + "a,s,p,it scales,throughput,workers=8,,above,250,\nb,s,p,and so on,,,,,,only in words\n"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench.analysis.prediction import Measured, _priors
+from ddlbench.analysis.prediction import Measured, _priors, _table
 from ddlbench.outlook import what_if
 from ddlbench.outlook.changed_rates import (
     AS_IT_IS,
@@ -53,6 +53,19 @@ def rate(one: Series, kind: str, value: Any, workers: int, *others: Series, mach
 
 def scaled(*workers: int) -> Series:
     return made_up({n: 100 * n * 0.98 ** math.log2(n) for n in workers})
+
+
+@pytest.mark.parametrize("sizes", [{4: 256, 8: 512, 16: 1024}, {4: 256, 8: 768, 16: 960}], ids=["ours", "mlperf"])
+def test_predict_gives_the_same_answer(sizes: dict[int, int], request: pytest.FixtureRequest) -> None:
+    """Of one series, whatever its batches: rates, their intervals and efficiency."""
+    runs = runs_table(*((sized(n, batch), 25.0 * n**0.95) for n, batch in sizes.items()))
+    runs = runs.assign(records=request.node.callspec.id, images_seen=1200, energy_j=None, train_s=1.0)
+    predicted = _table.rows(runs, 4, workers=[32, 64], priors=PRIORS)
+    made = what_if.rows(series(runs, 4), [Change()], [32, 64], JUWELS, PRIORS)
+    names = {"low": "images_per_s_low", "high": "images_per_s_high"}
+    for ours, theirs in zip(predicted, [row for row in made if row["workers"] > 16], strict=True):
+        for name in ("images_per_s", *names, "efficiency", "batch_per_worker"):
+            assert ours[name] == pytest.approx(theirs[names.get(name, name)], rel=1e-12), name
 
 
 @pytest.mark.parametrize(

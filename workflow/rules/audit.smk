@@ -13,7 +13,6 @@ rule audit_table:
         tables=AUDITED,
         code=AUDIT_CODE,
         convergence=snakefile.CONVERGENCE,
-        verdicts=f"{TABLES}/verdicts.csv",
     output:
         f"{TABLES}/audit.csv",
     log:

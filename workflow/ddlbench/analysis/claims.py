@@ -24,17 +24,18 @@ from scipy import special
 from ddlbench.analysis import together
 from ddlbench.analysis.recorded import STATE
 from ddlbench.analysis.scaling import TIMES, compared_s, in_series
-from ddlbench.analysis.statistics import FASTER, FEWEST, LEVEL, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
+from ddlbench.analysis.statistics import FASTER, FEWEST, LEVEL, POWER, SLOWER, VERDICT_LEVEL, Ratio, over_repeats, ratio
 from ddlbench.core import spec
 from ddlbench.core.files import aside
+from ddlbench.core.plural import around
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_TESTABLE = "not testable here"
-# "About" a value is within so much of it in the quantity's own unit, or within a share of it. 10 % cannot tell a top-1
-# of 77 from one of 74.
+# "About" a value is within so much of it in the quantity's own unit, or within a share of it: 10 % cannot tell a top-1
+# of 77 from one of 74. Bytes are counted; of times and rates sources print two digits, mostly of a single run.
 WITHIN = {"top1": 1.0, "efficiency": 0.05, "communication-share": 5.0, "computation-share": 5.0, "busy-cores": 0.5}
-SHARE = {"memory": 0.05, "model-state": 0.05, "network": 0.05}  # which are counted, not timed
-ABOUT = 0.1
+SHARE = dict.fromkeys(("memory", "model-state", "network"), 0.05)
+SHARE |= dict.fromkeys(("throughput", "speed-up", "runtime", "cost", "restart"), 0.1)
 ORDERINGS = ("ordering", "ordering-some")  # the left side is above the right one: everywhere; somewhere
 RELATIONS = ("above", "below", "about", "factor", "factor-up-to", *ORDERINGS)
 # Columns of runs by the quantity of a claim, and the units of those that are no plain numbers.
@@ -155,8 +156,7 @@ def lines(table: pd.DataFrame) -> list[str]:
     said = []
     for verdict in (CONTRADICTED, SUPPORTED, UNDECIDED):
         for row in table[table["verdict"] == verdict].to_dict("records"):
-            ends = "" if pd.isna(row["low"]) else f" ({row['low']:.4g} to {row['high']:.4g})"
-            measured = f"{row['measured']:.4g}{ends}, n = {row['n']:.0f}, on {row['hardware']}"
+            measured = f"{around(row['measured'], row['low'], row['high'])}, n = {row['n']:.0f}, on {row['hardware']}"
             said.append(f"{verdict}: {row['claim']} ({row['source']}, {row['place']}): {measured}")
     counts = [f"{(table['verdict'] == v).sum()} {v}" for v in (CONTRADICTED, SUPPORTED, UNDECIDED, NOT_TESTABLE)]
     return [*said, f"{len(table)} claims: {', '.join(counts)}"]
@@ -228,6 +228,7 @@ def _row(claim: Claim, runs: pd.DataFrame, among: float) -> dict[str, Any]:
     why = f"{len(cells)} comparisons; the figures are of the one that decides" if len(cells) > 1 else ""
     if len(cells) > 1 and order[0] == SUPPORTED:
         why += f". One is enough, so chance has {len(cells)} tries, and each must be {len(cells)} times as sure"
+        why += _power(rests, tries)
     alone = f"a verdict needs {FEWEST} repeats of both sides" * (rests.n < FEWEST and verdict == UNDECIDED)
     why = "; ".join(filter(None, [claim.why, why, alone]))
     row |= {"verdict": verdict, "why": why, "measured": rests.middle, "low": rests.low, "high": rests.high}
@@ -235,6 +236,19 @@ def _row(claim: Claim, runs: pd.DataFrame, among: float) -> dict[str, Any]:
     shown = pd.concat([side for pair in sides for side in pair if side is not None])
     row["runs"] = " ".join(sorted({*shown["run"]}))
     return row | {"hardware": ", ".join(sorted({*(shown["machine"] + " (" + shown["device"] + ")")}))}
+
+
+def _power(cell: Ratio, tries: float) -> str:
+    """What so sure a verdict costs: how large a factor it finds in 80 of 100 cases, beside a verdict on one cell."""
+    if cell.n < FEWEST or not cell.spread > 0:
+        return ""
+    of = [
+        float(special.stdtrit(cell.n - 1, 1 - (1 - VERDICT_LEVEL) / 2 / n) + special.ndtri(POWER)) for n in (tries, 1)
+    ]
+    found = [math.exp(each * cell.spread / math.sqrt(cell.n)) for each in of]
+    return (
+        f": with n = {cell.n} it finds a factor of {found[0]:.3g} beyond that in 80 of 100 cases, alone {found[1]:.3g}"
+    )
 
 
 def _meets(runs: pd.DataFrame, name: str, values: Iterable[str]) -> pd.Series[bool]:
@@ -309,8 +323,8 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among:
     given = dict.fromkeys(by_repeat, claim.value)
     interval, apart = over_repeats(values), ratio(by_repeat, given, one_of=among)
     if claim.relation == "about":
-        off = WITHIN.get(claim.quantity, claim.value * SHARE.get(claim.quantity, ABOUT))
-        verdict = factor(interval.low, interval.high, interval.n, claim.value, tries, off=off, among=among)
+        off = WITHIN.get(claim.quantity, claim.value * SHARE.get(claim.quantity, 0.0))
+        verdict = factor(interval.low, interval.high, interval.n, claim.value, tries, False, off, among)
     else:
         wanted, against = (FASTER, SLOWER) if claim.relation == "above" else (SLOWER, FASTER)
         surely = ratio(by_repeat, given, one_of=tries).verdict
@@ -341,7 +355,9 @@ def _between(
         # Where so much is allowed in the quantity's own unit, the ratio is one of the right side's median.
         unit = 1.0 if off is None else float(np.median(list(sides[1].values())))
         low, high = (None if end is None else end * unit for end in (apart.low, apart.high))
-        verdict = factor(low, high, apart.n, claim.value * unit, tries, most, off, among)
+        # No gain does not support a small one.
+        share = min(claim.value * SHARE.get(claim.quantity, 0.0), abs(claim.value - 1) / 2 or math.inf)
+        verdict = factor(low, high, apart.n, claim.value * unit, tries, most, share if off is None else off, among)
     return verdict, apart
 
 
@@ -351,18 +367,17 @@ def factor(
     n: int,
     value: float,
     tries: float,
-    most: bool = False,
-    off: float | None = None,
+    most: bool,
+    off: float,
     among: float = 1,
 ) -> str:
     """Whether the 95 % interval of a ratio of n pairs is within `off` of `value`, or reaches what was said to be the
-    `most` (or `off` less). `off` is 10 %, but at most half of the gain: no gain does not support a small one.
+    `most` (or `off` less).
 
     Each of `tries` such ratios must fit a value, one is enough for the most. So one alone decides only where a wider
     interval says the same (Bonferroni, by Student's t): chance has as many tries as there are ratios. What needs all
     of them holds as if it were one of `among`.
     """
-    off = min(value * ABOUT, abs(value - 1) / 2 or math.inf) if off is None else off
     ends = value - off, math.inf if most else value + off
     if low is None or high is None or n < FEWEST:
         return UNDECIDED

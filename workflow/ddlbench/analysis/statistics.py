@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from statistics import median  # of a few values ten times as fast as numpy's
+from statistics import median, median_high  # of a few values ten times as fast as numpy's
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ NOISE = 0.0005
 # From so many comparisons on, a table tells how unsteady its machine is; each then counts as if it had that many more
 # pairs, at most `BORROWED`.
 MANY, BORROWED = 10, 10.0
+# In smaller tables a spread counts as at least this share of the median of all, and as so many pairs more; beyond FEW
+# repeats, where order statistics have to agree, it is less, and none (bench/intervals.py).
+LEAST, FURTHER, LEAST_OF_MORE = 0.75, 0.7, 0.3
 POWER = 0.8  # the chance with which so many repeats are to tell two sides apart
 MOST = 10_000  # repeats that nobody makes
 BATCH = 5  # steps of a batch of MSER-5
@@ -165,29 +168,35 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
     is wrong; and where no two sides differ, none is told apart in 95 % of studies. `same` is 0 for differences.
 
     Benjamini and Hochberg's rule picks who is told apart; their intervals are wider by the same rule (Benjamini and
-    Yekutieli), so that these are right as often. The interval of a pair that is not told apart holds `same`. From
-    `MANY` comparisons on, each pair's spread is judged together with that of the others: three pairs that agree by
-    chance prove nothing, and three pairs on a steady machine prove more than they would alone. With fewer, a spread
-    counts as at least half the median of all: on a machine with two speeds some pairs agree by chance.
+    Yekutieli), so that these are right as often. The interval of a pair that is not told apart holds `same`. Each
+    pair's spread is judged together with that of the others: three pairs that agree by chance prove nothing, and three
+    pairs on a steady machine prove more than they would alone.
 
     Source: Benjamini & Hochberg 1995, J R Stat Soc B 57:289; Benjamini & Yekutieli 2005, J Am Stat Assoc 100:71;
-    Smyth 2004, Stat Appl Genet Mol Biol 3(1):3, for the spread.
+    Smyth 2004, Stat Appl Genet Mol Biol 3(1):3, for the spread from `MANY` comparisons on.
     """
     tried = [one for one in pairs if one.n >= FEWEST]
-    free, spread = _together(tried) if len(tried) >= MANY else (0.0, 0.0)
-    least = 0.5 * median(one.spread for one in tried) if 1 < len(tried) < MANY else 0.0
+    many, free, spread = len(tried) >= MANY, 0.0, 0.0
+    if len(tried) > 1:
+        free, spread = _together(tried) if many else (FURTHER, median_high(one.spread for one in tried))
 
     def of(one: Ratio) -> tuple[float, float]:
         """Degrees of freedom, and the standard error of the pairs' mean."""
-        own = max(one.spread, least, NOISE if same else 0.0)
-        both = max((free * spread**2 + (one.n - 1) * own**2) / (free + one.n - 1), spread**2)
-        return free + one.n - 1, math.sqrt(both / one.n)
+        own = max(one.spread, NOISE if same else 0.0)
+        if many:
+            own = max(math.sqrt((free * spread**2 + (one.n - 1) * own**2) / (free + one.n - 1)), spread)
+            return free + one.n - 1, own / math.sqrt(one.n)
+        more, least = (free, LEAST) if one.n <= FEW else (0.0, LEAST_OF_MORE)
+        return more + one.n - 1, max(own, least * spread) / math.sqrt(one.n)
 
     def chance(one: Ratio) -> float:
+        if len(tried) == 1:
+            return one.p
         freedom, error = of(one)
-        return float(2 * special.stdtr(freedom, -abs(one.mean) / error)) if error else float(one.mean == 0)
+        made = float(2 * special.stdtr(freedom, -abs(one.mean) / error)) if error else float(one.mean == 0)
+        return made if many or one.n <= FEW else max(made, one.p)
 
-    chances = [chance(one) if free else max(one.p, chance(one) if one.spread < least else 0.0) for one in tried]
+    chances = [chance(one) for one in tried]
     limit = 1 - VERDICT_LEVEL
     ranked = enumerate(sorted(chances), 1)
     share = max((rank / len(tried) for rank, p in ranked if p <= limit * rank / len(tried)), default=0.0)
@@ -200,15 +209,16 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
                 low, high = min(low, same), max(high, same)
             more = None
             if same and one.n > 1:
-                more = more_repeats(one, 1 / share if share else max(1, len(tried)), free, of(one)[1] * one.n**0.5)
+                freedom, error = of(one)
+                among = 1 / share if share else max(1, len(tried))
+                more = more_repeats(one, among, freedom - one.n + 1, error * math.sqrt(one.n))
             return replace(one, verdict=CANNOT_TELL, low=low, high=high, more=more)
-        freedom, error = of(one)
-        width = _t(1 - (1 - LEVEL) * share, freedom) * error
-        ends = one.mean - width, one.mean + width
-        if same:
-            ends = math.exp(ends[0]), math.exp(ends[1])
-        if share < 1 or free or one.spread < least:
-            low, high = ends
+        if len(tried) > 1:
+            freedom, error = of(one)
+            width = _t(1 - (1 - LEVEL) * share, freedom) * error
+            low, high = one.mean - width, one.mean + width
+            if same:
+                low, high = math.exp(low), math.exp(high)
         verdict = FASTER if (one.mean > 0) == more_is_better else SLOWER
         return replace(one, verdict=verdict, more=0, low=low, high=high)
 
@@ -267,7 +277,7 @@ def more_repeats(ratio: Ratio, one_of: float = 1, free: float = 0.0, spread: flo
     needed = float(special.ndtri(0.5 + level / 2) + special.ndtri(POWER))
     if effect == 0 or (needed * spread / effect) ** 2 > MOST:
         return None
-    n = math.ceil((1 if free else math.pi / 2) * (needed * spread / effect) ** 2)
+    n = math.ceil((1 if free > 1 else math.pi / 2) * (needed * spread / effect) ** 2)
     return max(n, FEW + 1, ratio.n + 1) - ratio.n
 
 
@@ -311,6 +321,18 @@ def drift(cells: Sequence[object], times_s: ArrayLike, rates: ArrayLike) -> Drif
     width, sure = (_t(level, free) * error for level in (LEVEL, DRIFT_LEVEL))
     bounds = math.exp(slope - width), math.exp(slope + width)
     return Drift(math.exp(slope), *bounds, len(logs), abs(slope) > sure)
+
+
+def wanders(rates: ArrayLike) -> bool:
+    """Whether positive rates of one run, in the order of time, move up and down: neighbours so much alike have a chance
+    below 1 %. Below eight rates nobody can tell. Source: von Neumann 1941, Ann Math Stat 12:367."""
+    logs = np.log(np.asarray(rates, dtype=np.float64))
+    n = len(logs)
+    if n < 8 or not np.ptp(logs) > 0:
+        return False
+    of_one = float(np.sum(np.diff(logs) ** 2) / (n - 1) / np.var(logs))
+    mean, variance = 2 * n / (n - 1), 4 * n**2 * (n - 2) / ((n + 1) * (n - 1) ** 3)
+    return bool(special.ndtr((of_one - mean) / math.sqrt(variance)) < 1 - DRIFT_LEVEL)
 
 
 @lru_cache

@@ -48,8 +48,7 @@ class Material:
     `analysis/tables.py`. Of studies and of publications alike: `numbers`, one row per number over a number of workers
     (columns of a file in `config/references`: model, framework, loader, workers, global_batch, quantity, relation,
     value, ...; `row` says what the number is), and `shares`, rows of measured shares (`<name>_percent`).
-    `convergence` holds MLPerf's reference convergence points, `claims` what sources say (`analysis/claims.py`), and
-    `verdicts` what a study's runs say to it.
+    `convergence` holds MLPerf's reference convergence points, `claims` what sources say (`analysis/claims.py`).
     """
 
     tables: Mapping[str, pd.DataFrame]

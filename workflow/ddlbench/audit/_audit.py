@@ -1,10 +1,14 @@
 """All rules asked: what they find, and what they could not check, as rows of a table (`_findings.py`)."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from ddlbench.analysis.together import of_programs
-from ddlbench.audit import SEVERITIES, Material, Rule, all_rules
+from ddlbench.audit import AUDITED, SEVERITIES, Material, Rule, all_rules
 from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
 from ddlbench.core.columns import write_csv
 
@@ -12,18 +16,27 @@ from ddlbench.core.columns import write_csv
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
+OF_OTHERS = "nobody here can make these runs again: say it beside the figure, or leave them out (records.folder)"
+
+
 def audit(material: Material, names: Iterable[str] | None = None) -> list[Row]:
-    """Rows of COLUMNS: what the rules (names; None: all) find, errors first. Equal tables give equal rows."""
+    """Rows of COLUMNS: what the rules (names; None: all) find, errors first, and of these what more runs break. Equal
+    tables give equal rows."""
     rows = [row for name in (all_rules() if names is None else names) for row in _asked(all_rules()[name], material)]
     order = [*SEVERITIES, NOT_CHECKED]
-    return sorted(rows, key=lambda row: order.index(row["severity"]))
+    broken: dict[str, set[str]] = {}
+    for row in rows:
+        broken.setdefault(row["rule"], set()).update(row["runs"].split("; "))
+    return sorted(rows, key=lambda row: (order.index(row["severity"]), -len(broken[row["rule"]])))
 
 
 def _asked(rule: Rule, material: Material) -> list[Row]:
     """What one rule finds, and what it could not check."""
+    about_logs = any(need.startswith("submissions.") for need in rule.needs)
+    advice = OF_OTHERS if of_others(material) and not about_logs else rule.what_to_do
 
     def row(severity: str, runs: str, evidence: str) -> Row:
-        values = (rule.name, severity, runs, evidence, rule.what_to_do, rule.source)
+        values = (rule.name, severity, runs, evidence, advice, rule.source)
         return dict(zip((column.name for column in COLUMNS), values, strict=True))
 
     lacks, whole = missing(material, rule.needs)
@@ -46,30 +59,47 @@ OF_PROGRAM = {
 }
 
 
-def _to_add(material: Material, column: str) -> str:
-    """What would let a rule check programs, where all runs are of programs."""
-    if "runs" not in material.tables or material.runs.empty or not of_programs(material.runs).all():
-        return ""
-    return f"; a program says it with {OF_PROGRAM[column]}" if column in OF_PROGRAM else "; no program can say it"
+def of_others(material: Material) -> bool:
+    """Whether the runs are logs that others published."""
+    logs, runs = (material.tables.get(name, pd.DataFrame()) for name in ("submissions", "runs"))
+    return len(logs) > 0 and "records" in runs and not (runs["records"].fillna("ours") == "ours").any()
+
+
+def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series[bool]:
+    """In which rows of a study's table nothing could be in a column: the record says why, or it is of another kind."""
+    if of_others(material) or "run" not in rows:
+        return pd.Series(of_others(material), rows.index)
+    said = material.tables.get("not_measured", pd.DataFrame(columns=["run", "column"]))
+    known = rows["run"].isin(said.loc[said["column"] == column, "run"] if "column" in said else [])
+    if column == "data_sha256" and "form" in rows:  # a loader that reads nothing
+        known |= rows["form"].isna()
+    runs = material.tables.get("runs", pd.DataFrame(columns=["run", "dataset"]))
+    return known | (rows["run"].isin(runs.loc[of_programs(runs), "run"]) & (column not in OF_PROGRAM))
 
 
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:
-    """What a rule lacks, in words, and what it can check: rows without a null in what it needs; None for nothing."""
+    """What a rule lacks that could have been there, in words, and what it can check: rows without a null in what it
+    needs; None for nothing. A table of another kind of material, as of publications, lacks to no study."""
     kept = dict(material.tables)
     lacks = []
     for need in needs:
         table, column = need.split(".")
         if table not in material.tables:
-            return f"table {table} is missing", None
+            ours = "runs" in material.tables and table in AUDITED
+            return f"table {table} is missing" if ours or not material.tables else "", None
         if table == "runs" and material[table].empty:  # of other tables, no row may be good news
             return "table runs has no successful run", None
         if column not in material[table]:
             return f"column {column} of {table} is missing", None
         null = kept[table][column].isna()
+        unsaid = null & ~_by_design(material, kept[table], column)
         if len(null) and null.all():
-            return f"column {column} of {table} has no value{_to_add(material, column)}", None
+            program = of_programs(material.tables["runs"]).all() if "runs" in material.tables else False
+            to_add = f"; a program says it with {OF_PROGRAM[column]}" if program and column in OF_PROGRAM else ""
+            return f"column {column} of {table} has no value{to_add}" if unsaid.any() else "", None
+        if unsaid.any():
+            lacks.append(f"column {column} of {table} has no value in {unsaid.sum()} of {len(null)} rows")
         if null.any():
-            lacks.append(f"column {column} of {table} has no value in {null.sum()} of {len(null)} rows")
             kept[table] = kept[table][~null]
     return "; ".join(lacks), Material(kept)
 

@@ -13,7 +13,6 @@ from ddlbench.core import kinds
 
 # What `scaling` computes, and what published numbers call it.
 QUANTITIES = {"throughput_images_per_s": "throughput", "speed_up": "speed-up", "efficiency": "efficiency"}
-VERDICTS = "verdicts.csv"  # of rule verdicts
 UNITS = {"throughput": "images/s", "speed-up": "1", "efficiency": "1"}
 COUNTS = ("workers", "global_batch", "repeat")  # by which runs are told apart
 NAMED = ("model", "framework", "loader", "schedule", "global_batch", "workers", "quantity")
@@ -31,8 +30,6 @@ def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] 
     if only is not None:
         kept = set(only)
         tables = {name: table[table["run"].isin(kept)] for name, table in tables.items()}
-    elif (folder / VERDICTS).exists():
-        tables["verdicts"] = pd.read_csv(folder / VERDICTS)
     return of_tables(tables, convergence)
 
 

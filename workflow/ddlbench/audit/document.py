@@ -27,6 +27,7 @@ workers and repeat are what one compares.
 - A **warning** has to be said beside the numbers.
 - A **note** is what a reader should know.
 - **Not checked** says which column a rule lacked, and in how many rows. A rule that was not checked has not passed.
+  What nothing could have filled (no meter, another kind of record) is not counted.
 
 `audit: {fail_on: error}` in a study puts a mark that names the rule on each figure whose own runs break one.
 

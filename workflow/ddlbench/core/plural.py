@@ -31,6 +31,12 @@ def between(low: float, high: float) -> str:
     return " to ".join(dict.fromkeys(rounded(end, 2) for end in (low, high)))
 
 
+def around(middle: float, low: float | None, high: float | None, say: Callable[[float], str] = "{:.4g}".format) -> str:
+    """`980 (900 to 1100)`; without an interval, or where all three are written alike, `980`."""
+    ends = [say(end) for end in (low, high) if end is not None and end == end]
+    return say(middle) if {*ends} <= {say(middle)} else f"{say(middle)} ({' to '.join(dict.fromkeys(ends))})"
+
+
 def percents(low: float, high: float) -> str:
     """Writes shares as `6 to 9 %`."""
     return f"{between(100 * low, 100 * high)} %"

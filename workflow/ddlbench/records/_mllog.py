@@ -35,6 +35,7 @@ COUNTS = ("samples_count", "epoch_num", "first_epoch_num")
 # Marks of time, each with how much was trained by then. Of several ranks' the first start and the last end count.
 MARKS = ("run_start", "run_stop", "epoch_start", "epoch_stop", "block_start", "block_stop", "eval_start", "eval_stop")
 ACCURACY = "eval_accuracy"
+MOST_EPOCHS = 10_000  # unet3d's limit, the largest of all; what counts further counts samples
 # Rates as writers name them, in the order in which they are believed.
 RATES = ("throughput", "imgs_sec", "images_per_sec", "samples_per_sec")
 # What is said of a run: the first value of each counts.

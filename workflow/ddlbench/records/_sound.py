@@ -23,7 +23,7 @@ from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_PARTS, Event, ended_well
 from ddlbench.core.spec import RunSpec, steps_per_epoch
-from ddlbench.records._mllog import Log, plain
+from ddlbench.records._mllog import ACCURACY, MOST_EPOCHS, Log, plain
 
 LARGEST = 2**63  # whole numbers in tables have 64 bits
 ROUNDING_S = 1e-6  # times are differences of floating point numbers: nothing may come out a little below zero
@@ -312,20 +312,27 @@ def _check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) -
         raise RefusedError(path, f"{name} is {values[bad].iloc[0]} in {int(bad.sum())} rows; allowed: {allowed}")
 
 
-def check_published(place: Path, log: Log) -> None:
-    """The numbers of another's log can be true: else they would make others wrong, or no table could hold them."""
+def check_published(place: Path, log: Log, fixed: int | None = None, is_share: bool = False) -> None:
+    """The numbers of another's log can be true: else they would make others wrong, or no table could hold them.
+
+    `fixed` is how many samples an epoch has, where the rules fix it; `is_share`: accuracies are from 0 to 1.
+    """
     for key, marks in log.marks.items():
-        rows = np.frombuffer(marks.rows).reshape(-1, 3)
+        rows, most = np.frombuffer(marks.rows).reshape(-1, 3), MOST if marks.in_samples or not fixed else MOST_EPOCHS
+        share = key == ACCURACY and is_share
         for name, numbers, good in (
             ("time_ms", rows[:, 0], (rows[:, 0] >= TIMES_MS[0]) & (rows[:, 0] < TIMES_MS[1]) | (rows[:, 0] == 0)),
-            ("how much was trained", rows[:, 1], np.isnan(rows[:, 1]) | (abs(rows[:, 1]) <= MOST)),
-            ("epoch_count", rows[:, 2], (key != "block_start") | np.isnan(rows[:, 2]) | (abs(rows[:, 2]) <= MOST)),
+            ("how much was trained", rows[:, 1], abs(rows[:, 1]) <= most),
+            ("epoch_count", rows[:, 2], (key != "block_start") | (abs(rows[:, 2]) <= MOST)),
+            ("accuracy", rows[:, 2], (not share) | (rows[:, 2] >= 0) & (rows[:, 2] <= 1)),
         ):
-            if not good.all():
-                raise RefusedError(place, f"{key}: {name} cannot be {numbers[~good][0]:g}", MEND)
-    for key in ("global_batch_size", "train_samples"):
-        if key in log.said and not 1 <= plain(log.said[key]) <= MOST:
-            what = f"{key} is no number from 1 to {MOST:.0f}: {str(log.said[key])[:40]!r}"
+            bad = ~np.isnan(numbers) & ~good
+            if bad.any():
+                raise RefusedError(place, f"{key}: {name} cannot be {numbers[bad][0]:g}", MEND)
+    for key, most in (("global_batch_size", fixed or MOST), ("train_samples", MOST)):
+        number = plain(log.said.get(key, 1))
+        if not (1 <= number <= most and number == int(number)):
+            what = f"{key} is no whole number from 1 to {most:.0f}: {str(log.said[key])[:40]!r}"
             raise RefusedError(place, what, MEND)
 
 

@@ -61,7 +61,7 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
         raise RefusedError(
             place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a result log of MLPerf training"
         )
-    _sound.check_published(place, log)
+    _sound.check_published(place, log, _samples(log, place.parent.name), place.parent.name == "resnet")
     summary = _summary(place, log)
     _sound.check_summary(place, summary, _sound.MEND)
     return summary
@@ -81,6 +81,9 @@ def _summary(place: Path, log: Log) -> Summary:
         lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"
         what = f"nothing says on how many accelerators it ran: {file} {lacks}"
         raise RefusedError(place, what, "write both numbers into the system's file")
+    if benchmark == "resnet" and plain(log.said.get("global_batch_size")) < workers:
+        what = f"a batch of {log.said['global_batch_size']} is less than one image for each of {workers} accelerators"
+        raise RefusedError(place, what, _sound.MEND)
     times = _times.times(log, benchmark, _samples(log, benchmark))
     if times.several:
         what = "holds more than one training: run_start comes again after run_stop"

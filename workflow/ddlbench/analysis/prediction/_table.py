@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddlbench.analysis.comparisons import TELLING, settings, telling
 from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _series, last_rate
+from ddlbench.core.plural import around
 from ddlbench.core.program import IMAGES
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def lines(made: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
     import pandas as pd
 
     whole = "training in full" if sample == IMAGES else f"as many {sample} as the longest run had"
-    said = [f"predicted {sample}/s (95 % interval), efficiency, hours of {whole}:"]
+    said = [f"predicted {sample}/s (95 % interval), efficiency of throughput, hours of {whole}:"]
     refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
     differ = ["model", *(name for name in telling(pd.DataFrame(made)) if name != "model")]
     for row in made:
@@ -107,8 +108,8 @@ def lines(made: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
         if row["why_not"]:
             refused.setdefault((what, row["why_not"]), []).append(str(row["workers"]))
             continue
-        interval = f"{row['low']:.4g} to {row['high']:.4g}"
-        numbers = f"{row['images_per_s']:.4g} ({interval}), {row['efficiency']:.2f}, {row['train_h']:.3g} h"
+        rate = around(row["images_per_s"], row["low"], row["high"])
+        numbers = f"{rate}, {row['efficiency']:.2f}, {row['train_h']:.3g} h"
         said.append(f"  {what}: {row['workers']} workers: {numbers}")
         if row["next_run"]:
             said.append(f"      a run with {row['next_run']} workers would narrow this most per hour")

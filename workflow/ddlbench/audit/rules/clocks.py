@@ -1,8 +1,8 @@
 """Whether times, rates and energies of a run can be true, and how much of the run they rest on."""
 
 from ddlbench.analysis.summary import COLUMNS
-from ddlbench.audit import MLCOMMONS, SC15, Finding, Findings, Material, rule
-from ddlbench.audit._compare import each, ids, positive
+from ddlbench.audit import SC15, Finding, Findings, Material, rule
+from ddlbench.audit._compare import each, frameworks_apart, ids, positive
 from ddlbench.core.spec import steps_per_epoch
 from ddlbench.records._sound import is_time
 
@@ -87,6 +87,36 @@ def steady(material: Material) -> Findings:
 
 
 @rule(
+    "error",
+    "runs.cut_steps runs.timed_steps runs.steps",
+    "cut by one rule on all sides, and count all steps behind it",
+    f"{SC15}, rules 2 and 5",
+)
+def all_steps(material: Material) -> Findings:
+    """Steps that are cut as warm-up and those that count are all steps. Who leaves out others chooses his rate."""
+    runs = material.runs
+    bad = runs["cut_steps"] + runs["timed_steps"] != runs["steps"]
+    return each(runs, bad, "{cut_steps} steps are cut and {timed_steps} count, of {steps}")
+
+
+@rule(
+    "note",
+    "runs.cut_steps runs.steps runs.framework runs.repeat",
+    "look at step times of both: one side may warm up for longer, or stalls late; compare train_s, too",
+    f"{SC15}, rules 5 and 9",
+)
+def same_cut(material: Material) -> Findings:
+    """Frameworks that are compared count about the same part of their steps.
+
+    One rule cuts on all sides (docs/statistics.md), each run by itself. Where one side counts less beyond chance, and
+    by more than a quarter, its rate is of a later part of the training.
+    """
+    runs = material.runs
+    runs = runs.assign(share=1 - runs["cut_steps"] / runs["steps"])
+    return frameworks_apart(runs, "share", "the share of steps that count", 0.25)
+
+
+@rule(
     "note",
     "runs.stalls runs.timed_steps runs.step_median_s runs.step_max_s",
     "look at step_p95_s and step_max_s beside the median",
@@ -115,40 +145,6 @@ def skipped_steps(material: Material) -> Findings:
     """
     runs = material.runs
     return each(runs, runs["skipped_steps"] > 0.01 * runs["steps"], "{skipped_steps} of {steps} steps had no update")
-
-
-@rule(
-    "warning",
-    "runs.clock_resolution_s runs.epoch_s runs.steps runs.epochs",
-    "give each worker a larger batch",
-    f"{SC15}, rule 10",
-)
-def clock_resolution(material: Material) -> Findings:
-    """A step is at least a thousand times longer than the smallest time that its clock tells apart."""
-    runs = material.runs
-    step = runs["epoch_s"] / (runs["steps"] / runs["epochs"])
-    bad = step < 1000 * runs["clock_resolution_s"]
-    return each(runs.assign(step=step), bad, "a step takes {step} s, its clock tells {clock_resolution_s} s apart")
-
-
-@rule(
-    "note",
-    "runs.data_before_clock_s runs.train_s",
-    "train longer where times of whole trainings are compared",
-    f"{MLCOMMONS}, Run Results",
-)
-def data_before_clock(material: Material) -> Findings:
-    """The clock starts before a loader touches its data; what came before is said.
-
-    Here loaders are asked for their first images while the framework starts. They read ahead by some batches only, and
-    the first epoch is warm-up; but in a whole training of few seconds it shows.
-    """
-    runs = material.runs
-    much = runs[runs["data_before_clock_s"] > 0.02 * runs["train_s"]]
-    if len(much):
-        row = much.iloc[int((much["data_before_clock_s"] / much["train_s"]).argmax())]
-        said = f"{row['data_before_clock_s']:.2f} s before a training of {row['train_s']:.2f} s"
-        yield Finding(ids(much), f"loaders of {len(much)} of {len(runs)} runs were asked early: at most {said}")
 
 
 @rule("note", "runs.resumes", "compare their times with those of runs that were not interrupted", f"{SC15}, rule 9")

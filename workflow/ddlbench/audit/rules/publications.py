@@ -1,7 +1,7 @@
 """Numbers as sources print them: whether they agree with each other, and whether they say what they are."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -45,24 +45,6 @@ def _fit(key: str, value: Any, other: Any) -> bool:
     if key == "loader":  # `dali` is what papers call both of DALI's
         same |= {registry.family(name) for name in left} & right | {registry.family(name) for name in right} & left
     return bool(same) or "any" in left | right
-
-
-def _same_point(numbers: pd.DataFrame) -> Iterator[tuple[Number, Number]]:
-    """Pairs of a speed-up and an efficiency of our own runs: those of one series and number of workers."""
-    keys = ["series", "workers"]
-    left, right = (numbers[numbers["quantity"] == name] for name in ("speed-up", "efficiency"))
-    joined = left[[*keys, "row", "value"]].merge(right[[*keys, "row", "value", "ref_workers"]], on=keys)
-    for both in joined.to_dict("records"):
-        shared = {"workers": both["workers"], "ref_workers": both["ref_workers"], "relation": "approx"}
-        left_number, right_number = ({"row": both[f"row_{side}"], "value": both[f"value_{side}"]} for side in "xy")
-        yield shared | left_number, shared | right_number
-
-
-def _may_be_same(numbers: pd.DataFrame) -> Iterator[tuple[Number, Number]]:
-    """Pairs of a published speed-up and efficiency that may be of the same runs."""
-    efficiencies = records(numbers[numbers["quantity"] == "efficiency"])
-    for number in records(numbers[numbers["quantity"] == "speed-up"]):
-        yield from ((number, other) for other in efficiencies if fit(number, other))
 
 
 def contradict(number: Number, other: Number) -> bool:
@@ -113,9 +95,13 @@ def contradicting_numbers(material: Material) -> Findings:
     "Aach et al. 2023: 234 times from 4 to 1024 GPUs is 0.91, printed beside 0.76",
 )
 def efficiency_from_speed_up(material: Material) -> Findings:
-    """A speed-up and an efficiency of the same runs agree: E = S * ref / G."""
-    pairs = _same_point if "series" in material.numbers else _may_be_same
-    for left, right in pairs(material.numbers):
+    """A published speed-up and an efficiency of the same runs agree: E = S * ref / G."""
+    if "series" in material.numbers:  # of our own runs one is computed from the other
+        return
+    speed_ups, efficiencies = (
+        records(material.numbers[material.numbers["quantity"] == name]) for name in ("speed-up", "efficiency")
+    )
+    for left, right in ((one, other) for one in speed_ups for other in efficiencies if fit(one, other)):
         # A base that is not named is 1.
         ref = next((row["ref_workers"] for row in (left, right) if row.get("ref_workers", math.nan) > 0), 1)
         implied = efficiency(left["value"], ref, left["workers"])
@@ -210,27 +196,6 @@ def _of_claim(claim: Number, number: Number) -> bool:
         if not (_fit(key, values, value) if isinstance(value, str) else str(value) in values.split("|")):
             return False
     return True
-
-
-@rule(
-    "warning",
-    "verdicts.verdict verdicts.claim verdicts.measured",
-    "say beside the claim what was measured here, and on which hardware",
-    f"{SC15}; Ioannidis 2005, doi:10.1371/journal.pmed.0020124",
-)
-def contradicted_claims(material: Material) -> Findings:
-    """What a source claims is not repeated beside tables that contradict it.
-
-    `snakemake verdicts` sets claims beside a study's runs (table verdicts); this rule reads that table.
-    """
-    verdicts = material["verdicts"]
-    for row in verdicts[verdicts["verdict"] == "contradicted"].to_dict("records"):
-        measured = f"{row['measured']:.4g}"
-        if pd.notna(row.get("low")) and pd.notna(row.get("high")):
-            measured += f" ({row['low']:.4g} to {row['high']:.4g})"
-        beside = f"; published is {row['published']:.4g}" if pd.notna(row.get("published")) else ""
-        runs = tuple(str(row["runs"]).split()) if pd.notna(row.get("runs")) else (str(row["claim"]),)
-        yield Finding(runs, f"{row['source']}, {row['place']}: {row['claim']}: measured {measured}{beside}")
 
 
 @rule("error", "numbers.quantity numbers.relation", "add the reason, or leave the row out", f"{SC15}, rule 2")

@@ -36,10 +36,12 @@ def same_cache_state(material: Material) -> Findings:
     f"{SC15}, rule 9",
 )
 def same_versions(material: Material) -> Findings:
-    """Versions of PyTorch, Python, a framework and a loader, and the container, are the same in runs that are compared.
+    """Versions of PyTorch, Python, a framework, a loader and ddlbench itself (its commit), and the container, are the
+    same in all runs that are compared.
 
     All that differ are listed; kernels change between versions.
     """
+    yield from differing(material.runs, "commit", ["machine"], "commits") if "commit" in material.runs else ()
     keys = {"torch_version": [], "python_version": [], "framework_version": ["framework"], "loader_version": ["loader"]}
     keys["container"] = []
     for column in present(material.runs, list(keys)):
@@ -48,36 +50,13 @@ def same_versions(material: Material) -> Findings:
 
 @rule(
     "warning",
-    "runs.commit",
-    "read the changelog between the two commits; train the older runs again if it touches them",
-    f"{SC15}, rule 9",
-)
-def same_commit(material: Material) -> Findings:
-    """All runs of a study were made by one version of ddlbench.
-
-    Two code versions in one figure measure the change between them, too.
-    """
-    return differing(material.runs, "commit", ["machine"], "commits")
-
-
-@rule("warning", "runs.uncommitted_changes", "commit the changes before the runs are made", f"{SC15}, rule 9")
-def uncommitted_changes(material: Material) -> Findings:
-    """Runs were made by a version of ddlbench that can be had again."""
-    changed = material.runs[material.runs["uncommitted_changes"].astype("bool")]
-    if len(changed):
-        said = f"{len(changed)} of {len(material.runs)} runs were made with files that differ from their commit"
-        yield Finding(ids(changed), said)
-
-
-@rule(
-    "warning",
     "runs.run",
-    "train the runs again with this version, which records it",
+    "commit the changes; train the runs again with this version, which records it",
     f"{SC15}, rule 9; {MLCOMMONS}, reproducibility",
 )
 def origin_recorded(material: Material) -> Findings:
     """Each run says its commit, the version of PyTorch, its computers, its initial weights and, where data is read, its
-    digest."""
+    digest; and it was made by a version of ddlbench that can be had again."""
     runs = material.runs
     if "records" in runs:  # others' logs have other words for it, or none
         runs = runs[runs["records"].fillna("ours") == "ours"]
@@ -91,6 +70,12 @@ def origin_recorded(material: Material) -> Findings:
         if silent.any():
             said = f"{column} is said by {len(runs) - int(silent.sum())} of {len(runs)} runs"
             yield Finding(ids(runs[silent]), said)
+    changed = (
+        runs[runs["uncommitted_changes"].fillna(False).astype("bool")] if "uncommitted_changes" in runs else runs[:0]
+    )
+    if len(changed):
+        said = f"{len(changed)} of {len(runs)} runs were made with files that differ from their commit"
+        yield Finding(ids(changed), said)
 
 
 @rule(
@@ -108,15 +93,6 @@ def same_hardware(material: Material) -> Findings:
         yield from differing(material.runs, column, ["machine"], f"values of {column}")
 
 
-@rule("note", "runs.kernel", "look at `hosts` in table runs when repeats differ", f"{SC15}, rule 9")
-def same_kernel(material: Material) -> Findings:
-    """Releases of the Linux kernel are listed where they differ.
-
-    It breaks no comparison; it is where to look when one computer is slow.
-    """
-    return differing(material.runs, "kernel", ["machine"], "kernels")
-
-
 @rule(
     "note",
     "runs.hosts runs.workers",
@@ -124,10 +100,12 @@ def same_kernel(material: Material) -> Findings:
     f"{SC15}, rule 9",
 )
 def same_hosts(material: Material) -> Findings:
-    """Hosts are listed where runs of one worker count did not all run on the same ones.
+    """Hosts are listed where runs of one worker count did not all run on the same ones, and Linux if releases differ.
 
     It breaks no comparison; it is where to look when one run is slow. `ddlbench nodes` sets hosts beside each other.
     """
+    if "kernel" in material.runs:
+        yield from differing(material.runs, "kernel", ["machine"], "kernels")
     for what, rows in groups(material.runs, ["machine", "workers"]):
         rows = rows[rows["hosts"] != ""]
         if rows["hosts"].nunique() < 2:

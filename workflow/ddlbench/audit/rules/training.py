@@ -4,32 +4,32 @@ from dataclasses import fields
 
 import pandas as pd
 
-from ddlbench.analysis.together import COMPARED, SAME, words
+from ddlbench.analysis.together import COMPARED, words
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
-from ddlbench.audit._compare import differing, groups, ids, in_, present, short, timed
+from ddlbench.audit._compare import differing, frameworks_apart, groups, ids, in_, present, short, timed
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.registry import OWN
 
-RULES_OF_THEIR_OWN = ("augmentation", "image_size", "precision", "seed")
-SETTINGS = [field.name for field in fields(Recipe) if field.name not in ("name", *RULES_OF_THEIR_OWN)]
+SETTINGS = [field.name for field in fields(Recipe) if field.name not in ("name", "precision", "seed")]
+OF_ANY_BATCH = ("augmentation", "image_size")  # a recipe may have the others by batch
 
 
 @rule(
     "error",
     "runs.images",
-    "prepare the data set again and train the runs with fewer images again; of a program, read what the shorter run "
-    "printed last (train.log), remove its folder, and run it again",
+    "prepare the data set again and train the runs with fewer images again",
     f"{MLCOMMONS}, Data Set; {SC15}, rule 9",
 )
 def same_samples(material: Material) -> Findings:
-    """Runs that are compared train on the same number of images an epoch.
+    """Runs that are compared train on the same number of images an epoch, and validate on the same number.
 
     A framework that sees fewer images finishes an epoch sooner; that is no speed. A program of the user's own has no
-    training split that is known here: its repeats are compared, of which one may have ended early with exit code 0.
+    training split that is known here: its samples are those of its steps, more with more workers.
     """
-    own = material.runs["dataset"] == OWN
-    yield from differing(material.runs[~own], "images", ["dataset"], "images of the training split")
-    yield from differing(material.runs[own], "images", SAME, "samples of repeats")
+    ours = material.runs[material.runs["dataset"] != OWN]
+    yield from differing(ours, "images", ["dataset"], "images of the training split")
+    if "validation_images" in material.runs:
+        yield from differing(material.runs, "validation_images", ["dataset"], "images of the validation split")
 
 
 @rule("error", "runs.data_sha256", "train the runs of the older data again", f"{MLCOMMONS}, Data Set")
@@ -40,17 +40,6 @@ def same_data(material: Material) -> Findings:
     tfrecord) have manifests of their own and are compared within themselves.
     """
     return differing(material.runs, "data_sha256", ["machine", "dataset", "form"], "digests of the data")
-
-
-@rule(
-    "error",
-    "runs.validation_images",
-    "prepare the data set again and train the runs again",
-    f"{MLCOMMONS}, Quality measure",
-)
-def same_validation_set(material: Material) -> Findings:
-    """Runs that are compared are validated on the same number of images."""
-    return differing(material.runs, "validation_images", ["dataset"], "images of the validation split")
 
 
 @rule(
@@ -69,41 +58,19 @@ def same_precision(material: Material) -> Findings:
 
 @rule(
     "error",
-    "runs.augmentation",
-    "train with one recipe",
-    f"{MLCOMMONS}, Data Set; Aach et al. 2023 use other augmentations for DALI",
-)
-def same_augmentation(material: Material) -> Findings:
-    """Runs that are compared change pictures in the same way before training.
-
-    Augmentation costs time in the loader and decides accuracy.
-    """
-    return differing(material.runs, "augmentation", COMPARED, "augmentations")
-
-
-@rule("error", "runs.image_size", "train with one recipe", f"{TWELVE_WAYS}, number 9")
-def same_image_size(material: Material) -> Findings:
-    """Runs that are compared see pictures of the same size.
-
-    Operations grow with the square of the size: larger pictures make a better ratio of computation to communication.
-    """
-    return differing(material.runs, "image_size", COMPARED, "image sizes")
-
-
-@rule(
-    "error",
     "runs.recipe runs.global_batch",
     "train the runs of the older recipe again, or give the new recipe a name of its own",
     f"{MLCOMMONS}, Hyperparameters; {SC15}, rule 9",
 )
 def same_recipe(material: Material) -> Findings:
     """Runs of one recipe and batch have the same settings: optimizer, rate, momentum, weight decay, label smoothing,
-    ...
+    ..., and of any batch the same augmentation and image size, which cost time and decide accuracy.
 
     Two runs may carry one recipe's name and have been trained with two of its versions.
     """
     for column in present(material.runs, SETTINGS):
-        yield from differing(material.runs, column, [*COMPARED, "global_batch"], f"values of {column}")
+        keys = COMPARED if column in OF_ANY_BATCH else [*COMPARED, "global_batch"]
+        yield from differing(material.runs, column, keys, f"values of {column}")
 
 
 @rule(
@@ -137,6 +104,21 @@ def same_initial_weights(material: Material) -> Findings:
     """
     keys = ["dataset", "model", "image_size", "seed"]
     return differing(material.runs, "initial_weights_sha256", keys, "initial weights")
+
+
+@rule(
+    "warning",
+    "runs.final_loss runs.framework runs.repeat",
+    "compare accuracies beside speeds; look for options that change the training, or gradients that are not averaged",
+    f"{MLCOMMONS}, Reference implementations; AlgoPerf (frameworks agree before they are compared)",
+)
+def same_losses(material: Material) -> Findings:
+    """Trainings that differ in the framework only end at the same loss.
+
+    Repeats of one number have one seed, one beginning and the same samples. Losses that differ beyond chance, and by
+    more than 5 percent, are of another training. It wants three pairs; with fewer nobody can tell it from chance.
+    """
+    return frameworks_apart(material.runs, "final_loss", "the last loss", 0.05)
 
 
 @rule(

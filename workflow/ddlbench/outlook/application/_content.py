@@ -166,7 +166,8 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
     rate = f"{together.sample(timed)}/s"
     header = ("nodes", workers, "epoch [s]", rate, "speed-up", "efficiency", "95 % interval", "n", "runs")
     caption = (
-        "Measured scaling. Times are of the training steps of an epoch; the interval is the efficiency's, by the base."
+        "Measured scaling. Times are of the training steps of an epoch, so efficiency is that of throughput; its "
+        "interval is by the base."
     )
     if together.of_programs(timed).any():
         caption += " A program's epoch is all of its run; its speed-up compares times per sample."

@@ -76,7 +76,7 @@ def numbers(row: Row) -> str:
     interval = "no interval"
     if row["hours_low"] is not None:
         of = {"rate": ", of the throughput only", LOGGED: ", by the log"}.get(row["interval_of"], "")
-        interval = f"95 %: {_hours(row['hours_low'])} to {_hours(row['hours_high'])}{of}"
+        interval = f"95 %: {' to '.join(dict.fromkeys((_hours(row['hours_low']), _hours(row['hours_high']))))}{of}"
     said = [f"{_hours(row['hours'])} ({interval})", f"{rounded(row['worker_hours'], 3)} worker hours"]
     if row["price"] is not None:
         said.append(f"{rounded(row['price'], 3)} {row['currency'] or ''}".strip())

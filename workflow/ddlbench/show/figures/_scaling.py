@@ -19,6 +19,12 @@ MOST_LINES = 4  # that share a panel, where framework and loader both vary
 OF = {"steps": "training steps", "run": "the whole training"}
 
 
+def of(data: pd.DataFrame, options: Options) -> str:
+    """What speed-up and efficiency are of; the whole training of others' logs ends at their target."""
+    others = len(data) > 0 and data["loader"].isna().all()
+    return "time to accuracy" if others and options.basis == "run" else OF[options.basis]
+
+
 def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
     """Rows of `scaling` with one measure: its median, `_low` and `_high`, the spread of single runs' steps, and `each`:
     its values of all repeats, as JSON."""

@@ -26,6 +26,11 @@ ASKED = {
     asked.BATCH: "`global_batch: [32, 256]` with epochs enough to learn",
 }
 
+MOVED = (
+    "The machine's speed moved while these runs were made (audit, rule drift): comparisons are of pairs, but an "
+    "interval of one side may be too wide, or miss."
+)
+
 
 @dataclass(frozen=True)
 class First:
@@ -60,6 +65,8 @@ def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapp
         made += asked.rates(study, runs)
     broken = rules_by_run(audit, SEVERITIES[0])
     unfair = [tuple(sorted({rule for run in one.runs for rule in broken.get(run, ())})) for one in made]
+    moved = {run for row in audit if row["rule"] == "drift" for run in row["runs"].split("; ")}
+    made = [replace(one, words=(*one.words, MOVED)) if moved & {*one.runs} else one for one in made]
     said = {one.question for one in made}
     return First(
         tuple(replace(one, unfair=rules) for one, rules in zip(made, unfair, strict=True)),

@@ -206,10 +206,10 @@ def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Ans
         epochs = count_of(int(best["of_epochs"].fillna(best["epochs"]).iloc[0]), "epoch")
         if together.of_programs(best).all():
             epochs = f"{best['trained'].iloc[0]:,.0f} {study.sample}"
-        words = (
-            f"The cheapest training ({best['model'].iloc[0]}, {epochs}) is {rows[0][0].name}: {rows[0][0].words} {unit}"
+        words = f"The cheapest training ({best['model'].iloc[0]}, {epochs}) was {rows[0][0].name}: {rows[0][0].words}"
+        words += (
+            f" {unit} in {cheap}{f'; the fastest was {fast[0].name}, in {quick}' * (fast[0].name != rows[0][0].name)}."
         )
-        words += f" in {cheap}{f'; the fastest is {fast[0].name}, in {quick}' * (fast[0].name != rows[0][0].name)}."
         measure = f"{unit} of a training, less is better"
         yield _first(COST, [one for one, _ in rows], words, measure, ids(rows[0][1]))
 

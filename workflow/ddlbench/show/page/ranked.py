@@ -48,7 +48,9 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame) -> Iterat
                 others.append(f"{more} more in the table of pairs.")
             made = cells[0].answer(question, tell, others)
             if others:
-                made = replace(made, words=(*made.words, _elsewhere(*(cell.ranked[0].name for cell in cells))))
+                told = sum(any(row["verdict"] in (FASTER, SLOWER) for row in cell.pairs) for cell in cells[1:])
+                said = f"{_elsewhere(*(cell.ranked[0].name for cell in cells))} Sides are told apart in {told} of them."
+                made = replace(made, words=(*made.words, said))
             yield made
 
 
@@ -174,7 +176,8 @@ class _Cell:
             return f"not even {MANY} more repeats would tell {best.name} from {rival.name}"
         more = int(row["more_repeats"])
         took = duration(more * self._once(best, rival), two_digits)
-        return f"{count_of(more, 'more repeat')} of {best.name} and {rival.name} would probably tell, in {took}"
+        again = f"{count_of(more, 'more repeat')} of {best.name} and {rival.name} would probably tell, in {took}"
+        return f"{again}, if they differ as much as these"
 
     def _once(self, *sides: Point) -> float:
         """Seconds that one run of each of these sides takes, one after the other."""

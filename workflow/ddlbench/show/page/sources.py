@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import claims
+from ddlbench.core.plural import around
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.rows import Cell, Table, plain, runs_cell
 from ddlbench.show.page.shown import digits
@@ -56,7 +57,6 @@ def _said(claim: claims.Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, l
     for asked, where in ((claim, ""), (here, " on this hardware and model, which are not the source's")):
         (row,) = claims.verdicts([asked], data["runs"], data["kernels"]).to_dict("records")
         if row["verdict"] != claims.NOT_TESTABLE:
-            ends = "" if pd.isna(row["low"]) else f" ({digits(row['low'])} to {digits(row['high'])})"
-            measured = f"{digits(row['measured'])}{ends}, {row['n']:.0f} repeats"
+            measured = f"{around(row['measured'], row['low'], row['high'], digits)}, {row['n']:.0f} repeats"
             return f"{row['verdict']}{where}: {claim.claim}: {measured}", str(row["runs"]).split()
     return f"{row['verdict']}: {row['why']}", []
