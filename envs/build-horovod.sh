@@ -37,6 +37,9 @@ if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     # Other headers of libstdc++ 13 and later no longer bring these along (Horovod's PR 3957, which was never released).
     sed -i '0,/^#include <string>/s//#include <stdexcept>\n&/' "$source/horovod/common/common.h"
     sed -i '0,/^#include <unordered_map>/s//#include <string>\n&/' "$source/horovod/common/group_table.h"
+    # Without NCCL it would still want all of CUDA where torch has CUDA and an nvcc is on the path.
+    [ -n "${HOROVOD_GPU_OPERATIONS:-}" ] || sed -i 's/(torch.version.cuda is not None) and (CUDA_HOME is not None)/False/' \
+        "$source/cmake/Modules/FindPytorch.cmake"
     # GCC 14 refuses an assignment to a constant in a template that nobody uses.
     sed -i 's/^  const size_type count_;/  size_type count_;/' \
         "$source/third_party/flatbuffers/include/flatbuffers/stl_emulation.h"

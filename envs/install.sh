@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Make .venv and install everything ddlbench needs on one machine: envs/install.sh
 # `make` runs it when the requirements are newer than .venv. One line per step; what the steps say is in
-# .venv/install.log. About 5 minutes on 2 cores beside the downloads, most of it Horovod's build.
+# .venv/install.log. About 5 minutes on 2 cores, most of it Horovod's build, beside which the others are fetched.
 # Environment: PYTHON=/path/to/python3.12   Python 3.11 to 3.13; python3.11 goes first.
 #              GPU=1                        for training on GPUs: Horovod with NCCL. No GPU or CUDA is needed here. 0: without.
 #              DALI=cuda130                 with GPU=1: DALI built for CUDA 13, 1 GB smaller than the default, cuda120.
 #              HOROVOD=0                    without Horovod: its runs are refused by name, all else works. HOROVOD=1
 #                                           adds it later.
+#              INSTALLER=pip                pip fetches, in place of uv: slower, but it knows more places.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=.venv
@@ -28,10 +29,10 @@ stop() {
 advise() {
     if grep -q "No space left on device" "$1"; then
         echo "The disk is full: .venv needs 3 GB with PyTorch's CPU build, and several more with CUDA's."
-    elif grep -qE "DO NOT MATCH THE HASHES|is not in envs/lock.txt" "$1"; then
+    elif grep -qE "DO NOT MATCH THE HASHES|Hash mismatch|is not in envs/lock.txt" "$1"; then
         echo "What pip was given is not what envs/lock.txt names. Where does pip look? \`pip config list\`, PIP_INDEX_URL, PIP_EXTRA_INDEX_URL and PIP_FIND_LINKS say it. Builds of torch of your own need a label in their version, such as 2.13.0+cpu."
-    elif grep -qE "No matching distribution|ResolutionImpossible|name resolution|Connection|timed out|SSLError|Retrying" "$1"; then
-        echo "A package could not be fetched in the version that is pinned. Is the network there? Behind a proxy or a mirror, tell pip: \`pip config\`."
+    elif grep -qE "No matching distribution|ResolutionImpossible|No solution found|Failed to (fetch|download)|name resolution|Connection|timed out|SSLError|Retrying" "$1"; then
+        echo "A package could not be fetched in the version that is pinned. Is the network there? Behind a proxy or a mirror, tell pip: \`pip config\`. INSTALLER=pip leaves uv out."
     else
         echo "$2"
     fi
@@ -89,8 +90,12 @@ done
 
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check "$@"; }
 locked() { "$venv/bin/python" envs/locked.py "$@"; }  # in the versions of envs/lock.txt, each file by its digest
-# A venv that was killed while it was made has a Python, but no pip.
-environment() { pip --version || "$python" -m venv $venv; }
+# A venv that was killed while it was made has a Python, but no pip. Without uv, pip does all.
+environment() {
+    pip --version || "$python" -m venv $venv || return 1
+    grep "^uv==" envs/lock.txt >$venv/uv.txt || true
+    [ "${INSTALLER:-}" = pip ] || [ ! -s $venv/uv.txt ] || pip install -q --no-deps --require-hashes -r $venv/uv.txt || true
+}
 torch_first() {
     locked torch numpy cmake ninja packaging psutil setuptools wheel || return 1
     [ "$gpu" != 1 ] || "$venv/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is None)' || {
@@ -107,7 +112,21 @@ everything_else() {
 # Both builds of DALI are the same Python package: the other one goes first.
 deepspeed() { DS_BUILD_OPS=0 locked --no-build-isolation deepspeed; }
 for_gpus() { pip uninstall -q -y "nvidia-dali-$other_dali" && locked -r envs/gpu.txt -r "envs/dali-$dali.txt"; }
-build_horovod() { "envs/build-horovod${gpu:+-nccl}.sh" "$venv/bin/python"; }
+# In a group of processes of its own, so that nothing of it goes on if another step fails.
+begin_horovod() {
+    set -m
+    "envs/build-horovod${gpu:+-nccl}.sh" "$venv/bin/python" >$venv/install.horovod 2>&1 &
+    set +m
+    building=$!
+    trap 'kill -- -$building 2>/dev/null || true' EXIT
+}
+horovod_built() {
+    local outcome=0
+    wait $building || outcome=$?
+    trap - EXIT
+    cat $venv/install.horovod
+    return $outcome
+}
 
 again="Mend that and run it again; what is installed already stays."
 torch_advice=$again
@@ -117,13 +136,14 @@ printf '%s: envs/install.sh\n' "$(date -u +%FT%TZ)" >"$log"
 step "a virtual environment in $venv" "Remove $venv and try again." environment
 step "torch, and what the next steps build with" "$torch_advice" \
     torch_first
+[ "$gpu" != 1 ] || step "for GPUs: a compiler, and DALI for $dali (envs/gpu.txt, envs/dali-$dali.txt)" "$again" for_gpus
+[ $horovod = 0 ] || begin_horovod
 step "DeepSpeed, set up for the torch that is there" "Is g++ able to compile? apt-get install g++ make" \
     deepspeed
-[ "$gpu" != 1 ] || step "for GPUs: a compiler, and DALI for $dali (envs/gpu.txt, envs/dali-$dali.txt)" "$again" for_gpus
 step "everything else (envs/requirements.txt)" "$again" everything_else
-[ $horovod = 0 ] || step "Horovod${gpu:+ with NCCL} (about 5 minutes where it is built for the first time)" \
+[ $horovod = 0 ] || step "Horovod${gpu:+ with NCCL} (begun above; about 5 minutes where it is built for the first time)" \
     "Horovod is compiled. On Debian or Ubuntu: apt-get install g++ make python$version-dev; for MPI also libopenmpi-dev openmpi-bin, or leave MPI out: HOROVOD_WITHOUT_MPI=1 make install; or leave Horovod out: make install HOROVOD=0" \
-    build_horovod
+    horovod_built
 step "do all versions fit each other?" "$again" pip check
 [ "$gpu" != 1 ] || echo "$dali" >$venv/.installed-gpu
 touch $venv/.installed

@@ -1,18 +1,23 @@
 """Install what pip would install here, each file checked against its SHA-256 in envs/lock.txt.
 
-    .venv/bin/python envs/locked.py [pip's options] -r envs/requirements.txt
+    .venv/bin/python envs/locked.py [options] -r envs/requirements.txt
 
-pip first says what it would install: that depends on the torch that it finds (a build with CUDA brings fifty packages),
-on Python and on the processor. Then exactly that is installed, with --require-hashes. The lock has the digests of all
-files that are published for a version, of every platform.
+First it is asked what would be installed: that depends on the torch that is found (a build with CUDA brings fifty
+packages), on Python and on the processor. Then exactly that is installed, with --require-hashes. The lock has the
+digests of all files that are published for a version, of every platform.
 
 Builds of torch with a label (2.13.0+cpu) are not among them: they come from an index or a folder that somebody pointed
 pip to. They are installed as that place gives them, and named.
+
+uv does both where it is installed beside this Python: it fetches several files at once, and knows files that it has
+fetched before. It is told what pip is configured to use. INSTALLER=pip takes pip.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +26,22 @@ from pathlib import Path
 
 LOCK = Path(__file__).with_name("lock.txt")
 LABELLED = ("torch", "torchvision", "torchao")  # have builds for one kind of device
-PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+UV = Path(sys.executable).with_name("uv")
+# pip's settings that say where packages come from, and what uv calls them: as options, each with all of its values.
+OPTIONS = {
+    "index-url": "--default-index",
+    "extra-index-url": "--extra-index-url",
+    "find-links": "--find-links",
+    "constraint": "--constraint",
+    "trusted-host": "--allow-insecure-host",
+}
+VARIABLES = {
+    "cert": "SSL_CERT_FILE",
+    "client-cert": "SSL_CLIENT_CERT",
+    "proxy": "ALL_PROXY",
+    "timeout": "UV_HTTP_TIMEOUT",
+}
 
 
 def read_lock() -> dict[str, tuple[str, list[str]]]:
@@ -38,32 +58,79 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def run(argv: list[str], said: str | None = None) -> str:
+    """What a command prints. Ends with its exit code if that is not 0."""
+    done = subprocess.run(argv, input=said, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return done.stdout
+
+
+def configured() -> dict[str, str]:
+    """pip's settings: a variable goes before what is for `install`, and this before what is for all commands."""
+    lines = re.findall(r"^(\S+)\.([a-z-]+)=('.*'|\".*\")$", run([*PIP, "config", "list"]), re.M)
+    order = ("global", "install", ":env:")
+    known = sorted((line for line in lines if line[0] in order), key=lambda line: order.index(line[0]))
+    return {name.removeprefix("default-"): str(ast.literal_eval(value)) for _, name, value in known}
+
+
+def places() -> list[str]:
+    """uv's options for what pip is configured to use; certificates and the like go into this process's variables."""
+    settings = configured()
+    options = [
+        word for name, option in OPTIONS.items() for value in settings.get(name, "").split() for word in (option, value)
+    ]
+    if settings.get("no-index") not in (None, "0", "false"):
+        options.append("--no-index")
+    os.environ |= {VARIABLES[name]: value for name, value in settings.items() if name in VARIABLES}
+    # As pip does it: the newest file of all places counts, and the system knows who is trusted.
+    return [*options, "--index-strategy=unsafe-best-match", "--system-certs"]
+
+
+def found_by_pip(asked: list[str], pins: Path, options: list[str]) -> list[tuple[str, str, str]]:
+    """(name, version, where from) of what is not installed yet."""
+    report = pins.with_name("found.json")
+    run([*PIP, "install", "--quiet", "--dry-run", "--report", str(report), "-c", str(pins), *options, *asked])
+    items = json.loads(report.read_text())["install"]
+    return [(item["metadata"]["name"], item["metadata"]["version"], item["download_info"]["url"]) for item in items]
+
+
+def found_by_uv(asked: list[str], pins: Path, options: list[str]) -> list[tuple[str, str, str]]:
+    """The same of all that is needed, installed or not."""
+    files = [word for word in asked if word != "-r"] if "-r" in asked else ["-"]
+    argv = [str(UV), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", sys.executable]
+    text = run([*argv, "-c", str(pins), *options, *files], "\n".join(asked) if files == ["-"] else None)
+    pairs = (line.split(" ")[0].split("==") for line in text.splitlines() if "==" in line)
+    return [(name, version, "where pip is configured to look") for name, version in pairs]
+
+
 def main() -> None:
-    asked, lock = sys.argv[1:], read_lock()
+    """Resolve, compare with the lock, install."""
+    lock, with_uv = read_lock(), UV.exists() and os.environ.get("INSTALLER") != "pip"
+    given = [word for word in sys.argv[1:] if word.startswith("-") and word != "-r"]
+    asked = [word for word in sys.argv[1:] if word not in given]
+    target = [word for word in given if word.startswith("--target")]  # where to; it changes nothing of what
+    options = [*places(), *given] if with_uv else given
     with tempfile.TemporaryDirectory() as folder:
-        pins, found, chosen = (Path(folder, name) for name in ("pins.txt", "found.json", "chosen.txt"))
+        pins, chosen = Path(folder, "pins.txt"), Path(folder, "chosen.txt")
         pins.write_text("".join(f"{name}=={version}\n" for name, (version, _) in lock.items()))
-        done = subprocess.run([*PIP, "--dry-run", "--report", str(found), "-c", str(pins), *asked])
-        if done.returncode:
-            sys.exit(done.returncode)
+        ask = found_by_uv if with_uv else found_by_pip
         locked, own = [], []
-        for item in json.loads(found.read_text())["install"]:
-            name, version = normalised(item["metadata"]["name"]), item["metadata"]["version"]
+        for given_name, version, url in ask(asked, pins, [o for o in options if not with_uv or o not in target]):
+            name = normalised(given_name)
             pinned, digests = lock.get(name, ("", []))
             if version == pinned:
                 locked.append(" ".join([f"{name}=={version}", *(f"--hash=sha256:{digest}" for digest in digests)]))
             elif name in LABELLED and version.startswith(f"{pinned}+"):
                 own.append(f"{name}=={version}")
-                print(f"note: {name} {version} has no hash in envs/lock.txt; it is {item['download_info']['url']}")
+                print(f"note: {name} {version} has no hash in envs/lock.txt; it is from {url}")
             else:
                 sys.exit(f"ERROR: {name} {version} is not in envs/lock.txt (CONTRIBUTING.md tells how to add it)")
-        options = ["--no-deps", *(word for word in asked if word.startswith("-") and word != "-r")]
+        install = [str(UV), "pip", "install", "--python", sys.executable] if with_uv else [*PIP, "install"]
         for lines, checked in ((own, []), (locked, ["--require-hashes"])):
             if lines:
                 chosen.write_text("\n".join(lines))
-                done = subprocess.run([*PIP, *checked, *options, "-r", str(chosen)])
-                if done.returncode:
-                    sys.exit(done.returncode)
+                run([*install, "--quiet", "--no-deps", *checked, *options, "-r", str(chosen)])
 
 
 if __name__ == "__main__":
