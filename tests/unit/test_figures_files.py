@@ -13,16 +13,7 @@ from ddlbench.core import registry
 from ddlbench.show.figures import FigureMember, _tables
 from ddlbench.show.figures import _make as command
 
-from tests.unit.drawings import (
-    FIGURES,
-    NOTHING,
-    OPTIONS,
-    REFERENCE,
-    SCALING,
-    draw,
-    row,
-    tables,
-)
+from tests.unit.drawings import FIGURES, NOTHING, OPTIONS, REFERENCE, SCALING, draw, row, tables
 
 # Measures that `row` does not give: a figure of another column needs no line here.
 OTHERS: dict[str, object] = {column.name: 1 for column in MEASURES if column.type in ("float64", "Int64")}

@@ -25,7 +25,6 @@ APART = 5  # a model that was not measured is shown if it is so many times as la
 GIB = 2**30
 MEASURED, COMPUTED = "measured", "computed, not run"
 COLUMNS = ["workers", "values", "model", "framework", "held", "formula", "each"]
-MARKERS = ("o", "s", "D", "^", "v", "P")
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -58,7 +57,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         for name, mine in rows.groupby("framework"):
             place = mine["model"].map(models.index) + 0.16 * (names.index(str(name)) - (len(names) - 1) / 2)
             style = _looks.member_style(str(name), shown=options.frameworks)
-            look = {"color": style["color"], "marker": MARKERS[names.index(str(name)) % len(MARKERS)], "markersize": 8}
+            marker = _looks.nth_style(names.index(str(name)))["marker"]
+            look = {"color": style["color"], "marker": marker, "markersize": 8}
             hollow = {"markerfacecolor": "white"} if (mine["values"] == COMPUTED).all() else {}
             axes.plot(mine["held"], place, linestyle="none", label=name, **look | hollow)
             axes.vlines(mine["formula"], place - 0.14, place + 0.14, color="black", linewidth=1.6, zorder=1.5)

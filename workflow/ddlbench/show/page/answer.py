@@ -17,7 +17,7 @@ from ddlbench.show.page import asked, ranked
 from ddlbench.show.page.about import Study
 from ddlbench.show.page.shown import Answer
 
-Findings = tuple[tuple[str, tuple[Mapping[str, str], ...]], ...]
+Errors = tuple[tuple[str, tuple[Mapping[str, str], ...]], ...]
 # The four questions, and what a study lists to ask them.
 ASKED = {
     ranked.FRAMEWORK: "`frameworks: [ddp, horovod]`",
@@ -40,12 +40,7 @@ class First:
     answers: tuple[Answer, ...]
     judged: str
     not_asked: tuple[str, ...]
-    findings: Findings
-    audit: str
-
-    @property
-    def errors(self) -> Findings:
-        return tuple((rule, rows) for rule, rows in self.findings if rows[0]["severity"] == SEVERITIES[0])
+    errors: Errors
 
 
 def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]]) -> First:
@@ -72,19 +67,15 @@ def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapp
         tuple(replace(one, unfair=rules) for one, rules in zip(made, unfair, strict=True)),
         comparisons.in_words(tables["comparisons"]),
         tuple(f"{question} {key}" for question, key in asks.items() if question not in said) if len(runs) else (),
-        _by_rule(audit),
-        _findings.summary(audit),
+        _errors(audit),
     )
 
 
-def _by_rule(audit: Sequence[Mapping[str, str]]) -> Findings:
-    """Errors and warnings, errors first."""
-    findings: dict[str, list[Mapping[str, str]]] = {}
-    for severity in SEVERITIES[:2]:
-        for row in audit:
-            if row["severity"] == severity:
-                findings.setdefault(row["rule"], []).append(row)
-    return tuple((rule, tuple(rows)) for rule, rows in findings.items())
+def _errors(audit: Sequence[Mapping[str, str]]) -> Errors:
+    errors: dict[str, list[Mapping[str, str]]] = {}
+    for row in _findings.worst(audit, SEVERITIES[0]):
+        errors.setdefault(row["rule"], []).append(row)
+    return tuple((rule, tuple(rows)) for rule, rows in errors.items())
 
 
 def rules_by_run(audit: Sequence[Mapping[str, str]], severity: str) -> dict[str, list[str]]:

@@ -44,8 +44,8 @@ def found(
         "machine": study.machine,
         "from": None if began.empty else rows.day(float(began.min())),
         "to": None if began.empty else rows.day(float(began.max())),
-        "system": {name: _values(runs, name) for name in ("cpu", "gpu")},
-        "software": {name: _values(runs, name) for name in VERSIONS},
+        "system": {name: named(runs, name) for name in ("cpu", "gpu")},
+        "software": {name: named(runs, name) for name in VERSIONS},
         "points": [_point(of) for _, of in runs.groupby([n for n in SAME if n in runs], dropna=False, sort=False)],
         "scaling": records(series),
         "answers": [
@@ -63,8 +63,10 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return made
 
 
-def _values(runs: pd.DataFrame, name: str) -> list[str]:
-    return sorted({str(value) for value in runs[name].dropna()}) if name in runs else []
+def named(runs: pd.DataFrame, *columns: str) -> list[str]:
+    """Each combination of these columns' values, in words."""
+    found = runs[[name for name in columns if name in runs]].drop_duplicates().itertuples(index=False)
+    return sorted({" ".join(str(value) for value in row if not pd.isna(value)) for row in found} - {""})
 
 
 def _point(runs: pd.DataFrame) -> dict[str, Any]:

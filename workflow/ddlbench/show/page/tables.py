@@ -88,8 +88,8 @@ def every(
                    "tables/verdicts.csv"),
         plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
               "made; what the runs used is told at its end.", tables["frameworks"], of(frameworks.COLUMNS)),
-        plain("audit", "Findings of the audit", "What makes comparisons unfair; docs/audit.md explains the rules.",
-              findings, of(_findings.COLUMNS)),
+        plain("audit", "Findings of the audit", f"What makes comparisons unfair: {_findings.summary(audit)}. "
+              "docs/audit.md explains the rules.", findings, of(_findings.COLUMNS)),
         rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
                    pd.DataFrame(spent.took(study.bill, study.planned)), planned, known),
         plain("failures", "Failed runs", "Runs that left no record, and why.", failures.of_runs(tables["failures"]),

@@ -142,19 +142,13 @@ def _pictured(figure: Figure, number: int, paths: Mapping[str, Path]) -> dict[st
     }
 
 
-def _values(runs: pd.DataFrame, *columns: str) -> list[str]:
-    """Each combination of these columns' values, in words."""
-    rows = runs[[name for name in columns if name in runs]].drop_duplicates().itertuples(index=False)
-    return sorted({" ".join(str(value) for value in row if not pd.isna(value)) for row in rows} - {""})
-
-
 def _hardware(runs: pd.DataFrame) -> str:
     """Processors, GPUs and versions, in one sentence."""
-    devices = ", ".join([*_values(runs, "cpu"), *_values(runs, "gpu")]) or "unknown hardware"
-    versions = [f"Python {version}" for version in _values(runs, "python_version")]
-    versions += [f"torch {version}" for version in _values(runs, "torch_version")]
+    devices = ", ".join([*numbers.named(runs, "cpu"), *numbers.named(runs, "gpu")]) or "unknown hardware"
+    versions = [f"Python {version}" for version in numbers.named(runs, "python_version")]
+    versions += [f"torch {version}" for version in numbers.named(runs, "torch_version")]
     for member in ("framework", "loader"):
-        versions += [f"{member} {version}" for version in _values(runs, member, f"{member}_version")]
+        versions += [f"{member} {version}" for version in numbers.named(runs, member, f"{member}_version")]
     return f"Hardware: {devices}. Versions: {'; '.join(versions) or 'unknown'}."
 
 
