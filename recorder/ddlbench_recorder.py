@@ -6,12 +6,12 @@
     for batch in rec.batches(loader):
         ...
         rec.step(loss, samples=len(batch))
-        if rec.asked_to_stop:
+        if rec.stops():
             break  # after a checkpoint, which key `resume` of the program's file can go on from
     rec.evaluated(top1=0.76)
 
-Without ddlbench, which sets DDLBENCH_RECORDER, all of this does nothing. No call waits for a GPU: where a loss is on
-one, its value and the step's times are read when the GPU has come so far.
+Without ddlbench, which sets DDLBENCH_RECORDER, all of this does nothing. No call but `stops` waits for a GPU: where a
+loss is on one, its value and the step's times are read when the GPU has come so far.
 """
 
 import atexit
@@ -44,12 +44,28 @@ def _place(*names, default=0):
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), default)
 
 
-class Recorder:
-    """The record of one rank's steps. `asked_to_stop` is True once ddlbench wants a checkpoint and the end.
+def _bytes(given):
+    """Of tensors the bytes of their storages, each once; of a sharded tensor this rank's."""
+    if isinstance(given, int):
+        return given
+    local = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in given]
+    return sum({one.data_ptr(): one.nbytes() for one in (tensor.untyped_storage() for tensor in local)}.values())
 
-    Ranks may see that at different steps, and one that leaves alone makes the others wait for ever: let them agree by
-    an all_reduce of the largest, every few steps, or where they write checkpoints anyway.
-    """
+
+def _peaks():
+    """Most memory of this process [bytes], by the names of ddlbench's columns."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    peaks = {"peak_resident_bytes": int(lines["VmHWM"].split()[0]) * 1024}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        peaks["peak_device_memory_bytes"] = torch.cuda.max_memory_allocated()
+        peaks["peak_device_reserved_bytes"] = torch.cuda.max_memory_reserved()
+    return peaks
+
+
+class Recorder:
+    """The record of one rank's steps. `asked_to_stop` is True once ddlbench wants a checkpoint and the end; ranks see
+    that at different steps, so ask `stops`, which they agree on."""
 
     def __init__(self):
         self.asked_to_stop = False
@@ -119,6 +135,29 @@ class Recorder:
             self._done.append(row)
         if self._step % WRITE_EVERY == 0:
             self._write()
+
+    def stops(self, every=10):
+        """Whether to stop: True on all ranks after the same step, once one was asked to. Call it after each step.
+
+        Each `every` steps ranks agree by an all_reduce of torch.distributed, where the program has initialised it;
+        ranks that meet by other means must agree on `asked_to_stop` themselves.
+        """
+        if not self._folder or self._step % every:
+            return False
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            return self.asked_to_stop
+        device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+        asked = torch.tensor(float(self.asked_to_stop), device=device)
+        torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX)
+        return bool(asked.item())
+
+    def holds(self, parameters, gradients, optimizer):
+        """What this rank holds of each, as tensors or as a number of bytes: call it once, after the second backward
+        pass, when gradients and the optimizer's state are there."""
+        if self._folder:
+            given = {"parameters_bytes": parameters, "gradients_bytes": gradients, "optimizer_bytes": optimizer}
+            self._say(memory={name: _bytes(one) for name, one in given.items()})
 
     def evaluated(self, top1=None, loss=None):
         """A validation has ended: its top-1 accuracy as a fraction, its loss."""
@@ -205,5 +244,6 @@ class Recorder:
         if self._taken:
             self._settle(wait=True)
         self._write()
+        self._say(memory=_peaks())
         if not hasattr(sys, "last_type"):  # no exception ends this process
             self._path("ended-{}.json").touch()

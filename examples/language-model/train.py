@@ -101,7 +101,7 @@ def batches(source: Markov, args: argparse.Namespace, rank: int):
 
 
 def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.device):
-    """`(model, step)`: a model to call, and a function that takes its loss back and updates its weights."""
+    """`(model, optimizer, backward, update)`: a model to call, a function of its loss, one that updates its weights."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.0)
     if args.framework in ZERO:
         import deepspeed
@@ -114,11 +114,7 @@ def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.devic
         settings |= {"zero_force_ds_cpu_optimizer": False, "gradient_clipping": 1.0}
         wrapped, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
 
-        def step(loss):
-            wrapped.backward(loss)
-            wrapped.step()
-
-        return wrapped, step
+        return wrapped, optimizer, wrapped.backward, wrapped.step
     wrapped = model
     if args.framework == "ddp":
         wrapped = torch.nn.parallel.DistributedDataParallel(model)
@@ -135,8 +131,7 @@ def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.devic
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-    def step(loss):
-        loss.backward()
+    def update():
         if args.framework == "horovod":
             optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -144,7 +139,23 @@ def engine(model: torch.nn.Module, args: argparse.Namespace, device: torch.devic
             optimizer.step()
         optimizer.zero_grad()
 
-    return wrapped, step
+    return wrapped, optimizer, torch.Tensor.backward, update
+
+
+def held(model: torch.nn.Module, wrapped: torch.nn.Module, optimizer: torch.optim.Optimizer):
+    """What this rank holds after a backward pass: parameters, gradients, the optimizer's state.
+
+    DeepSpeed's ZeRO keeps this rank's part of them in tensors of its own, and float32 copies of bf16 weights.
+    """
+    zero = getattr(wrapped, "optimizer", None)
+    names = ("single_partition_of_fp32_groups", "fp32_partitioned_groups_flat", "fp32_groups_flat_partition")
+    copies = [tensor for name in names for tensor in getattr(zero, name, ())]
+    parameters = [*model.parameters()]
+    gradients = [tensor.grad for tensor in (*parameters, *copies) if tensor.grad is not None]
+    gradients += [tensor for group in getattr(zero, "averaged_gradients", {}).values() for tensor in group or ()]
+    parameters += [tensor.ds_tensor for tensor in parameters if hasattr(tensor, "ds_tensor")]
+    kept = [one for state in optimizer.state.values() for one in state.values() if isinstance(one, torch.Tensor)]
+    return parameters, gradients, [*copies, *kept]
 
 
 def join(framework: str) -> tuple[int, torch.device]:
@@ -190,12 +201,15 @@ def main() -> None:
     torch.manual_seed(args.seed)
     source = Markov(min(args.vocabulary, TOKENS))
     model = Network(args).to(device)
-    wrapped, step = engine(model, args, device)
+    wrapped, optimizer, backward, update = engine(model, args, device)
     record, losses = Recorder(), []
     for tokens, labels in record.batches(batches(source, args, rank)):
         with torch.autocast(device.type, DTYPES[args.precision], enabled=args.precision != "fp32"):
             loss = wrapped(tokens.to(device), labels.to(device))
-        step(loss)
+        backward(loss)
+        if len(losses) == 1:  # the optimizer has its state since the first step
+            record.holds(*held(model, wrapped, optimizer))
+        update()
         losses.append(loss.detach())
         record.step(losses[-1], tokens.numel())
     if rank == 0:

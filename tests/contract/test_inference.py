@@ -123,6 +123,20 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, precision: str, dat
     assert f"{trained / WEIGHTS}: is missing" in done.stdout
 
 
+@pytest.mark.slow
+def test_a_model_of_the_users_answers_with_its_trained_weights(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{launches.HERE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    run = launches.spec_of("own", "ddp", 1)
+    torch.manual_seed(7)
+    torch.save(models.build(run.model, 10, 32, sha256=run.model_sha256).state_dict(), tmp_path / WEIGHTS)
+    spec = InferSpec(run=run, trained=True, member="plain", workers=1, workers_per_node=1, batches=(1,), repeat=1)
+    done = job(spec, tmp_path / "job", data, "--trained", str(tmp_path / "run.mllog"))
+    assert done.returncode == 0, done.stdout
+    assert json.loads((tmp_path / "job" / RECORD).read_text())["other_answers"] == 0
+
+
 @pytest.fixture
 def slicing(data: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], list[psutil.Process], Path]:
     """A job of two ranks that is asking: its supervisor, its ranks, its folder."""

@@ -62,7 +62,7 @@ def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case)
     assert not (folder / "failed").exists()
 
 
-@pytest.mark.parametrize(("framework", "case"), on_two("demo", daily=()))
+@pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=()), ("ddp", "own")])
 def test_a_study_interrupts_a_run(tmp_path, data, run, framework, case):
     """All ranks are killed after five of six steps, and the same call goes on from the checkpoint after the first
     epoch: two of its three steps would have been half, and before an epoch's last step nothing is written.

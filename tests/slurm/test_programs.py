@@ -1,5 +1,6 @@
 """A user's own program on the cluster: from plan to figure on one node and on two, stopped, killed, and gone on."""
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.slurm.conftest import Cluster, Project, ended, make_project, stop, until
 from tests.slurm.undisturbed import events
+from tests.unit.programs import MODULES, module
 
 # Ranks meet by files after each step. Rank 0 says after which step all end when it is asked to stop.
 TRAIN = """
@@ -71,13 +73,23 @@ def steps(folder: Path) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-def test_from_plan_to_figure_on_one_node_and_on_two(mine: Project) -> None:
-    own = {"programs": ["own"], "workers": [2]}
-    mine.write("studies", "small", **STUDY | {"runs": STUDY["runs"] | {"own": own}})
-    assert "7 runs of mine, own are not counted" in mine.ask("plan", "fat")
+def test_from_plan_to_figure_on_one_node_and_on_two(mine: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, blocks = {"programs": ["own"], "workers": [2]}, {}
+    if MODULES.exists():  # `module` is known to the nodes' login shells
+        modules = module(mine.folder / "modules", "Own/1.0", ITS_OWN="here")
+        monkeypatch.setenv("MODULEPATH", str(modules))
+        needs = 'import os\nassert os.environ["ITS_OWN"] == "here"\n'
+        (mine.folder / "its code/modular.py").write_text(needs + textwrap.dedent(TRAIN))
+        command = f"{sys.executable} 'its code/modular.py' plain {{folder}} {{steps}}"  # a login shell has another PATH
+        changes = {"command": command, "environment": ["Own/1.0"], "settings": {"steps": [40]}}
+        mine.write("programs", "modular", **PROGRAM | changes)
+        blocks = {"modular": {"programs": ["modular"], "workers": [4]}}
+    mine.write("studies", "small", **STUDY | {"runs": STUDY["runs"] | {"own": own} | blocks})
+    count = 7 + len(blocks)
+    assert f"{count} runs of mine" in mine.ask("plan", "fat")
     assert mine.snakemake("--jobs", "4", timeout_s=1200) == 0, mine.said
     folders = mine.runs()
-    assert len(folders) == 7
+    assert len(folders) == count
     for folder in folders:
         (spec,) = events(folder, "ddlbench_spec")
         workers = spec["workers"]
@@ -86,9 +98,9 @@ def test_from_plan_to_figure_on_one_node_and_on_two(mine: Project) -> None:
         hosts = [path.read_text() for path in (folder / "program").glob("host-*")]
         assert len(hosts) == workers
         assert len({*hosts}) == (2 if workers == 4 else 1)
-        assert ("srun --label" in events(folder, "ddlbench_facts")[0]["command"]) == (spec["program"]["name"] == "mine")
+        assert ("srun --label" in events(folder, "ddlbench_facts")[0]["command"]) == (spec["program"]["name"] != "own")
     drawn = pd.read_csv(mine.folder / "results/small/fat/figures/efficiency.csv")
-    assert sorted(drawn["workers"]) == [1, 1, 2, 2, 2, 4, 4]
+    assert sorted(drawn["workers"]) == [1, 1, 2, 2, 2, 4, 4] + [4] * len(blocks)
     assert drawn["efficiency"].between(0.2, 1.3).all()
 
 

@@ -80,6 +80,17 @@ def losses(record: Record) -> Sequence[float]:
     return summed
 
 
+MODULES = Path("/etc/profile.d/modules.sh")  # what makes `module` known to login shells
+
+
+def module(folder: Path, name: str, **variables: str) -> Path:
+    """A folder of environment modules with one in it, which sets these variables."""
+    file = folder / name
+    file.parent.mkdir(parents=True)
+    file.write_text("#%Module1.0\n" + "".join(f"setenv {name} {value}\n" for name, value in variables.items()))
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def handlers() -> object:
     """The supervisor takes the signals of its process; a test gives them back."""

@@ -81,14 +81,6 @@ def test_threads_are_compared_between_frameworks() -> None:
     assert findings and all("OMP_NUM_THREADS" in row["evidence"] for row in findings)
 
 
-def test_a_program_with_more_workers_sees_more_samples() -> None:
-    def plant(tables: dict[str, pd.DataFrame]) -> None:
-        tables["runs"]["dataset"] = "own"
-        FAULTS["same-samples"](tables)
-
-    assert [row["severity"] for row in found("same-samples", changed(plant, STUDY))] == []
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_catches_a_planted_fault(rule: str) -> None:
     rows = found(rule, changed(FAULTS[rule], tables_for(rule)))

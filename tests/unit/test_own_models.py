@@ -62,11 +62,21 @@ class Weightless(nn.Flatten):
 class Looks(Net):
     def forward(self, x):
         return self.inner(x * 2 if x.max().item() > 1e9 else x)
+class Hangs(Net):
+    def forward(self, x):
+        while True:
+            try:
+                parts.wait()
+            except Exception:
+                pass
 number = 7
 """
 PARTS = """\
+import time
 from torch import nn
 act = nn.ReLU
+def wait():
+    time.sleep(0.001)
 def bad(x):
     raise ValueError("two\\nlines")
 """
@@ -97,15 +107,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("Changes", "wide.py:20: .*changes the pictures"),
         ("Choice", "wide.py:23: .*torch.int64"),
         ("Pair", "wide.py:26: .*tuple"),
-        ("Raises", "parts.py:4: .*ValueError: two lines"),
+        ("Raises", "parts.py:7: .*ValueError: two lines"),
         ("Unused", "wide.py:35: .*other.weight takes no part"),
         ("Detached", "wide.py:38: .*no weight"),
         ("Weightless", "wide.py:43: .*no weights"),
+        ("Hangs", "parts.py:5: .*HangError: it had not ended after 2 s"),
         ("number", "wide.py:1: .*not callable"),
     ],
 )
 def test_a_model_is_asked_before_it_is_trained(folder: Path, function: str, says: str | None) -> None:
-    said = own_models.complaint(f"own_test_nets.wide:{function}", 5, 8)
+    if hangs := function == "Hangs":  # what torch loads at first is there
+        assert own_models.complaint("own_test_nets.wide:build", 5, 8, 300.0) is None
+    said = own_models.complaint(f"own_test_nets.wide:{function}", 5, 8, 2.0 if hangs else 300.0)
     if says is None:
         assert said is None
     else:

@@ -87,6 +87,7 @@ def test_axes_say_what_is_counted(planned: Planned, tmp_path: Path) -> None:
     plan = planned(runs=blocks, figures=figures | {"c": {"plot": "throughput"}})
     said = [json.loads(figure_options(plan, name))["sample"] for name in "abc"]
     assert said == ["tokens", "images", "samples"]
+    assert Counter(row.block for row in bill.rows(plan, {"mnist5k": 4000}, tmp_path)) == {"own": 4, "ours": 2}
 
 
 def test_a_change_of_its_files_makes_its_runs_stale(planned: Planned, tmp_path: Path) -> None:
@@ -145,11 +146,3 @@ def test_a_mistake_is_one_line(planned: Planned, changes: dict[str, object], whe
     assert f"mine.yaml: {where}" in str(complaint.value)
     assert words in str(complaint.value)
     assert "\n" not in str(complaint.value)
-
-
-def test_a_block_may_train_ours_beside_a_program(planned: Planned, tmp_path: Path) -> None:
-    (tmp_path / "config/recipes/demo.yaml").write_text(OURS_RECIPE)
-    plan = planned(runs={"own": {}, "ours": OURS})
-    assert [len(plan.blocks[block]) for block in ("own", "ours")] == [4, 2]
-    found = bill.rows(plan, {"mnist5k": 4000}, tmp_path)
-    assert Counter(row.block for row in found) == {"own": 4, "ours": 2}

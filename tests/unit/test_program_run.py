@@ -18,7 +18,7 @@ from ddlbench.records import ours
 from ddlbench.run import finish, printed, program
 
 from tests.kills import killed_at
-from tests.unit.programs import PRINT, failure, handlers, launch, losses, made, make, script, spec, stopped
+from tests.unit.programs import MODULES, PRINT, failure, handlers, launch, made, make, module, script, spec, stopped
 
 __all__ = ["handlers"]
 
@@ -32,7 +32,8 @@ def test_its_lines_become_a_record_that_tables_read(tmp_path: Path) -> None:
     )
     record = made(tmp_path, run)
     assert len(record.steps) == 11 * 2  # the first line says when the second step began
-    assert losses(record) == pytest.approx([1 / (step + 1) for step in range(1, 12)], abs=1e-4)
+    lost = record.steps.groupby("step")["loss"].sum().tolist()
+    assert lost == pytest.approx([1 / (step + 1) for step in range(1, 12)], abs=1e-4)
     assert record.images == 11 * 8
     of = summary.make(record)
     assert of["run"]["framework"] == of["run"]["model"] == "mine"
@@ -165,16 +166,6 @@ SAVES = f'open(out + "/new", "w").write(str(step)); os.replace(out + "/new", out
 GOES_ON = "start = int(open(sys.argv[2]).read()) if len(sys.argv) > 2 else 0; "
 
 
-def test_it_is_stopped_and_goes_on(tmp_path: Path) -> None:
-    body = f"start and step < start or ({SAVES.replace('; ', ', ')})"
-    run = spec(script(tmp_path, body, steps=300, before=GOES_ON), resume="{folder}/began")
-    code, _ = stopped(tmp_path, run)
-    assert code == notes.STOPPED
-    record = made(tmp_path, run)
-    assert record.steps["step"].tolist() == list(range(299))
-    assert record.steps["end_s"].is_monotonic_increasing
-
-
 def test_lines_are_there_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     body = f"start and step < start or ({SAVES.replace('; ', ', ')})"
     run = spec(script(tmp_path, body, steps=200, before=GOES_ON), resume="{folder}/began")
@@ -189,7 +180,8 @@ def test_lines_are_there_when_the_supervisor_was_killed(tmp_path: Path) -> None:
     supervisor.wait()
     with (place / ".partial/printed.jsonl").open("a") as lines:
         lines.write('["cut off')
-    assert made(tmp_path, run).steps["step"].tolist() == list(range(199))
+    record = made(tmp_path, run)
+    assert record.steps["step"].tolist() == list(range(199)) and record.steps["end_s"].is_monotonic_increasing
 
 
 def test_one_that_ends_well_when_slurm_asks_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,11 +206,12 @@ def test_one_that_ignores_signals_and_cannot_go_on_is_killed(tmp_path: Path) -> 
     assert failure(place)["cause"] == "ended by a signal"
 
 
+@pytest.mark.parametrize("size", [1 << 20, pytest.param(1 << 25, marks=pytest.mark.slow)])  # 30 MB, 1 GB
 def test_much_output_is_read_and_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], size: int
 ) -> None:
     monkeypatch.setattr(printed, "MOST_LOGGED", 1 << 20)
-    body = f"print('x' * (1 << 20)); {PRINT}"
+    body = f"print('x' * {size}); {PRINT}"
     record = made(tmp_path, spec(script(tmp_path, body, steps=30)))
     assert len(record.steps) == 29
     assert len(capfd.readouterr().out) < 2 << 20
@@ -234,6 +227,17 @@ def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     facts = record.said("ddlbench_facts")
     assert facts["python"] is None
     assert "torch" not in facts["versions"]
+
+
+@pytest.mark.skipif(not MODULES.exists(), reason=f"no {MODULES}: apt-get install environment-modules, or lmod")
+def test_it_runs_with_modules_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = module(tmp_path / "modules", "Own/1.0", ITS_OWN="here")
+    monkeypatch.setenv("MODULEPATH", str(own))
+    run = spec(script(tmp_path, before="assert os.environ['ITS_OWN'] == 'here'"), environment=("Own/1.0",))
+    assert len(made(tmp_path, run).steps) == 11
+    code, place = make(tmp_path, spec(script(tmp_path), environment=("Own/1.0", "Other/2.0"), name="lacks"))
+    assert code != 0
+    assert "Other/2.0" in (said := failure(place)["message"]), said
 
 
 NAMES = ("run.mllog", "steps.rows", "steps.parquet")

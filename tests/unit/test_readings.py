@@ -122,7 +122,8 @@ def test_samples_and_validations_of_lines_of_their_own(tmp_path: Path) -> None:
     [
         ("lines", ["Schritt 1"], ["(?P<step>", "Schritt 1"]),
         ("lines", [], ["printed nothing"]),
-        ("lines", ["step 1 loss 1"], ["read: 1;"]),
+        ("lines", ["among 2", "step 1 loss 1"], ["read: 1;"]),
+        ("lines", ["step 1 loss 1", "among 1", "step 2 loss 1"], ["rank 0", "'among 1'", "1 workers, and not 2"]),
         ("mllog", [':::MLL {"key": "seed", "value": 1, "time_ms": 1, "metadata": {}}'], ["samples_count"]),
         ("trainer", [], ["trainer_state.json", "{folder}"]),
         ("recorder", [], ["Recorder()"]),
@@ -133,7 +134,7 @@ def test_no_steps_is_one_line_that_says_what_is_missing(
     tmp_path: Path, name: str, texts: list[str], says: list[str]
 ) -> None:
     with pytest.raises(UnreadError) as error:
-        read(name, source(tmp_path, texts))
+        read(name, source(tmp_path, texts, STEP, r"among (?P<workers>\d+)"))
     assert all(word.lower() in str(error.value).lower() for word in says)
     assert "\n" not in str(error.value)
 
@@ -158,28 +159,34 @@ def test_mlperfs_log(tmp_path: Path, key: str, printed: bool) -> None:
     assert [one.top1 for one in made.evaluations] == [0.5]
 
 
-@pytest.mark.parametrize("printed", [True, False])
-@pytest.mark.parametrize("batch", [8, 4])
-def test_a_trainers_state(tmp_path: Path, printed: bool, batch: int) -> None:
-    """Two ranks each print; a batch of 4 is that of a rank which trains for itself."""
+@pytest.mark.parametrize(
+    ("batch", "again_s", "printed", "says"),
+    [
+        (8, (), 3, None),
+        (8, (1000.25,), 4, None),  # its third line was of a step that was trained again
+        (8, (), 0, "3 entries with a loss, and 0 printed"),
+        (4, (), 3, "counted 4 samples per step in place of 8"),  # that of a rank which trains for itself
+    ],
+)
+def test_a_trainers_state(
+    tmp_path: Path, batch: int, again_s: tuple[float, ...], printed: int, says: str | None
+) -> None:
+    """Two ranks each print."""
     log = [{"loss": 4.0 - n, "step": 10 * n, "learning_rate": 1e-3} for n in range(1, 4)]
     end = {"train_runtime": 0.3, "train_samples_per_second": 100.0 * batch, "step": 30}
     log += [{"eval_loss": 2.0, "step": 30}, end]  # type: ignore[dict-item]
-    of = source(tmp_path, ["{'train_runtime': '0.3'}"])
-    if printed:
-        lines = [Line(1000 + n / 10 + rank / 100, "{'loss': 1.0}", rank) for n in range(3) for rank in range(2)]
-        of = replace(of, lines=lines)
+    lines = [Line(1000 + n / 10 + rank / 100, "{'loss': 1.0}", rank) for n in range(printed) for rank in range(2)]
+    of = replace(source(tmp_path, []), lines=lines, again_s=again_s)
     (of.folder / "checkpoint-30").mkdir()
     (of.folder / "checkpoint-30/trainer_state.json").write_text(json.dumps({"log_history": log}))
-    if batch == 4:
-        with pytest.raises(UnreadError, match="counted 4 samples per step in place of 8"):
+    if says:
+        with pytest.raises(UnreadError, match=says):
             read("trainer", of)
         return
     made = read("trainer", of)
-    assert taken(made)[-1] == (19, 0.2) if printed else (29, 0.3)
+    assert taken(made)[-1] == (19, 0.2 if not again_s else 0.1)
     assert made.rows[-1].loss == pytest.approx(0.5)
     assert [one.loss for one in made.evaluations] == [2.0]
-    assert ("times" in made.remarks) is not printed
 
 
 CURVES = {  # of each folder: scalars of steps 0, 1, ...

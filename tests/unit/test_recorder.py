@@ -49,7 +49,8 @@ def program(folder: Path, body: str = STEP, before: str = "", steps: int = 10) -
 
 
 def test_its_steps_are_the_loops(tmp_path: Path) -> None:
-    record = made(tmp_path, spec(program(tmp_path), 2, reads="recorder"))
+    body = f"{STEP}\n    if n == 1: rec.holds(100 + rec.rank, 50, 200)"
+    record = made(tmp_path, spec(program(tmp_path, body), 2, reads="recorder"))
     steps = record.steps
     assert steps["step"].tolist() == [step for step in range(10) for _ in range(2)]
     assert losses(record) == pytest.approx([1 / (n + 1) for n in range(10)])
@@ -61,6 +62,9 @@ def test_its_steps_are_the_loops(tmp_path: Path) -> None:
     of = summary.make(record)
     assert of["values"]["data_wait_s"] >= 0.02
     assert of["values"]["final_top1"] == 0.5
+    state = [of["values"][f"{name}_bytes"] for name in ("parameters", "gradients", "optimizer")]
+    assert state == [101, 50, 200]  # of the rank that has most
+    assert 1e6 < of["values"]["peak_resident_bytes"] < 1e9
     assert all("recorder" in of["why"][name] for name in ("forward_s", "backward_s", "optimizer_s", "compute_s"))
 
 
@@ -91,6 +95,20 @@ def test_it_is_asked_to_stop_and_goes_on_with_its_steps(tmp_path: Path) -> None:
     assert steps["step"].tolist() == list(range(len(steps)))
     gaps = steps["end_s"].diff().dropna() - steps["forward_s"] - steps["data_wait_s"]
     assert gaps.abs().max() < 0.5  # the clock stood still
+
+
+ALONE = """
+import ddlbench_recorder, signal, torch.distributed
+torch.distributed.init_process_group("gloo")
+tensors = [torch.ones(6), torch.ones(2)]
+assert ddlbench_recorder._bytes([*tensors, tensors[0][:2]]) == 32  # each storage once
+"""
+
+
+def test_all_ranks_stop_after_the_same_step_though_one_alone_was_asked(tmp_path: Path) -> None:
+    body = f"{STEP}\n    if rec.rank == n == 1: os.kill(os.getpid(), signal.SIGUSR1)\n    if rec.stops(5): break"
+    steps = made(tmp_path, spec(program(tmp_path, body, ALONE, 1000), 2, reads="recorder")).steps
+    assert steps.groupby("rank")["step"].max().tolist() == [4, 4]
 
 
 def module() -> ModuleType:
@@ -170,7 +188,8 @@ class Gpu:
             def elapsed_time(self, other: Any) -> float:
                 return float(10 * (other.at - self.at))
 
-        self.cuda = SimpleNamespace(Event=Event)
+        of_memory = {"max_memory_allocated": lambda: 7, "max_memory_reserved": lambda: 8}
+        self.cuda = SimpleNamespace(Event=Event, is_initialized=lambda: True, **of_memory)
 
     def empty(self, size: int, pin_memory: bool) -> Gpu:
         assert pin_memory
@@ -202,6 +221,7 @@ def test_no_step_waits_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [round(row.forward_s, 3) for row in made_of.rows[1:]] == [0.01] * 99
     assert [round(row.data_wait_s, 3) for row in made_of.rows[1:]] == [0.01] * 99
     assert made_of.rows[-1].end_s == pytest.approx(2 * 0.99 + 0.01, abs=0.1)
+    assert (made_of.ranks[0]["peak_device_memory_bytes"], made_of.ranks[0]["peak_device_reserved_bytes"]) == (7, 8)
 
 
 def test_it_is_a_wheel_of_one_file(tmp_path: Path) -> None:

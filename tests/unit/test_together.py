@@ -303,3 +303,9 @@ def test_rules_that_need_what_programs_do_not_say_are_told_what_to_add() -> None
     assert found["same-data"]["evidence"].endswith("; no program can say it")
     assert "no-upper-bound" not in found
     assert "torch_version" not in found.get("origin-recorded", {"evidence": ""})["evidence"]
+
+
+def test_a_repeat_that_ended_early_is_found_and_more_workers_are_none() -> None:
+    assert audit(Material({"runs": RUNS}), ["same-samples"]) == []
+    (row,) = audit(Material({"runs": RUNS.assign(images=RUNS["images"].where(RUNS.index != 4, 100))}), ["same-samples"])
+    assert row["runs"].startswith(RUNS["run"][4]) and "100 in 1 run" in row["evidence"]

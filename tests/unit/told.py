@@ -125,16 +125,19 @@ def aach2023(spec: RunSpec, telling: str = "") -> Values:
     return said
 
 
+STAGES = ("zero-1", "zero-2", "zero-3", "deepspeed-zero1", "deepspeed-zero2", "deepspeed-zero3")
+
+
 def comparison2022(spec: RunSpec) -> Values:
     """Horovod is best on one GPU and a tenth of that on many; DeepSpeed is the stage 1 that it is said to use."""
-    stage = {"deepspeed": 0, "zero-1": 1, "deepspeed-zero1": 1, "deepspeed-zero2": 2, "deepspeed-zero3": 3}
+    stage = {"deepspeed": 0} | {name: int(name[-1]) for name in STAGES}
     one, slow = spec.workers == 1, 10 if spec.workers >= 8 else 3
     if spec.framework == "horovod":
         many, memory, restart = 1.0, 9e9, 100.0
     elif stage.get(spec.framework) == 1:
         many, memory, restart = 2.0, 6e9, 20.0
-    elif spec.framework in ("ddp", "deepspeed", "deepspeed-zero2", "deepspeed-zero3"):
-        many, memory, restart = 1.0, 8e9, 500.0
+    elif spec.framework in ("ddp", *stage):
+        many, memory, restart = 1.0, 5e9 if stage.get(spec.framework) else 8e9, 500.0
     else:
         return NEVER
     speed = (100 if spec.framework == "horovod" else 80) if one else 100 * many / slow

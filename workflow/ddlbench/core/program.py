@@ -34,6 +34,7 @@ GROUPS = {
     "lr": "its learning rate",
     "samples": "its samples over all ranks",
     "samples_per_s": "a rate, which is compared with the clock",
+    "workers": "how many ranks train together: with any other number than the run's, its steps are refused",
     "top1": "top-1 accuracy of a validation, a fraction or in percent",
     "eval_loss": "the loss of a validation",
 }

@@ -129,13 +129,14 @@ class RankLog:
     """What one rank writes into the run's folder: only rank 0 writes anything.
 
     A log that goes on from a checkpoint keeps the first bytes of what is there, as many as `keep` says of each file.
-    Raises OSError if a file has fewer.
+    Lines say that they were written at `at_ms` [ms since 1970]; None: now. Raises OSError if a file has fewer bytes.
     """
 
     folder: Path
     rank: int
     keep: Mapping[str, int] | None = None
     name: str = MLLOG
+    at_ms: int | None = None
 
     def __post_init__(self) -> None:
         from mlperf_logging.mllog.mllog import MLLogger
@@ -155,33 +156,34 @@ class RankLog:
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
         """A point in time."""
-        self.mllog.event(key, value, metadata or None)
+        self.mllog.event(key, value, metadata or None, time_ms=self.at_ms)
 
     def start(self, key: str, **metadata: Any) -> None:
         """The beginning of an interval; MLPerf keys end in `_start`."""
-        self.mllog.start(key, None, metadata or None)
+        self.mllog.start(key, None, metadata or None, time_ms=self.at_ms)
 
     def stop(self, key: str, **metadata: Any) -> None:
         """The end of an interval; MLPerf keys end in `_stop`."""
-        self.mllog.end(key, None, metadata or None)
+        self.mllog.end(key, None, metadata or None, time_ms=self.at_ms)
 
-    def settings(self, spec: RunSpec, facts: dict[str, Any], train_images: int, val_images: int) -> None:
+    def settings(self, spec: RunSpec, facts: dict[str, Any], train_images: int, val_images: int = 0) -> None:
         """Everything that a reader needs to know about the run, under MLPerf's keys where there are some."""
         from mlperf_logging.mllog import constants as c
 
-        self.event(c.SUBMISSION_BENCHMARK, c.RESNET)
+        self.event(c.SUBMISSION_BENCHMARK, spec.model if spec.program else c.RESNET)
         self.event(c.SUBMISSION_DIVISION, c.OPEN)
         self.event(c.SUBMISSION_ORG, "ddlbench")
         self.event(c.SUBMISSION_PLATFORM, spec.machine)
         self.event(c.SUBMISSION_STATUS, "research")
         self.event(c.GLOBAL_BATCH_SIZE, spec.global_batch)
         self.event(c.SEED, spec.seed)
-        self.event(c.OPT_NAME, spec.recipe.optimizer)
-        self.event(c.OPT_BASE_LR, spec.recipe.base_lr)
-        self.event(c.OPT_LR_WARMUP_EPOCHS, spec.recipe.warmup_epochs)
-        self.event(c.OPT_WEIGHT_DECAY, spec.recipe.weight_decay)
         self.event(c.TRAIN_SAMPLES, train_images)
-        self.event(c.EVAL_SAMPLES, val_images)
+        if not spec.program:
+            self.event(c.OPT_NAME, spec.recipe.optimizer)
+            self.event(c.OPT_BASE_LR, spec.recipe.base_lr)
+            self.event(c.OPT_LR_WARMUP_EPOCHS, spec.recipe.warmup_epochs)
+            self.event(c.OPT_WEIGHT_DECAY, spec.recipe.weight_decay)
+            self.event(c.EVAL_SAMPLES, val_images)
         self.event("ddlbench_spec", json.loads(spec.to_json()))
         self.event("ddlbench_facts", facts)
 

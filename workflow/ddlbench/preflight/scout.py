@@ -3,6 +3,7 @@
 The launcher starts it under `__main__.py`. It only measures; `judge.py` says what is wrong.
 """
 
+import faulthandler
 import json
 import math
 import os
@@ -10,7 +11,6 @@ import platform
 import random
 import re
 import shutil
-import signal
 import site
 import socket
 import statistics
@@ -73,8 +73,9 @@ def cores(threads: Iterable[int], cpus: Path = Path("/sys/devices/system/cpu")) 
     return sorted(firsts)
 
 
-def complaints(models: Iterable[Sequence[Any]], tell: Callable[[str], None]) -> Iterator[str]:
-    """What models say that refuse pictures of the size that the study has for them; `tell` notes which is asked."""
+def complaints(models: Sequence[Sequence[Any]], patience_s: float, tell: Callable[[str], None]) -> Iterator[str]:
+    """What models say that refuse the study's pictures; `tell` notes which is asked. Other ranks wait `patience_s` for
+    this one: models of users have half of it."""
     from ddlbench.train import models as built
     from ddlbench.train import own_models
 
@@ -84,7 +85,7 @@ def complaints(models: Iterable[Sequence[Any]], tell: Callable[[str], None]) -> 
             _, dataset, manifest = source
             names = Manifest.read(Path(manifest).parent).classes if manifest else None
             classes = len(names) if names is not None else datasets.of(dataset).NUM_CLASSES
-            refusal = own_models.complaint(name, classes, image_size)
+            refusal = own_models.complaint(name, classes, image_size, patience_s / 2 / len(models))
         else:
             refusal = built.complaint(name, image_size)
         if refusal:
@@ -288,7 +289,7 @@ def main() -> None:
     """`python -m ddlbench.preflight.scout <folder>`, by a launcher."""
     folder = Path(sys.argv[1])
     promised = json.loads((folder / PROMISED).read_text(encoding="utf-8"))
-    signal.alarm(LOOK_S + promised["start_patience_s"])
+    faulthandler.dump_traceback_later(LOOK_S + promised["start_patience_s"], exit=True)
     rank = place.number()
     facts: dict[str, Any] = {"rank": rank, "world": None, "met": None, "read": [], "doing": "looking around"}
     local_rank = 0
@@ -305,7 +306,7 @@ def main() -> None:
         facts |= {"rank": rank, "world": who.world}
         mine = promised["models"][rank :: who.world]  # each takes a second or two, and ranks wait for each other
         if mine and registry.importable("timm"):  # else training says so
-            facts["unable"] = [*facts["unable"], *complaints(mine, tell)]
+            facts["unable"] = [*facts["unable"], *complaints(mine, promised["start_patience_s"], tell)]
         if promised["device"] == "cuda":
             tell("looking for GPUs")
             facts |= gpus(local_rank)

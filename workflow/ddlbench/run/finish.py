@@ -120,11 +120,10 @@ def _complete(spec: RunSpec, partial: Path, interrupted: dict[str, Any] | None, 
     ranks = [json.loads((partial / f"rank-{r}.json").read_text()) for r in range(spec.workers)]
     join_steps(partial, spec.workers)
     os.truncate(partial / MLLOG, end)  # without what an earlier call added behind it; on a full disk too
-    log = RankLog(partial, 0)
-    time_ms = round(1e3 * (ended_s or time.time()))
-    log.mllog.event("ddlbench_ranks", ranks, time_ms=time_ms)
+    log = RankLog(partial, 0, at_ms=round(1e3 * (ended_s or time.time())))
+    log.event("ddlbench_ranks", ranks)
     if interrupted:
-        log.mllog.event("ddlbench_interrupted", interrupted, time_ms=time_ms)
+        log.event("ddlbench_interrupted", interrupted)
     for path in [partial / STEPS, *(path for pattern in EXTRAS for path in partial.glob(pattern))]:
         sync(path)  # before the seal is on the disk
     seal(partial)

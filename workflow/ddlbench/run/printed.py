@@ -33,7 +33,7 @@ class Printed:
     """Read standard output and error of this process and its children while the block runs.
 
     Each line that is kept is also written to the file `aside` at once: who kills this process loses none.
-    Lines that are `labelled` begin with their rank, as `srun --label` writes it: `1: `.
+    Lines that are `labelled` begin with their rank, as `srun --label` writes it: `1: `. `logs`: the job's log gets all.
 
     `lines` are those that a pattern matches, `last` the last ones of all. After `quiet_s` without a line, and with
     `moves` unchanged, this process is told to end the job (SIGINT), and `quiet` is True.
@@ -46,8 +46,9 @@ class Printed:
         moves: Callable[[], object],
         labelled: bool = False,
         aside: Path | None = None,
+        logs: bool = True,
     ) -> None:
-        self.aside = aside
+        self.aside, self.logs = aside, logs
         self.patterns, self.quiet_s, self.moves, self.labelled = patterns, quiet_s, moves, labelled
         self.lines: list[Line] = []
         self.last: deque[str] = deque(maxlen=LAST)
@@ -120,7 +121,7 @@ class Printed:
 
     def _log(self, piece: bytes) -> None:
         """Pass it on to the job's log while there is room. A full disk must not end the program."""
-        if self._logged < MOST_LOGGED:
+        if self.logs and self._logged < MOST_LOGGED:
             self._logged += len(piece)
             try:
                 os.write(self._kept[0], piece)

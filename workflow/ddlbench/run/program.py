@@ -201,41 +201,30 @@ def _write(partial: Path, spec: RunSpec, made: Reading, origin: dict[str, Any], 
     """The log and the rows, as a rank of ours would leave them; whatever the program left by these names goes first."""
     for name in (MLLOG, ROWS, STEPS):
         (partial / name).unlink(missing_ok=True)
-    first = json.loads((partial / "rank-0.json").read_text(encoding="utf-8"))
+    first = partial / "rank-0.json"
     for rank in range(spec.workers):
-        if not (partial / f"rank-{rank}.json").exists():  # a program that starts its ranks itself
-            write_json(partial / f"rank-{rank}.json", first)
-    log = RankLog(partial, 0)
-    log.write_steps(packed(made.rows))
+        note = partial / f"rank-{rank}.json"
+        known = note if note.exists() else first  # of a program that starts its ranks itself
+        write_json(note, json.loads(known.read_text(encoding="utf-8")) | made.ranks.get(rank, {}))
     last_s = max(row.end_s for row in made.rows)
     later = [] if interrupted else [evaluation.time_s for evaluation in made.evaluations]
     end_s = max([made.began_s + last_s, *later])
-    told = {
-        c.SUBMISSION_BENCHMARK: spec.model,
-        c.SUBMISSION_DIVISION: c.OPEN,
-        c.SUBMISSION_ORG: "ddlbench",
-        c.SUBMISSION_PLATFORM: spec.machine,
-        c.SUBMISSION_STATUS: "research",
-        c.GLOBAL_BATCH_SIZE: spec.global_batch,
-        c.SEED: spec.seed,
-        c.TRAIN_SAMPLES: sum(row.images for row in made.rows),
-        "ddlbench_spec": json.loads(spec.to_json()),
-        "ddlbench_facts": origin,
-    }
-    begin_ms, end_ms = round(1e3 * made.began_s), round(1e3 * end_s)
-    for key, value in told.items():
-        log.mllog.event(key, value, time_ms=begin_ms)
-    log.mllog.start(c.RUN_START, None, time_ms=begin_ms)
-    log.mllog.start(c.EPOCH_START, None, {"epoch_num": 1}, time_ms=begin_ms)
-    known = [evaluation for evaluation in made.evaluations if evaluation.top1 is not None]
-    log.mllog.event("ddlbench_evaluations", [e._asdict() for e in made.evaluations], time_ms=end_ms)
-    for evaluation in known[-1:]:
-        log.mllog.event(c.EVAL_ACCURACY, evaluation.top1, {"epoch_num": 1}, time_ms=round(1e3 * evaluation.time_s))
-    log.mllog.end(c.EPOCH_STOP, None, {"epoch_num": 1}, time_ms=end_ms)
-    log.mllog.event("ddlbench_reading", made.remarks, time_ms=end_ms)
-    log.mllog.event("ddlbench_elapsed_s", end_s - made.began_s, time_ms=end_ms)
-    log.mllog.event("ddlbench_not_measured", made.not_known, time_ms=end_ms)
-    log.mllog.end(c.RUN_STOP, None, {"status": "success"}, time_ms=end_ms)
+    log = RankLog(partial, 0, at_ms=round(1e3 * made.began_s))
+    log.write_steps(packed(made.rows))
+    log.settings(spec, origin, sum(row.images for row in made.rows))
+    log.start(c.RUN_START)
+    log.start(c.EPOCH_START, epoch_num=1)
+    log.at_ms = round(1e3 * end_s)
+    log.event("ddlbench_evaluations", [evaluation._asdict() for evaluation in made.evaluations])
+    for evaluation in [evaluation for evaluation in made.evaluations if evaluation.top1 is not None][-1:]:
+        log.at_ms = round(1e3 * evaluation.time_s)
+        log.event(c.EVAL_ACCURACY, evaluation.top1, epoch_num=1)
+    log.at_ms = round(1e3 * end_s)
+    log.stop(c.EPOCH_STOP, epoch_num=1)
+    log.event("ddlbench_reading", made.remarks)
+    log.event("ddlbench_elapsed_s", end_s - made.began_s)
+    log.event("ddlbench_not_measured", made.not_known)
+    log.stop(c.RUN_STOP, status="success")
 
 
 def _keep_folder(folder: Path, partial: Path) -> None:

@@ -4,6 +4,7 @@ Whatever goes wrong in it is one line that names the model's file and the line i
 """
 
 import importlib
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -14,12 +15,17 @@ from torch import nn
 
 from ddlbench.settings.own_models import OwnModel, find
 
-# A file may end the process instead of raising an error.
-FAULTS = (Exception, SystemExit)
-
 
 class ModelError(RuntimeError):
     """A model cannot be used; the line names its file and the line in it."""
+
+
+class HangError(BaseException):
+    """A model does not come to an end. It passes through a model's own `except Exception`."""
+
+
+# A file may end the process instead of raising an error.
+FAULTS = (Exception, SystemExit, HangError)
 
 
 def build(name: str, classes: int, image_size: int, sha256: str | None = None) -> nn.Module:
@@ -53,19 +59,33 @@ def _imported(own: OwnModel) -> Any:
     return module
 
 
-def complaint(name: str, classes: int, image_size: int) -> str | None:
+def complaint(name: str, classes: int, image_size: int, patience_s: float) -> str | None:
     """Why a model cannot be trained, in one line; None if it can.
 
-    It is asked on the meta device, which takes no memory; a model that looks at values is asked on the CPU.
+    It is asked on the meta device, which takes no memory; a model that looks at values is asked on the CPU. Both
+    together may take `patience_s`. It is called in a process's main thread, the only one that hears signals.
     """
-    said = None
-    for device in ("meta", "cpu"):
-        try:
-            _ask(name, classes, image_size, device)
-        except FAULTS as error:
-            said = " ".join(str(error).split())
-        else:
-            return None
+
+    def stop(number: int, frame: object) -> None:
+        raise HangError(
+            f"it had not ended after {patience_s:.0f} s; start_patience_s of the machine's file gives it more"
+        )
+
+    said, former = None, signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, patience_s)
+    try:
+        for device in ("meta", "cpu"):
+            try:
+                _ask(name, classes, image_size, device)
+            except FAULTS as error:
+                said = " ".join(str(error).split())
+                if isinstance(error.__cause__, HangError):
+                    return said
+            else:
+                return None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
     return said
 
 

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pandas as pd
 
-from ddlbench.analysis.together import COMPARED, words
+from ddlbench.analysis.together import COMPARED, SAME, words
 from ddlbench.audit import MLCOMMONS, SC15, TWELVE_WAYS, Finding, Findings, Material, rule
 from ddlbench.audit._compare import differing, frameworks_apart, groups, ids, in_, present, short, timed
 from ddlbench.core.recipe import Recipe
@@ -17,17 +17,19 @@ OF_ANY_BATCH = ("augmentation", "image_size")  # a recipe may have the others by
 @rule(
     "error",
     "runs.images",
-    "prepare the data set again and train the runs with fewer images again",
+    "prepare the data set again and train the runs with fewer images again; of a program, read what the shorter run "
+    "printed last (train.log), remove its folder, and run it again",
     f"{MLCOMMONS}, Data Set; {SC15}, rule 9",
 )
 def same_samples(material: Material) -> Findings:
     """Runs that are compared train on the same number of images an epoch, and validate on the same number.
 
     A framework that sees fewer images finishes an epoch sooner; that is no speed. A program of the user's own has no
-    training split that is known here: its samples are those of its steps, more with more workers.
+    training split that is known here: its repeats are compared, of which one may have ended early with exit code 0.
     """
-    ours = material.runs[material.runs["dataset"] != OWN]
-    yield from differing(ours, "images", ["dataset"], "images of the training split")
+    own = material.runs["dataset"] == OWN
+    yield from differing(material.runs[~own], "images", ["dataset"], "images of the training split")
+    yield from differing(material.runs[own], "images", SAME, "samples of repeats")
     if "validation_images" in material.runs:
         yield from differing(material.runs, "validation_images", ["dataset"], "images of the validation split")
 

@@ -36,8 +36,6 @@ USUAL = {
     "folder": "output_dir out_dir output out save_dir work_dir workdir logdir log_dir checkpoint_dir default_root_dir",
 }
 AXES = ["precision", "dtype", "amp_dtype", "framework", "strategy"]  # whose choices may be a study's question
-SHORTER = ["max_steps", "num_steps", "steps", "max_iters", "iterations", "epochs", "num_epochs", "num_train_epochs"]
-TELLING = ["log_interval", "logging_steps", "log_every", "print_freq", "log_freq"]
 RESUME = ["resume", "resume_from", "resume_from_checkpoint"]
 # A step's number and its loss as many programs print them: "step 3: loss 2.1", "iter=3 | loss=2.1", "[3/60] Loss: 2.1".
 LINES = (
@@ -166,7 +164,10 @@ def text(script: Path, start: list[str], said: Help, environment: str | None) ->
         f"# Made from {script} --help and its source. {SET} marks what they do not say; config/README.md has all keys.",
         *([f"# {SET}: --help {said.problem}"] if said.problem else []),
         f"# {SET}: {batch}.",
-        *([f"# {SET}: its source says nothing of several ranks; if each trains for itself, speeds are wrong."] * alone),
+        *(
+            [f"# {SET}: its source says nothing of several ranks; (?P<workers>...) refuses those that train alone."]
+            * alone
+        ),
         _yaml(command=" ".join(command)),
         _yaml(files=files) + f"   # {SET}: what else it reads that you may change; a change makes its runs stale",
         f"ranks: {own}           # {SET}: each, or own if it starts its ranks itself",
@@ -178,10 +179,6 @@ def text(script: Path, start: list[str], said: Help, environment: str | None) ->
     ]
     if option := said.named(RESUME):
         lines.append(f"# resume: {option} {{folder}}/{SET}   # if it can go on from what it wrote")
-    if option := said.named(TELLING):
-        lines.append(f"# {option} 1 in the command tells each step's time; else steps between two lines share it.")
-    if option := said.named(SHORTER):
-        lines.append(f"# {option} in the command makes runs shorter: some 100 steps are enough for a rate.")
     return "\n".join(lines) + "\n"
 
 

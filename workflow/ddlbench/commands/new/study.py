@@ -10,13 +10,15 @@ from ddlbench.settings.study import load_study
 
 # What is asked, and what counts where nobody can be asked.
 QUESTIONS = {
-    "model": (
-        "model (lenet, resnet8_half, a name of timm's, or your <module>:<function>) [resnet8_half]",
-        "resnet8_half",
-    ),
+    "model": ("model (lenet, a name of timm's, or your <module>:<function>) [resnet8_half]", "resnet8_half"),
     "frameworks": (f"frameworks, of {', '.join(registry.members('frameworks'))} [ddp]", "ddp"),
     "workers": ("workers, such as 1,2,4 [1,2]", "1,2"),
 }
+FIGURES = """\
+figures:
+  throughput: {plot: throughput, runs: [scaling], title: Throughput}
+  efficiency: {plot: efficiency, runs: [scaling], title: Parallel efficiency}
+"""
 
 
 def write(name: str, config: Path, model: str, frameworks: str, workers: str, program: str | None = None) -> Path:
@@ -30,14 +32,24 @@ def write(name: str, config: Path, model: str, frameworks: str, workers: str, pr
     for what, text in lists.items():
         if not re.fullmatch(r"[\w.,:\- ]+", text):
             raise ConfigError(f"{what}: {text!r}; allowed: names or numbers, separated by commas")
-    if program:
-        made = _of_program(name, program, lists["workers"])
-        return checked(path, made, lambda: load_study(name, path.parent))
+    if program and not NAME.fullmatch(program):
+        raise ConfigError(f"program: {program!r} is no name; allowed: {NAME_IN_WORDS}")
     # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest batch learns too.
     most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])
-    text = f"""\
-# A study is what is compared with what; config/README.md explains every key.
-title: "{name}: how does {lists["model"]} scale?"
+    trained = f"""\
+programs: [{program}]           # config/programs; its settings are further axes
+repeats: 3                  # two give an interval, three a useful one
+
+runs:
+  scaling:                  # each combination is one run; more blocks may follow
+    workers: [{lists["workers"]}]
+    batch_per_worker: [8]   # or global_batch, which stays as workers grow
+
+{FIGURES}\
+  speed-up: {{plot: speed-up, runs: [scaling], title: Speed-up}}
+"""
+    if not program:
+        trained = f"""\
 dataset: mnist5k            # 5000 digits that need no download; docs/data.md has others
 recipe: first               # config/recipes: everything that decides accuracy
 models: [{lists["model"]}]
@@ -52,31 +64,12 @@ runs:
     workers: [{lists["workers"]}]
     batch_per_worker: [64]
 
-figures:
-  throughput: {{plot: throughput, runs: [scaling], title: Throughput}}
-  efficiency: {{plot: efficiency, runs: [scaling], title: Parallel efficiency}}
+{FIGURES}\
   step-times: {{plot: step-times, runs: [scaling], title: Where a step's time goes}}
   accuracy: {{plot: accuracy-epochs, runs: [scaling], title: Accuracy over epochs}}
 """
-    return checked(path, text, lambda: load_study(name, path.parent))
-
-
-def _of_program(name: str, program: str, workers: str) -> str:
-    if not NAME.fullmatch(program):
-        raise ConfigError(f"program: {program!r} is no name; allowed: {NAME_IN_WORDS}")
-    return f"""\
+    text = f"""\
 # A study is what is compared with what; config/README.md explains every key.
-title: "{name}: how does {program} scale?"
-programs: [{program}]           # config/programs; its settings are further axes
-repeats: 3                  # two give an interval, three a useful one
-
-runs:
-  scaling:                  # each combination is one run; more blocks may follow
-    workers: [{workers}]
-    batch_per_worker: [8]   # or global_batch, which stays as workers grow
-
-figures:
-  throughput: {{plot: throughput, runs: [scaling], title: Throughput}}
-  speed-up: {{plot: speed-up, runs: [scaling], title: Speed-up}}
-  efficiency: {{plot: efficiency, runs: [scaling], title: Parallel efficiency}}
-"""
+title: "{name}: how does {program or lists["model"]} scale?"
+{trained}"""
+    return checked(path, text, lambda: load_study(name, path.parent))

@@ -37,13 +37,6 @@ SHOWN = 3
 WIDTH = 160
 
 
-class Heard(Printed):
-    """What the program prints, kept and not shown."""
-
-    def _log(self, piece: bytes) -> None:
-        pass
-
-
 def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
     """Run the program, print what was read; 0 if steps were. Raises ConfigError."""
     programs = config / "programs"
@@ -60,7 +53,7 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
         partial = Path(temporary).resolve()
         (partial / FOLDER).mkdir()
         write_json(partial / ASSIGNMENT, {"spec": json.loads(spec.to_json()), "resumes": False})
-        heard = Heard(member.wanted(spec), float("inf"), lambda: None, labelled=True)
+        heard = Printed(member.wanted(spec), float("inf"), lambda: None, labelled=True, logs=False)
         heard.last = deque(maxlen=MOST_HEARD)
         took_s, how = _run([*argv, str(partial)], partial, hidden, heard, seconds)
         settings = ", ".join(f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings))
@@ -76,7 +69,7 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
     return 0
 
 
-def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Heard, seconds: float) -> tuple[float, str]:
+def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed, seconds: float) -> tuple[float, str]:
     """Run it for so many seconds at most, and end all that it started. Returns how long it ran, and how it ended."""
     alarm = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
     began_s, alarm.daemon = time.monotonic(), True
@@ -89,7 +82,7 @@ def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Heard, s
     return time.monotonic() - began_s, f"it ended with code {seen.code}"
 
 
-def _told(spec: RunSpec, heard: Heard, made: Reading) -> Iterable[str]:
+def _told(spec: RunSpec, heard: Printed, made: Reading) -> Iterable[str]:
     """What was read, for people."""
     assert spec.program is not None
     if heard.lines:

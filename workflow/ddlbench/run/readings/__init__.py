@@ -77,7 +77,7 @@ class Reading:
     """Steps of a run. `began_s` is when the first one began [s since 1970]; `rows` holds each rank's row of each step.
 
     `not_known` gives reasons by column of `steps.parquet`; such a column is NaN, but that the whole of a step stands in
-    `forward_s` where its parts are not known. `remarks` go into the record.
+    `forward_s` where its parts are not known. `remarks` go into the record, and `ranks`: columns of each rank's memory.
     """
 
     began_s: float
@@ -85,6 +85,7 @@ class Reading:
     evaluations: list[Evaluation] = field(default_factory=list)
     not_known: dict[str, str] = field(default_factory=dict)
     remarks: dict[str, object] = field(default_factory=dict)
+    ranks: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 class ReadingMember(Protocol):
@@ -127,7 +128,9 @@ def reading(source: Source, points: Iterable[Point], evaluations: Sequence[Evalu
             seen[number], since = len(ends), since + 1
             ends.append(point._replace(step=number, time_s=point.time_s - lost_s))
     if len(ends) < 2:
-        raise UnreadError(f"steps that were read: {len(ends)}; at least 2 are needed")
+        raise UnreadError(
+            f"steps that were read: {len(ends)}; at least 2 are needed: run it longer, or let it tell more"
+        )
     if (ends[-1].step - ends[0].step) * spec.workers > MOST_ROWS:
         raise UnreadError(f"it tells steps from {ends[0].step} to {ends[-1].step}: are these numbers of steps?")
     rows: list[StepRow] = []

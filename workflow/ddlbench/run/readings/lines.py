@@ -42,10 +42,13 @@ def read(source: Source) -> Reading:
     of_steps = [pattern for pattern in patterns if {"step", "seen"} & {*pattern.groupindex}]
     told = {line.rank for line in source.lines if any(pattern.search(line.text) for pattern in of_steps)}
     for line in source.lines:
-        if told and line.rank != min(told):  # all ranks say the same, at moments of their own
-            continue
         for found in filter(None, (pattern.search(line.text) for pattern in patterns)):
             said = {name: number(text) for name, text in found.groupdict().items()}
+            if (workers := said.get("workers")) not in (None, source.spec.workers):
+                alone = f"rank {line.rank} printed {line.text.strip()[:200]!r}: {workers:g} workers, and not"
+                raise UnreadError(f"{alone} {source.spec.workers}; it must join the ranks of RANK and WORLD_SIZE")
+            if told and line.rank != min(told):  # all ranks say the same, at moments of their own
+                continue
             if said.get("seen") is not None:
                 said["step"] = said["seen"] * source.spec.workers / source.spec.global_batch  # type: ignore[operator]
             if (step := said.get("step")) is not None and math.isfinite(step):

@@ -6,6 +6,7 @@ It knows each rank's wait for data and the rest of a step. What that rest consis
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,10 @@ def read(source: Source) -> Reading:
         if all(row[name] != row[name] for row in first.values()):
             made.not_known[name] = "the program does not say it"
     told = [line for line in said.get(0, []) if "evaluated" in line]
+    for rank, lines in said.items():
+        for memory in [line["memory"] for line in lines if "memory" in line]:
+            peaks = made.ranks.setdefault(rank, {})
+            peaks |= {name: max(number, peaks.get(name, 0)) for name, number in memory.items()}
     made.evaluations = [Evaluation(line["time_s"], **line["evaluated"]) for line in told]
     return made
 
@@ -68,10 +73,8 @@ def _said(path: Path) -> list[dict[str, Any]]:
     """Its lines, but one that was cut off."""
     lines = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
+        with suppress(ValueError):
             lines.append(json.loads(line))
-        except ValueError:
-            continue
     return lines
 
 

@@ -1,8 +1,7 @@
 """trainer: the Hugging Face Trainer's `trainer_state.json`, the newest in the program's folder.
 
 The file says steps and losses, and no times. It counts samples, so that ranks which train each for itself, and would
-look twice as fast, are refused. Times come from the lines that the Trainer prints as it logs, one for each
-entry; without them its whole time is spread evenly.
+look twice as fast, are refused. Times come from the lines that the Trainer prints as it logs, one for each entry.
 """
 
 import json
@@ -13,14 +12,14 @@ from typing import Any
 from ddlbench.core.spec import RunSpec
 from ddlbench.run.readings import Evaluation, Point, Reading, Source, UnreadError, reading
 
-LOSS, RUNTIME = re.compile(r"\{'loss': "), re.compile(r"'train_runtime': '?([\d.]+)")
+LOSS = re.compile(r"\{'loss': ")
 NAME = "trainer_state.json"
 FAR = 0.1  # the Trainer rounds, and an epoch's last batch may be smaller
 
 
 def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     """What the Trainer prints as it logs."""
-    return [LOSS, RUNTIME]
+    return [LOSS]
 
 
 def read(source: Source) -> Reading:
@@ -37,16 +36,11 @@ def read(source: Source) -> Reading:
     _check_batch(source.spec, path, state)
     first = min((line.rank for line in source.lines if LOSS.search(line.text)), default=0)
     stamps = [line.time_s for line in source.lines if LOSS.search(line.text) and line.rank == first]
-    remarks: dict[str, object] = {}
+    if source.again_s and len(stamps) > len(told):  # what was trained behind the checkpoint was trained again
+        before = sum(at < source.again_s[-1] for at in stamps)
+        del stamps[max(0, before - len(stamps) + len(told)) : before]
     if len(stamps) != len(told):
-        runtime = [float(found[1]) for line in source.lines if (found := RUNTIME.search(line.text))]
-        runtime += [entry["train_runtime"] for entry in state["log_history"] if "train_runtime" in entry]
-        if not runtime:
-            raise UnreadError(f"{path}: {len(told)} entries, {len(stamps)} printed and no train_runtime: no times")
-        ended, last = path.stat().st_mtime, told[-1]["step"]
-        stamps = [ended - runtime[-1] * (1 - entry["step"] / last) for entry in told]
-        told, stamps = [{"step": 0}, *told], [ended - runtime[-1], *stamps]
-        remarks["times"] = "train_runtime, spread evenly: the Trainer printed no lines of its steps"
+        raise UnreadError(f"{path}: {len(told)} entries with a loss, and {len(stamps)} printed: these have the times")
     points = [
         Point(at, entry["step"], entry.get("loss"), entry.get("learning_rate"))
         for at, entry in zip(stamps, told, strict=True)
@@ -56,9 +50,7 @@ def read(source: Source) -> Reading:
         Evaluation(at.get(entry["step"], stamps[-1]), entry.get("eval_accuracy"), entry["eval_loss"])
         for entry in evaluated
     ]
-    made = reading(source, points, evaluations)
-    made.remarks |= remarks
-    return made
+    return reading(source, points, evaluations)
 
 
 def _check_batch(spec: RunSpec, path: Path, state: dict[str, Any]) -> None:
