@@ -258,7 +258,8 @@ def test_answers_of_runs_that_cannot_be_compared_say_so() -> None:
     finding |= {"rule": "same-precision", "severity": "error", "runs": str(rows[0]["run"]), "evidence": "fp16 and fp32"}
     found = first(rows, audit=(finding,))
     assert found.answers[0].unfair == ("same-precision",) and found.errors
-    warned = first(rows, audit=(finding | {"severity": "warning"},))
+    warned = first(rows, audit=(finding | {"severity": "warning", "rule": "drift"},))
+    assert warned.judged.endswith(answer.MOVED) and not found.judged.endswith(answer.MOVED)  # once, below all answers
     assert warned.answers[0].unfair == () and not warned.errors
 
 

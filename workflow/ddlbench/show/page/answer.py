@@ -61,11 +61,10 @@ def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapp
     broken = rules_by_run(audit, SEVERITIES[0])
     unfair = [tuple(sorted({rule for run in one.runs for rule in broken.get(run, ())})) for one in made]
     moved = {run for row in audit if row["rule"] == "drift" for run in row["runs"].split("; ")}
-    made = [replace(one, words=(*one.words, MOVED)) if moved & {*one.runs} else one for one in made]
     said = {one.question for one in made}
     return First(
         tuple(replace(one, unfair=rules) for one, rules in zip(made, unfair, strict=True)),
-        comparisons.in_words(tables["comparisons"]),
+        " ".join([comparisons.in_words(tables["comparisons"]), *[MOVED] * any(moved & {*one.runs} for one in made)]),
         tuple(f"{question} {key}" for question, key in asks.items() if question not in said) if len(runs) else (),
         _errors(audit),
     )

@@ -49,18 +49,21 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame) -> Iterat
             made = cells[0].answer(question, tell, others)
             if others:
                 told = sum(any(row["verdict"] in (FASTER, SLOWER) for row in cell.pairs) for cell in cells[1:])
-                said = f"{_elsewhere(*(cell.ranked[0].name for cell in cells))} Sides are told apart in {told} of them."
-                made = replace(made, words=(*made.words, said))
+                made = replace(made, words=(*made.words, _elsewhere(told, *(cell.ranked[0].name for cell in cells))))
             yield made
 
 
-def _elsewhere(best: str, *others: str) -> str:
-    """How often the fastest side is the fastest under the other settings, too; or which one is most often."""
+def _elsewhere(told: int, best: str, *others: str) -> str:
+    """How often the fastest side is the fastest under the other settings, too; or which one is most often; and under
+    how many of them sides are `told` apart."""
     ((most, count),) = Counter(others).most_common(1)
     if len(others) == 1:
-        return f"Under the other setting {most} is the fastest{', too' * (most == best)}."
+        return (
+            f"Under the other setting {most} is the fastest{', too' * (most == best)}{', not told apart' * (not told)}."
+        )
     said = f"{best} is the fastest in {others.count(best)} of {count_of(len(others), 'other setting')}"
-    return f"{said}, {most} in {count}." if count > others.count(best) else f"{said}, too."
+    said += f", {most} in {count}." if count > others.count(best) else ", too."
+    return f"{said} Sides are told apart in {told} of them."
 
 
 class _Cell:
