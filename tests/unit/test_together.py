@@ -4,6 +4,7 @@ What stands on records of programs: numbers per sample, settings that are no rep
 """
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -27,6 +28,7 @@ from ddlbench.outlook.changed_rates import series
 from ddlbench.outlook.recommendation import candidates
 from ddlbench.outlook.recommendation import make as recommendation
 from ddlbench.settings.machine import load_machine
+from ddlbench.show.figures import Options, _scaling
 from ddlbench.show.page import about, answer, asked, rows
 from ddlbench.show.page.about import Study
 
@@ -222,6 +224,8 @@ def test_twice_the_samples_in_as_much_time_is_a_speed_up_of_two() -> None:
         table = scaling(RUNS, basis)
         assert len(table) == 12  # settings are series of their own
         assert table["efficiency"].tolist() == pytest.approx([1.0] * 12)
+        drawn = _scaling.data({"runs": RUNS}, Options("", "cpu", "", basis=basis), "speed_up")
+        assert drawn["each"].map(lambda dots: sorted(json.loads(dots))[1]).tolist() == drawn["speed_up"].tolist()
     shares = ["communication_percent", "computation_percent"]
     columns = {"gpu", *claims.QUANTITIES.values(), *(column.name for column in claims.STATE)} - {*RUNS, *shares}
     known = RUNS.assign(**dict.fromkeys(columns))

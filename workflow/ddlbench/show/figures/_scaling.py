@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddlbench.analysis.scaling import TIMES, placed, scaling
+from ddlbench.analysis.scaling import compared_s, placed, scaling
 from ddlbench.analysis.together import SERIES, title
 from ddlbench.core.plural import count_of, worker
 from ddlbench.show.figures import Options, Tables, _looks, _style
@@ -30,22 +30,23 @@ def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
     its values of all repeats, as JSON."""
     table = scaling(tables["runs"], options.basis)
     ends = [measure, f"{measure}_low", f"{measure}_high"]
-    table["each"] = _each(placed(tables["runs"], options.basis), table, measure, TIMES[options.basis])
+    runs = placed(tables["runs"], options.basis)
+    table["each"] = _each(runs.assign(compared_s=compared_s(runs, options.basis)), table, measure)
     return table[[*SERIES, "workers", "ref_workers", "repeats", *ends, "each", "spread_low", "spread_high"]]
 
 
-def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str, time: str) -> list[str]:
+def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str) -> list[str]:
     """A measure of each run, by the rows of `scaling`, which stand in the same order. Of a ratio: the base's median
-    time by that of the run, so that dots and line agree."""
+    `compared_s` by that of the run, so that dots and line agree."""
     values = []
     base_s = 0.0
     for row, (_, group) in zip(table.to_dict("records"), runs.groupby([*SERIES, "workers"], dropna=False), strict=True):
         if measure == "throughput_images_per_s":
             values.append(group[measure].tolist())
             continue
-        base_s = float(group[time].median()) if row["workers"] == row["ref_workers"] else base_s
+        base_s = float(group["compared_s"].median()) if row["workers"] == row["ref_workers"] else base_s
         ideal = row["workers"] / row["ref_workers"] if measure == "efficiency" else 1.0
-        values.append((base_s / group[time] / ideal).tolist())
+        values.append((base_s / group["compared_s"] / ideal).tolist())
     return [json.dumps([float(f"{value:.6g}") for value in runs]) for runs in values]
 
 
