@@ -60,7 +60,7 @@ OF_PROGRAM = {
 
 
 def of_others(material: Material) -> bool:
-    """Whether the runs are logs that others published."""
+    """Whether the runs are logs of others."""
     logs, runs = (material.tables.get(name, pd.DataFrame()) for name in ("submissions", "runs"))
     return len(logs) > 0 and "records" in runs and not (runs["records"].fillna("ours") == "ours").any()
 

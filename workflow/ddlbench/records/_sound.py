@@ -313,10 +313,8 @@ def _check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) -
 
 
 def check_published(place: Path, log: Log, fixed: int | None = None, is_share: bool = False) -> None:
-    """The numbers of another's log can be true: else they would make others wrong, or no table could hold them.
-
-    `fixed` is how many samples an epoch has, where the rules fix it; `is_share`: accuracies are from 0 to 1.
-    """
+    """The numbers of another's log can be true: else they would make others wrong, or no table could hold them. `fixed`
+    is how many samples an epoch has, where the rules fix it; `is_share`: accuracies are from 0 to 1."""
     for key, marks in log.marks.items():
         rows, most = np.frombuffer(marks.rows).reshape(-1, 3), MOST if marks.in_samples or not fixed else MOST_EPOCHS
         share = key == ACCURACY and is_share

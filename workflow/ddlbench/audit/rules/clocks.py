@@ -106,11 +106,8 @@ def all_steps(material: Material) -> Findings:
     f"{SC15}, rules 5 and 9",
 )
 def same_cut(material: Material) -> Findings:
-    """Frameworks that are compared count about the same part of their steps.
-
-    One rule cuts on all sides (docs/statistics.md), each run by itself. Where one side counts less beyond chance, and
-    by more than a quarter, its rate is of a later part of the training.
-    """
+    """Frameworks that are compared count about the same part of their steps, within a quarter and chance: each run is
+    cut by itself, and the rate of one that counts less is of a later part of the training."""
     runs = material.runs
     runs = runs.assign(share=1 - runs["cut_steps"] / runs["steps"])
     return frameworks_apart(runs, "share", "the share of steps that count", 0.25)

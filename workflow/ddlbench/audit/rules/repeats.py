@@ -17,8 +17,7 @@ from ddlbench.audit._compare import differing, each, groups, ids, in_, present, 
 def few_repeats(material: Material) -> Findings:
     """A point has three runs at least: of one nobody knows how far another would lie from it, and two give no verdict.
 
-    Student's intervals of two or three assume that logarithms of rates are normal, which so few cannot test; how often
-    they hold where these are not was measured (docs/measurements/statistics.md).
+    How often intervals of so few hold where rates are not normal was measured (docs/measurements/statistics.md).
     """
     points = material.numbers[material.numbers["quantity"] == "throughput"]
     for n in (1, 2):
