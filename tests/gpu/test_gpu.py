@@ -10,6 +10,7 @@ import pytest
 from ddlbench.core import registry
 from ddlbench.data import prepare
 from ddlbench.plan import launch
+from ddlbench.preflight import nodes, scout, screen
 from ddlbench.settings.machine import load_machine
 
 from tests.gpu import DEVICE, needs
@@ -54,3 +55,17 @@ def test_one_gpu_learns(framework: str, loader: str, form: str, data: Path, tmp_
     assert done.returncode == 0, done.stdout + done.stderr
     loss = pq.read_table(tmp_path / "run/steps.parquet")["loss"].to_pylist()
     assert loss[-1] < loss[0] / 2
+
+
+@needs("cuda")
+def test_this_gpu_is_screened() -> None:
+    """Put under load as the preflight does it."""
+    facts = scout.gpus(0)
+    seen = screen.look("cuda", facts)
+    screen.strain(seen, "cuda", facts)
+    (row,) = nodes.rows([seen])
+    assert row["verdict"] in (nodes.PASS, nodes.FAIL)  # it may be a faulty one; then `why` says so
+    assert bool(row["why"]) == (row["verdict"] == nodes.FAIL)
+    assert row["kind"] == facts["gpu"]["name"]
+    assert row["matmul_flops_per_s"] > 1e12  # any GPU that has bf16
+    assert row["memory_bytes_per_s"] > 5e10

@@ -15,11 +15,12 @@ INCLUDE = "nvidia/cu13/include"
 ASKING = ("torch_cuda", "c10_cuda", "torch_python", "caffe2_nvrtc", "torch_cuda_linalg")
 ASKED = re.compile(r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cudnn|nccl)")
 THEIRS = re.compile(r"^(?:cufft|cuFile|cusparse|cusolver|cupti)")  # real libraries that need no device to be loaded
+WAITS, PRETENDED = "libwaits.so", "libpretended.so"
 NAMES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")  # those that are opened by name
 
 
 def lacks() -> str | None:
-    """Why there is none here, or None."""
+    """Why neither it can be made here nor what counts waits, or None."""
     if shutil.which("gcc") is None or shutil.which("nm") is None:
         return "no gcc or nm, which make the pretended GPU: apt-get install gcc binutils"
     spec = importlib.util.find_spec("torch")
@@ -36,10 +37,12 @@ def symbols(library: Path, which: str) -> set[str]:
     return {line.split()[-1].split("@")[0] for line in said.splitlines()}
 
 
-def build(folder: Path) -> Path:
-    """The library, made in this folder. Raises CalledProcessError."""
-    compile_ = ["gcc", "-O1", "-w", "-fPIC", "-shared", f"-I{SITE / INCLUDE}", str(HERE / "gpu.c")]
-    own, library, rest = folder / "own.so", folder / "libpretended.so", folder / "rest.c"
+def build(folder: Path) -> None:
+    """Both libraries, made in this folder. Raises CalledProcessError."""
+    compile_ = ["gcc", "-O1", "-w", "-fPIC", "-shared", f"-I{SITE / INCLUDE}"]
+    own, library, rest = folder / "own.so", folder / PRETENDED, folder / "rest.c"
+    subprocess.run([*compile_, str(HERE / "waits.c"), "-o", str(folder / WAITS), "-ldl"], check=True)
+    compile_.append(str(HERE / "gpu.c"))
     subprocess.run([*compile_, "-o", str(own), "-lpthread", "-lrt"], check=True)
     wanted = set().union(*(symbols(SITE / f"torch/lib/lib{name}.so", "--undefined-only") for name in ASKING))
     generated = {name for name in wanted if ASKED.match(name) and not THEIRS.match(name)}
@@ -48,12 +51,14 @@ def build(folder: Path) -> Path:
     subprocess.run([*compile_, str(rest), "-o", str(library), "-lpthread", "-lrt"], check=True)
     for name in NAMES:
         (folder / name).symlink_to(library)
-    return library
 
 
-def environment(library: Path, gpus: int) -> dict[str, str]:
-    """Variables of a process that shall see so many pretended GPUs."""
-    path = os.pathsep.join(filter(None, [str(library.parent), os.environ.get("LD_LIBRARY_PATH")]))
+def environment(folder: Path, gpus: int | None) -> dict[str, str]:
+    """Variables of a process that shall see so many pretended GPUs, or the real ones that there are (None)."""
+    if gpus is None:
+        return {"LD_PRELOAD": str(folder / WAITS)}
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH")]))
     # Horovod would put tensors together by a kernel of its own.
     one_by_one = {"HOROVOD_BATCH_D2D_MEMCOPIES": "0"}
-    return {"LD_PRELOAD": str(library), "LD_LIBRARY_PATH": path, "PRETENDED_GPUS": str(gpus), **one_by_one}
+    preload = f"{folder / WAITS} {folder / PRETENDED}"
+    return {"LD_PRELOAD": preload, "LD_LIBRARY_PATH": path, "PRETENDED_GPUS": str(gpus), **one_by_one}

@@ -57,7 +57,7 @@ class Computing(TorchDispatchMode):
         tensors = [x for x in flat if isinstance(x, torch.Tensor)]
         asked = any(isinstance(x, torch.device) and x.type == "cuda" for x in flat)
         if not asked and not any(x.is_cuda for x in tensors):
-            return func(*args, **kwargs)
+            return SPECIAL.get(str(func), func)(*args, **kwargs)
         if func.namespace in NAMESPACES or func in THEIR_OWN or any(isinstance(x, FakeTensor) for x in tensors):
             return func(*args, **kwargs)
         if any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors if x.is_cuda):
@@ -121,8 +121,21 @@ def _norm_backward(x: Any, dy: Any, weight: Any, mean: Any, var: Any, m: Any, s:
     return aten.native_batch_norm_backward.default(dy, x, weight, mean, var, m, s, True, eps, [True, True, True])
 
 
-# Operators that only cuDNN has.
+def _in_fp32(func: Any) -> Callable[..., Any]:
+    """Half numbers are multiplied and added up in fp32, as tensor cores do; on a CPU it is also ten times faster."""
+
+    def computed(*args: Any) -> Any:
+        half = any(isinstance(x, torch.Tensor) and x.dtype == torch.float16 for x in args)
+        wide = [x.float() if half and isinstance(x, torch.Tensor) else x for x in args]
+        return pytree.tree_map(lambda x: x.half() if half and isinstance(x, torch.Tensor) else x, func(*wide))
+
+    return computed
+
+
+# Operators that only cuDNN has, and those that are slow on a CPU.
 SPECIAL: dict[str, Callable[..., Any]] = {
+    "aten.convolution.default": _in_fp32(aten.convolution.default),
+    "aten.convolution_backward.default": _in_fp32(aten.convolution_backward.default),
     "aten.cudnn_batch_norm.default": _norm,
     "aten.cudnn_batch_norm_backward.default": _norm_backward,
 }

@@ -1,15 +1,16 @@
 """Runs on the pretended GPU and on the CPU, each made once; the tier is skipped where it cannot be built."""
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
+import torch
 from ddlbench.analysis.record import Record
 from ddlbench.core import registry
 from ddlbench.data.prepare import prepare
@@ -19,21 +20,32 @@ from ddlbench.records import ours
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 
-from tests.conftest import ROOT, Once
+from tests.conftest import ROOT, Once, shared, until
 from tests.pretended_gpu import build
+from tests.pretended_gpu.serve import CLIENT
 from tests.specs import run_spec
 
 PROGRAM = ("python", "-m", "tests.pretended_gpu.rank")
+SERVE = (sys.executable, "-m", "tests.pretended_gpu.serve")
+PATHS = {
+    "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}",
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+}
+# What torchrun sets. One rank is forked in its place, which is much faster; launchers have tests elsewhere.
+ALONE = [f"{name}=0" for name in ("RANK", "LOCAL_RANK", "MASTER_PORT")]
+ALONE += [f"{name}=1" for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] + ["MASTER_ADDR=localhost"]
+# Where there is a GPU, the same is tried with it; nothing is pretended then, and what waits is counted all the same.
+REAL = "PRETENDED_GPUS" not in os.environ and torch.cuda.is_available()
 BATCH, STEPS, SIZES = 16, 16, "train=249,val=33,classes=10"  # the last step of an epoch has 9 images
 Train = Callable[..., Record]
 
 
 @pytest.fixture(scope="session")
 def library(once: Once) -> Path:
-    """The compiled pretended GPU."""
+    """The folder of the pretended GPU, compiled."""
     if reason := build.lacks():
         pytest.skip(reason)
-    return once("pretended-gpu", build.build) / "libpretended.so"
+    return once("pretended-gpu", build.build)
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +57,25 @@ def pictures(once: Once) -> Path:
 
 
 @pytest.fixture(scope="session")
-def train(library: Path, pictures: Path, once: Once) -> Train:
-    """`train("horovod", "fp16", device="cpu", ...)`: the record of three epochs of a small ResNet by one rank."""
+def server(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The FIFO of `serve.py`."""
+    fifo = tmp_path_factory.mktemp("serve") / "asked"
+    given = os.environ | build.environment(library, 1) | PATHS | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cuda"}
+    given["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a process that asked CUDA itself may not fork
+    with (fifo.parent / "log").open("w") as log:
+        process = subprocess.Popen([*SERVE, str(fifo)], env=given, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        yield fifo
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def train(library: Path, pictures: Path, server: Path, once: Once) -> Train:
+    """`train("horovod", "fp16", device="cpu", ...)`: the record of three epochs of a small ResNet by one rank.
+
+    In fp16 the first step overflows; in tf32 the run is profiled, and under DDP leaves its weights. With `stop` it is
+    stopped by a signal in that step, and goes on.
+    """
 
     def train_(
         framework: str = "ddp", precision: str = "fp32", device: str = "cuda", stop: int | None = None, **more: Any
@@ -54,32 +83,42 @@ def train(library: Path, pictures: Path, once: Once) -> Train:
         recipe = replace(load_recipe("demo").at(BATCH), image_size=32, precision=precision, **more.pop("recipe", {}))
         options = {"framework": framework, **more.pop("options", {})}
         given = {"loader": "native", "dataset": "synthetic-imagenet", "model": "resnet8_half", "epochs": 3} | more
+        profiled = {"profiled": True, "timed": False} if precision == "tf32" else {}
         spec = run_spec(
             **given,
+            **profiled,
             framework=framework,
             device=device,
             recipe=recipe,
             global_batch=BATCH,
             options=tuple(sorted(options.items())) if len(options) > 1 else (),
         )
-        pytest.importorskip(registry.member("frameworks", framework).PACKAGE)
+        member = registry.member("frameworks", framework)
+        pytest.importorskip(member.PACKAGE)
+        if why := member.refuses(spec):
+            pytest.skip(why)
         machine = replace(load_machine("local"), device=device, workers_per_node=spec.workers)
         command = [sys.executable, "-m", "ddlbench.run", "--spec", spec.to_json(), "--manifest"]
-        command += [str(pictures / "manifest.json"), "--", *launch.command(spec, machine, PROGRAM)]
-        own = build.environment(library, spec.workers) if device == "cuda" else {}
-        paths = {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}"}
-        paths["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        command += [str(pictures / "manifest.json")]
+        command += ["--keep-weights-of", spec.id] if profiled and framework == "ddp" else []
+        start = launch.command(spec, machine, PROGRAM)
+        if device == "cuda" and spec.workers == 1 and framework != "horovod" and not REAL:
+            until(server.exists, 120)
+            start = [*start[: start.index("python")], *ALONE, "bash", "-c", CLIENT, "rank", str(server)]
+        command += ["--", *start]
+        own = build.environment(library, None if REAL else spec.workers) if device == "cuda" else {}
+        own |= {"TRY_OVERFLOW": "1"} if precision == "fp16" else {}
 
         def make(folder: Path) -> None:
             for at in [stop, None] if stop else [None]:
-                asked = {} if at is None else {"PRETENDED_STOP": str(at)}
+                asked = {} if at is None else {"TRY_STOP": str(at)}
                 here = [*command[:3], "--folder", str(folder / spec.id), *command[3:]]
-                done = subprocess.run(
-                    here, env=os.environ | own | paths | asked, cwd=ROOT, capture_output=True, text=True, timeout=300
-                )
-                assert done.returncode == (75 if asked else 0), (done.stdout + done.stderr)[-4000:]
+                given = os.environ | own | PATHS | asked
+                patience = 300 * shared()
+                done = subprocess.run(here, env=given, cwd=ROOT, capture_output=True, text=True, timeout=patience)
+                assert done.returncode == (75 if asked else 0), (done.stdout + done.stderr)[-20000:]
 
-        name = f"{spec.id}-{device}-{stop}-{abs(hash(json.dumps([spec.to_json()])))}"
+        name = f"{spec.id}-{device}-{stop}-{crc32(spec.to_json().encode())}"
         return ours.record(once(name, make) / spec.id)
 
     return train_

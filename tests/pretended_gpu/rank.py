@@ -1,7 +1,8 @@
 """The process of a rank on the pretended GPU, or on the CPU: `python -m tests.pretended_gpu.rank <folder>`.
 
-It is the training of every run. On the GPU operators are computed by `compute.py`, and what made the host wait goes
-into the log. PRETENDED_STOP makes the rank ask itself to stop after so many steps, as SLURM would.
+It is the training of every run. On the pretended GPU operators are computed by `compute.py`; on any GPU, what made the
+host wait goes into the log. TRY_STOP makes the rank ask itself to stop after so many steps, as SLURM would; with
+TRY_OVERFLOW the first step's gradients are infinite.
 """
 
 import os
@@ -31,16 +32,22 @@ class Counting(Training):
 
     def step(self, epoch: int, step: int, batch: Any) -> None:
         whole = epoch * self.setup.steps + step
-        if str(whole) == os.environ.get("PRETENDED_STOP"):
+        if str(whole) == os.environ.get("TRY_STOP"):
             os.kill(os.getpid(), signal.SIGUSR1)
-        self.phase("step" if whole >= STEADY else "first steps")
+        steady = whole >= STEADY
+        self.phase("step" if steady else "first steps")
+        engine = self.setup.engine
+        backward = engine.backward
+        if whole == 0 and "TRY_OVERFLOW" in os.environ:
+            engine.backward = lambda loss, last: backward(loss * float("inf"), last)  # type: ignore[method-assign]
         super().step(epoch, step, batch)
-        self.phase("batch")
+        engine.backward = backward  # type: ignore[method-assign]
+        self.phase("batch" if steady else "first batches")
 
     def validate(self, epoch: int, loss: float) -> None:
         self.phase("validation")
         super().validate(epoch, loss)
-        self.phase("batch")
+        self.phase("batch" if epoch + 1 < self.setup.spec.epochs else "end of run")
 
     def agree(self) -> bool:
         before = self.waits.phase if self.waits else ""
@@ -60,13 +67,14 @@ class Counting(Training):
         self.phase("batch")
 
     def run(self) -> None:
-        self.phase("batch")
+        self.phase("first batches")
         event = self.setup.log.stop
 
         def stop(key: str, **more: Any) -> None:
             if key == "run_stop" and self.waits is not None:
                 said = {phase: dict(counts) for phase, counts in self.waits.counts.items()}
-                elsewhere = self.waits.library.gpu_timed_events_elsewhere()
+                library = self.waits.library
+                elsewhere = library.gpu_timed_events_elsewhere() if "PRETENDED_GPUS" in os.environ else 0
                 self.setup.log.event(WAITS, {"waits": said, "elsewhere": elsewhere})
             event(key, **more)
 
@@ -77,6 +85,7 @@ class Counting(Training):
 def main() -> None:
     if torch.cuda.is_available():
         Counting.waits = Waits()
+    if not torch.cuda.is_available() or "PRETENDED_GPUS" in os.environ:
         Computing().__enter__()
     run_rank(Path(sys.argv[1]), Counting)
 
