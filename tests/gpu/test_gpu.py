@@ -1,6 +1,5 @@
 """Training on one GPU. Skipped, with the reason, where there is none."""
 
-import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +25,6 @@ PAIRS = [
     for reader in READERS
     if framework == "ddp" or reader == ("native", "raw")
 ]
-# On the pretended GPU something must compute.
-PROGRAM = ("python", "-m", "tests.pretended_gpu.rank") if "PRETENDED_GPUS" in os.environ else launch.PROGRAM
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +47,7 @@ def test_one_gpu_learns(framework: str, loader: str, form: str, data: Path, tmp_
     spec = run_spec(framework=framework, loader=loader, form=form if form in further else None, device=DEVICE, epochs=4)
     assert spec.reads == form
     command = ["python", "-m", "ddlbench.run", "--spec", spec.to_json(), "--folder", str(tmp_path / "run")]
-    command += ["--manifest", str(data / form / "manifest.json"), "--", *launch.command(spec, machine, PROGRAM)]
+    command += ["--manifest", str(data / form / "manifest.json"), "--", *launch.command(spec, machine)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     loss = pq.read_table(tmp_path / "run/steps.parquet")["loss"].to_pylist()

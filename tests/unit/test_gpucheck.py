@@ -26,11 +26,6 @@ def bench(tmp_path: Path) -> Bench:
     return Bench("cpu", tmp_path, tiny=True)
 
 
-@pytest.fixture
-def gpu(tmp_path: Path) -> Bench:
-    return Bench("cuda", tmp_path)
-
-
 def test_every_file_is_a_part_and_all_fit_the_time_that_is_promised() -> None:
     assert sorted(PARTS) == sorted(registry.members("gpucheck"))
     limits = [registry.member("gpucheck", part).LIMIT_S for part in PARTS]
@@ -41,7 +36,8 @@ def test_every_file_is_a_part_and_all_fit_the_time_that_is_promised() -> None:
     assert all(registry.docstring("gpucheck", part) for part in PARTS)
 
 
-def test_throughput_tries_what_studies_use(gpu: Bench) -> None:
+def test_throughput_tries_what_studies_use() -> None:
+    gpu = Bench("cuda", Path())
     made = throughput.runs(gpu)
     assert {spec.adapter for spec in made.values()} == set(registry.members("frameworks"))
     assert {spec.option("zero_stage") for spec in made.values() if spec.adapter == "deepspeed"} == {0, 1, 2, 3}
@@ -197,12 +193,14 @@ def test_what_a_part_started_ends_with_its_time(bench: Bench) -> None:
     pytest.fail("what the part started still runs")
 
 
-def test_it_does_not_start_where_it_would_say_nothing(bench: Bench, gpu: Bench) -> None:
+def test_it_does_not_start_where_it_would_say_nothing(bench: Bench) -> None:
     assert check.cannot_start(bench) is None
     (bench.folder / "gpu-check.json").touch()
     assert "is not empty" in str(check.cannot_start(bench))
     torch = pytest.importorskip("torch")
-    assert torch.cuda.is_available() or str(check.cannot_start(gpu)).startswith("no GPU: torch ")
+    assert torch.cuda.is_available() or str(check.cannot_start(Bench("cuda", bench.folder))).startswith(
+        "no GPU: torch "
+    )
 
 
 @pytest.mark.slow
