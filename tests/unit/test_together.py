@@ -240,11 +240,11 @@ def test_sides_of_a_comparison_share_their_settings() -> None:
     assert set(made["n"]) == {3}
 
 
-def said_by_the_page() -> list[str]:
+def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
     study = Study("mine", "Mine", "local", "cpu", "core", "", (), (), {}, sample="tokens")
     costs = pd.DataFrame({"cost": [1.0], "node_hours": [1.0], "currency": ["EUR"]})
     nothing = {name: pd.DataFrame() for name in ("reached", *(kind.TABLE for kind in kinds.beside()))}
-    tables = nothing | {"runs": RUNS, "comparisons": pd.DataFrame(comparisons.rows(RUNS)), "costs": costs}
+    tables = nothing | {"runs": found, "comparisons": pd.DataFrame(comparisons.rows(found)), "costs": costs}
     said = [text for one in answer.first(study, tables, ()).answers for text in (*one.words, *one.others)]
     return [*said, *(head for head, _ in rows.runs(RUNS, load_machine("local").data, {}).columns)]
 
@@ -313,3 +313,9 @@ def test_a_repeat_that_ended_early_is_found_and_more_workers_are_none() -> None:
     assert audit(Material({"runs": RUNS}), ["same-samples"]) == []
     (row,) = audit(Material({"runs": RUNS.assign(images=RUNS["images"].where(RUNS.index != 4, 100))}), ["same-samples"])
     assert row["runs"].startswith(RUNS["run"][4]) and "100 in 1 run" in row["evidence"]
+
+
+def test_a_programs_name_stands_once_where_a_study_has_two() -> None:
+    other = RUNS.assign(model="other", run="other-" + RUNS["run"])
+    said = said_by_the_page(pd.concat([RUNS, other], ignore_index=True))
+    assert any(", with mine, precision=bf16, ddp trains" in line for line in said), said

@@ -131,7 +131,7 @@ class _Cell:
         """With which loader or framework, and under which of the settings that differ in the study."""
         row = self.pairs[0]
         beside = [f"with {row['with']}"] if row["with"] and row["with"] != OWN else []
-        return "".join(f", {one}" for one in (*beside, *settings(row, tell)))
+        return "".join(f", {one}" for one in (*beside, *settings(row, tell)) if one != row["with"])
 
     def _rates(self) -> str:
         """`DeepSpeed trains 1,277, Horovod 979 and DDP 869 images/s`."""
