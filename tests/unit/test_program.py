@@ -120,7 +120,5 @@ def test_a_setting_framework_is_its_framework(tmp_path: Path) -> None:
     settings = {"framework": ["fsdp"], "precision": ["bf16"], "text": ["a b/c"]}
     (program,) = load(tmp_path, settings=settings).programs()
     run = spec(program)
-    assert run.framework == "fsdp"
-    assert "/" not in run.id
-    assert " " not in run.id
+    assert run.framework == "fsdp" and not {"/", " "} & {*run.id}
     assert run.id != spec(load(tmp_path, settings=settings | {"text": ["a/b c"]}).programs()[0]).id

@@ -55,10 +55,8 @@ def test_ending_well_without_steps_is_a_failure_that_names_pattern_and_line(tmp_
 def test_a_rank_that_dies_is_named_with_the_last_line(tmp_path: Path) -> None:
     body = f"{PRINT}; rank == 1 and step == 3 and os.kill(os.getpid(), 9)"
     code, place = make(tmp_path, spec(script(tmp_path, body, steps=500), 2))
-    told = failure(place)
-    assert code != 0
-    assert told["rank"] == 1
-    assert "step " in told["message"]
+    assert code != 0 and failure(place)["rank"] == 1
+    assert "step " in failure(place)["message"]
 
 
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -71,8 +69,7 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
     began = time.monotonic()
     code, place = make(tmp_path, spec(script(tmp_path, after="time.sleep(1000)")), quiet_s=3.0)
     assert time.monotonic() - began < 60
-    assert code != 0
-    assert failure(place)["cause"] == "stopped answering"
+    assert code != 0 and failure(place)["cause"] == "stopped answering"
 
 
 RAN = "open(os.path.join(out, '..', '..', '..', 'ran'), 'a').write('x')"
