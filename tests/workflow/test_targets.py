@@ -13,7 +13,7 @@ from tests.workflow.conftest import ask, assert_nothing_to_do, edit, mini, plann
 CEILING = "results/runs/mini-mnist5k-lenet-mini-ddp-synthetic-1workers-bs64-cosine-2epochs-r1"
 # One file of each rule that makes some; the slow tier deletes every file.
 DELETED = ["figures/accuracy.pdf", "figures/accuracy.csv", "tables/comparisons.csv", "tables/verdicts.csv"]
-DELETED += ["tables/data.csv", "index.html", f"../../../{CEILING}/steps.parquet"]
+DELETED += ["tables/data.csv", "index.html", "study.json", f"../../../{CEILING}/steps.parquet"]
 
 
 @pytest.mark.parametrize(
