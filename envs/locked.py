@@ -115,6 +115,9 @@ def main() -> None:
         pins, chosen = Path(folder, "pins.txt"), Path(folder, "chosen.txt")
         pins.write_text("".join(f"{name}=={version}\n" for name, (version, _) in lock.items()))
         ask = found_by_uv if with_uv else found_by_pip
+        # What is found keeps to constraints; uv takes none that are no exact versions beside digests.
+        constraints = {place for place, word in enumerate(options) if "--constraint" in (word, *options[:place][-1:])}
+        places_alone = [word for place, word in enumerate(options) if place not in constraints]
         locked, own = [], []
         for given_name, version, url in ask(asked, pins, [o for o in options if not with_uv or o not in target]):
             name = normalised(given_name)
@@ -130,7 +133,7 @@ def main() -> None:
         for lines, checked in ((own, []), (locked, ["--require-hashes"])):
             if lines:
                 chosen.write_text("\n".join(lines))
-                run([*install, "--quiet", "--no-deps", *checked, *options, "-r", str(chosen)])
+                run([*install, "--quiet", "--no-deps", *checked, *places_alone, "-r", str(chosen)])
 
 
 if __name__ == "__main__":

@@ -140,7 +140,8 @@ class Project:
         (self.folder / "envs/lock.txt").write_text("# a lock\n" + "".join(f"{line}\n" for line in self.lock))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
         environment |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels)}
-        environment["INSTALLER"] = self.installer
+        (self.folder / "allowed.txt").write_text("torch<=2.14.1\n")  # as a site may have it
+        environment |= {"INSTALLER": self.installer, "PIP_CONSTRAINT": "allowed.txt"}
         argv = [sys.executable, "envs/locked.py", f"--target={self.site}", *names]
         return subprocess.run(argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=100)
 
