@@ -14,7 +14,7 @@ def variant(case: str, **options: object) -> launches.RunSpec:
     return replace(spec, framework="variant", options=tuple(sorted({"framework": "ddp", **options}.items())))
 
 
-COMPILED = [{"compile": True, "compile_mode": mode} for mode in ("default", "reduce-overhead", "max-autotune")]
+COMPILED = [{"compile": True, "compile_mode": mode} for mode in ("default", "reduce-overhead")]
 
 
 @pytest.mark.parametrize(

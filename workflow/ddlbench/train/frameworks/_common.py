@@ -38,7 +38,7 @@ OPTIONS: Options = {
     },
     "compile_mode": {
         "description": "With compile: torch.compile's mode. reduce-overhead replays the steps as CUDA graphs.",
-        "enum": ["default", "reduce-overhead", "max-autotune"],
+        "enum": ["default", "reduce-overhead"],
         "default": "default",
     },
     "cudnn_benchmark": {
