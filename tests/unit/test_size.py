@@ -21,7 +21,7 @@ def words(text: str) -> int:
     return sum(any(letter.isalnum() for letter in word) for word in text.split())
 
 
-@pytest.mark.parametrize(("folder", "limit"), [(registry.PACKAGE, 39_700), (ROOT / "tests", 33_400)])
+@pytest.mark.parametrize(("folder", "limit"), [(registry.PACKAGE, 38_600), (ROOT / "tests", 33_400)])
 def test_lines_of_code(folder: Path, limit: int) -> None:
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
     assert lines <= limit, f"{folder.name} has {lines} lines of at most {limit}: {SHORTEN}"
@@ -36,7 +36,7 @@ def test_words_of_pages() -> None:
 
 
 def test_rooms_of_the_package() -> None:
-    assert len(ROOMS) <= 17, f"{len(ROOMS)} entries at the top of the package of at most 17: {SHORTEN}"
+    assert len(ROOMS) <= 16, f"{len(ROOMS)} entries at the top of the package of at most 16: {SHORTEN}"
 
 
 def test_bars_are_no_words() -> None:

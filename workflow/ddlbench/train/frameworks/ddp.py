@@ -91,7 +91,18 @@ def _compress(ddp: Any, spec: RunSpec) -> Any:
     power = powerSGD_hook.PowerSGDState(
         None, spec.option("powersgd_rank"), spec.option("powersgd_start"), compression_stats_logging_frequency=10**9
     )
-    ddp.register_comm_hook(power, powerSGD_hook.powerSGD_hook)
+
+    def hook(state: Any, bucket: Any) -> Any:
+        """Reduces one bucket after the other. PowerSGD reduces again when its first sum is there, which on Gloo is in
+        another thread: ranks would reduce two buckets in different orders."""
+        reduced = powerSGD_hook.powerSGD_hook(state, bucket)
+        if not bucket.buffer().is_cuda:
+            reduced.wait()
+        return reduced
+
+    # torch compares the annotations with types, and these are text here.
+    hook.__annotations__.clear()
+    ddp.register_comm_hook(power, hook)
     return power
 
 
