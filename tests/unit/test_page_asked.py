@@ -58,10 +58,10 @@ WIDE = (0.0, 0.3, -0.3)
             {"ddp": WIDE},
             "ddp",
             False,
-            "On 2 GPUs, with dali-cpu, deepspeed trains 2,200, ddp 1,900 and horovod 979 images/s. Only "
-            "deepspeed over horovod is told apart (1.1 to 4.5 times). Take ddp (it comes with PyTorch) unless more "
-            "runs say otherwise: 70 more repeats of deepspeed and ddp would probably tell, in 2.3 h, if they differ as "
-            "much as these.",
+            "On 2 GPUs, with dali-cpu, deepspeed trains 2,200, ddp 1,900 and horovod 979 images/s. "
+            "deepspeed is told apart from horovod only (1.1 to 4.5 times). Take ddp (it comes with PyTorch) unless "
+            "more runs say otherwise: 70 more repeats of deepspeed and ddp would probably tell, in 2.3 h, if they "
+            "differ as much as these.",
         ),
         (
             {"horovod": 1000.0, "ddp": 500.0, "deepspeed": 400.0},
@@ -154,7 +154,8 @@ def test_workers_pay_or_are_not_shown_to() -> None:
     assert not any("GPUs" in words for words in answers.not_asked)
     found = answers.answers[0]
     assert found.words[0].startswith("With ddp and dali-cpu, 4 GPUs are 2 times as fast as 1, 50 % of the ideal 4.")
-    assert found.words[1] == "Take 2: more lose a larger share of their hours than they save of the time."
+    assert found.words[1].startswith("Take 2: more lose a larger share of their hours than they save of the time. ")
+    assert found.words[1].endswith(" Their batch is 128, not 64: mind the accuracy.")
     assert [(one.name, one.note) for one in found.points][1:] == [("2 GPUs", "ideal 2"), ("4 GPUs", "ideal 4")]
     rows = [one for n, noise in ((1, NOISE), (2, WIDE)) for one in ran(100.0 + n, noise, workers=n)]
     (found,) = first(rows).answers  # without its rate
@@ -179,11 +180,11 @@ def test_batches_reach_accuracies_and_the_largest_that_costs_no_point_is_taken()
         "Batch 256 reaches 76.8 to 77.2 %, 8,192 76.6 to 77 % and 65,536 40.8 to 41.2 % (resnet50, "
         "schedule step, 3 runs each). Take 8,192: from 65,536 on it costs more than a point."
     )
-    assert found.sure and found.measure == "top-1 after the last epoch [%]"
+    assert found.sure and found.measure == "top-1 after the last epoch [%], by images per step of all workers"
     assert found.others[0].startswith("Batch 256 reaches 75.8 to 76.2 %, 8,192 49.8 to 50.2 %")
     alone = only([one for one in rows if one["repeat"] == 1], asked.BATCH)
     assert "(resnet50, schedule step, one run each)" in alone.words[0] and not alone.sure
-    assert alone.words[2] == "`repeats: 4` would say more, in 9 min."
+    assert alone.words[2] == "3 more repeats (`repeats: 4`) would say more, in 9 min."
 
 
 def test_numbers_of_workers_alone_are_no_question_about_batches() -> None:

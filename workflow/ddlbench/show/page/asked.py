@@ -98,6 +98,9 @@ def _grows(study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: li
             taken != most
         )
     said += "." if most in faster else ": not shown to pay."
+    each = series.iloc[0]["batch_per_worker"]  # of weak scaling
+    if taken > fewest and pd.notna(each):
+        take = f"{take.rstrip('.')}. Their batch is {each * taken:,}, not {each * fewest:,}: mind the accuracy."
     measure = f"times as fast as {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
     return Answer(
@@ -155,9 +158,10 @@ def _reaches(series: pd.DataFrame) -> Answer:
     said.append(f"Take {taken:,}{because or f': {single}it costs no more than a point' * (taken == max(by_batch))}.")
     if unsaid or single:
         took = duration(3 * float(series.groupby("global_batch")["run_s"].median().sum()), two_digits)
-        said.append(f"`repeats: {repeats + 3}` would say more{f' of {listed(unsaid)}' if unsaid else ''}, in {took}.")
+        of_which = f" of {listed(unsaid)}" if unsaid else ""
+        said.append(f"3 more repeats (`repeats: {repeats + 3}`) would say more{of_which}, in {took}.")
     shown = tuple(replace(one, taken=size == taken) for size, one in zip(by_batch, rows, strict=True))
-    measure = "top-1 after the last epoch [%]"
+    measure = "top-1 after the last epoch [%], by images per step of all workers"
     return Answer(BATCH, f"{taken:,}", not unsaid and not single, tuple(said), measure, shown, ids(series))
 
 

@@ -155,8 +155,10 @@ class _Cell:
             return "None is told apart from the fastest."
         whom = "all others" if len(told) == len(rows) > 1 else listed(told)
         of_whom = f" {told[0]}" if len(told) > 1 else ""
-        only = "Only " if len(told) < len(rows) else ""
-        return f"{only}{best.name} over {whom} is told apart ({_times(rows[told[0]])}{of_whom})."
+        much = f"({_times(rows[told[0]])}{of_whom})"
+        if len(told) < len(rows):
+            return f"{best.name} is told apart from {whom} only {much}."
+        return f"{best.name} over {whom} is told apart {much}."
 
     def _take(self, best: Point, taken: Point, level: list[Point], rows: Mapping[str, dict[str, Any]]) -> str:
         if not level:
