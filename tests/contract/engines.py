@@ -52,7 +52,6 @@ def results(engines_folder: Path, once: Once) -> Callable[..., Results]:
         paths = [str(ROOT / "workflow"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PATH": path, "OMP_NUM_THREADS": "1"}
-        environment["ATEN_CPU_CAPABILITY"] = "default"  # vector code rounds the last elements of a shard otherwise
         done = subprocess.run(
             argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
         )

@@ -72,11 +72,12 @@ COMPRESSED = {"horovod-fp16": (1e-3, 3e-3), "ddp-fp16": (1e-3, 3e-3), "ddp-power
 
 @pytest.mark.parametrize("name", SAME)
 def test_all_frameworks_train_the_same(results, name):
-    """By the bit where nothing but the sum of two gradients is computed; norms are summed in another order."""
+    """By the bit where nothing but the sum of two gradients is computed. Norms are summed in another order, and vector
+    code rounds AdamW's last elements of a shard otherwise than those of a whole tensor (7e-9 with AVX-512)."""
     case = CASES[name]
     ours, ddps = results(name), results(name_of("ddp", case.recipe, case.model))
     loss, weight = COMPRESSED.get(case.variant, (1e-6, 1e-6))
-    exact = case.variant not in COMPRESSED and case.recipe in ("sgd", "adamw", "fp16")
+    exact = case.variant not in COMPRESSED and case.recipe in ("sgd", "fp16")
     for mine, theirs in zip(ours, ddps, strict=True):
         assert mine["losses"] == (theirs["losses"] if exact else pytest.approx(theirs["losses"], abs=loss))
         assert mine["weights"].keys() == theirs["weights"].keys()
