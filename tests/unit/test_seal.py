@@ -90,7 +90,7 @@ def test_a_record_of_version_0_1_is_refused_until_it_is_sealed(tmp_path: Path) -
     assert row["what_to_do"].startswith(f"ddlbench seal {runs}: ")
     before, text = (folder / MLLOG).stat(), (folder / MLLOG).read_text()
     os.utime(folder / STEPS, ns=(1, 1))
-    command = [sys.executable, "-m", *row["what_to_do"].split(":")[0].split()]
+    command = [sys.executable, "-m", "ddlbench.commands.main", *row["what_to_do"].split(":")[0].split()[1:]]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "1 record sealed, 0 had a seal, 0 refused\n"), done.stderr
     assert collect([folder], tmp_path / "tables") == []
