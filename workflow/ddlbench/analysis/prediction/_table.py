@@ -93,8 +93,8 @@ def _between(largest: int, count: int) -> list[int]:
 
 
 def lines(made: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
-    """The rows as text for a terminal; counts that are not predicted for one reason share a line. `sample` is what
-    steps count."""
+    """The rows as text for a terminal; what is not predicted for one reason stands below it. `sample` is what steps
+    count."""
     import pandas as pd
 
     whole = "training in full" if sample == IMAGES else f"as many {sample} as the longest run had"
@@ -113,5 +113,9 @@ def lines(made: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
         said.append(f"  {what}: {row['workers']} workers: {numbers}")
         if row["next_run"]:
             said.append(f"      a run with {row['next_run']} workers would narrow this most per hour")
-    said += [f"  {what}: not {', '.join(counts)} workers: {why}" for (what, why), counts in refused.items()]
+    series: dict[tuple[str, str], list[str]] = {}
+    for (what, why), counts in refused.items():
+        series.setdefault((", ".join(counts), why), []).append(what)
+    for (counted, why), whats in series.items():
+        said += [f"  not {counted} workers: {why}:", *(f"      {what}" for what in whats)]
     return said if made else ["nothing to predict: no timed run of a weak-scaling series is done"]
