@@ -103,7 +103,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", default=["all"])
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="the smallest sizes, to try this file")
     a = parser.parse_args()
+    if a.tiny:
+        globals().update(RANKS=(16,), EPOCHS=2, SECONDS=2, IMAGES={"train": 5000, "val": 2000})
     if a.what[0] == "rank":
         rank(a.folder, int(a.what[1]), int(a.what[2]), float(a.what[3]))
     elif a.what[0] == "supervisor":

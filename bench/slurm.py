@@ -31,7 +31,7 @@ from ddlbench.settings.machine import load_machine  # noqa: E402
 from ddlbench.settings.study import load_study  # noqa: E402
 
 from tests.conftest import copy_project  # noqa: E402
-from tests.slurm.conftest import ACCOUNT, HASTE, MACHINE, SCRIPT, STUDY  # noqa: E402
+from tests.slurm.conftest import ACCOUNT, HASTE, MACHINE, STUDY, own_cluster  # noqa: E402
 
 LIMIT_S = 1.0  # of ddlbench.run, a job
 STAND_IN = ("python", str(ROOT / "tests/slurm/stand_in.py"))
@@ -42,16 +42,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=50, help="jobs of each kind")
     count = parser.parse_args().jobs
-    said = subprocess.run([SCRIPT, "env"], capture_output=True, text=True, check=True).stdout
-    os.environ |= dict(re.findall(r"export (\w+)=(\S+)", said))
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    subprocess.run([SCRIPT, "up"], check=True)
     folder = Path(tempfile.mkdtemp(prefix="ddlbench-slurm-", dir="/var/tmp"))  # that all nodes see
-    try:
-        seconds = measure(folder, count)
-    finally:
-        shutil.rmtree(folder)
-        subprocess.run([SCRIPT, "down"], check=True)
+    with own_cluster() as cluster:
+        os.environ |= cluster.environment
+        try:
+            cluster("up")
+            seconds = measure(folder, count)
+        finally:
+            shutil.rmtree(folder)
+            cluster("down")
     bare, ours, whole = (mean(seconds[kind]) for kind in KINDS)
     print(f"| job | mean of {count}, s | more than srun alone, s |\n|---|---|---|")
     for kind, value in zip(KINDS, (bare, ours, whole), strict=True):
