@@ -189,15 +189,15 @@ def test_where_there_is_no_slurm_it_says_what_to_do(config: Path, monkeypatch: p
     assert not (config / "machines/mine.yaml").exists()
 
 
-def test_a_study_of_three_answers_can_be_planned(config: Path) -> None:
-    new_study.write("mine", config, "lenet", "ddp horovod", "1,2")
+def test_a_study_of_options_can_be_planned(config: Path) -> None:
+    new_study.write("mine", config, model="lenet", frameworks="ddp horovod")
     made = make_plan(load_study("mine", config / "studies"), LAPTOP)
     assert len(made.runs) == 2 * 2 * 2
     assert {job.spec.epochs for job in made.runs.values()} == {3}
-    new_study.write("wide", config, "lenet", "ddp", "4,16")
+    new_study.write("wide", config, model="lenet", workers="4,16")
     wide = make_plan(load_study("wide", config / "studies"), replace(LAPTOP, workers_per_node=16))
     assert {job.spec.epochs for job in wide.runs.values()} == {16}  # 4 steps each
-    new_study.write("other", config, "", "", "")
+    new_study.write("other", config)
     assert len(make_plan(load_study("other", config / "studies"), LAPTOP).runs) == 4
 
 
@@ -205,13 +205,14 @@ def test_a_study_of_three_answers_can_be_planned(config: Path) -> None:
     ("answers", "said"),
     [
         ({"model": "no-such-model"}, "no-such-model"),
+        ({"dataset": "no-such-set"}, "no-such-set"),
         ({"frameworks": "ddp]\nrepeats: 9"}, "frameworks: .*allowed"),
         ({"workers": "many"}, "many"),
     ],
 )
 def test_a_wrong_answer_leaves_no_file(config: Path, answers: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        new_study.write("mine", config, **{"model": "", "frameworks": "", "workers": "", **answers})
+        new_study.write("mine", config, **answers)
     assert list((config / "studies").iterdir()) == []
     with pytest.raises(ConfigError, match="is no name"):
-        new_study.write("../mine", config, "", "", "")
+        new_study.write("../mine", config)

@@ -205,6 +205,7 @@ def test_a_trial_says_what_was_read(config: Path, capfd: pytest.CaptureFixture[s
     assert trial.show(None, 16, 4.0, config) == 0
     said = capfd.readouterr().out
     assert "with batch_per_worker 16; then it was ended" in said
+    assert "command has no {batch_per_worker}" in said and "command has no {seed}" in said
     assert "  step 0: loss 0.5" in said and "loss 1.5 at first" in said
     rate = float(said.split(" samples per s by the clock")[0].rsplit("\n", 1)[1])
     assert 50 < rate <= 16 / 0.05
@@ -242,9 +243,9 @@ def test_what_is_left_to_say_is_asked_for(config: Path) -> None:
 
 def test_a_study_of_a_program(config: Path) -> None:
     written(config, ABSL)
-    new_study.write("mine", config, "", "", "1,2", "train")
+    new_study.write("mine", config, program="train")
     block = load_study("mine", config / "studies").blocks[0]
     assert (block.programs, block.workers) == (("train",), (1, 2))
     with pytest.raises(ConfigError, match="no-such"):
-        new_study.write("other", config, "", "", "1,2", "no-such")
+        new_study.write("other", config, program="no-such")
     assert not (config / "studies/other.yaml").exists()

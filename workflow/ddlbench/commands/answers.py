@@ -280,17 +280,13 @@ def new_machine(call: Call) -> int:
 
 
 def new_study(call: Call) -> int:
-    """A study from three answers: those of the command line, of a person, or what counts where nobody can be asked."""
+    """A study from what the command line says of it."""
     from ddlbench.commands.new import study
 
-    options = call.options
-    answers = {
-        what: getattr(options, what)
-        or (input(f"{asked}: ") if sys.stdin.isatty() and (what == "workers" or not options.program) else default)
-        for what, (asked, default) in study.QUESTIONS.items()
-    }
-    path = study.write(options.name, Path("config"), **answers, program=options.program)
-    print(f"{path}: it is yours. Then: ddlbench plan --study {options.name}")
+    names = ("model", "dataset", "frameworks", "workers", "program")
+    given = {name: value for name in names if (value := getattr(call.options, name))}
+    path = study.write(call.options.name, Path("config"), **given)
+    print(f"{path}: it is yours. Then: ddlbench plan --study {call.options.name}")
     return 0
 
 

@@ -88,12 +88,13 @@ def parser() -> argparse.ArgumentParser:
         dest="kind", required=True
     )
     machine = new.add_parser("machine", help="on a login node: what SLURM says, and what is left to set")
-    study = new.add_parser("study", help="a commented study; what is not given is asked")
+    study = new.add_parser("study", help="a commented study, of a model or of a program")
     for one, folder in ((machine, "machines"), (study, "studies")):
         one.add_argument("name", help=f"config/{folder}/<name>.yaml")
-    study.add_argument("--model", help="such as resnet50")
-    study.add_argument("--frameworks", help="such as ddp,horovod")
-    study.add_argument("--workers", help="such as 1,2,4")
+    study.add_argument("--model", help="such as resnet50, or your <module>:<function>; left out, resnet8_half")
+    study.add_argument("--dataset", help="such as imagenet, or a file of config/datasets; left out, mnist5k")
+    study.add_argument("--frameworks", help="such as ddp,horovod; left out, ddp")
+    study.add_argument("--workers", help="such as 1,2,4; left out, 1,2")
     study.add_argument("--program", help="a file of config/programs, in place of model and frameworks")
     program = new.add_parser("program", help="from a training program's --help and source; --try shows what is read")
     program.add_argument("program", nargs="?", help="such as train.py; with --try its name, or the newest file's")

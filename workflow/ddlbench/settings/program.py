@@ -25,13 +25,18 @@ Axis = Annotated[list[Scalar], Field(min_length=1)]  # inside a mapping pydantic
 PASSED_OVER = {"__pycache__", ".git"}  # in folders of `files`: what a run itself changes
 
 
+def explained(names: Mapping[str, str]) -> str:
+    """Names, each with its meaning, as part of a sentence."""
+    return ", ".join(f"{name} ({meaning})" for name, meaning in names.items())
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProgramFile(Keys):
     """A program as its file says; `settings` are axes here."""
 
     command: str = key(
         "What starts it, from the folder that holds config/. It is cut into words as a shell would, without a shell. "
-        f"In braces: {', '.join(PLACEHOLDERS)}, and the names of settings.",
+        f"In braces: the names of settings, and {explained(PLACEHOLDERS)}.",
         minLength=1,
     )
     files: Texts = key(
@@ -48,14 +53,14 @@ class ProgramFile(Keys):
         "framework of figures and comparisons.",
         (),
     )
-    sample: Name = key("What is counted: axes and sentences say it.", "samples")
+    sample: Name = key("What batches, and so rates, count: axes and sentences say it.", "samples")
     reads: str = key(
         "How its steps are read, a member of workflow/ddlbench/run/readings.",
         "lines",
         enum=registry.members("readings"),
     )
     lines: str | Texts = key(
-        f"Patterns (Python's re) of the lines that it prints, for reads lines, with named groups: {', '.join(GROUPS)}.",
+        f"Patterns (Python's re) of the lines that it prints, for reads lines, with named groups: {explained(GROUPS)}.",
         (),
     )
     resume: str = key("Words added to the command when a run goes on after an interruption. Left out, it cannot.", None)

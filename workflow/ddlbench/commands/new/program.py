@@ -31,7 +31,7 @@ SET = "SET"  # stands where only a person knows
 # What options are often called that are for a value of the run; the first that the program has is taken.
 USUAL = {
     "batch_per_worker": "micro_batch_size per_device_train_batch_size batch_size_per_gpu batch_per_worker "
-    "train_batch_size batch_size batch bs",
+    "train_batch_size batch_size batch bs bsz",
     "seed": "seed random_seed manual_seed",
     "folder": "output_dir out_dir output out save_dir work_dir workdir logdir log_dir checkpoint_dir default_root_dir",
 }

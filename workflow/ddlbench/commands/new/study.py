@@ -1,19 +1,12 @@
-"""A study to begin with, from three answers."""
+"""A study to begin with."""
 
 import re
 from pathlib import Path
 
 from ddlbench.commands.new import checked, free
-from ddlbench.core import registry
 from ddlbench.settings.config import NAME, NAME_IN_WORDS, ConfigError
 from ddlbench.settings.study import load_study
 
-# What is asked, and what counts where nobody can be asked.
-QUESTIONS = {
-    "model": ("model (lenet, a name of timm's, or your <module>:<function>) [resnet8_half]", "resnet8_half"),
-    "frameworks": (f"frameworks, of {', '.join(registry.members('frameworks'))} [ddp]", "ddp"),
-    "workers": ("workers, such as 1,2,4 [1,2]", "1,2"),
-}
 FIGURES = """\
 figures:
   throughput: {plot: throughput, runs: [scaling], title: Throughput}
@@ -21,14 +14,20 @@ figures:
 """
 
 
-def write(name: str, config: Path, model: str, frameworks: str, workers: str, program: str | None = None) -> Path:
-    """Write config/studies/<name>.yaml from three answers; an empty one is QUESTIONS' own. With a program of
-    config/programs only workers count. Raises ConfigError."""
+def write(
+    name: str,
+    config: Path,
+    *,
+    model: str = "resnet8_half",
+    dataset: str = "mnist5k",
+    frameworks: str = "ddp",
+    workers: str = "1,2",
+    program: str | None = None,
+) -> Path:
+    """Write config/studies/<name>.yaml. With a program of config/programs only workers count. Raises ConfigError."""
     path = free(config / "studies" / f"{name}.yaml", name)
-    said = {"model": model, "frameworks": frameworks, "workers": workers}
-    lists = {
-        what: ", ".join(filter(None, re.split(r"[\s,]+", text or QUESTIONS[what][1]))) for what, text in said.items()
-    }
+    given = {"model": model, "dataset": dataset, "frameworks": frameworks, "workers": workers}
+    lists = {what: ", ".join(filter(None, re.split(r"[\s,]+", text))) for what, text in given.items()}
     for what, text in lists.items():
         if not re.fullmatch(r"[\w.,:\- ]+", text):
             raise ConfigError(f"{what}: {text!r}; allowed: names or numbers, separated by commas")
@@ -50,7 +49,7 @@ runs:
 """
     if not program:
         trained = f"""\
-dataset: mnist5k            # 5000 digits that need no download; docs/data.md has others
+dataset: {lists["dataset"]}            # mnist5k: 5000 digits that need no download; docs/data.md has others
 recipe: first               # config/recipes: everything that decides accuracy
 models: [{lists["model"]}]
 schedules: [cosine]

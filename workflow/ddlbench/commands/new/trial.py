@@ -21,6 +21,7 @@ from ddlbench.commands.configuration import DEFAULT, load
 from ddlbench.commands.new.program import SET, name_of, search_path
 from ddlbench.core import living, registry
 from ddlbench.core.files import printable, write_json
+from ddlbench.core.program import placeholders
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import launch
 from ddlbench.run.job import reveal
@@ -94,8 +95,13 @@ def _told(spec: RunSpec, heard: Printed, made: Reading) -> Iterable[str]:
     took_s = max(row.end_s for row in made.rows)
     rate = f"{sum(row.images for row in made.rows) / took_s:.4g}" if took_s else "(all lines came at once)"
     yield f"{rate} {spec.program.sample} per s by the clock"
-    for name, remark in made.remarks.items():
-        yield f"{name}: {remark}"
+    named = placeholders(spec.program.command)
+    if not {"batch_per_worker", "global_batch"} & named:
+        yield "command has no {batch_per_worker}: the rate is wrong unless its batch happens to be that of the study"
+    if "seed" not in named:
+        yield "command has no {seed}: all repeats train alike, so they show the machine's noise alone"
+    for name in made.remarks.keys() - {"printed_rate"}:  # which was told when it was read
+        yield f"{name}: {made.remarks[name]}"
     if made.remarks.get("told_every_steps") == spec.global_batch > 1:
         yield "Between two lines are as many steps as a batch has samples: are they samples? Then (?P<seen>...)"
     for why in dict.fromkeys(made.not_known.values()):

@@ -77,7 +77,8 @@ def _compare(made: Reading, printed: float) -> None:
     believed = abs(printed - clock) <= FAR * clock
     made.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": believed}
     if not believed:
-        print(f"prints a rate of {printed:g} per s, its clock says {clock:g}: that of the clock counts", flush=True)
+        told = f"prints a rate of {printed:g} per s, its clock says {clock:g}: that of the clock counts"
+        print(f"{told}; if it counts parts of samples, name the whole in `sample`, or read group samples", flush=True)
 
 
 def _unmatched(source: Source, patterns: list[re.Pattern[str]]) -> str:
