@@ -21,6 +21,7 @@ from ddlbench.commands.main import main
 from ddlbench.core.columns import types
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import STEPS
+from ddlbench.core.registry import OWN
 
 from tests.conftest import ROOT
 from tests.unit.audit_clean import changed, claims, found, one, publication, study
@@ -51,6 +52,13 @@ def test_a_rule_is_silent_on_clean_tables_and_checks_them(rule: str) -> None:
 def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
     more = "env OMP_NUM_THREADS=1 HF_TOKEN=... DDLBENCH_PATIENCE_S=120 python -m ddlbench.train"
     assert found("same-environment", changed(lambda tables: one(tables, command=more), STUDY)) == []
+
+
+def test_a_program_that_ended_early_with_code_0_is_found_beside_its_repeats() -> None:
+    program = changed(lambda tables: tables["runs"].update({"dataset": [OWN] * len(tables["runs"])}), STUDY)
+    assert found("same-samples", program) == []
+    (row,) = found("same-samples", changed(FAULTS["same-samples"], program))
+    assert row["runs"].split("; ")[0] == STUDY["runs"].loc[6, "run"] and "samples of repeats" in row["evidence"]
 
 
 def test_the_order_of_three_repeats_is_looked_at() -> None:
