@@ -12,8 +12,9 @@ AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))
 
 .PHONY: again demo test test-all lint ruff snakefmt mypy install gpu-check tensorflow docs clean
 
+# As profiles/local has it, which Snakemake would name first.
 demo: $(VENV)/.installed
-	@$(BIN)/snakemake --profile profiles/local --config study=$(STUDY)
+	@$(BIN)/snakemake --workflow-profile none --cores all --keep-going --rerun-incomplete --quiet host reason --config study=$(STUDY)
 
 test: lint
 	@$(BIN)/python -m pytest -n $(AT_ONCE)

@@ -245,9 +245,9 @@ class Project:
         self.write("studies", name, **(STUDY | {"runs": {"digits": block or default}} | changes))
 
     def start(self, *arguments: str, machine: str = "fat", study: str = "small", account: str = ACCOUNT) -> Any:
-        """Snakemake as users call it, but for its patience (`hasty.py`); its output goes to out.log."""
+        """Snakemake as users call it, but for its patience (`hasty.py`); all it says goes to out.log."""
         config = [f"study={study}", f"machine={machine}", f"account={account}"]
-        command = [sys.executable, HASTY, "--profile", "profiles/slurm", *HASTE, *arguments]
+        command = [sys.executable, HASTY, "--profile", "profiles/slurm", "--printshellcmds", *HASTE, *arguments]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | self.cluster.environment
         self.started_at = time.time()
         Project.latest = self

@@ -120,7 +120,7 @@ def test_loaders_of_two_forms_are_judged_where_they_read_the_same() -> None:
     assert found.words[1:] == (
         "dali-cpu over all others is told apart (1.25 times spdl (webdataset)).",
         "Take dali-cpu.",
-        "Not judged beside dali-cpu, because they read another form: spdl (raw).",
+        "spdl (raw) read another form: not judged beside dali-cpu.",
     )
     assert found.take == "dali-cpu" and not found.sure
 
@@ -153,13 +153,13 @@ def test_workers_pay_or_are_not_shown_to() -> None:
     answers = first(rows)
     assert not any("GPUs" in words for words in answers.not_asked)
     found = answers.answers[0]
-    assert found.words[0].startswith("With ddp and dali-cpu, 4 GPUs are 2 times as fast as 1, 50 % of the ideal 4.")
+    assert found.words[0].startswith("With ddp and dali-cpu, 4 GPUs train 2 times as many images/s as 1, 50 % of ")
     assert found.words[1].startswith("Take 2: more lose a larger share of their hours than they save of the time. ")
     assert found.words[1].endswith(" Their batch is 128, not 64: mind the accuracy.")
     assert [(one.name, one.note) for one in found.points][1:] == [("2 GPUs", "ideal 2"), ("4 GPUs", "ideal 4")]
     rows = [one for n, noise in ((1, NOISE), (2, WIDE)) for one in ran(100.0 + n, noise, workers=n)]
     (found,) = first(rows).answers  # without its rate
-    assert "2 GPUs are 0.46 to 2.1 times as fast as 1: not shown to pay." in found.words[0]
+    assert "2 GPUs train 0.46 to 2.1 times as many images/s as 1: not shown to pay." in found.words[0]
     assert found.words[1].startswith("Take 1 unless more runs say otherwise: ") and not found.sure
 
 
@@ -226,7 +226,8 @@ def test_time_energy_and_cost_are_said_where_the_study_names_them() -> None:
     soonest = (
         "ddp and dali-cpu, 4 GPUs reaches 75.9 % top-1 soonest, after 1.5 min; the next, ddp and dali-cpu, 8 GPUs, "
     )
-    assert found.words[0] == f"{soonest}takes 4 times as long."
+    least = "The fewest GPU hours: ddp and dali-cpu, 4 GPUs, 0.1."
+    assert found.words[0] == f"{soonest}takes 4 times as long. {least}"
     others = reached.assign(loader=None, framework="MxNet", machine="NVIDIA dgxa100")
     assert only(of, asked.TIME, reached=others).take == "NVIDIA dgxa100, 4 GPUs"  # as figures name them
 

@@ -320,6 +320,17 @@ def test_what_it_refuses(reached: dict | None, status: str, target: float, said:
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
+def test_where_nobody_timed_what_reached_the_target_it_says_so_and_what_to_do() -> None:
+    runs, epochs = both(study({4: 100.0}, {4: 60}, model="resnet101"), study(RATES, {}, **SPEED_ONLY))
+    with pytest.raises(NoAnswerError) as error:
+        rate = runs["throughput_images_per_s"].where(runs["model"] == "resnet50")
+        made((runs.assign(throughput_images_per_s=rate), epochs), target=0.7)
+    said = str(error.value).split("\n  ")
+    assert said[0] == "no candidate: no full training of resnet50 with recipe aach2023 says how many epochs it needs"
+    assert said[1].endswith("resnet101, aach2023, step, whose speed was not measured: 60 at batch 256")
+    assert said[2].startswith("what to do: give the study a block that trains ")
+
+
 def test_a_target_has_to_be_given() -> None:
     with pytest.raises(ConfigError, match=r"target: is missing.*0\.\.1"):
         make({"study": "demo", "machine": "local", "target": None}, [])

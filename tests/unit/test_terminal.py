@@ -35,7 +35,8 @@ def attached(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts our lines on a terminal of Snakemake's; gives the handler, which filters its records."""
 
     def attach(left: list[str], starts: bool = True, whole: bool = False) -> tuple[terminal.Lines, logging.Handler]:
-        lines, handler = terminal.Lines(plan(), workflow(left), lambda: starts, whole), logging.StreamHandler()
+        lines, handler = terminal.Lines(workflow(left), lambda: starts, whole), logging.StreamHandler()
+        lines.plan = plan()
         monkeypatch.setattr("snakemake.logging.logger", SimpleNamespace(handlers=[handler]))
         snakemake_lines.attach(lines.shown)
         return lines, handler
@@ -73,7 +74,7 @@ def test_snakemakes_lines_are_shown_where_they_are_wanted(attached: Any) -> None
         assert [bool(terminals.filter(one)) for one in (info, error)] == shown
     _, dry = attached([], starts=False)
     assert dry.filter(info) and dry.filter(record("Nothing to be done (...)"))
-    assert not dry.filter(record("Building DAG of jobs..."))
+    assert not any(dry.filter(record(early)) for early in ("Building DAG of jobs...", "Config file a is extended by"))
 
 
 def test_events_that_snakemake_has_no_more_are_one_line(attached: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +107,6 @@ def test_a_dry_run_that_shows_no_jobs_formats_none(
     monkeypatch.setattr(Job, "log_info", jobs.append)
     about = {"dryrun": dryrun, "quiet": {Quietness[name] for name in quiet}}
     output = SimpleNamespace(verbose=False, printshellcmds=False, **about)
-    terminal.attach(plan(), SimpleNamespace(output_settings=output), lambda: False)
+    terminal.attach(SimpleNamespace(output_settings=output, is_main_process=True))
     Job.log_info("a job")
     assert len(jobs) == told

@@ -93,7 +93,8 @@ def in_words(table: pd.DataFrame) -> str:
     if len(tried) > 1:
         words += (
             " All are judged at once (Benjamini and Hochberg): where no two sides differ, 95 of 100 such studies tell "
-            "none apart; else at most one in 20 of those told apart is wrong."
+            "none apart; else at most one in 20 of those told apart is wrong. So their intervals rest on all of them, "
+            "those of figures on one setting alone."
         )
     return words
 

@@ -151,7 +151,6 @@ class Start:
             snakemake_outputs.mend(kinds.rules(), hold.earlier, hold.print_refusals)
             if workflow.is_main_process:
                 os.environ[hold.ASKED] = str(STARTED)
-                terminal.attach(self.plan, workflow, lambda: self.starts_jobs)
             if queue and workflow.is_main_process:
                 slurm_plugin.mend_plugin()
                 slurm_plugin.keep_caches_here(workflow)
@@ -186,9 +185,8 @@ class Start:
 
     @property
     def starts_jobs(self) -> bool:
-        """Whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
-        w = self.workflow
-        return bool(w.is_main_process and w.executor_plugin is not None and not w.dryrun)
+        """Whether this Snakemake will run jobs."""
+        return terminal.starts_jobs(self.workflow)
 
     @property
     def supervision(self) -> str:

@@ -1,7 +1,5 @@
-"""What a terminal shows while a study runs: a line of ours after each run. Snakemake's own lines go to its log.
-
-Somebody who asks for more (`--verbose`, `--printshellcmds`) sees Snakemake's lines too, and so does whoever sends the
-output into a pipe or a file, which then is a log. Errors are shown always.
+"""What a terminal, a pipe or a file gets while a study runs: a line of ours after each run. Snakemake's own lines go to
+its log. Somebody who asks for more (`--verbose`, `--printshellcmds`) sees them too. Errors are shown always.
 """
 
 from __future__ import annotations
@@ -25,11 +23,16 @@ BEGIN = ("prepare", "preflight", "predict", "recommend", "what_if", "application
 
 
 class Lines:
-    """Of Snakemake's terminal: what it lets through, and a line of its own for each run that ends."""
+    """Of Snakemake's terminal: what it lets through, and a line of its own for each run that ends.
 
-    def __init__(self, plan: Any, workflow: Any, starts: Callable[[], bool], whole: bool) -> None:
+    Snakemake speaks before there is a `plan`: whoever makes it sets it.
+    """
+
+    plan: Any
+
+    def __init__(self, workflow: Any, starts: Callable[[], bool], whole: bool) -> None:
         """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are wanted too."""
-        self.plan, self.workflow, self.starts, self.whole = plan, workflow, starts, whole
+        self.workflow, self.starts, self.whole = workflow, starts, whole
         self.rules = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
         self.names: dict[int, str] = {}
         self.failed: set[str] = set()
@@ -103,10 +106,18 @@ def _last(plan: Any, name: str, failed: bool) -> str:
     return f"{what}, {rounded(took.rate * spec.workers, 3)} {spec.sample}/s" if took else what
 
 
-def attach(plan: Any, workflow: Any, starts: Callable[[], bool]) -> None:
-    """Put our lines on the terminal of this Snakemake."""
+def starts_jobs(workflow: Any) -> bool:
+    """Whether this Snakemake will run jobs: not in a dry run, a report, or within a job."""
+    return bool(workflow.is_main_process and workflow.executor_plugin is not None and not workflow.dryrun)
+
+
+def attach(workflow: Any) -> Lines:
+    """Put our lines on the terminal of this Snakemake, not on that of a job, which is the same."""
     asked = workflow.output_settings
-    whole = bool(asked.verbose or asked.printshellcmds or not sys.stderr.isatty())
-    snakemake_lines.attach(Lines(plan, workflow, starts, whole).shown)
+    lines = Lines(workflow, lambda: starts_jobs(workflow), bool(asked.verbose or asked.printshellcmds))
+    if not workflow.is_main_process:
+        return lines
+    snakemake_lines.attach(lines.shown)
     if asked.dryrun and {"rules", "all"} & {quiet.name.lower() for quiet in asked.quiet or ()}:
         snakemake_lines.leave_out_jobs()
+    return lines

@@ -13,7 +13,8 @@ from ddlbench.mends import only_for, private
 MINE = ("snakemake", ("9",), "snakemake_lines")
 EVENTS = {"JOB_INFO": "started", "JOB_FINISHED": "ended", "JOB_ERROR": "broken", "GROUP_ERROR": "broken"}
 # What it says before anybody knows whether jobs will start, and where there are none.
-WORDS = {"Building DAG": "early", "Assuming unrestricted": "early", "Nothing to be done": "nothing"}
+EARLY = ("Config file", "Building DAG", "Assuming unrestricted")
+WORDS = dict.fromkeys(EARLY, "early") | {"Nothing to be done": "nothing"}
 
 
 class Line(NamedTuple):

@@ -1,6 +1,6 @@
 """From the configuration and run folders to table, figure and text. `snakemake recommend` calls it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,10 @@ from ddlbench.show.figures import _style
 
 NAME = "recommendation"  # of table and figure
 REFERENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
+WHAT_TO_DO = (
+    "what to do: give the study a block that trains the timed model and recipe to the target: `timed: false`, with "
+    "`epochs` enough to reach it; or time what reached it"
+)
 
 
 def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
@@ -71,7 +75,7 @@ def rows(
         reasons = sorted({row["why_not"] for row in made})
         why = reasons[0] if reasons else "no loader of a finished timed run has anything to learn from"
         more = f" (and {count_of(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
-        raise NoAnswerError(f"no candidate: {why}{more}")
+        raise NoAnswerError("\n  ".join([f"no candidate: {why}{more}", *_known(curves), WHAT_TO_DO]))
     choice.mark_front(made)
     ordered: list[dict[str, Any]] = []
     for chosen in choices(usable):
@@ -80,6 +84,14 @@ def rows(
             {**row, "place": place, "like_first": id(row) in alike} for place, row in enumerate(chosen.ordered, 1)
         ]
     return ordered + [{**row, "place": None, "like_first": None} for row in made if row["why_not"] is not None]
+
+
+def _known(curves: Sequence[convergence.Curve]) -> Iterator[str]:
+    """What full trainings say of which batch reaches the target, though nobody measured how fast they are."""
+    for curve in curves:
+        if needed := [f"{at.epochs.middle:.3g} at batch {n}" for n, at in sorted(curve.points.items()) if at.epochs]:
+            named = ", ".join(str(curve.of[name]) for name in ("model", "recipe", "schedule") if curve.of[name])
+            yield f"epochs to the target of {named}, whose speed was not measured: {', '.join(needed)}"
 
 
 def choices(usable: Sequence[dict[str, Any]]) -> list[choice.Choice]:

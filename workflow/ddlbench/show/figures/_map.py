@@ -100,7 +100,9 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     bar.ax.set_gid("colours")  # the page keeps them in the dark
     bar.set_label(label)
     if isinstance(scale, LogNorm):
-        bar.locator, bar.formatter = LogLocator(2), StrMethodFormatter("{x:g}")
+        bar.locator, bar.formatter = LogLocator(2), StrMethodFormatter("{x:.3g}")
+        if scale.vmax < 2:  # no other power of 2 lies on it
+            bar.set_ticks([scale.vmin, 1, scale.vmax])
     bar.minorticks_off()
     n = sorted({int(n) for n in table["repeats"]})
     below = f"below: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")

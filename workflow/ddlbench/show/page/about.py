@@ -71,9 +71,14 @@ class Study:
         return f"{self.worker}s"
 
     @property
+    def ours(self) -> bool:
+        """Whether its runs are ours, not records that others made."""
+        return self.device in ("cuda", "cpu")
+
+    @property
     def where(self) -> str:
         """Says where its runs are from."""
-        if self.device in ("cuda", "cpu"):
+        if self.ours:
             return f"on machine {self.machine} ({self.device_name})"
         return f"of records that others made ({self.device})"
 

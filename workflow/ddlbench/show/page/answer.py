@@ -46,9 +46,11 @@ class First:
 def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]]) -> First:
     """The answers of a study, from its tables and its audit's findings."""
     runs = together.usable(tables["runs"])
+    taken = {one.take for one in ranked.sides(study, runs, tables["comparisons"])}
+    grows = [*asked.workers(study, runs, taken)]
     made = [
-        *ranked.sides(study, runs, tables["comparisons"]),
-        *asked.workers(study, runs),
+        *ranked.sides(study, runs, tables["comparisons"], *(one.take for one in grows)),
+        *grows,
         *asked.batches(runs),
         *asked.times(study, runs, tables["reached"]),
         *asked.costs(study, runs, tables["costs"]),

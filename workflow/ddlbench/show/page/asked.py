@@ -4,7 +4,7 @@ Each answer is of runs that differ in nothing but what is asked. Intervals and v
 `analysis/statistics.py` over repeats; what people read together is judged at once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,20 +32,26 @@ SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
 SIDES = together.settings(AXIS)
 
 
-def workers(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
-    """How much faster more workers are than the fewest; the first series is that with repeats and the most counts."""
+def workers(study: Study, runs: pd.DataFrame, taken: Collection[str] = ()) -> Iterator[Answer]:
+    """How much faster more workers are than the fewest; the first series is that with repeats and the most counts, and
+    of these that of the framework and loader that are `taken`."""
     table = placed(runs)
     table = table.assign(named=names, compared_s=compared_s(table, "steps"))
     made = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
     if made:
         tell = telling(pd.concat(made))
-        made.sort(key=_weight, reverse=True)
+        made.sort(key=lambda series: _weight(series, taken), reverse=True)
         apart = [_apart(series) for series in made]
         judged = iter(at_once([one for of in apart for one in of.values()]))  # people read them together
         first, *rest = [
             _grows(study, part, {n: next(judged) for n in of}, tell) for part, of in zip(made, apart, strict=True)
         ]
-        yield replace(first, others=tuple(one.words[0] for one in rest[:OTHERS]))
+        told = tuple(one.words[0] for one in rest[:OTHERS])
+        if study.ours:
+            yield replace(first, others=told)
+        else:  # each series is another system
+            whose = [f"{one.take} of {_who(part.iloc[0])}" for one, part in zip((first, *rest), made, strict=True)]
+            yield replace(first, take=listed(whose), words=(*first.words, *told))
 
 
 def series(study: Study, runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -70,10 +76,11 @@ def _apart(series: pd.DataFrame) -> dict[int, Ratio]:
     return {n: ratio(base[1], times) for n, times in more}
 
 
-def _weight(series: pd.DataFrame) -> tuple[Any, ...]:
+def _weight(series: pd.DataFrame, taken: Collection[str]) -> tuple[Any, ...]:
     counts = series.groupby("workers")["repeat"].nunique()
-    plain = sum(series[name].iloc[0] in PLAIN for name in ("framework", "loader"))
-    return min(counts.iloc[-1], 2), len(counts), counts.index[-1], plain, len(series)
+    sides = [series[name].iloc[0] for name in ("framework", "loader", "named")]
+    rank = (sum(side in wanted for side in sides) for wanted in (taken, PLAIN))
+    return min(counts.iloc[-1], 2), len(counts), counts.index[-1], *rank, len(series)
 
 
 def _grows(study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str]) -> Answer:
@@ -89,7 +96,8 @@ def _grows(study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: li
         pairs = [base[one] / by_count[n][one] for one in base.keys() & by_count[n].keys()] or [apart[n].middle]
         points.append(Point(name[n], apart[n], tuple(pairs), n == taken, f"ideal {digits(n / fewest)}"))
     where = ", ".join([who, *settings(series.iloc[0].to_dict(), tell)])
-    said = f"With {where}, {name[most]} are {_as_fast(apart[most], points[-1])} as fast as {fewest}"
+    times = _as_fast(apart[most], points[-1])
+    said = f"With {where}, {name[most]} train {times} as many {study.sample}/s as {fewest}"
     take = f"Take {taken} unless more runs say otherwise: {_further(apart[most], series, (fewest, most))}."
     if most in faster:
         shares = [100 * (end or 0) * fewest / most for end in (apart[most].low, apart[most].high)]
@@ -101,7 +109,7 @@ def _grows(study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: li
     each = series.iloc[0]["batch_per_worker"]  # of weak scaling
     if taken > fewest and pd.notna(each):
         take = f"{take.rstrip('.')}. Their batch is {each * taken:,}, not {each * fewest:,}: mind the accuracy."
-    measure = f"times as fast as {name[fewest]}, with {who}"
+    measure = f"{study.sample}/s over those of {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
     return Answer(
         question, name[taken], most in faster, (said, take.rstrip(".") + "."), measure, tuple(points), ids(series)
@@ -166,9 +174,24 @@ def _reaches(series: pd.DataFrame) -> Answer:
 
 
 def _first(question: str, rows: Sequence[Point], words: str, measure: str, runs: tuple[str, ...] = ()) -> Answer:
-    """An answer that takes the first of its rows."""
-    shown = (replace(rows[0], taken=True), *rows[1:ROWS])
-    return Answer(question, rows[0].name, rows[0].sure, (words,), measure, shown, runs)
+    """An answer that takes the first of its rows, which is sure if its interval ends before those of others begin."""
+    best, *others = rows
+    level = [one.name for one in others if not (best.sure and one.sure and best.interval.high < one.interval.low)]  # type: ignore[operator]
+    said = [words]
+    if not best.runs or best.interval.low is None:
+        said.append("One run has no interval; `repeats: 3` gives one.")
+    elif level:
+        more = f" and {len(level) - MOST + 1} more" * (len(level) > MOST)
+        said.append(f"Not told from it: {'; '.join(level[: MOST - 1 if more else MOST])}{more}.")
+    return Answer(
+        question,
+        best.name,
+        best.sure and not level,
+        tuple(said),
+        measure,
+        (replace(best, taken=True), *others[: ROWS - 1]),
+        runs,
+    )
 
 
 def times(study: Study, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[Answer]:
@@ -181,14 +204,17 @@ def times(study: Study, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[A
             low, high = (None if pd.isna(row[end]) else float(row[end]) for end in ("reached_s_low", "reached_s_high"))
             made.append(Point(name, Interval(row["reached_s"], low, high, row["repeats"]), (row["reached_s"],)))
         best = together.alike(placed(runs), rows.iloc[0], [*SERIES, "workers"])
+        spent = rows["workers"] * rows["reached_s"] / 3600
         words = f"{made[0].name} reaches {100 * target:.3g} % top-1 soonest, after {duration(made[0].interval.middle)}"
         if best["full_energy_j"].notna().any():
             words += f", with {digits(float(best['full_energy_j'].median()) / 3.6e6)} kWh"
         if made[1:]:
             later = digits(made[1].interval.middle / made[0].interval.middle)
             words += f"; the next, {made[1].name}, takes {later} times as long"
-        words += "." if made[0].sure else ". One run has no interval; `repeats: 3` gives one."
-        yield _first(TIME, made, words, f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
+        if rows["workers"].nunique() > 1:
+            least = int(spent.argmin())
+            words += f". The fewest {study.worker} hours: {made[least].name}, {digits(float(spent.iloc[least]))}"
+        yield _first(TIME, made, f"{words}.", f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
 
 
 def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Answer]:
@@ -228,12 +254,16 @@ def memory(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
         held = {str(name): _by_repeat(part, "peak") for name, part in same.groupby(axis)}
         rows = sorted((point(name, [*held[name].values()]) for name in held), key=lambda one: one.interval.middle)
         apart = {one.name: ratio(held[one.name], held[rows[0].name], one_of=len(rows) - 1) for one in rows[1:]}
-        more = [f"{name} {ends(one)} times that" for name, one in apart.items() if one.low and one.low > MORE]
+        more = {name for name, one in apart.items() if one.low and one.low > MORE}
         if more:
             on = count_of(int(same["workers"].iloc[0]), study.worker)
             words = f"On {on} a worker of {same['model'].iloc[0]} takes the least {where} with {rows[0].name}, "
-            words += f"{rows[0].words} GB; {listed(more)}."
-            yield _first(MEMORY, rows, words, f"GB of a worker's {where} on {on}, less is better", ids(same))
+            times = [f"{name} {ends(one) if one.low else digits(one.middle)} times" for name, one in apart.items()]
+            words += f"{rows[0].words} GB; {listed(times)} that."
+            shown = tuple(replace(one, taken=one.name not in more) for one in rows)
+            take = " or ".join(one.name for one in shown if one.taken)  # what is not surely a tenth more is as good
+            measure = f"GB of a worker's {where} on {on}, less is better"
+            yield Answer(MEMORY, take, True, (words,), measure, shown, ids(same))
 
 
 def latencies(table: pd.DataFrame) -> Iterator[Answer]:
@@ -246,7 +276,6 @@ def latencies(table: pd.DataFrame) -> Iterator[Answer]:
         asked = count_of(int(ours["batch"].iloc[0]), "picture")
         taken = listed([f"{digits(one.interval.middle)} ms by {one.name}" for one in ways])
         words = f"{model} answers half of all requests of {asked} in {taken}."
-        words += "" if ways[0].sure else " One process each has no interval; `repeats: 3` gives one."
         made.append(_first(LATENCY, ways, words, f"ms for {asked} to {model}, less is better"))
     if made:
         yield replace(made[0], others=tuple(one.words[0] for one in made[1:]))
@@ -258,7 +287,8 @@ def rates(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
     if rows:
         rate = f"{digits(rows[0].interval.middle)} {study.sample}/s"
         words = f"{rows[0].name}: {rows[0].words} {study.sample}/s."
-        yield replace(_first(RATES, rows, words, f"{study.sample}/s", ids(runs)), take=rate)
+        shown = (replace(rows[0], taken=True), *rows[1:ROWS])
+        yield Answer(RATES, rate, rows[0].sure, (words,), f"{study.sample}/s", shown, ids(runs))
 
 
 def _who(row: Any) -> str:

@@ -6,8 +6,9 @@ are told one line each.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import pandas as pd
@@ -23,6 +24,7 @@ from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, p
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
 QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}
+BESIDE = {"framework": "loader", "loader": "framework"}  # what is the same on both sides, and asked by another question
 PLAIN = ("ddp", "native", "torchvision", "raw")  # they come with PyTorch: nothing else is to be installed
 MOST = 4  # sides that a sentence names
 CEILING = "the ceiling"
@@ -33,24 +35,48 @@ RATE = "throughput_images_per_s"
 Rows = list[dict[str, Any]]
 
 
-def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame) -> Iterator[Answer]:
-    """The answers for frameworks, loaders and forms, as far as the study compares them."""
-    for compared, question in QUESTIONS.items():
+def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: str = "") -> Iterator[Answer]:
+    """The answers for frameworks, loaders and forms, as far as the study compares them; `workers` are those that the
+    page takes (`2 GPUs`). Frameworks and forms are judged with the loader taken, where they were run with it."""
+    found: dict[str, list[_Cell]] = {}
+    taken: dict[str, str] = {}
+    with_taken: dict[str, str] = {}
+    for compared in ("loader", "framework", "form"):
         rows = comparisons[comparisons["compared"] == compared]
         # Table `comparisons` has all pairs of a setting, one row each.
         keys = [name for name in ("with", *SHOWN) if name in rows]
         cells = [_Cell(study, runs, compared, group) for _, group in rows.groupby(keys, dropna=False)]
-        cells = sorted((cell for cell in cells if len(cell.points) > 1), key=lambda cell: cell.weight, reverse=True)
-        if cells:
-            tell = telling(rows)
+        weight = partial(_Cell.weight, beside=with_taken.get(compared, ""))
+        if cells := sorted((cell for cell in cells if len(cell.points) > 1), key=weight, reverse=True):
+            found[compared], taken[compared] = cells, cells[0].taken.name
+        if cells and compared == "loader":
+            one = taken["loader"]
+            with_taken = {"framework": one, "form": f"{cells[0].beside} and {_loader(one)}"}
+    for compared, question in QUESTIONS.items():
+        if cells := found.get(compared, []):
+            tell = telling(comparisons[comparisons["compared"] == compared])
             others = [cell.line(tell) for cell in cells[1 : OTHERS + 1]]
             if more := len(cells) - 1 - len(others):
                 others.append(f"{more} more in the table of pairs.")
             made = cells[0].answer(question, tell, others)
-            if others:
+            words = _as_taken(cells, taken.get(BESIDE.get(compared, ""), ""), workers)
+            if cells[2:] or (cells[1:] and not words):
                 told = sum(any(row["verdict"] in (FASTER, SLOWER) for row in cell.pairs) for cell in cells[1:])
-                made = replace(made, words=(*made.words, _elsewhere(told, *(cell.ranked[0].name for cell in cells))))
-            yield made
+                words.append(_elsewhere(told, *(cell.ranked[0].name for cell in cells)))
+            yield replace(made, words=(*made.words, *words))
+
+
+def _as_taken(cells: Sequence["_Cell"], beside: str, workers: str) -> list[str]:
+    """What is said where the other answers take another side, or other workers, than those that judge here."""
+    first = cells[0]
+    others = [beside] * (beside not in ("", first.beside)) + [workers] * (workers not in ("", first.workers))
+    if not others:
+        return []
+    for cell in cells[1:]:
+        if cell.workers == (workers or first.workers) and cell.beside == (beside or first.beside):
+            take = "the same" if cell.taken.name == first.taken.name else cell.taken.name
+            return [f"With {listed(others)}, which other answers take, it is {take}{', not sure' * bool(cell.level)}."]
+    return [f"The other answers take {listed(others)}, with which no {first.compared}s were compared."]
 
 
 def _elsewhere(told: int, best: str, *others: str) -> str:
@@ -81,33 +107,52 @@ class _Cell:
         }
         self.ranked = [one for one in self.points if one.name not in self.ceiling] or self.points
 
+    def weight(self, beside: str) -> tuple[int, ...]:
+        """What makes it the answer: repeats, sides, workers, and that it is with what is taken `beside`."""
+        least, workers = min(row["n"] for row in self.pairs), int(self.pairs[0]["workers"])
+        return min(least, 2), len(self.ranked), workers, self.beside == beside, least, len(self.runs)
+
     @property
-    def weight(self) -> tuple[int, ...]:
-        least = min(row["n"] for row in self.pairs)
-        return min(least, 2), len(self.ranked), int(self.pairs[0]["workers"]), least, len(self.runs)
+    def beside(self) -> str:
+        """The loader or the framework of all sides."""
+        return str(self.pairs[0]["with"])
 
     @property
     def workers(self) -> str:
         return count_of(int(self.pairs[0]["workers"]), self.study.worker)
 
-    def beside(self, best: Point) -> dict[str, dict[str, Any]]:
+    @cached_property
+    def rows(self) -> dict[str, dict[str, Any]]:
         """The rows of the best side and each of the others, by their rank, turned so that the best is on the left.
 
         Loaders that read different forms, of which one reads the other's form too, are no pair.
         """
-        rows = {row["right"]: row for pair in self.pairs for row in (pair, _turned(pair)) if row["left"] == best.name}
+        best = self.ranked[0].name
+        rows = {row["right"]: row for pair in self.pairs for row in (pair, _turned(pair)) if row["left"] == best}
         return {one.name: rows[one.name] for one in self.ranked if one.name in rows}
 
+    @property
+    def level(self) -> list[Point]:
+        """The sides that are not told from the best."""
+        return [one for one in self.ranked if one.name in self.rows and self.rows[one.name]["verdict"] != FASTER]
+
+    @property
+    def taken(self) -> Point:
+        """The fastest, or of those that are not told from it one that comes with PyTorch."""
+        best = self.ranked[0]
+        return next((one for name in PLAIN for one in (best, *self.level) if one.name == name), best)
+
     def answer(self, question: str, tell: list[str], others: list[str]) -> Answer:
-        """What to take: the fastest, or of those that are not told from it one that comes with PyTorch."""
-        best, rest = self.ranked[0], self.ranked[1:]
-        rows = self.beside(best)
-        level = [one for one in rest if one.name in rows and rows[one.name]["verdict"] != FASTER]
-        taken = next((one for name in PLAIN for one in (best, *level) if one.name == name), best)
+        """What to take, what is told from it, and what is not."""
+        (best, *rest), rows, level, taken = self.ranked, self.rows, self.level, self.taken
         said = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
         said += [self._told(best, rows), self._take(best, taken, level, rows)] if rows else []
-        if alone := [one.name for one in rest if one.name not in rows]:
-            said.append(f"Not judged beside {best.name}, because they read another form: {listed(alone)}.")
+        alone = [one.name for one in rest if one.name not in rows]
+        own = [name for name in alone if _loader(name) == _loader(best.name)]
+        if other := [name for name in alone if name not in own]:
+            said.append(f"{listed(other)} read another form: not judged beside {best.name}.")
+        if own:
+            said.append(f"Forms of {_loader(best.name)} are judged in the next answer.")
         shown = [replace(one, taken=one is taken, note=CEILING * (one.name in self.ceiling)) for one in self.points]
         measure = f"{self.study.sample}/s on {self.workers}"
         return Answer(
@@ -123,15 +168,13 @@ class _Cell:
 
     def line(self, tell: list[str]) -> str:
         """One sentence on another setting of the study."""
-        rows = self.beside(self.ranked[0])
-        told = f" {self._told(self.ranked[0], rows)}" if rows else ""
+        told = f" {self._told(self.ranked[0], self.rows)}" if self.rows else ""
         return f"On {self.workers}{self._where(tell)}, {self._rates()}.{told}"
 
     def _where(self, tell: list[str]) -> str:
         """With which loader or framework, and under which of the settings that differ in the study."""
-        row = self.pairs[0]
-        beside = [f"with {row['with']}"] if row["with"] and row["with"] != OWN else []
-        return "".join(f", {one}" for one in (*beside, *settings(row, tell)) if one != row["with"])
+        beside = [f"with {self.beside}"] if self.beside and self.beside != OWN else []
+        return "".join(f", {one}" for one in (*beside, *settings(self.pairs[0], tell)) if one != self.beside)
 
     def _rates(self) -> str:
         """`DeepSpeed trains 1,277, Horovod 979 and DDP 869 images/s`."""
@@ -188,8 +231,13 @@ class _Cell:
         """Seconds that one run of each of these sides takes, one after the other."""
         names_ = {one.name for one in sides}
         side = self.runs["loader" if self.compared == "loader" else self.compared].astype(str)
-        ours = self.runs[side.isin({name.split(" (")[0] for name in names_})]
+        ours = self.runs[side.isin({_loader(name) for name in names_})]
         return float(ours.groupby(side)["run_s"].median().sum())
+
+
+def _loader(name: str) -> str:
+    """A loader without its form; a framework as it is."""
+    return name.split(" (")[0]
 
 
 def _learns(loader: Any, compared: str) -> bool:
