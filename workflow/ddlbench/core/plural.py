@@ -57,6 +57,11 @@ def duration(seconds: float, say: Callable[[float], str] = amount) -> str:
     return f"{say(seconds / unit)} {name}"
 
 
+def memory_unit(most: float) -> tuple[str, int]:
+    """The unit in which memory of up to so many bytes is said, and its bytes."""
+    return ("GiB", 2**30) if most >= 2**31 else ("MiB", 2**20)
+
+
 def gigabytes(size: float) -> str:
     """`3.5 MB`, `150.0 GB`."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

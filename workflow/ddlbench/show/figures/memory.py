@@ -8,14 +8,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
-from ddlbench.core.plural import rounded
+from ddlbench.core.plural import memory_unit, rounded
 from ddlbench.show.figures import Options, Tables, _bars
 
 PARTS = {"parameters_bytes": "parameters", "gradients_bytes": "gradients", "optimizer_bytes": "optimizer state"}
 REST = {"cuda": "the rest at the peak", "cpu": "the rest of the process"}
 PEAKS = {"cuda": "peak_device_memory_bytes", "cpu": "peak_resident_bytes"}
 TABLES = ("runs",)
-MIB = 2**20
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -31,7 +30,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     table = data.assign(**{column: data[column].astype("float64") for column in (*PARTS, peak)})
     state = table[list(PARTS)].sum(axis=1)
     most = table[peak].fillna(state).max() if len(table) else 0.0
-    unit, size = ("GiB", 1024 * MIB) if most >= 2048 * MIB else ("MiB", MIB)
+    unit, size = memory_unit(most)
     table[[*PARTS, peak]] /= size
     table["rest"] = (table[peak] - state / size).clip(lower=0.0)
     parts = PARTS | {"rest": REST[options.device]}

@@ -47,11 +47,13 @@ def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapp
     """The answers of a study, from its tables and its audit's findings."""
     runs = together.usable(tables["runs"])
     taken = {one.take for one in ranked.sides(study, runs, tables["comparisons"])}
-    grows = [*asked.workers(study, runs, taken)]
+    sized = [*asked.batches(runs)]
+    reached = {point.name.removeprefix("batch "): point.words for one in sized for point in one.points}
+    grows = [*asked.workers(study, runs, taken, reached)]
     made = [
         *ranked.sides(study, runs, tables["comparisons"], *(one.take for one in grows)),
         *grows,
-        *asked.batches(runs),
+        *sized,
         *asked.times(study, runs, tables["reached"]),
         *asked.costs(study, runs, tables["costs"]),
         *asked.memory(study, runs),

@@ -4,7 +4,7 @@ Each answer is of runs that differ in nothing but what is asked. Intervals and v
 `analysis/statistics.py` over repeats; what people read together is judged at once.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.scaling import compared_s, names, placed, scaling
 from ddlbench.analysis.statistics import FASTER, Interval, Ratio, at_once, difference, over_repeats, ratio
 from ddlbench.analysis.together import SERIES
-from ddlbench.core.plural import between, count_of, duration
+from ddlbench.core.plural import between, count_of, duration, memory_unit
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import Study
@@ -32,9 +32,11 @@ SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
 SIDES = together.settings(AXIS)
 
 
-def workers(study: Study, runs: pd.DataFrame, taken: Collection[str] = ()) -> Iterator[Answer]:
+def workers(
+    study: Study, runs: pd.DataFrame, taken: Collection[str] = (), reached: Mapping[str, str] | None = None
+) -> Iterator[Answer]:
     """How much faster more workers are than the fewest; the first series is that with repeats and the most counts, and
-    of these that of the framework and loader that are `taken`."""
+    of these that of the framework and loader that are `taken`. `reached` says what accuracy a batch reaches."""
     table = placed(runs)
     table = table.assign(named=names, compared_s=compared_s(table, "steps"))
     made = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
@@ -44,14 +46,14 @@ def workers(study: Study, runs: pd.DataFrame, taken: Collection[str] = ()) -> It
         apart = [_apart(series) for series in made]
         judged = iter(at_once([one for of in apart for one in of.values()]))  # people read them together
         first, *rest = [
-            _grows(study, part, {n: next(judged) for n in of}, tell) for part, of in zip(made, apart, strict=True)
+            _grows(study, part, {n: next(judged) for n in of}, tell, reached or {})
+            for part, of in zip(made, apart, strict=True)
         ]
         told = tuple(one.words[0] for one in rest[:OTHERS])
-        if study.ours:
-            yield replace(first, others=told)
-        else:  # each series is another system
-            whose = [f"{one.take} of {_who(part.iloc[0])}" for one, part in zip((first, *rest), made, strict=True)]
-            yield replace(first, take=listed(whose), words=(*first.words, *told))
+        # Of others' records each series is another system.
+        whose = [f"{one.take} of {_who(part.iloc[0])}" for one, part in zip((first, *rest), made, strict=True)]
+        of_others = replace(first, take=listed(whose), words=(*first.words, *told))
+        yield replace(first, others=told) if study.ours else of_others
 
 
 def series(study: Study, runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -83,7 +85,9 @@ def _weight(series: pd.DataFrame, taken: Collection[str]) -> tuple[Any, ...]:
     return min(counts.iloc[-1], 2), len(counts), counts.index[-1], *rank, len(series)
 
 
-def _grows(study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str]) -> Answer:
+def _grows(
+    study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str], reached: Mapping[str, str]
+) -> Answer:
     by_count = {int(str(n)): _by_repeat(part, "compared_s") for n, part in series.groupby("workers")}
     fewest, *more = by_count
     base, who, most = by_count[fewest], _who(series.iloc[0]), more[-1]
@@ -108,7 +112,10 @@ def _grows(study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: li
     said += "." if most in faster else ": not shown to pay."
     each = series.iloc[0]["batch_per_worker"]  # of weak scaling
     if taken > fewest and pd.notna(each):
-        take = f"{take.rstrip('.')}. Their batch is {each * taken:,}, not {each * fewest:,}: mind the accuracy."
+        larger, least = (f"{each * n:,}" for n in (taken, fewest))
+        take = f"{take.rstrip('.')}. Their batch is {larger}, not {least}: mind the accuracy"
+        if {larger, least} <= reached.keys():
+            take += f", {reached[larger]} in place of {reached[least]} % (below)"
     measure = f"{study.sample}/s over those of {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
     return Answer(
@@ -177,21 +184,11 @@ def _first(question: str, rows: Sequence[Point], words: str, measure: str, runs:
     """An answer that takes the first of its rows, which is sure if its interval ends before those of others begin."""
     best, *others = rows
     level = [one.name for one in others if not (best.sure and one.sure and best.interval.high < one.interval.low)]  # type: ignore[operator]
-    said = [words]
-    if not best.runs or best.interval.low is None:
-        said.append("One run has no interval; `repeats: 3` gives one.")
-    elif level:
-        more = f" and {len(level) - MOST + 1} more" * (len(level) > MOST)
-        said.append(f"Not told from it: {'; '.join(level[: MOST - 1 if more else MOST])}{more}.")
-    return Answer(
-        question,
-        best.name,
-        best.sure and not level,
-        tuple(said),
-        measure,
-        (replace(best, taken=True), *others[: ROWS - 1]),
-        runs,
-    )
+    doubt = f"Not told from it: {'; '.join(level[:MOST])}." if level else ""
+    if best.interval.low is None:
+        doubt = "One run has no interval; `repeats: 3` gives one."
+    shown, said = (replace(best, taken=True), *others[: ROWS - 1]), tuple(filter(None, (words, doubt)))
+    return Answer(question, best.name, best.sure and not level, said, measure, shown, runs)
 
 
 def times(study: Study, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[Answer]:
@@ -246,8 +243,9 @@ def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Ans
 
 def memory(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
     """Which side takes the least memory of a worker, where another surely takes a tenth more."""
-    peak = runs["peak_device_memory_bytes"].fillna(runs["peak_resident_bytes"]).astype("float64") / 1e9
-    taken = runs.assign(peak=peak)[peak.notna()]
+    peak = runs["peak_device_memory_bytes"].fillna(runs["peak_resident_bytes"]).astype("float64")
+    unit, size = memory_unit(peak.max())  # as figure `memory` has it
+    taken = runs.assign(peak=peak / size)[peak.notna()]
     axis = "framework" if taken["framework"].nunique() > 1 else "loader"
     where = "GPU memory" if taken["peak_device_memory_bytes"].notna().any() else "memory"
     for same in _with_most(taken, axis, ("workers", "global_batch", "schedule"))[:1]:
@@ -259,10 +257,10 @@ def memory(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
             on = count_of(int(same["workers"].iloc[0]), study.worker)
             words = f"On {on} a worker of {same['model'].iloc[0]} takes the least {where} with {rows[0].name}, "
             times = [f"{name} {ends(one) if one.low else digits(one.middle)} times" for name, one in apart.items()]
-            words += f"{rows[0].words} GB; {listed(times)} that."
+            words += f"{rows[0].words} {unit}; {listed(times)} that."
             shown = tuple(replace(one, taken=one.name not in more) for one in rows)
             take = " or ".join(one.name for one in shown if one.taken)  # what is not surely a tenth more is as good
-            measure = f"GB of a worker's {where} on {on}, less is better"
+            measure = f"{unit} of a worker's {where} on {on}, less is better"
             yield Answer(MEMORY, take, True, (words,), measure, shown, ids(same))
 
 

@@ -24,7 +24,7 @@ from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, p
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
 QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}
-BESIDE = {"framework": "loader", "loader": "framework"}  # what is the same on both sides, and asked by another question
+BESIDE = {"framework": "loader", "loader": "framework", "form": ""}  # what both sides share, and another answer takes
 PLAIN = ("ddp", "native", "torchvision", "raw")  # they come with PyTorch: nothing else is to be installed
 MOST = 4  # sides that a sentence names
 CEILING = "the ceiling"
@@ -39,19 +39,15 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: 
     """The answers for frameworks, loaders and forms, as far as the study compares them; `workers` are those that the
     page takes (`2 GPUs`). Frameworks and forms are judged with the loader taken, where they were run with it."""
     found: dict[str, list[_Cell]] = {}
-    taken: dict[str, str] = {}
-    with_taken: dict[str, str] = {}
+    taken = {"": "", "loader": ""}
     for compared in ("loader", "framework", "form"):
         rows = comparisons[comparisons["compared"] == compared]
         # Table `comparisons` has all pairs of a setting, one row each.
         keys = [name for name in ("with", *SHOWN) if name in rows]
         cells = [_Cell(study, runs, compared, group) for _, group in rows.groupby(keys, dropna=False)]
-        weight = partial(_Cell.weight, beside=with_taken.get(compared, ""))
+        weight = partial(_Cell.weight, loader=taken["loader"])
         if cells := sorted((cell for cell in cells if len(cell.points) > 1), key=weight, reverse=True):
             found[compared], taken[compared] = cells, cells[0].taken.name
-        if cells and compared == "loader":
-            one = taken["loader"]
-            with_taken = {"framework": one, "form": f"{cells[0].beside} and {_loader(one)}"}
     for compared, question in QUESTIONS.items():
         if cells := found.get(compared, []):
             tell = telling(comparisons[comparisons["compared"] == compared])
@@ -59,7 +55,7 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: 
             if more := len(cells) - 1 - len(others):
                 others.append(f"{more} more in the table of pairs.")
             made = cells[0].answer(question, tell, others)
-            words = _as_taken(cells, taken.get(BESIDE.get(compared, ""), ""), workers)
+            words = _as_taken(cells, taken.get(BESIDE[compared], ""), workers)
             if cells[2:] or (cells[1:] and not words):
                 told = sum(any(row["verdict"] in (FASTER, SLOWER) for row in cell.pairs) for cell in cells[1:])
                 words.append(_elsewhere(told, *(cell.ranked[0].name for cell in cells)))
@@ -69,14 +65,14 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: 
 def _as_taken(cells: Sequence["_Cell"], beside: str, workers: str) -> list[str]:
     """What is said where the other answers take another side, or other workers, than those that judge here."""
     first = cells[0]
-    others = [beside] * (beside not in ("", first.beside)) + [workers] * (workers not in ("", first.workers))
-    if not others:
-        return []
-    for cell in cells[1:]:
-        if cell.workers == (workers or first.workers) and cell.beside == (beside or first.beside):
-            take = "the same" if cell.taken.name == first.taken.name else cell.taken.name
-            return [f"With {listed(others)}, which other answers take, it is {take}{', not sure' * bool(cell.level)}."]
-    return [f"The other answers take {listed(others)}, with which no {first.compared}s were compared."]
+    wanted = [first.place[0], beside or first.beside, workers or first.workers]
+    others = [one for one in wanted if one not in first.place]
+    there = next((cell for cell in cells if [*cell.place] == wanted), None)
+    if not others or there is None:
+        no = f"The other answers take {listed(others)}, with which no {first.compared}s were compared."
+        return [no] * bool(others)
+    take = "the same" if there.taken.name == first.taken.name else there.taken.name
+    return [f"With {listed(others)}, which other answers take, it is {take}{', not sure' * bool(there.level)}."]
 
 
 def _elsewhere(told: int, best: str, *others: str) -> str:
@@ -107,19 +103,15 @@ class _Cell:
         }
         self.ranked = [one for one in self.points if one.name not in self.ceiling] or self.points
 
-    def weight(self, beside: str) -> tuple[int, ...]:
-        """What makes it the answer: repeats, sides, workers, and that it is with what is taken `beside`."""
+        first = self.pairs[0]
+        self.beside, self.workers = str(first["with"]), count_of(int(first["workers"]), study.worker)
+        self.place = (str(first["model"]), self.beside, self.workers)
+
+    def weight(self, loader: str) -> tuple[int, ...]:
+        """What makes it the answer: repeats, sides, workers, and that it is with the `loader` that is taken."""
         least, workers = min(row["n"] for row in self.pairs), int(self.pairs[0]["workers"])
-        return min(least, 2), len(self.ranked), workers, self.beside == beside, least, len(self.runs)
-
-    @property
-    def beside(self) -> str:
-        """The loader or the framework of all sides."""
-        return str(self.pairs[0]["with"])
-
-    @property
-    def workers(self) -> str:
-        return count_of(int(self.pairs[0]["workers"]), self.study.worker)
+        fits = self.beside == loader or self.beside.endswith(f" and {_loader(loader)}")
+        return min(least, 2), len(self.ranked), workers, fits, least, len(self.runs)
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -144,21 +136,20 @@ class _Cell:
 
     def answer(self, question: str, tell: list[str], others: list[str]) -> Answer:
         """What to take, what is told from it, and what is not."""
-        (best, *rest), rows, level, taken = self.ranked, self.rows, self.level, self.taken
+        best, rows, taken = self.ranked[0], self.rows, self.taken
         said = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
-        said += [self._told(best, rows), self._take(best, taken, level, rows)] if rows else []
-        alone = [one.name for one in rest if one.name not in rows]
-        own = [name for name in alone if _loader(name) == _loader(best.name)]
-        if other := [name for name in alone if name not in own]:
+        said += [self._told(), self._take()] if rows else []
+        alone = [one.name for one in self.ranked[1:] if one.name not in rows]
+        if other := [name for name in alone if _loader(name) != _loader(best.name)]:
             said.append(f"{listed(other)} read another form: not judged beside {best.name}.")
-        if own:
+        if alone != other:
             said.append(f"Forms of {_loader(best.name)} are judged in the next answer.")
         shown = [replace(one, taken=one is taken, note=CEILING * (one.name in self.ceiling)) for one in self.points]
         measure = f"{self.study.sample}/s on {self.workers}"
         return Answer(
             question,
             taken.name,
-            not level and len(rows) == len(rest),
+            not self.level and not alone,
             tuple(said),
             measure,
             tuple(shown),
@@ -168,7 +159,7 @@ class _Cell:
 
     def line(self, tell: list[str]) -> str:
         """One sentence on another setting of the study."""
-        told = f" {self._told(self.ranked[0], self.rows)}" if self.rows else ""
+        told = f" {self._told()}" if self.rows else ""
         return f"On {self.workers}{self._where(tell)}, {self._rates()}.{told}"
 
     def _where(self, tell: list[str]) -> str:
@@ -186,8 +177,9 @@ class _Cell:
         above = [one for one in self.points if one.name in self.ceiling and one not in self.ranked]
         return words + "".join(f" ({one.name}, which loads nothing: {digits(one.interval.middle)})" for one in above)
 
-    def _told(self, best: Point, rows: Mapping[str, dict[str, Any]]) -> str:
+    def _told(self) -> str:
         """What is told apart, and by how much."""
+        best, rows = self.ranked[0], self.rows
         told = [name for name, row in rows.items() if row["verdict"] == FASTER]
         if max(row["n"] for row in rows.values()) < 2:
             return "One run each: nothing is told apart."
@@ -203,11 +195,12 @@ class _Cell:
             return f"{best.name} is told apart from {whom} only {much}."
         return f"{best.name} over {whom} is told apart {much}."
 
-    def _take(self, best: Point, taken: Point, level: list[Point], rows: Mapping[str, dict[str, Any]]) -> str:
+    def _take(self) -> str:
+        best, taken, level = self.ranked[0], self.taken, self.level
         if not level:
             return f"Take {taken.name}."
         rival = level[0] if taken is best else taken
-        row = rows[rival.name]
+        row = self.rows[rival.name]
         plain = " (it comes with PyTorch)" if taken is not best else ""
         if row["n"] > 1 and row["low"] > 1 - ALIKE and row["high"] < 1 + ALIKE:
             off = percents(0, max(row["high"] - 1, 1 - row["low"]))

@@ -37,13 +37,8 @@ def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) ->
         how = "measured" if all(row.energy_measured for row in done) else "in part from the machine's design power"
         tiles.append(("energy [kWh]", _sum(row.energy_kwh for row in done), how))
     if any(row.price is not None for row in done):
-        tiles.append(
-            (
-                f"price [{done[0].currency}]",
-                _sum(row.price for row in done),
-                f"at the machine's price of a {worker} hour",
-            )
-        )
+        how = f"at the machine's price of a {worker} hour"
+        tiles.append((f"price [{done[0].currency}]", _sum(row.price for row in done), how))
     return tiles
 
 
