@@ -107,7 +107,7 @@ def sbatch(line: str, project: Path) -> str:
 
 def snakemake(target: str, project: Path) -> str:
     """Make what one job makes through the profile, and return the job's id."""
-    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", *HASTE, target]
+    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/slurm", "--printshellcmds", *HASTE, target]
     config = ["--config", "study=short", "machine=virtual", f"account={ACCOUNT}"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([*command, *config], cwd=project, env=environment, capture_output=True, text=True)

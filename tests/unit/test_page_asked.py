@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims, comparisons
+from ddlbench.analysis.statistics import Interval
 from ddlbench.analysis.tables import frame
 from ddlbench.audit import _findings
 from ddlbench.core.registry import OWN
@@ -316,5 +317,6 @@ def test_tables_of_sources_are_of_studies_and_claims_that_are_there() -> None:
 def test_numbers_have_as_many_digits_as_tell_them_apart() -> None:
     assert shown.point("a", [1.0, 1.001]).words == "1 (0.99 to 1.01)"
     assert shown.point("a", [100.0]).words == "100 (one run)"
+    assert shown.ends(Interval(1.2, 1.03, 1.5, 3)) == "1.03 to 1.5"  # not "1 to 1.5": it is told apart
     assert shown.point("a", [99.0, 99.9], 100.0).interval.high == 100
     assert shown.Scale.of([shown.point("a", [1.0]), shown.point("b", [100.0])]).log

@@ -121,13 +121,16 @@ def two_digits(value: float) -> str:
 
 
 def ends(interval: Interval) -> str:
-    """`0.92 to 1.05`: to so many digits as tell the ends apart, both to the same place where they are close."""
+    """`0.92 to 1.05`: to so many digits as tell the ends apart, and from 1; both to one place if they are close."""
     low, high = interval.low, interval.high
     assert low is not None and high is not None
     if high < 1.2 * low:
         kept = [round(end, 2 - math.floor(math.log10(high))) for end in (low, high)]
     else:
         kept = [float(f"{end:.2g}") for end in (low, high)]
+        kept = (
+            [float(f"{end:.3g}") for end in (low, high)] if 1.0 in kept else kept
+        )  # on which side of 1 it is, matters
     return " to ".join(dict.fromkeys(rounded(end, 3) for end in kept))
 
 
