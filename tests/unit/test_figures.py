@@ -56,15 +56,10 @@ def test_rows_of_panels_share_one_name_of_their_axis(rows: int, axes: list[str],
     assert drawn.get_supylabel() == figure
 
 
-def test_workers_are_gpus_where_devices_are() -> None:
-    figure = draw("speed-up", SCALING, replace(OPTIONS, device="cuda"))
-    (axes,) = figure.axes
+def test_speed_up_is_of_gpus_where_devices_are() -> None:
+    (axes,) = draw("speed-up", SCALING, replace(OPTIONS, device="cuda")).axes
     assert axes.get_xlabel() == "GPUs"
     assert axes.get_ylabel() == "speed-up over 4 GPUs\n(training steps)"
-
-
-def test_speed_up() -> None:
-    (axes,) = draw("speed-up", SCALING).axes
     assert lines(axes)["ddp"] == [(4, 1), (8, 1.5)]
     assert lines(axes)["ideal"] == [(4, 1), (8, 2)]
 
@@ -363,15 +358,12 @@ def test_published_times_of_whole_trainings() -> None:
 
 def test_accuracy_by_epoch() -> None:
     changes = [{"schedule": s, "global_batch": b} for s in ("step", "cosine") for b in (32, 64)]
-    figure = draw(
-        "accuracy-epochs", tables(*(row(9.0, 0.9, **c) for c in changes), row(9.0, 0.3, **changes[0], repeat=2))
-    )
+    shown = tables(*(row(9.0, 0.9, **c) for c in changes), row(9.0, 0.3, **changes[0], repeat=2))
+    figure = draw("accuracy-epochs", shown)
     assert [axes.get_title() for axes in figure.axes] == ["batch size 32", "batch size 64"]
     assert lines(figure.axes[0])["step"] == [(1, pytest.approx(20)), (2, pytest.approx(40)), (3, pytest.approx(60))]
-    assert [len(axes.collections) for axes in figure.axes] == [
-        2,
-        0,
-    ]  # a band where there are repeats, and its place in the legend
+    # A band where there are repeats, and its place in the legend.
+    assert [len(axes.collections) for axes in figure.axes] == [2, 0]
     assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("epoch", "top-1 accuracy [%]")
     figure = draw("accuracy-epochs", SCALING)
     assert legend(figure) == ["ddp", "horovod"]
@@ -407,13 +399,7 @@ def test_speed_up_and_efficiency_of_the_whole_training() -> None:
 @pytest.mark.parametrize(("plot", "value"), [("throughput", 700.0), ("speed-up", 9.0), ("efficiency", 0.7)])
 def test_published_numbers_of_scaling_are_drawn(plot: str, value: float) -> None:
     number = {"model": "resnet50", "framework": "any", "loader": "dali", "workers": 64, "global_batch": 4096}
-    number |= {
-        "schedule": "",
-        "quantity": plot,
-        "relation": "approx",
-        "value": value,
-        "source": "Somebody 2020, p. 1",
-    }
+    number |= {"schedule": "", "quantity": plot, "relation": "approx", "value": value, "source": "Somebody 2020, p. 1"}
     figure = draw(plot, SCALING, replace(OPTIONS, reference=pd.DataFrame([number])))
     assert lines(figure.axes[0])["Somebody 2020: about"] == [(64, value)]
     assert list(figure.axes[0].get_xticks()) == [4, 8, 64]

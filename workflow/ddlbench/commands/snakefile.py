@@ -165,7 +165,7 @@ class Start:
         self._settled = True
         with complaints():
             reads.check_software(self.plan, layout.RESULTS)
-            if self.starts_jobs:
+            if terminal.starts_jobs(self.workflow):
                 queue = self.given.machine.partitions
                 if queue:
                     slurm_plugin.settle_accounting(self.workflow.executor_settings)
@@ -182,11 +182,6 @@ class Start:
             # Whatever Snakemake remembers of them. A preflight is of something else if training waits for it.
             self.workflow.dag.forcefiles |= {self.preflight} if self.waits else set()
             self.workflow.dag.forcefiles |= {layout.run_log(run) for run in self.plan.runs if self._is_made_again(run)}
-
-    @property
-    def starts_jobs(self) -> bool:
-        """Whether this Snakemake will run jobs."""
-        return terminal.starts_jobs(self.workflow)
 
     @property
     def supervision(self) -> str:
@@ -326,7 +321,7 @@ class Rule:
         start.settle()
         if start.is_done_without_data(name):
             return f"{job.manifest}: is gone, and {name} is done"
-        if start.waits and start.starts_jobs:
+        if start.waits and terminal.starts_jobs(start.workflow):
             self.checkpoints.preflight.get()
         return job.manifest or []
 

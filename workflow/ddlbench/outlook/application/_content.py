@@ -19,7 +19,7 @@ from ddlbench.analysis.prediction import _series, _table
 from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.files import sha256
-from ddlbench.core.plural import rounded
+from ddlbench.core.plural import listed, rounded
 from ddlbench.core.record import MLLOG
 from ddlbench.outlook import NoAnswerError, study
 from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
@@ -373,8 +373,7 @@ def verdicts(comparisons: pd.DataFrame, to: Callable[[Iterable[str]], str], work
 
 def counts(numbers: Sequence[int], what: str) -> str:
     """1 worker; 2 workers; 1 and 2 workers; 1, 2 and 4 workers."""
-    listed = " and ".join(filter(None, (", ".join(map(str, numbers[:-1])), str(numbers[-1]))))
-    return f"{listed} {what.removesuffix('s') if list(numbers) == [1] else what}"
+    return f"{listed([*map(str, numbers)])} {what.removesuffix('s') if list(numbers) == [1] else what}"
 
 
 def short(value: float) -> str:

@@ -22,7 +22,7 @@ from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, Nu
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from ddlbench.analysis import together
-from ddlbench.core.plural import rounded, worker
+from ddlbench.core.plural import listed, rounded, worker
 from ddlbench.show.figures import Options, _hover
 from ddlbench.show.figures._looks import Style
 
@@ -272,7 +272,7 @@ def ranked(values: Mapping[Any, float], unit: str) -> str:
     order = [f"{rounded(values[name], 3)} ({name})" for name in sorted(values, key=lambda name: -values[name])]
     if len(order) > MOST_NAMED:
         return f"from {order[0]} down to {order[-1]} {unit}".rstrip()
-    return f"{' and '.join(filter(None, (', '.join(order[:-1]), *order[-1:])))} {unit}".rstrip()
+    return f"{listed(order)} {unit}".rstrip()
 
 
 def reference_points(axes: Axes, points: pd.DataFrame, x: str, y: str = "value") -> None:

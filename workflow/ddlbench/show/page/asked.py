@@ -15,12 +15,12 @@ from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.scaling import compared_s, names, placed, scaling
 from ddlbench.analysis.statistics import FASTER, Interval, Ratio, at_once, difference, over_repeats, ratio
 from ddlbench.analysis.together import SERIES
-from ddlbench.core.plural import between, count_of, duration, memory_unit
+from ddlbench.core.plural import between, count_of, duration, listed, memory_unit
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import Study
 from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
-from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point, two_digits
+from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, point, two_digits
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
 TIME, COST, MEMORY, RATES = "How long to the target?", "What does it cost?", "How much memory?", "How fast?"

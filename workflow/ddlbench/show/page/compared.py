@@ -16,7 +16,8 @@ from ddlbench.analysis.collect import collect
 from ddlbench.analysis.compare import COLUMNS, Row
 from ddlbench.core import files, registry
 from ddlbench.core.plural import rounded
-from ddlbench.show.figures import FigureMember, Options, _style, _tables
+from ddlbench.show.figures import FigureMember, Options, _tables
+from ddlbench.show.figures._make import draw
 from ddlbench.show.page import picture
 
 FIGURES = {"throughput": "Throughput of both sides", "step-times": "Where a step's time goes, on both sides"}
@@ -67,12 +68,10 @@ def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
     made = []
     for number, (plot, title) in enumerate(FIGURES.items()):
         member: FigureMember = registry.member("figures", plot)
-        data, prefix = folder / f"{plot}.csv", folder / plot
+        data, svg = folder / f"{plot}.csv", folder / f"{plot}.svg"
         options = replace(shared, title=title)
         _tables.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
-        drawn = member.draw(_tables.read(data), options)
-        _style.save(drawn, prefix)
-        words = _style.caption(drawn, registry.docstring("figures", plot), device)
-        svg = picture.inline(prefix.with_suffix(".svg"), f"f{number}", title)
-        made.append(f'<figure><div class="picture">{svg}</div><figcaption>{html.escape(words)}</figcaption></figure>')
+        draw(plot, data, folder / plot, options)
+        drawn, words = picture.inline(svg, f"f{number}", title), html.escape(picture.said(svg))
+        made.append(f'<figure><div class="picture">{drawn}</div><figcaption>{words}</figcaption></figure>')
     return made

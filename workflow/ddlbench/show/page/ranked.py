@@ -17,10 +17,10 @@ from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.scaling import names
 from ddlbench.analysis.statistics import FASTER, SLOWER, Interval
 from ddlbench.core import registry
-from ddlbench.core.plural import count_of, duration, percents
+from ddlbench.core.plural import count_of, duration, listed, percents
 from ddlbench.core.registry import OWN
 from ddlbench.show.page.about import Study
-from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, listed, point, two_digits
+from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, point, two_digits
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
 QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}

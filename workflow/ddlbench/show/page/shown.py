@@ -134,11 +134,6 @@ def ends(interval: Interval) -> str:
     return " to ".join(dict.fromkeys(rounded(end, 3) for end in kept))
 
 
-def listed(words: Sequence[str]) -> str:
-    """`a, b and c`."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
-
-
 def ids(runs: pd.DataFrame) -> tuple[str, ...]:
     """The runs of a table."""
     return tuple(str(run) for run in runs["run"])

@@ -74,9 +74,8 @@ def took(rows: Sequence[Row], before: Mapping[str, float | None]) -> list[dict[s
     for row in rows:
         plan = before.get(row.run)
         if row.state == DONE and row.wall_s and plan:
-            took = {"run": row.run, "workers": row.workers, "nodes": row.nodes}
-            took |= {"planned_s": plan, "took_s": row.wall_s, "ratio": row.wall_s / plan}
-            for of, count in (("worker", row.workers), ("node", row.nodes)):
-                took |= {f"planned_{of}_hours": plan / 3600 * count, f"took_{of}_hours": row.wall_s / 3600 * count}
+            took = {"run": row.run, "workers": row.workers, "nodes": row.nodes, "ratio": row.wall_s / plan}
+            for name, seconds in (("planned", plan), ("took", row.wall_s)):
+                took |= {f"{name}_s": seconds, f"{name}_worker_hours": seconds / 3600 * row.workers}
             table.append(took)
     return table

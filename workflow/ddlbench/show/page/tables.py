@@ -74,8 +74,6 @@ def every(
         "planned_s": "Wall time by the machine's images_per_s [s].",
         "took_s": "Wall time by its record [s].",
         "ratio": "Took over planned.",
-        "planned_node_hours": "Planned wall time of all its nodes [h].",
-        "took_node_hours": "Recorded wall time of all its nodes [h].",
     }
     made = [
         rows.runs(tables["runs"], results, about, study.up),
