@@ -101,8 +101,8 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     bar.set_label(label)
     if isinstance(scale, LogNorm):
         bar.locator, bar.formatter = LogLocator(2), StrMethodFormatter("{x:.3g}")
-        if scale.vmax < 2:  # no other power of 2 lies on it
-            bar.set_ticks([scale.vmin, 1, scale.vmax])
+        if (most := float(scale.vmax or 1)) < 2:  # no other power of 2 lies on it
+            bar.set_ticks([1 / most, 1, most])
     bar.minorticks_off()
     n = sorted({int(n) for n in table["repeats"]})
     below = f"below: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
