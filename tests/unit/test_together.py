@@ -114,7 +114,7 @@ class TestFaultsOfBefore:
         runs = killed_and_control()
         row = scaling(runs, "run").iloc[-1].to_dict()
         study = about.Study("test", "T", "local", "cpu", "core", "", (), (), {})
-        (told,) = asked.workers(study, together.usable(runs))
+        (told,) = asked.workers(study, together.usable(runs), (), {})
         assert row["repeats"] == 2
         assert len(told.runs) == 6
 

@@ -23,12 +23,9 @@ BEGIN = ("prepare", "preflight", "predict", "recommend", "what_if", "application
 
 
 class Lines:
-    """Of Snakemake's terminal: what it lets through, and a line of its own for each run that ends.
+    """Of Snakemake's terminal: what it lets through, and a line of its own for each run that ends."""
 
-    Snakemake speaks before there is a `plan`: whoever makes it sets it.
-    """
-
-    plan: Any
+    plan: Any  # set by whoever makes it: Snakemake speaks before
 
     def __init__(self, workflow: Any, starts: Callable[[], bool], whole: bool) -> None:
         """`starts` says whether jobs are started by this call; `whole`: all lines of Snakemake are wanted too."""
@@ -115,9 +112,8 @@ def attach(workflow: Any) -> Lines:
     """Put our lines on the terminal of this Snakemake, not on that of a job, which is the same."""
     asked = workflow.output_settings
     lines = Lines(workflow, lambda: starts_jobs(workflow), bool(asked.verbose or asked.printshellcmds))
-    if not workflow.is_main_process:
-        return lines
-    snakemake_lines.attach(lines.shown)
+    if workflow.is_main_process:
+        snakemake_lines.attach(lines.shown)
     if asked.dryrun and {"rules", "all"} & {quiet.name.lower() for quiet in asked.quiet or ()}:
         snakemake_lines.leave_out_jobs()
     return lines

@@ -60,21 +60,19 @@ def titled(svg: str, marks: Mapping[str, Sequence[str]]) -> str:
     Where a file shows another number of marks than a line has points, nobody can tell which is which: they get none.
     """
     for gid, words in marks.items():
-        begin = svg.find(f'<g id="{gid}">')
-        if begin < 0:
+        before, tag, after = svg.partition(f'<g id="{gid}">')
+        if not tag:
             continue
-        begin += len(f'<g id="{gid}">')
         if gid.startswith("bar-"):
-            svg = f"{svg[:begin]}<title>{escape(words[0])}</title>{svg[begin:]}"
+            svg = f"{before}{tag}<title>{escape(words[0])}</title>{after}"
             continue
-        end = svg.find('<g id="', begin)
-        end = end if end >= 0 else len(svg)
-        pieces = svg[begin:end].split("<use ")
+        mine, next_tag, rest = after.partition('<g id="')
+        pieces = mine.split("<use ")
         # Markers of two colours are two marks each, all of the one half first.
         if len(pieces) == 1 or (len(pieces) - 1) % len(words):
             continue
         for place, piece in enumerate(pieces[1:]):
-            tag, _, rest = piece.partition("/>")
-            pieces[place + 1] = f"{tag}><title>{escape(words[place % len(words)])}</title></use>{rest}"
-        svg = svg[:begin] + "<use ".join(pieces) + svg[end:]
+            mark, _, beyond = piece.partition("/>")
+            pieces[place + 1] = f"{mark}><title>{escape(words[place % len(words)])}</title></use>{beyond}"
+        svg = before + tag + "<use ".join(pieces) + next_tag + rest
     return svg

@@ -32,9 +32,7 @@ SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
 SIDES = together.settings(AXIS)
 
 
-def workers(
-    study: Study, runs: pd.DataFrame, taken: Collection[str] = (), reached: Mapping[str, str] | None = None
-) -> Iterator[Answer]:
+def workers(study: Study, runs: pd.DataFrame, taken: Collection[str], reached: Mapping[str, str]) -> Iterator[Answer]:
     """How much faster more workers are than the fewest; the first series is that with repeats and the most counts, and
     of these that of the framework and loader that are `taken`. `reached` says what accuracy a batch reaches."""
     table = placed(runs)
@@ -46,7 +44,7 @@ def workers(
         apart = [_apart(series) for series in made]
         judged = iter(at_once([one for of in apart for one in of.values()]))  # people read them together
         first, *rest = [
-            _grows(study, part, {n: next(judged) for n in of}, tell, reached or {})
+            _grows(study, part, {n: next(judged) for n in of}, tell, reached)
             for part, of in zip(made, apart, strict=True)
         ]
         told = tuple(one.words[0] for one in rest[:OTHERS])

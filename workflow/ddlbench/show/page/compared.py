@@ -30,11 +30,10 @@ def write(path: Path, sides: Mapping[str, Sequence[Path]], rows: Sequence[Row], 
     style = (Path(__file__).with_name("page.css")).read_text(encoding="utf-8")
     body = [f"<h1>{html.escape(' and '.join(names))}</h1>", "<ul>"]
     body += [f"<li>{html.escape(line.strip())}</li>" for line in said]
-    body += ["</ul>", "<h2>Ratios: after over before, with 95 % intervals</h2>", '<div class="scroll"><table><tr>']
-    body += [f"<th>{html.escape(head)}</th>" for head in HEADS.values()] + ["</tr>"]
-    for row in rows:
-        body.append("<tr>" + "".join(f"<td>{html.escape(_cell(row[name]))}</td>" for name in HEADS) + "</tr>")
-    body.append("</table></div>")
+    table = pd.DataFrame([[_cell(row[name]) for name in HEADS] for row in rows], columns=[*HEADS.values()])
+    body += ["</ul>", "<h2>Ratios: after over before, with 95 % intervals</h2>"]
+    with pd.option_context("display.max_colwidth", None):  # else names of runs are cut
+        body.append(f'<div class="scroll">{table.to_html(index=False, border=0)}</div>')
     with TemporaryDirectory() as aside:
         body += _figures({side: [*folders] for side, folders in sides.items()}, Path(aside))
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(" and ".join(names))}</title>'
