@@ -10,3 +10,11 @@ call of the host and its order. Pretended: a device, an H100 by its name. Not th
 on it, so that no race can be seen; cuDNN's and cuBLAS's choices and rounding; kernels, those that torch.compile makes
 among them; NCCL over a network; what libraries bring of their own (DALI's decoders, CUPTI, CUDA graphs).
 """
+
+import sys
+
+
+def say_gpu() -> None:
+    """Tell coverage.py, where it measures this process, that what is executed from here on is so with a GPU."""
+    if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()):
+        measured.switch_context("gpu")

@@ -15,6 +15,7 @@ INCLUDE = "nvidia/cu13/include"
 ASKING = ("torch_cuda", "c10_cuda", "torch_python", "caffe2_nvrtc", "torch_cuda_linalg")
 ASKED = re.compile(r"^(?:__cuda|cuda[A-Z]|cu[A-Z]|cublas|cudnn|nccl)")
 THEIRS = re.compile(r"^(?:cufft|cuFile|cusparse|cusolver|cupti)")  # real libraries that need no device to be loaded
+TRITON = "triton/backends/nvidia/driver.c"  # compiled where torch.compile asks for it
 WAITS, PRETENDED = "libwaits.so", "libpretended.so"
 NAMES = ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1")  # those that are opened by name
 
@@ -45,6 +46,7 @@ def build(folder: Path) -> None:
     compile_.append(str(HERE / "gpu.c"))
     subprocess.run([*compile_, "-o", str(own), "-lpthread", "-lrt"], check=True)
     wanted = set().union(*(symbols(SITE / f"torch/lib/lib{name}.so", "--undefined-only") for name in ASKING))
+    wanted |= set(re.findall(r"\b(cu[A-Z]\w+)\(", (SITE / TRITON).read_text()))
     generated = {name for name in wanted if ASKED.match(name) and not THEIRS.match(name)}
     generated -= symbols(own, "--defined-only")
     rest.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in sorted(generated)))

@@ -27,6 +27,7 @@ THEIR_OWN = {
     *(aten._pin_memory.default, aten.record_stream.default, aten.detach.default, aten.set_.source_Storage),
     *(aten.set_.source_Storage_storage_offset, aten.set_.source_Tensor),
 }
+KEYS = torch._C._TorchDispatchModeKey
 NAMESPACES = ("c10d", "_c10d", "prim", "profiler", "inductor")
 
 
@@ -49,7 +50,27 @@ def on_device(here: torch.Tensor) -> torch.Tensor:
 
 
 class Computing(TorchDispatchMode):
-    """Enter it for the rest of the process."""
+    """Enter it for the rest of the process. A compiled model is compiled all the same; see `rank.py`.
+
+    What is computed while a stream is captured is computed again, on the same memory, when its graph is launched.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graphs: dict[int, list[Callable[[], None]]] = {}
+        self.library = ctypes.CDLL(None) if torch.cuda.is_available() else None
+        if self.library is not None:
+            self._launched = ctypes.CFUNCTYPE(None, ctypes.c_long)(self.launched)
+            self.library.gpu_on_launch(self._launched)
+
+    def launched(self, graph: int) -> None:
+        with torch.no_grad():
+            for again in self.graphs[graph]:
+                again()
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -58,16 +79,21 @@ class Computing(TorchDispatchMode):
         asked = any(isinstance(x, torch.device) and x.type == "cuda" for x in flat)
         if not asked and not any(x.is_cuda for x in tensors):
             return SPECIAL.get(str(func), func)(*args, **kwargs)
+        if any(torch._C._get_dispatch_mode(key) for key in (KEYS.FAKE, KEYS.PROXY, KEYS.FUNCTIONAL)):
+            return func(*args, **kwargs)  # torch.compile looks at what is asked
         if func.namespace in NAMESPACES or func in THEIR_OWN or any(isinstance(x, FakeTensor) for x in tensors):
             return func(*args, **kwargs)
         if any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors if x.is_cuda):
             return NotImplemented  # a sharded tensor goes first, and asks again with what is inside
         returns = func._schema.returns
         if any(r.alias_info is not None and not r.alias_info.is_write for r in returns):
-            return func(*args, **kwargs)  # a view
+            if not func._can_decompose():
+                return func(*args, **kwargs)  # a view
+            with self:  # a view or a copy, as it comes; autograd would have taken it apart
+                return func.decompose(*args, **kwargs)
         if func in (aten.copy_.default, aten._to_copy.default) and self.crosses(func, args, kwargs):
             return func(*args, **kwargs)
-        return self.compute(func, flat, spec)
+        return self.compute(SPECIAL.get(str(func), func), flat, spec)
 
     def crosses(self, func: Any, args: Any, kwargs: Any) -> bool:
         """Whether it copies bytes as they are between host and device: then CUDA does."""
@@ -80,7 +106,7 @@ class Computing(TorchDispatchMode):
         there = device is not None and torch.device(device).type != source.device.type
         return there and dtype == source.dtype and source.is_contiguous()
 
-    def compute(self, func: Any, flat: list[Any], spec: Any) -> Any:
+    def compute(self, func: Callable[..., Any], flat: list[Any], spec: Any) -> Any:
         """What the operator gives on aliases: tensors that it was given, views of these, or new ones on the device."""
         given = {}  # by memory: the CUDA tensor of each alias
         mapped = []
@@ -96,8 +122,13 @@ class Computing(TorchDispatchMode):
             elif isinstance(x, torch.Generator):
                 x = None
             mapped.append(x)
-        args, kwargs = pytree.tree_unflatten(mapped, spec)
-        result = SPECIAL.get(str(func), func)(*args, **kwargs)
+
+        def result(values: list[Any]) -> Any:
+            args, kwargs = pytree.tree_unflatten(values, spec)
+            return func(*args, **kwargs)
+
+        if self.library is not None and (graph := self.library.gpu_capture()):
+            return self.note(graph, result, flat, mapped)
 
         def back(x: Any) -> Any:
             if not isinstance(x, torch.Tensor) or x.is_cuda or to_host:
@@ -109,7 +140,34 @@ class Computing(TorchDispatchMode):
                     return there.as_strided(x.shape, x.stride(), x.storage_offset())
             return on_device(x)
 
-        return pytree.tree_map(back, result)
+        return pytree.tree_map(back, result(mapped))
+
+    def note(self, graph: int, result: Callable[[list[Any]], Any], flat: list[Any], here: list[Any]) -> Any:
+        """What an operator will give when the graph is launched: only shapes are computed now, as on a GPU."""
+        given = {}
+
+        def shape(x: Any) -> Any:
+            if not isinstance(x, torch.Tensor) or not x.is_cuda:
+                return torch.device("meta") if isinstance(x, torch.device) else x
+            meta = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+            given[id(meta)] = x
+            return meta
+
+        def there(x: Any) -> Any:
+            if id(x) in given or not isinstance(x, torch.Tensor):
+                return given.get(id(x), x)
+            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=torch.cuda.current_device())
+
+        promised = pytree.tree_map(there, result([shape(x) for x in flat]))
+        aliases = [alias(x) if isinstance(x, torch.Tensor) else None for x in pytree.tree_leaves(promised)]
+
+        def launched() -> None:
+            for old, new in zip(aliases, pytree.tree_leaves(result(here)), strict=True):
+                if old is not None and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+        self.graphs.setdefault(graph, []).append(launched)
+        return promised
 
 
 def _norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:

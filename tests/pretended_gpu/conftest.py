@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,15 @@ from ddlbench.records import ours
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 
-from tests.conftest import ROOT, Once, shared, until
+from tests.conftest import ROOT, Once, shared
 from tests.pretended_gpu import build
-from tests.pretended_gpu.serve import CLIENT
 from tests.specs import run_spec
 
 PROGRAM = ("python", "-m", "tests.pretended_gpu.rank")
-SERVE = (sys.executable, "-m", "tests.pretended_gpu.serve")
 PATHS = {
     "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ['PYTHONPATH']}",
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
 }
-# What torchrun sets. One rank is forked in its place, which is much faster; launchers have tests elsewhere.
-ALONE = [f"{name}=0" for name in ("RANK", "LOCAL_RANK", "MASTER_PORT")]
-ALONE += [f"{name}=1" for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] + ["MASTER_ADDR=localhost"]
 # Where there is a GPU, the same is tried with it; nothing is pretended then, and what waits is counted all the same.
 REAL = "PRETENDED_GPUS" not in os.environ and torch.cuda.is_available()
 BATCH, STEPS, SIZES = 16, 16, "train=249,val=33,classes=10"  # the last step of an epoch has 9 images
@@ -57,20 +52,7 @@ def pictures(once: Once) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The FIFO of `serve.py`."""
-    fifo = tmp_path_factory.mktemp("serve") / "asked"
-    given = os.environ | build.environment(library, 1) | PATHS | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cuda"}
-    given["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # a process that asked CUDA itself may not fork
-    with (fifo.parent / "log").open("w") as log:
-        process = subprocess.Popen([*SERVE, str(fifo)], env=given, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
-        yield fifo
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture(scope="session")
-def train(library: Path, pictures: Path, server: Path, once: Once) -> Train:
+def train(library: Path, pictures: Path, once: Once) -> Train:
     """`train("horovod", "fp16", device="cpu", ...)`: the record of three epochs of a small ResNet by one rank.
 
     In fp16 the first step overflows; in tf32 the run is profiled, and under DDP leaves its weights. With `stop` it is
@@ -101,11 +83,7 @@ def train(library: Path, pictures: Path, server: Path, once: Once) -> Train:
         command = [sys.executable, "-m", "ddlbench.run", "--spec", spec.to_json(), "--manifest"]
         command += [str(pictures / "manifest.json")]
         command += ["--keep-weights-of", spec.id] if profiled and framework == "ddp" else []
-        start = launch.command(spec, machine, PROGRAM)
-        if device == "cuda" and spec.workers == 1 and framework != "horovod" and not REAL:
-            until(server.exists, 120)
-            start = [*start[: start.index("python")], *ALONE, "bash", "-c", CLIENT, "rank", str(server)]
-        command += ["--", *start]
+        command += ["--", *launch.command(spec, machine, PROGRAM)]
         own = build.environment(library, None if REAL else spec.workers) if device == "cuda" else {}
         own |= {"TRY_OVERFLOW": "1"} if precision == "fp16" else {}
 

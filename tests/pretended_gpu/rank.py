@@ -2,19 +2,23 @@
 
 It is the training of every run. On the pretended GPU operators are computed by `compute.py`; on any GPU, what made the
 host wait goes into the log. TRY_STOP makes the rank ask itself to stop after so many steps, as SLURM would; with
-TRY_OVERFLOW the first step's gradients are infinite.
+TRY_OVERFLOW the first step's gradients are infinite; with TRY_INFERENCE it is a rank of inference.
 """
 
 import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch._inductor as inductor
 from ddlbench.train.__main__ import run_rank
+from ddlbench.train.inference import __main__ as inference
 from ddlbench.train.loop import Training
 
+from tests.pretended_gpu import say_gpu
 from tests.pretended_gpu.compute import Computing, Waits
 
 WAITS = "pretended_gpu_waits"  # in the log
@@ -24,11 +28,10 @@ STEADY = 12  # DDP's own log waits in steps 2 to 11
 class Counting(Training):
     """Says in which phase of training the host is."""
 
-    waits: Waits | None = None
+    waits: Any = SimpleNamespace(phase="", counts={})  # on CPUs
 
     def phase(self, name: str) -> None:
-        if self.waits is not None:
-            self.waits.phase = name
+        self.waits.phase = name
 
     def step(self, epoch: int, step: int, batch: Any) -> None:
         whole = epoch * self.setup.steps + step
@@ -50,7 +53,7 @@ class Counting(Training):
         self.phase("batch" if epoch + 1 < self.setup.spec.epochs else "end of run")
 
     def agree(self) -> bool:
-        before = self.waits.phase if self.waits else ""
+        before = self.waits.phase
         self.phase("agreement")
         agreed = super().agree()
         self.phase(before)
@@ -71,7 +74,7 @@ class Counting(Training):
         event = self.setup.log.stop
 
         def stop(key: str, **more: Any) -> None:
-            if key == "run_stop" and self.waits is not None:
+            if key == "run_stop" and torch.cuda.is_available():
                 said = {phase: dict(counts) for phase, counts in self.waits.counts.items()}
                 library = self.waits.library
                 elsewhere = library.gpu_timed_events_elsewhere() if "PRETENDED_GPUS" in os.environ else 0
@@ -85,9 +88,12 @@ class Counting(Training):
 def main() -> None:
     if torch.cuda.is_available():
         Counting.waits = Waits()
+        say_gpu()
     if not torch.cuda.is_available() or "PRETENDED_GPUS" in os.environ:
         Computing().__enter__()
-    run_rank(Path(sys.argv[1]), Counting)
+        # A compiled model's program then calls operators, which can be computed, not kernels of its own.
+        inductor.config.patch(inductor.lite_mode_options).__enter__()
+    inference.main() if "TRY_INFERENCE" in os.environ else run_rank(Path(sys.argv[1]), Counting)
 
 
 if __name__ == "__main__":

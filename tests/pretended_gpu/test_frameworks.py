@@ -1,19 +1,34 @@
-"""Every framework and precision on the pretended GPU: the CPU's losses, goes on to the bit, and waits as is known.
+"""Training and inference on the pretended GPU: the CPU's losses, goes on to the bit, and waits as is known.
 
 Where there is a real GPU, the same is asked of it: there, too, waits must be those of the tables below.
 """
 
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from ddlbench.analysis.record import Record
+from ddlbench.commands.gpucheck import FAIL, MEASURED, PARTS, SKIPPED
+from ddlbench.core import registry
 from ddlbench.core.record import STEP_PARTS, WEIGHTS
+from ddlbench.plan import launch
+from ddlbench.settings.machine import load_machine
+from ddlbench.train.inference import InferSpec
+from ddlbench.train.inference._record import RECORD
 
-from tests.pretended_gpu.conftest import REAL, STEPS, Train
+from tests.conftest import ROOT, shared
+from tests.pretended_gpu import build
+from tests.pretended_gpu.conftest import PATHS, PROGRAM, REAL, STEPS, Train
 from tests.pretended_gpu.rank import STEADY, WAITS
+from tests.specs import run_spec
 
 pytestmark = pytest.mark.slow
 # A framework and its options.
@@ -46,6 +61,7 @@ LOG, OF_LOG = "cudaEventSynchronize < torch/nn/parallel/distributed.py:_pre_forw
 FIRST = {"ddp": 6, "ddp, channels last": 6, "zero 3": 60}
 # Once per epoch a validation's counts, rows of steps and the mean loss are read. Ranks agree about five numbers.
 PER_EPOCH, AGREEMENT = {"validation": 2, "rows": 8, "end of epoch": 3}, 5
+CAPTURES = 15  # to capture a step's graphs
 TAKES = ("cudaMalloc", "cudaHostAlloc")  # PyTorch keeps memory: each size is asked for once
 
 
@@ -108,6 +124,19 @@ def test_no_loader_makes_a_step_wait(train: Train, loader: str) -> None:
         assert losses(record).tolist() == losses(train("ddp", "bf16")).tolist()
 
 
+COMPILED = [(framework, "default") for framework in (["ddp"] if REAL else registry.members("frameworks"))]
+
+
+@pytest.mark.parametrize(("framework", "mode"), [*COMPILED, ("ddp", "reduce-overhead")])
+def test_a_compiled_model_trains_the_same_and_waits_no_more(train: Train, framework: str, mode: str) -> None:
+    """One program for each size of batch; or CUDA graphs, captured when an epoch's smaller last batch comes again."""
+    compiled = train(framework, "bf16", options={"compile": True, "compile_mode": mode})
+    plain = train(framework, "bf16")
+    np.testing.assert_allclose(losses(compiled), losses(plain), rtol=0.05 if REAL else 1e-6)
+    more = but_memory(waits(compiled, "step", "batch")) - but_memory(waits(plain, "step", "batch"))
+    assert more <= CAPTURES if mode == "reduce-overhead" else more == 0
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_rank_that_is_asked_to_stop_goes_on_to_the_bit(train: Train, variant: str) -> None:
     """In fp16 the scale and the step that was left out go on, too; ZeRO 3 has no fp16 here."""
@@ -157,3 +186,59 @@ def test_a_record_has_what_a_gpu_says_of_itself_on_the_hosts_time_line(train: Tr
     if not REAL:
         assert rank["device_energy_j"] == pytest.approx(300 * rank["wall_s"], rel=0.1)
         assert [rank[f"device_{what}"] for what in ("clock_mhz", "power_limit_w", "temperature_c")] == [1755, 700, 55]
+
+
+def execute(command: list[str], library: Path, gpus: int = 1, **more: str) -> str:
+    """What a process with so many GPUs said, once it ended well."""
+    given = os.environ | build.environment(library, None if REAL else gpus) | PATHS | more
+    done = subprocess.run(command, env=given, cwd=ROOT, capture_output=True, text=True, timeout=300 * shared())
+    assert done.returncode == 0, (done.stdout + done.stderr)[-20000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("member", registry.members("inference"))
+def test_each_way_to_serve_answers_as_the_plain_model(
+    member: str, library: Path, pictures: Path, tmp_path: Path
+) -> None:
+    way = registry.member("inference", member)
+    pytest.importorskip(way.PACKAGE)
+    workers = 2 if way.SPLITS else 1
+    run = run_spec(machine="local", dataset="synthetic-imagenet", device="cuda")
+    one = {"trained": False, "workers_per_node": workers, "batches": (1, 5), "repeat": 1}
+    spec = InferSpec(run=run, member=member, workers=workers, **one)
+    machine = replace(load_machine("local"), device="cuda", workers_per_node=2)
+    told = ["--folder", str(tmp_path), "--spec", spec.to_json(), "--manifest", str(pictures / "manifest.json")]
+    command = [sys.executable, "-m", "ddlbench.run.infer", *told, "--", *launch.command(spec, machine, PROGRAM)]
+    execute(command, library, workers, TRY_INFERENCE="1")
+    record: dict[str, Any] = json.loads((tmp_path / RECORD).read_text())
+    assert record["images"] == 33
+    assert record["largest_difference"] < (0.1 if member == "int8" else 1e-4)
+
+
+# All parts, with some of their runs; in `tests` one test of each tier.
+CHECK = """
+import sys
+from pathlib import Path
+from ddlbench.commands.gpucheck import __main__ as check, throughput
+from ddlbench.commands.gpucheck._bench import Bench
+
+for name, some in {"runs": ("ddp, bf16", "horovod, bf16"), "loaders": ("native, raw", "dali-gpu, raw")}.items():
+    made = getattr(throughput, name)
+    setattr(throughput, name, lambda bench, made=made, some=some: {what: made(bench)[what] for what in some})
+check.run(Bench("cuda", Path(sys.argv[1]), tiny=True, program=("python", "-m", "tests.pretended_gpu.rank")))
+"""
+
+
+@pytest.mark.skipif(REAL, reason="make gpu-check runs these tests")
+def test_the_check_of_a_gpu_names_what_it_did_not_judge(library: Path, tmp_path: Path) -> None:
+    """DALI, which brings a CUDA of its own, ends at once on a GPU that is not there."""
+    some = '-k "step_wait and spdl or screened"'
+    said = execute([sys.executable, "-c", CHECK, str(tmp_path / "check")], library, PYTEST_ADDOPTS=some)
+    rows = json.loads((tmp_path / "check/gpu-check.json").read_text())["rows"]
+    assert {row["part"] for row in rows} == {*PARTS}
+    assert [row["what"] for row in rows if row["verdict"] == FAIL] == ["dali-gpu, raw"], said
+    for row in rows:
+        named = f"  not judged: {row['part']}, {row['what']}: {row['compared']}\n"
+        assert (named in said) == (row["verdict"] in (SKIPPED, MEASURED))
+    rates = [row for row in rows if row["unit"] == "images/s" and row["part"] == "throughput"]
+    assert "no rate in bf16 is published here for NVIDIA H100" in rates[0]["compared"]
