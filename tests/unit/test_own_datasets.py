@@ -203,7 +203,9 @@ def test_the_plan_guesses_and_says_so(described: Callable[..., Manifest], pictur
     (line,) = mine.remarks()
     assert "guesses: 2 classes and 36 pictures" in line and "mine.yaml" in line
     pictures.rename(pictures.with_name("away"))
-    assert "is not there" in of("mine").remarks()[0]  # type: ignore[attr-defined]  # only those of users have it
+    assert "No such file" in of("mine").remarks()[0]  # type: ignore[attr-defined]  # only those of users have it
+    pictures.mkdir(parents=True)
+    assert "no class folders" in of("mine").remarks()[0]  # type: ignore[attr-defined]
     pictures.with_name("away").rename(pictures)
 
 

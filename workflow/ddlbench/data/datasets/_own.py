@@ -28,7 +28,11 @@ class Own:
 
     def __init__(self, name: str) -> None:
         self.name, self.path, self.file = name, FOLDER / f"{name}.yaml", load_dataset(name)
-        self.IMAGES, self.NUM_CLASSES = self._guessed()
+        self.problem: str | None = None  # of the folder, as seen from here
+        try:
+            self.IMAGES, self.NUM_CLASSES = self._guessed()
+        except (SourceError, OSError) as error:
+            (self.IMAGES, self.NUM_CLASSES), self.problem = UNSEEN, str(error)
 
     def open_source(self, place: Place) -> Source:
         """The tree or the shards, where they lie; says what is for validation if that is not said there.
@@ -58,24 +62,24 @@ class Own:
     def remarks(self) -> list[str]:
         """What people must know of a plan before the set is prepared, one line each."""
         file, images, classes = self.path, self.IMAGES, self.NUM_CLASSES
-        there = absolute(self.file.folder).is_dir()
-        missing = [] if there else [f"{file}: folder: {self.file.folder} is not there, as seen from here"]
+        wrong = [f"{file}: folder, as seen from here: {self.problem}"] if self.problem else []
         guess = f"{classes} classes and {count_of(images['train'], 'picture')} for training"
-        return [*missing, f"{file}: {self.name} is not prepared; until then the plan guesses: {guess}"]
+        return [*wrong, f"{file}: {self.name} is not prepared; until then the plan guesses: {guess}"]
 
     def _guessed(self) -> tuple[dict[str, int], int]:
-        """From the number of class folders and of the files in the first one, or from the bytes of shards."""
+        """From the number of class folders and of the files in the first one, or from the bytes of shards.
+
+        Raises SourceError, or OSError.
+        """
         folder = absolute(self.file.folder)
-        with suppress(SourceError, OSError):
-            if shards := _webdataset.shards(folder):
-                total, classes = int(sum(file.stat().st_size for file in shards) / self.PICTURE_BYTES), UNSEEN[1]
-            else:
-                top = folder / "train" if _splits(folder) else _whole(folder)
-                names = class_folders(top, HINT)
-                total, classes = len(names) * sum(1 for _ in (top / names[0]).iterdir()), len(names)
-            val = max(1, total // self.file.validation_every)
-            return {"train": max(1, total if _splits(folder) else total - val), "val": val}, classes
-        return UNSEEN
+        if shards := _webdataset.shards(folder):
+            total, classes = int(sum(file.stat().st_size for file in shards) / self.PICTURE_BYTES), UNSEEN[1]
+        else:
+            top = folder / "train" if _splits(folder) else _whole(folder)
+            names = class_folders(top, HINT)
+            total, classes = len(names) * sum(1 for _ in (top / names[0]).iterdir()), len(names)
+        val = max(1, total // self.file.validation_every)
+        return {"train": max(1, total if _splits(folder) else total - val), "val": val}, classes
 
 
 def _splits(folder: Path) -> bool:
