@@ -208,6 +208,7 @@ def test_a_study_of_options_can_be_planned(config: Path) -> None:
         ({"dataset": "no-such-set"}, "no-such-set"),
         ({"frameworks": "ddp]\nrepeats: 9"}, "frameworks: .*allowed"),
         ({"workers": "many"}, "many"),
+        ({"program": "no-such"}, "no-such"),
     ],
 )
 def test_a_wrong_answer_leaves_no_file(config: Path, answers: dict[str, str], said: str) -> None:
