@@ -223,8 +223,9 @@ def test_a_study_of_one_side_says_its_rate_and_how_to_ask() -> None:
 def test_a_study_of_programs_says_its_sample_and_settings() -> None:
     rows = [one for name in ("ddp", "fsdp") for one in ran(50.0 + len(name), framework=name, loader="native")]
     rows = [one | {"loader": OWN, "form": None} for one in rows]
-    found = first(rows, replace(STUDY, sample="tokens")).answers[0]
-    assert found.words[0] == "On 2 GPUs, fsdp trains 54 and ddp 53 tokens/s."
+    found = first(rows, replace(STUDY, sample="tokens"))
+    assert found.answers[0].words[0] == "On 2 GPUs, fsdp trains 54 and ddp 53 tokens/s."
+    assert found.not_asked == ("How many GPUs pay? `workers: [1, 2]`", "How large a batch? `global_batch: [32, 256]`")
 
 
 def test_time_energy_and_cost_are_said_where_the_study_names_them() -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 from ddlbench.analysis import comparisons, together
 from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.core import kinds
+from ddlbench.core.registry import OWN
 from ddlbench.show.page import asked, ranked
 from ddlbench.show.page.about import Study
 from ddlbench.show.page.shown import Answer
@@ -25,7 +26,11 @@ ASKED = {
     asked.WORKERS: "`workers: [1, 2]`",
     asked.BATCH: "`global_batch: [32, 256]` with epochs enough to learn",
 }
-
+OF_PROGRAMS = {  # which have no loaders, and frameworks of their own
+    ranked.FRAMEWORK: "`settings: {framework: [ddp, fsdp]}` in the program's file",
+    asked.WORKERS: ASKED[asked.WORKERS],
+    asked.BATCH: "`global_batch: [32, 256]`",
+}
 MOVED = (
     "The machine's speed moved while these runs were made (audit, rule drift): comparisons are of pairs, but an "
     "interval of one side may be too wide, or miss."
@@ -59,7 +64,8 @@ def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapp
         *asked.memory(study, runs),
         *(one for kind in kinds.beside() for one in asked.latencies(tables[kind.TABLE])),
     ]
-    asks = {question.replace("workers", study.unit): key for question, key in ASKED.items()}
+    of = OF_PROGRAMS if len(runs) and (runs["loader"] == OWN).all() else ASKED
+    asks = {question.replace("workers", study.unit): key for question, key in of.items()}
     if not any(one.question in asks for one in made):
         made += asked.rates(study, runs)
     broken = rules_by_run(audit, SEVERITIES[0])
