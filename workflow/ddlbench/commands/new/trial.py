@@ -100,8 +100,9 @@ def _told(spec: RunSpec, heard: Printed, made: Reading) -> Iterable[str]:
         yield "command has no {batch_per_worker}: the rate is wrong unless its batch happens to be that of the study"
     if "seed" not in named:
         yield "command has no {seed}: all repeats train alike, so they show the machine's noise alone"
-    for name in made.remarks.keys() - {"printed_rate"}:  # which was told when it was read
-        yield f"{name}: {made.remarks[name]}"
+    for name, remark in made.remarks.items():
+        if name != "printed_rate":  # which was told when it was read
+            yield f"{name}: {remark}"
     if made.remarks.get("told_every_steps") == spec.global_batch > 1:
         yield "Between two lines are as many steps as a batch has samples: are they samples? Then (?P<seen>...)"
     for why in dict.fromkeys(made.not_known.values()):
