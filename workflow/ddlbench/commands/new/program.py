@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from ddlbench.commands.new import checked, free
+from ddlbench.commands.new import checked, filled, free
 from ddlbench.core import living
 from ddlbench.core.files import printable
 from ddlbench.core.program import Program
@@ -143,53 +143,35 @@ def understood(said: str) -> Help:
 
 
 def text(script: Path, start: list[str], said: Help, environment: str | None) -> str:
-    """The file."""
+    """The file, by `program.yaml.jinja`."""
     command = [shlex.quote(word).replace("{", "{{").replace("}", "}}") for word in start]
-    filled = {value: said.named(names.split()) for value, names in USUAL.items()}
-    needs = [need for need in said.required if need not in filled.values()]
+    found = {value: said.named(names.split()) for value, names in USUAL.items()}
+    needs = [need for need in said.required if need not in found.values()]
     command += [f"{need} {SET}" if need.startswith("-") else SET for need in needs]
-    command += [f"{option} {{{value}}}" for value, option in filled.items() if option]
+    command += [f"{option} {{{value}}}" for value, option in found.items() if option]
     try:
         files = [str(script.parent / path) for path, _ in sources_of(script.parent, script.stem)] or [str(script)]
     except ConfigError:
         files = [str(script)]
     source = script.read_text(encoding="utf-8", errors="replace")
-    reads = next((way for pattern, way in READS if re.search(pattern, source)), "lines")
-    alone = not re.search(TOGETHER, source)
-    own = "own" if re.search(r"\b(mp|multiprocessing)\.spawn\(", source) else "each"
-    batch = "no option is a batch size: put {batch_per_worker} or {global_batch} where it belongs"
-    if option := filled["batch_per_worker"]:
-        batch = f"{{batch_per_worker}} is one rank's batch; write {{global_batch}} if {option} is that of all"
-    lines = [
-        f"# Made from {script} --help and its source. {SET} marks what they do not say; config/README.md has all keys.",
-        *([f"# {SET}: --help {said.problem}"] if said.problem else []),
-        f"# {SET}: {batch}.",
-        *(
-            [f"# {SET}: its source says nothing of several ranks; (?P<workers>...) refuses those that train alone."]
-            * alone
-        ),
-        _yaml(command=" ".join(command)),
-        _yaml(files=files) + f"   # {SET}: what else it reads that you may change; a change makes its runs stale",
-        f"ranks: {own}           # {SET}: each, or own if it starts its ranks itself",
-        f"sample: samples       # {SET}: what a batch counts: images, tokens, ...",
-        f"reads: {reads}",
-        *([_yaml(lines=LINES)] if reads == "lines" else []),
-        *([_yaml(environment=environment)] if environment else []),
-        *_axes(said),
-    ]
-    if option := said.named(RESUME):
-        lines.append(f"# resume: {option} {{folder}}/{SET}   # if it can go on from what it wrote")
-    return "\n".join(lines) + "\n"
-
-
-def _axes(said: Help) -> list[str]:
-    """Settings that a study may compare, and the words of the command that they need, as a comment."""
-    found = {name: option for name in AXES if (option := said.named([name])) and said.options[option]}
-    if not found:
-        return []
-    axes = ", ".join(f"{name}: [{', '.join(said.options[option])}]" for name, option in found.items())
-    words = " ".join(f"{option} {{{name}}}" for name, option in found.items())
-    return [f"# settings: {{{axes}}}   # further axes; the command then needs {words}"]
+    axes = {name: option for name in AXES if (option := said.named([name])) and said.options[option]}
+    return filled(
+        "program",
+        script=script,
+        problem=said.problem,
+        batch=found["batch_per_worker"],
+        seed=found["seed"],
+        alone=not re.search(TOGETHER, source),
+        command=_yaml(command=" ".join(command)),
+        files=_yaml(files=files),
+        ranks="own" if re.search(r"\b(mp|multiprocessing)\.spawn\(", source) else "each",
+        reads=next((way for pattern, way in READS if re.search(pattern, source)), "lines"),
+        lines=_yaml(lines=LINES),
+        environment=environment and _yaml(environment=environment),
+        axes=[f"{name}: [{', '.join(said.options[option])}]" for name, option in axes.items()],
+        words=[f"{option} {{{name}}}" for name, option in axes.items()],
+        resume=said.named(RESUME),
+    )
 
 
 def _yaml(**entry: object) -> str:

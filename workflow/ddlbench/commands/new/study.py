@@ -1,17 +1,11 @@
-"""A study to begin with."""
+"""A study to begin with; `study.yaml.jinja` is its text."""
 
 import re
 from pathlib import Path
 
-from ddlbench.commands.new import checked, free
+from ddlbench.commands.new import checked, filled, free
 from ddlbench.settings.config import NAME, NAME_IN_WORDS, ConfigError
 from ddlbench.settings.study import load_study
-
-FIGURES = """\
-figures:
-  throughput: {plot: throughput, runs: [scaling], title: Throughput}
-  efficiency: {plot: efficiency, runs: [scaling], title: Parallel efficiency}
-"""
 
 
 def write(
@@ -35,40 +29,5 @@ def write(
         raise ConfigError(f"program: {program!r} is no name; allowed: {NAME_IN_WORDS}")
     # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest batch learns too.
     most = max(int(count) for count in re.findall(r"\d+", lists["workers"])[:100] or ["1"])
-    trained = f"""\
-programs: [{program}]           # config/programs; its settings are further axes
-repeats: 3                  # two give an interval, three a useful one
-
-runs:
-  scaling:                  # each combination is one run; more blocks may follow
-    workers: [{lists["workers"]}]
-    batch_per_worker: [8]   # or global_batch, which stays as workers grow
-
-{FIGURES}\
-  speed-up: {{plot: speed-up, runs: [scaling], title: Speed-up}}
-"""
-    if not program:
-        trained = f"""\
-dataset: {lists["dataset"]}            # mnist5k: 5000 digits that need no download; docs/data.md has others
-recipe: first               # config/recipes: everything that decides accuracy
-models: [{lists["model"]}]
-schedules: [cosine]
-epochs: {min(max(3, most), 64)}                   # as many as workers: the more there are, the fewer steps has an epoch
-repeats: 2                  # two give an interval, three a useful one
-
-runs:
-  scaling:                  # each combination is one run; more blocks may follow
-    frameworks: [{lists["frameworks"]}]
-    loaders: [native]
-    workers: [{lists["workers"]}]
-    batch_per_worker: [64]
-
-{FIGURES}\
-  step-times: {{plot: step-times, runs: [scaling], title: Where a step's time goes}}
-  accuracy: {{plot: accuracy-epochs, runs: [scaling], title: Accuracy over epochs}}
-"""
-    text = f"""\
-# A study is what is compared with what; config/README.md explains every key.
-title: "{name}: how does {program or lists["model"]} scale?"
-{trained}"""
+    text = filled("study", name=name, program=program, epochs=min(max(3, most), 64), **lists)
     return checked(path, text, lambda: load_study(name, path.parent))
