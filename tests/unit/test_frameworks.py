@@ -49,6 +49,7 @@ ADASUM = {"reduction": "adasum", "controller": "mpi"}
 DROPPING = {"progressive_layer_dropping": True}
 LAYERS, VIT = "progressive_layer_dropping", {"model": "vit_small_patch16_224"}
 POWER = {"compression": "powersgd"}
+GRAPHS = {"compile": True, "compile_mode": "reduce-overhead"}
 BIT, ADAMW, FP16, CLIPPED = (
     {"compression": "1-bit-adam"},
     {"optimizer": "adamw"},
@@ -65,6 +66,7 @@ def zero(stage: int, offload: str | None = None) -> dict[str, Any]:
 # framework, options, what is special about the run, what the refusal says, and what would be allowed in its place.
 REFUSED: list[tuple[str, dict[str, Any], dict[str, Any], str, dict[str, Any]]] = [
     ("ddp", {"static_graph": True}, {"accumulation": 2}, "static_graph", {"accumulation": 1}),
+    *((name, GRAPHS, {"accumulation": 2}, "compile_mode", {"accumulation": 1}) for name in FRAMEWORKS),
     ("ddp", POWER, FP16, "compression", {"precision": "bf16"}),
     ("ddp", POWER | {"static_graph": True}, {}, "compression", {"options": POWER}),
     ("fsdp", {"channels_last": True}, {}, "channels_last", {"options": {}}),

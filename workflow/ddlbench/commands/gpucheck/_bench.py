@@ -128,9 +128,7 @@ class Bench:
         Raises RunFailedError if the part's time is over.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
-        path = (
-            f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # torchrun and horovodrun of this Python
-        )
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of torchrun and horovodrun
         with log.open("w", encoding="utf-8") as said:
             own = os.environ | {"PATH": path} | own
             process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True, env=own)

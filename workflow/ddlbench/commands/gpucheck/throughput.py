@@ -98,17 +98,13 @@ def power(record: Record, column: str, what: str) -> Row:
     return Row(what, judged(POWER_LEAST * limit_w <= power_w <= POWER_MOST * limit_w), compared, power_w, "W")
 
 
-def published(file: Path = FILE) -> list[dict[str, str]]:
-    """The rows of the file."""
-    with file.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
 def compare(what: str, rate: float, gpu: str | None, spec: RunSpec, file: Path = FILE) -> Row:
     """Our rate [images/s] beside those published for this kind of GPU and precision."""
     if gpu is None:
         return Row(what, MEASURED, "a CPU; published are rates of GPUs", rate, "images/s")
-    kind = [row for row in published(file) if row["gpu"] in gpu and row["precision"] == spec.recipe.precision]
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["gpu"] in gpu]
+    kind = [row for row in rows if row["precision"] == spec.recipe.precision]
     if not kind:
         return Row(what, MEASURED, f"no rate in {spec.recipe.precision} is published here for {gpu}", rate, "images/s")
     beside = ", ".join(

@@ -50,6 +50,15 @@ OPTIONS: Options = {
 }
 
 
+def refuses(spec: RunSpec) -> str | None:
+    """Why no framework can train this run, or None. A graph's gradients are where the next micro-batch has its own."""
+    if spec.option("compile_mode") == "reduce-overhead" and spec.option("compile") and spec.recipe.accumulation > 1:
+        return (
+            "option compile_mode: reduce-overhead overwrites gradients of a recipe with accumulation; allowed: default"
+        )
+    return None
+
+
 class Engine:
     """A model trained by an optimizer of torch's kind, with clipping and the loss scaling of fp16.
 

@@ -128,7 +128,7 @@ def refuses(spec: RunSpec) -> str | None:
         return f"option progressive_layer_dropping: {need}, not {spec.model}"
     if dropping and (stage == 3 or spec.option("compile")):
         return "option progressive_layer_dropping: needs zero_stage 0, 1 or 2, and compile false"
-    return None
+    return _common.refuses(spec)
 
 
 def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def refuses(spec: RunSpec) -> str | None:
     if spec.option("compression") == "powersgd" and (spec.recipe.precision == "fp16" or spec.option("static_graph")):
         why = "keeps what it did not send: precision fp16 would spoil it by an overflow, static_graph by other buckets"
         return f"option compression: powersgd {why}; allowed here: none, fp16"
-    return None
+    return _common.refuses(spec)
 
 
 def start(device: str) -> None:

@@ -41,7 +41,7 @@ def refuses(spec: RunSpec) -> str | None:
     """Why this run cannot be trained, or None."""
     if spec.option("channels_last"):
         return "option channels_last: fsdp shards contiguous parameters only; allowed: false"
-    return None
+    return _common.refuses(spec)
 
 
 def blocks(model: nn.Module) -> Iterator[nn.Module]:

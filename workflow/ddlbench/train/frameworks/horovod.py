@@ -76,14 +76,14 @@ def refuses(spec: RunSpec) -> str | None:
     if spec.option("channels_last"):  # "Tensor is required to be contiguous."
         return "option channels_last: horovod sends contiguous gradients only; allowed: false"
     if spec.option("reduction") != "adasum":
-        return None
+        return _common.refuses(spec)
     if spec.option("controller") != "mpi":  # Horovod 0.28 ends with "No Adasum operation enabled"
         return "option reduction: adasum needs controller mpi"
     if spec.workers & (spec.workers - 1):
         return f"option reduction: adasum needs 1, 2, 4, 8 ... workers, not {spec.workers}"
     if spec.recipe.precision == "fp16" or spec.recipe.clip_norm is not None:
         return "option reduction: precision fp16 and clip_norm need gradients averaged over ranks; allowed: average"
-    return None
+    return _common.refuses(spec)
 
 
 def lacks(device: str, options: Mapping[str, Any]) -> str | None:
