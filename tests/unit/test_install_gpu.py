@@ -15,7 +15,7 @@ from ddlbench.settings.machine import load_machine
 
 from tests.conftest import ROOT
 from tests.unit.test_envs import LOCKED, REQUIREMENTS, pins
-from tests.unit.test_install import executable, project  # noqa: F401  (a fixture)
+from tests.unit.test_install import executable, install, project  # noqa: F401  (a fixture)
 
 GPU_FILES = ("gpu.txt", "dali-cuda120.txt", "dali-cuda130.txt")
 
@@ -24,11 +24,6 @@ def make(folder: Path, *words: str) -> str:
     """What `make install` would execute."""
     done = subprocess.run(["make", "-n", "install", *words], cwd=folder, capture_output=True, text=True)
     return done.stdout + done.stderr
-
-
-def install(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": str(folder / "bin"), **variables}
-    return subprocess.run([str(folder / "envs/install.sh")], env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("file", GPU_FILES)
@@ -70,7 +65,7 @@ def test_three_versions_of_python_will_do(project: Path, version: str, good: boo
     executable(project / "bin/python", f"#!/bin/bash\n{lie}\n")
     executable(project / "bin/g++", "#!/bin/bash\n")
     executable(project / ".venv/bin/python", '#!/bin/bash\n[ "$4" = --version ]\n')
-    done = install(project, PYTHON="python")
+    done = install(project, "python")
     assert done.returncode == 1
     assert ("needs Python 3.11, 3.12 or 3.13" in done.stderr) is not good
     assert bool(re.search("install stopped at step 2|headers are missing", done.stderr)) is good
@@ -80,7 +75,7 @@ def test_a_torch_without_cuda_stops_it_before_anything_is_compiled(project: Path
     executable(project / "bin/g++", "#!/bin/bash\n")
     # pip does what it is told; torch says that it was built without CUDA
     executable(project / ".venv/bin/python", '#!/bin/bash\n[ "$1" = -c ] && exit 1\nexit 0\n')
-    done = install(project, PYTHON=sys.executable, GPU="1")
+    done = install(project, GPU="1")
     assert done.returncode == 1
     assert [line[:11] for line in done.stdout.splitlines()] == ["install 1/7", "install 2/7"]
     assert "the torch that pip gives here is a build without CUDA" in done.stderr
@@ -121,6 +116,24 @@ def test_a_build_is_kept_by_the_gpus_that_it_is_for(nccl: Path) -> None:
     assert (site / "nccl/lib/libnccl.so").readlink() == Path("libnccl.so.2")
     assert (site / "cu13/lib/libcudart.so").readlink() == Path("libcudart.so.13")
     assert (site / "cu13/lib64").readlink() == Path("lib")
+
+
+@pytest.mark.parametrize(("operations", "tail"), [("", "cpu-gloo"), ("NCCL", "NCCL-gloo")])
+def test_a_build_without_nccl_wants_no_cuda(nccl: Path, operations: str, tail: str) -> None:
+    """Beside a torch with CUDA and an nvcc it wanted all of CUDA, and failed. The release has only what is mended."""
+    asked, release = "(torch.version.cuda is not None) and (CUDA_HOME is not None)", nccl / "horovod-0.28.1"
+    script = (ROOT / "envs/build-horovod.sh").read_text()
+    for file in {*re.findall(r'"\$source/(\S+)"', script), "cmake/Modules/FindPytorch.cmake"}:
+        executable(release / file, f"print({asked})\n")
+    subprocess.run(["tar", "czf", f"{release}.tar.gz", release.name], cwd=nccl, check=True)
+    download = f'download) mkdir "${{@: -3:1}}"; cp {release}.tar.gz "${{@: -3:1}}";;'
+    wheel = f'wheel) mkdir "${{@: -2:1}}"; cp "${{@: -1}}"/cmake/Modules/* "${{@: -2:1}}/{release.name}.whl";;'
+    executable(nccl / "python", f'#!/bin/bash\ncase "$3" in\n{download}\n{wheel}\n"") echo cp311;;\nesac\n')
+    own = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(nccl / "cache"), "HOROVOD_WITHOUT_MPI": "1"}
+    own |= {"HOROVOD_GPU_OPERATIONS": operations} if operations else {}
+    subprocess.run([str(ROOT / "envs/build-horovod.sh"), str(nccl / "python")], env=own, check=True)
+    (built,) = (nccl / "cache/ddlbench").glob(f"*-{tail}/*.whl")
+    assert built.read_text() == f"print({asked if operations else 'False'})\n"
 
 
 def test_a_toolkit_of_another_release_is_refused(nccl: Path) -> None:
