@@ -2,6 +2,7 @@
 
 import logging
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,13 @@ from ddlbench.mends import ReleaseError, snakemake_lines
 from ddlbench.plan.estimate import Measured
 
 NAMES = [f"run{number}" for number in range(31)]
+FILE = Path(__file__)  # in the place of a record
 
 
 def plan() -> Any:
     spec = SimpleNamespace(framework="deepspeed", sample="tokens", workers=2)
-    jobs = {name: SimpleNamespace(rule="train", spec=spec, folder=lambda results: results / "none") for name in NAMES}
+    about = {"rule": "train", "spec": spec, "folder": lambda results: results / "none", "outputs": lambda: [FILE]}
+    jobs = {name: SimpleNamespace(**about) for name in NAMES}
     return SimpleNamespace(jobs=jobs, home="demo/local", machine=SimpleNamespace(device="cpu"))
 
 
@@ -65,6 +68,16 @@ def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], attached: Any
     assert broken == "10 of 31 runs done, 1 failed; last: deepspeed on 2 workers, failed: ddlbench failures"
     assert done.startswith("11 of 31 runs done, 1 failed, expected end ")
     assert done.endswith("; last: deepspeed on 2 workers, 1,277 tokens/s")
+
+
+@pytest.mark.usefixtures("measured")
+def test_runs_that_nobody_asked_for_are_not_done(capsys: pytest.CaptureFixture[str], attached: Any) -> None:
+    """Asked for one file of 31, it said `31 of 31 runs done`."""
+    lines, _ = attached([])
+    for name in NAMES[2:]:
+        lines.plan.jobs[name].outputs = lambda: [FILE / "none"]
+    lines.say(NAMES[5], broken=False)
+    assert capsys.readouterr().err.startswith("3 of 31 runs done; last: ")
 
 
 def test_snakemakes_lines_are_shown_where_they_are_wanted(attached: Any) -> None:

@@ -33,6 +33,7 @@ class Lines:
         self.rules = {kind.RULE: kind.WILDCARD for kind in kinds.every()}
         self.names: dict[int, str] = {}
         self.failed: set[str] = set()
+        self.others: set[str] | None = None  # runs without a record that this call does not make
         self.ended, self.began = 0, 0.0
 
     def shown(self, line: Line) -> bool:
@@ -55,9 +56,14 @@ class Lines:
         """Print the line about a run that has ended."""
         (self.failed.add if broken else self.failed.discard)(name)
         self.ended += not broken
-        left = self._left() - {name} - self.failed
+        needed = self._left() | {name}
+        if self.others is None:
+            jobs = self.plan.jobs.items()
+            self.others = {run for run, job in jobs if run not in needed and not job.outputs()[0].exists()}
+        left = needed - {name} - self.failed
         columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
-        print(line(self.plan, name, left, self.failed, self._end(len(left)), columns), file=sys.stderr, flush=True)
+        said = line(self.plan, name, left | self.others - self.failed, self.failed, self._end(len(left)), columns)
+        print(said, file=sys.stderr, flush=True)
 
     def _left(self) -> set[str]:
         """The runs that this call still has to make."""
