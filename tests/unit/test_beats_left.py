@@ -88,6 +88,25 @@ def test_the_next_run_on_a_node_removes_what_killed_ranks_left(tmp_path: Path, m
     assert list(living.iterdir())
 
 
+def test_a_copy_goes_with_the_rank_that_made_it(tmp_path: Path, memory: Path) -> None:
+    """At once, if it was killed: another job may need the room. Not while it lives, nor if nobody can tell."""
+    make = "import sys, time; from pathlib import Path; from ddlbench.core import beats; "
+    make += "beats.own_folder(Path(sys.argv[1])).mkdir(); time.sleep(60)"
+    here = beats.node_folder(tmp_path) or memory
+    rank = subprocess.Popen([sys.executable, "-c", make, str(here)])
+    soon(lambda: list(here.glob("copy-*")))
+    (here / f"copy-{10**6 * 8}-another").mkdir()
+    beats.tidy_others()
+    assert len(list(here.iterdir())) == 2
+    rank.kill()
+    rank.wait()
+    beats.tidy_others()
+    assert [left.name for left in here.iterdir()] == [f"copy-{10**6 * 8}-another"]
+    beats.own_folder(here).mkdir()
+    beats.end(tmp_path, 0)
+    assert len(list(here.iterdir())) == 1
+
+
 def test_a_rank_whose_folder_was_removed_makes_it_again(tmp_path: Path, memory: Path) -> None:
     program = RANK.replace("folder, rank", f"beats._bases = lambda: (Path({str(memory)!r}),)\nfolder, rank", 1)
     rank = subprocess.Popen([sys.executable, "-c", program, str(tmp_path), "0"])

@@ -338,7 +338,7 @@ def test_a_screen_of_a_study_that_runs_here(tmp_path: Path) -> None:
     assert f"  waiting {stopped}: was stopped" in text
     # 20 s of the one that runs, 60 s of the other; 10 and 50, 50 and 90.
     ends = [status.datetime.fromtimestamp(NOW + s).strftime("%Y-%m-%d %H:%M") for s in (80, 60, 140)]
-    assert f"expected end: {ends[0]} ({ends[1]} to {ends[2]}), one run after another" in text
+    assert f"expected end: {ends[0]} ({ends[1]} to {ends[2]}), one after another" in text
     assert "0.5 used by finished runs, 1 for the others (0.8 to 2), of which 0.0111 are used; max_gpu_hours: 2" in text
     # Who held it has died: it runs no longer.
     dead = asdict(living.myself()) | {"born": "long ago"}

@@ -128,7 +128,7 @@ def test_what_the_queue_would_find_out_is_said_before(paper: Plan, demo: Plan, t
     given = {"imagenet": str(tmp_path / "gone")}
     told = make_plan(paper.study, JUWELS, "project")
     assert reads.remarks(told, given, told.runs) == [
-        f"config/config.yaml: data.sources.imagenet: {given['imagenet']} is not there, as seen from here"
+        f"config/config.yaml: data.sources.imagenet: {given['imagenet']} is not there, seen from here"
     ]
     assert reads.unnamed(told, given, told.runs) == []
     Path(given["imagenet"]).mkdir()
@@ -195,7 +195,8 @@ def test_the_plan_counts_them(paper: Plan, tmp_path: Path) -> None:
     text = "\n".join(plan_table.lines(paper, table, reads.forms(paper, {})))
     assert f"Checkpoints: at most {plural.amount(most / 1e9)} GB for a run while it trains" in text
     table = [replace(row, model="own", checkpoint_bytes=None, checkpoint_inodes=None) for row in table[:1]]
-    text = "\n".join(plan_table.lines(paper, table, []))
+    text = "\n".join(plan_table.lines(paper, [replace(row, loader="staged") for row in table], []))
+    assert "Memory: loader staged fills up to 0 GB of a node's; " in text
     assert "Checkpoints of own are not counted: nobody knows how large before there is a record." in text
 
 

@@ -253,7 +253,7 @@ def test_another_number_of_pictures_than_was_published_is_said_loudly(site: Path
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("WARNING")]
         assert line == (
             "WARNING: imagenet: its source holds 2 classes, 3 images for training, 2 for validation; the data set has "
-            "1000 classes, 1281167 images for training, 50000 for validation. Do not compare results"
+            "1000 classes, 1281167 images for training, 50000 for validation. Compare no results"
         )
     done = prepare("synthetic-imagenet", "raw", tmp_path / "s/manifest.json", "--source", "train=4,val=2,classes=2")
     assert (done.returncode, "WARNING" in done.stdout) == (0, False)

@@ -91,9 +91,7 @@ def test_an_unset_folder_is_told() -> None:
 
 
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        SourceError, match=r"nowhere: holds neither train/ nor ILSVRC2012_img_train\.tar; data\.sources"
-    ):
+    with pytest.raises(SourceError, match=r"nowhere: holds neither train/ nor ILSVRC2012_img_train\.tar; data"):
         opened(tmp_path / "nowhere")
 
 

@@ -263,7 +263,5 @@ def test_a_node_that_does_not_see_the_project_is_named(mended: Any, command: Any
     job = SimpleNamespace(external_jobid="7", job=SimpleNamespace(log=[str(tmp_path / "train.log")]))
     mended.Executor.report_job_error(executor, job, msg="FAILED.", aux_logs=[str(tmp_path / "7.log")])
     ((_, more),) = executor.heard
-    assert (
-        f"on node1: that node does not see {Path.cwd()}, or may not write there; exclude_nodes: [node1]" in more["msg"]
-    )
+    assert f"on node1: that node does not see {Path.cwd()}, or may not write there; exclude_nodes: " in more["msg"]
     assert "7.log" not in more["msg"]  # there is none

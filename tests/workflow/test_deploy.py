@@ -81,15 +81,11 @@ def test_snakedeploy_into_an_empty_folder(project: Path, tmp_path: Path) -> None
     snakedeploy = environment(tmp_path / "environment", "snakedeploy==0.17.1") / "snakedeploy"
     # Whoever asks git for this repository, snakedeploy or Snakemake, gets ours: no network, and no other difference.
     github = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{project.as_uri()}.insteadOf"}
-    github |= {"GIT_CONFIG_VALUE_0": "https://github.com/somebody/ddlbench", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    github |= {"GIT_CONFIG_VALUE_0": "https://github.com/some/ddlbench", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     mine = tmp_path / "mine"
     mine.mkdir()
-    called(
-        mine, str(snakedeploy), "deploy-workflow", "https://github.com/somebody/ddlbench", ".", "--tag", "v1", **github
-    )
-    assert (
-        'github("somebody/ddlbench", path="workflow/Snakefile", tag="v1")' in (mine / "workflow/Snakefile").read_text()
-    )
+    called(mine, str(snakedeploy), "deploy-workflow", "https://github.com/some/ddlbench", ".", "--tag", "v1", **github)
+    assert 'github("some/ddlbench", path="workflow/Snakefile", tag="v1")' in (mine / "workflow/Snakefile").read_text()
     installed = str(project / "workflow")
     local = ("--profile", "profiles/local")
     assert jobs(mine, installed, *local, **github) == jobs(project, installed, *local)

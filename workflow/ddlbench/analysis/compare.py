@@ -212,7 +212,7 @@ def lines(of: Sequence[Row]) -> list[str]:
             steps[row["runs"], row["host"]] += float(str(row["before_s"]))
     for row in of:
         if row["quantity"] == WHOLE:
-            more = f"; {row['more_pairs']} more pairs would probably tell" if row["more_pairs"] else ""
+            more = f"; so many more pairs would probably tell: {row['more_pairs']}" if row["more_pairs"] else ""
             text.append(f"{row['runs']}: {row['verdict']}, time of an epoch {_change(row)}{more}")
             continue
         change_s = float(str(row["after_s"])) - float(str(row["before_s"]))

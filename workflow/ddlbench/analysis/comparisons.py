@@ -25,9 +25,7 @@ TELLING = together.settings(
 )
 NUMBERS = {"workers": "int64", "global_batch": "Int64", "epochs": "Int64", "bandwidth_mbit": "float64"}
 COLUMNS = (
-    Column(
-        "compared", "str", "What the two sides differ in: `framework`, `loader`, or the `form` that one loader reads."
-    ),
+    Column("compared", "str", "What the sides differ in: `framework`, `loader`, or the `form` that one loader reads."),
     Column("left", "str", "One side; a loader that reads several forms in the study is named with its form."),
     Column("right", "str", "The other side."),
     Column(
@@ -50,12 +48,8 @@ COLUMNS = (
         "str",
         "The left side is `faster`, `slower`, or runs `cannot tell`: over all rows at once (docs/statistics.md).",
     ),
-    Column(
-        "more_repeats", "Int64", "How many more pairs would probably tell; null where it is told, or nobody can say."
-    ),
-    Column(
-        "more_worker_hours", "float64", "What these pairs cost, if they take as long as the runs that are there.", "h"
-    ),
+    Column("more_repeats", "Int64", "How many more pairs would probably tell; null if it is told, or nobody can say."),
+    Column("more_worker_hours", "float64", "What these pairs cost if they take as long as those that are there.", "h"),
     Column("more_price", "float64", "The same in money; null where the machine's file names no price."),
     Column("currency", "str", "Of that price."),
     Column("runs", "str", "The runs of both sides, separated by blanks."),

@@ -36,9 +36,7 @@ COLUMNS = (
     Column("slow_epochs", "int64", "Epochs in which the host was slow beside the others (`analysis/slow.py`)."),
     Column("local_rank", "Int64", "The rank on the host that took longest in most epochs."),
     Column("excess_s", "float64", "What a step takes longer than on the others: median over epochs.", "s"),
-    Column(
-        "ratio", "float64", "A step's time without communication over the others', if they differ in this part only."
-    ),
+    Column("ratio", "float64", "A step's time without communication over the others', if only this part differs."),
     Column("low", "float64", "Lower bound of the ratio's 95 % interval; null if there is one value only."),
     Column("high", "float64", "Upper bound."),
     Column("over", "str", "What the interval is over: runs, or epochs if there are fewer than three runs."),

@@ -88,6 +88,8 @@ COLUMNS = (
         "How long before the clock started the loaders were asked for images, so that they had begun to read.",
         "s",
     ),
+    Column("staged_bytes", "Int64", "Memory that the copy of loader `staged` took on rank 0's node.", "bytes"),
+    Column("staged_s", "float64", "How long that copy took before training: a part of `run_s`.", "s"),
     Column("clock_resolution_s", "float64", "The smallest time that the clock of the steps tells apart.", "s"),
     Column(
         "data_cached_share",
@@ -156,6 +158,8 @@ def measures(record: Record) -> Values:
     values["run_s"] = train_s(record.last) + beside_s(record.last, record.events[0].time_s)
     for name in ("data_before_clock_s", "clock_resolution_s"):
         values[name] = record.said(f"ddlbench_{name}")
+    for name in ("staged_bytes", "staged_s"):
+        values[name] = record.said(f"ddlbench_{name}", Why(f"loader {record.spec.loader} copies nothing"))
     values["data_cached_share"] = record.said("ddlbench_facts", {}).get("data_cached_share")
     if record.spec.reads is None:
         values["data_cached_share"] = Why(f"loader {record.spec.loader} reads nothing")

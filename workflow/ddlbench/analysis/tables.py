@@ -129,9 +129,7 @@ TABLES = {
     ),
     "submissions": Table("One row per record of others: what it says beside what its clocks say.", SUBMISSIONS),
     "failures": Table("One row per run, and per job of inference, that failed and left no record.", failures.COLUMNS),
-    "refused": Table(
-        "One row per record that cannot be true, or cannot be read. It is in no other table.", refusals.COLUMNS
-    ),
+    "refused": Table("One row per record that cannot be true or read; it is in no other table.", refusals.COLUMNS),
 }
 # Tables that `collect` does not write.
 BESIDE = {"inference": Table("One row per job of inference and batch size (rule `infer`).", inference.COLUMNS)}
@@ -145,7 +143,8 @@ def frame(name: str, rows: Rows) -> pd.DataFrame:
     """
     columns = types(EVERY[name].columns)
     if name == "runs":
-        return pd.DataFrame(rows, columns=[*spec.COLUMNS, *columns]).astype(columns)
+        # A copy has one block per type: of more than a hundred, pandas warns with each column that is added.
+        return pd.DataFrame(rows, columns=[*spec.COLUMNS, *columns]).astype(columns).copy()
     return pd.DataFrame(rows, columns=list(columns)).astype(columns)
 
 

@@ -33,9 +33,7 @@ COLUMNS = (
     _column("epoch_s", "Training time of an epoch: its images divided by the throughput."),
     _column("validation_s", "Mean time of a validation after the first, or of the only one."),
     _column("train_s", "The whole training as it was made: with validation and warm-up, without interruptions."),
-    _column(
-        "full_train_s", "Training time of all epochs: `train_s + (of_epochs - epochs) * (epoch_s + validation_s)`."
-    ),
+    _column("full_train_s", "Time of all epochs: `train_s + (of_epochs - epochs) * (epoch_s + validation_s)`."),
     *(_column(name, f"{part.means}. Mean over steps and ranks.") for name, part in STEP_PARTS.items()),
     _column("compute_s", "`forward_s + backward_s + optimizer_s`."),
     _column(

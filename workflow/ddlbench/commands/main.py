@@ -54,9 +54,7 @@ complete -o default -F _ddlbench ddlbench"""
 
 def parser() -> argparse.ArgumentParser:
     about = argparse.ArgumentParser(add_help=False)
-    about.add_argument(
-        "--profile", help="of Snakemake, such as profiles/juwels", default=os.environ.get("SNAKEMAKE_PROFILE")
-    )
+    about.add_argument("--profile", help="of Snakemake: profiles/juwels", default=os.environ.get("SNAKEMAKE_PROFILE"))
     about.add_argument("--study", help="a name of config/studies; left out, as config/config.yaml or the profile says")
     about.add_argument("--machine", help="a name of config/machines, likewise")
     about.add_argument("--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake")

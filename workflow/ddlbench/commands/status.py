@@ -143,7 +143,5 @@ def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mappin
         shared = sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in left) / lanes
         ends.append(max(shared, max(rest.values())))
     low, middle, high = (datetime.fromtimestamp(clock + seconds).strftime("%Y-%m-%d %H:%M") for seconds in ends)
-    how = (
-        f"if the queue goes on giving {count_of(lanes, 'node')}" if plan.machine.partitions else "one run after another"
-    )
+    how = f"if the queue goes on giving {count_of(lanes, 'node')}" if plan.machine.partitions else "one after another"
     return f"expected end: {middle} ({low} to {high}), {how}"

@@ -61,9 +61,7 @@ class Recipe:
     momentum: float = key("Momentum of sgd and lars.", 0.9, minimum=0, exclusiveMaximum=1)
     nesterov: bool = key("Whether momentum takes Nesterov's form.", False)
     beta1: float = key("Decay of the mean of gradients, of adamw and lamb.", 0.9, minimum=0, exclusiveMaximum=1)
-    beta2: float = key(
-        "Decay of the mean of squared gradients, of adamw and lamb.", 0.999, minimum=0, exclusiveMaximum=1
-    )
+    beta2: float = key("Decay of the mean squared gradient, of adamw and lamb.", 0.999, minimum=0, exclusiveMaximum=1)
     trust_coefficient: float = key("Factor of the layer-wise rates of lars.", 0.001, exclusiveMinimum=0)
     weight_decay: float = key(
         "L2 penalty (sgd, lars, lamb), or decoupled decay (adamw), of the parameters that decay.", 0.0, minimum=0
@@ -82,9 +80,7 @@ class Recipe:
         "Epochs (from 0) at which the step schedule lowers the rate.", (30, 60, 80)
     )
     step_factor: float = key("Factor by which the step schedule changes the rate.", 0.1, exclusiveMinimum=0)
-    gamma: float = key(
-        "Factor by which the exponential schedule changes the rate each epoch.", 0.95, exclusiveMinimum=0
-    )
+    gamma: float = key("Factor of the rate from epoch to epoch, of schedule exponential.", 0.95, exclusiveMinimum=0)
     exponential_start: str = key(
         "From when the exponential schedule counts its epochs: from the start of training, so that it is under the "
         "peak by the end of warm-up, or from the end of warm-up, which then reaches the peak.",

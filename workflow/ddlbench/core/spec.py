@@ -47,9 +47,7 @@ class RunSpec:
         SIZE, "Ranks, one device each.", "global_batch", "batch_per_worker", title="workers {}", noun="worker"
     )
     workers_per_node: int = role(FOLLOWS, "Ranks on each node.", "workers")
-    loader_threads: int = role(
-        FOLLOWS, "Threads or processes of each rank's loader.", "machine", title="{} loader threads"
-    )
+    loader_threads: int = role(FOLLOWS, "Threads or processes of a loader.", "machine", title="{} loader threads")
     global_batch: int = role(
         SIZE,
         "Images per step over all workers.",
@@ -69,9 +67,7 @@ class RunSpec:
         title="of {} epochs",
         noun="epoch",
     )
-    timed: bool = role(
-        WATCHED, "Whether the run had the machine to itself; others say nothing about speed.", default=True
-    )
+    timed: bool = role(WATCHED, "Whether the run had the machine to itself; others say nothing of speed.", default=True)
     profiled: bool = role(WATCHED, "Whether the run carried a profiler.", default=False)
     form: str | None = role(
         AXIS,

@@ -162,9 +162,7 @@ def warn(dataset: str, images: dict[str, int], classes: int, expected: tuple[dic
             f"{number} classes, {counts['train']} images for training, {counts['val']} for validation"
             for counts, number in ((images, classes), expected)
         )
-        print(
-            f"WARNING: {dataset}: its source holds {here}; the data set has {there}. Do not compare results", flush=True
-        )
+        print(f"WARNING: {dataset}: its source holds {here}; the data set has {there}. Compare no results", flush=True)
 
 
 def _check_names(classes: Iterable[str], entries: Iterable[Entry]) -> None:

@@ -105,9 +105,7 @@ class Estimate:
 
 def taken(s: float | None) -> Estimate:
     """What a job that is done took by its record [s]; None where that does not say it."""
-    return (
-        Estimate(s, s, s, "its record", MEASURED) if s else Estimate(s, s, s, f"{UNKNOWN}: its record does not say it")
-    )
+    return Estimate(s, s, s, "its record", MEASURED) if s else Estimate(s, s, s, f"{UNKNOWN}: its record is silent")
 
 
 def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

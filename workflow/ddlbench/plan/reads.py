@@ -80,9 +80,7 @@ def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
     lines = unnamed(plan, sources, runs)
     for dataset in _wanted(plan, runs).keys() & sources.keys():
         if not Path(sources[dataset]).exists():
-            lines.append(
-                f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, as seen from here"
-            )
+            lines.append(f"config/config.yaml: data.sources.{dataset}: {sources[dataset]} is not there, seen from here")
     for dataset in _unprepared(plan, runs):
         if dataset not in registry.members("datasets"):
             lines += Own(dataset).remarks()

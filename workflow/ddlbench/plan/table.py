@@ -12,6 +12,7 @@ from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
 
 MOST_ROWS = 40  # that are printed
+PAGE_BYTES = 4096  # files in memory take whole pages
 
 
 def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
@@ -177,6 +178,9 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
         else f"Data: {form.dataset} as {form.form} is not there any more; no run that is to be made reads it."
         for form in forms
     ]
+    for loader in sorted({r.loader for r in todo if registry.constant("loaders", r.loader, "IN_MEMORY")}):
+        room = max((form.bytes + PAGE_BYTES * form.inodes for form in forms), default=0.0)
+        text.append(f"Memory: loader {loader} fills up to {_gb(room)} of a node's; hours count its time once measured.")
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
     runs = [row for row in todo if kinds.trains(row.rule)]
     kept = [row.checkpoint_bytes for row in runs if row.checkpoint_bytes is not None]

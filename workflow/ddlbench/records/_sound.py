@@ -47,6 +47,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "ddlbench_steps_sha256": str,
     "ddlbench_kernels_sha256": str,
     "ddlbench_checkpoint": int,
+    "ddlbench_staged_bytes": int,
     "ddlbench_seal": dict,
     "tracked_stats": dict,
 }
@@ -56,6 +57,7 @@ SECONDS_SAID = {
     "ddlbench_data_before_clock_s",
     "ddlbench_elapsed_s",
     "ddlbench_epoch_start_s",
+    "ddlbench_staged_s",
 }
 OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbench_epoch_start_s"}
 

@@ -58,9 +58,7 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
     except OSError as error:
         raise RefusedError(place, f"cannot be read ({error.strerror})") from error
     if not log.lines:
-        raise RefusedError(
-            place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a result log of MLPerf training"
-        )
+        raise RefusedError(place, "has no MLPerf line (:::MLLOG, or :::MLL of 0.6)", "use a log of MLPerf training")
     _sound.check_published(place, log, _samples(log, place.parent.name), place.parent.name == "resnet")
     summary = _summary(place, log)
     _sound.check_summary(place, summary, _sound.MEND)

@@ -85,9 +85,7 @@ def expand(text: str, file: str | Path, where: str) -> str:
         if os.environ.get(name):
             return os.environ[name]
         if default is None:
-            raise complain(
-                file, where, text, f"the environment has no {name}: set it, or give a default: ${{{name}:-...}}"
-            )
+            raise complain(file, where, text, f"the environment has no {name}: set it, or a default: ${{{name}:-...}}")
         return default
 
     path = re.sub(r"\$(?:\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}|(?P<bare>[A-Za-z_]\w*))", value, text)

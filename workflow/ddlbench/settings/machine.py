@@ -103,7 +103,7 @@ class Machine(Keys):
     )
     cores_per_worker: int = key("Cores each rank gets. On CPU machines also its compute threads.", 1, minimum=1)
     loader_threads: int = key(
-        "Worker processes (native, torchvision) or threads (DALI, spdl) of each rank's data loader.", 1, minimum=1
+        "Worker processes (native, staged, torchvision) or threads (DALI, spdl) of each rank's loader.", 1, minimum=1
     )
     memory_mb_per_worker: int | None = key(
         "Memory that the queue is asked for, for each worker [MB]. null asks for none and gets the queue's default.",
@@ -192,7 +192,7 @@ class Machine(Keys):
         minimum=4 * beats.BEAT_S,
     )
     grace_s: float = key(
-        "Time that ranks get to write a checkpoint when they are told to stop [s].", beats.GRACE_S, minimum=1
+        "Time that ranks get for a checkpoint when they are told to stop [s].", beats.GRACE_S, minimum=1
     )
     start_patience_s: int = key(
         "How long ranks wait for each other when they start, and in every collective [s]; but not less than twice "
@@ -251,9 +251,7 @@ class Machine(Keys):
         None,
         exclusiveMinimum=0,
     )
-    interruptions_source: str | None = key(
-        "Where node_hours_between_interruptions is from; both or none.", None, minLength=1
-    )
+    interruptions_source: str | None = key("The source of that number; both or none.", None, minLength=1)
     power_per_worker_w: float | None = key(
         "Power of one busy worker [W], such as its GPU's design power; for the plan's energy as long as no record "
         "has measured it. null is unknown.",

@@ -29,9 +29,7 @@ class Interrupt(Keys):
 class BlockKeys(Keys):
     """What a block says, or the top level for all blocks. One of the batch sizes is given: per worker, or global."""
 
-    dataset: str = key(
-        "Data set to train on, a member of workflow/ddlbench/data/datasets or a file in config/datasets.", None
-    )
+    dataset: str = key("Data set, a member of workflow/ddlbench/data/datasets or a file in config/datasets.", None)
     recipe: Name = key("Name of a file in config/recipes, without .yaml.", None)
     epochs: Count = key("Epochs to train.", None)
     measure: Measure = key(
@@ -75,9 +73,7 @@ class BlockKeys(Keys):
         "them out. The plan says which were left out.",
         False,
     )
-    batch_per_worker: Counts = key(
-        "Axis. Images per step on each worker; the global batch grows with the workers.", None
-    )
+    batch_per_worker: Counts = key("Axis. Images per step on each worker; the global batch grows with workers.", None)
     global_batch: Counts = key("Axis. Images per step over all workers; instead of batch_per_worker.", None)
     bandwidths_mbit: Counts = key(
         "Axis. Bandwidth of the cable between two workers, each way [Mbit/s]; on machines with launcher namespaces "
@@ -100,9 +96,7 @@ class Published(Keys):
     """Key `records`: results of others that a study shows."""
 
     kind: str = key("Whose records, a member of workflow/ddlbench/records. mlperf, MLCommons' training results.")
-    folder: str = key(
-        "The folder of results, from where Snakemake is started; of mlperf, a checkout of training_results_vX.Y."
-    )
+    folder: str = key("Folder of results, from where Snakemake starts; of mlperf, a checkout of training_results_vX.Y.")
     benchmarks: Names = key("Only logs of these benchmarks. Left out, all of them.", ())
 
 
@@ -155,9 +149,7 @@ class FigureKeys(Keys):
         None,
     )
     title: str = key("Its title. Left out, its name.", None)
-    reference: str = key(
-        "Name of a file in config/references, without .csv, whose published numbers are drawn beside.", None
-    )
+    reference: str = key("A file of config/references, without .csv, whose numbers are drawn beside.", None)
     basis: str = key(
         "What speed-up and efficiency compare, for plots that show them: steps, the time of the training steps of an "
         "epoch after warm-up, or run, the time of the whole training with validation and warm-up in it. Left out, "

@@ -46,9 +46,7 @@ class Data(Keys):
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint(Keys):
     epochs: int | None = key("Every so many epochs. With null, epochs do not matter.", None, minimum=1)
-    minutes: float | None = key(
-        "Every so many minutes of training. With null, time does not matter.", 30, exclusiveMinimum=0
-    )
+    minutes: float | None = key("Every so many minutes of training; null: whatever the time.", 30, exclusiveMinimum=0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -285,6 +285,4 @@ def failed_tries(all_tries: Sequence[Try]) -> list[str]:
         if fisher_exact(table, alternative="greater").pvalue * len(names) < CHANCE:
             counts = f"{bad} of {len(here)} tries with it failed before the job began, {failed - bad} of {others}"
             lines.append(f"{name}: {counts} without it; exclude_nodes: [{name}] keeps jobs off it")
-    return lines or [f"{failed} of {len(all_tries)} tries failed before the job began; no node stands out"] * bool(
-        failed
-    )
+    return lines or [f"{failed} of {len(all_tries)} tries failed before a job began; no node stands out"] * bool(failed)

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 INFINIBAND = 32  # ARPHRD_INFINIBAND of linux/if_arp.h: a network interface over InfiniBand
 
 
@@ -92,21 +94,20 @@ def network_bytes(sys: Path) -> tuple[int, int]:
 
 def cpu_s() -> float:
     """CPU time of this process and all that it started, ended ones included [s]."""
-    package = psutil()
-    process = package.Process()
+    process = psutil.Process()
     total = 0.0
     for member in (process, *process.children(recursive=True)):
-        with suppress(package.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
             times = member.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
 def loader_processes() -> list[Any]:
-    """All that this process started, less those in which torch.compile compiles. Raises NotMeasuredError."""
-    package, found = psutil(), []
-    for child in package.Process().children():
-        with suppress(package.Error):
+    """All that this process started, less those in which torch.compile compiles."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
             if not any("_inductor/compile_worker" in word for word in child.cmdline()):
                 found += [child, *child.children(recursive=True)]
     return found
@@ -124,15 +125,6 @@ def waited_s() -> float:
     """CPU time of child processes that have ended [s]."""
     times = os.times()
     return times.children_user + times.children_system
-
-
-def psutil() -> Any:
-    """The package. Raises NotMeasuredError."""
-    try:
-        import psutil
-    except ImportError:
-        raise NotMeasuredError("psutil is not installed") from None
-    return psutil
 
 
 def _read(path: Path) -> str:

@@ -67,9 +67,7 @@ def complaint(name: str, classes: int, image_size: int, patience_s: float) -> st
     """
 
     def stop(number: int, frame: object) -> None:
-        raise HangError(
-            f"it had not ended after {patience_s:.0f} s; start_patience_s of the machine's file gives it more"
-        )
+        raise HangError(f"it had not ended after {patience_s:.0f} s; start_patience_s of the machine's file gives more")
 
     said, former = None, signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, patience_s)

@@ -20,9 +20,7 @@ def check(bench: Bench) -> Iterator[Row]:
     """One row per tier: how pytest ended."""
     clone = Path(__file__).parents[4]
     if not (clone / "tests/gpu").is_dir() or not registry.importable("pytest"):
-        yield Row(
-            "tests/gpu", SKIPPED, f"no folder {clone}/tests/gpu, or no pytest: run it from a clone, after make install"
-        )
+        yield Row("tests/gpu", SKIPPED, f"no {clone}/tests/gpu, or no pytest: run it from a clone, after make install")
         return
     for tier in ("gpu",) if bench.device == "cpu" else ("gpu", "pretended_gpu"):
         command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "-p", "no:cacheprovider", str(clone / "tests" / tier)]

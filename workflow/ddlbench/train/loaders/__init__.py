@@ -34,12 +34,14 @@ Batch: TypeAlias = "tuple[Tensor, Tensor]"
 
 class Source(NamedTuple):
     """The pictures that a loader gives: so many, in so many classes. They are a split of the form in `folder`, which is
-    None where nothing is read."""
+    None where nothing is read. `memory` is a folder of this run in the node's memory, which goes when its ranks have
+    ended; None if there is none."""
 
     folder: Path | None
     split: str
     images: int
     classes: int
+    memory: Path | None = None
 
 
 class Loader(Protocol):

@@ -58,7 +58,7 @@ class DaliLoader:
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
-        folder, split, images, _ = source
+        folder, split, images, *_ = source
         assert folder is not None and spec.reads is not None
         self.kept = KeptBatches() if spec.device == "cuda" else None
         self.label_offset = LABEL_OFFSET[spec.reads]

@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddlbench.train.loaders._pictures import Normalised, Pictures, opened
-from ddlbench.train.loaders._share import Order, share, shuffled
+from ddlbench.train.loaders._share import share, shuffled
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
@@ -78,23 +78,18 @@ class Loader:
         """None: epoch and step decide every batch."""
 
     def _pieces(self, epoch: int, first_step: int, over: Event) -> Iterator[Piece]:
+        import numpy as np
         import torch
 
+        order = shuffled(self.images, self.spec.seed, epoch) if self.pictures.train else np.arange(self.images)
         size, pinned = self.pictures.size, self.spec.device == "cuda"
-        for indices in share(self._order(epoch), self.spec.global_batch, self.rank, self.spec.workers, first_step):
+        for indices in share(order, self.spec.global_batch, self.rank, self.spec.workers, first_step):
             if over.is_set():
                 return
             pixels = torch.empty(len(indices), 3, size, size, dtype=torch.uint8, pin_memory=pinned)
             begins = range(0, max(1, len(indices)), PIECE)  # a batch without a picture is a piece, too
             for number, begin in enumerate(begins):
                 yield Piece(pixels, indices, begin, begin + PIECE, len(begins) - number - 1)
-
-    def _order(self, epoch: int) -> Order:
-        import numpy as np
-
-        if self.pictures.train:
-            return shuffled(self.images, self.spec.seed, epoch)
-        return np.arange(self.images)
 
     def _batches(self, pipeline: Any, over: Event) -> Iterator[Batch]:
         try:
