@@ -1,6 +1,5 @@
 """Loaders feed every sample once an epoch over the ranks, in steps of the size that the loop expects."""
 
-import atexit
 import gc
 import io
 import os
@@ -8,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import traceback
 import weakref
@@ -19,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ddlbench.core import registry
+from ddlbench.core import beats, registry
 from ddlbench.data.datasets import mnist5k
 from ddlbench.train.loaders import Source
 from ddlbench.train.loaders._share import MEAN, STD
@@ -50,14 +48,14 @@ AWKWARD = [
 ]
 # All loaders decode PNG without loss; in the last bits they normalise differently.
 PIXEL_TOLERANCE = 1e-5  # normalised units
-MEMORY = tempfile.mkdtemp(prefix="ddlbench-test-", dir="/dev/shm")
-atexit.register(shutil.rmtree, MEMORY)
 
 
 @pytest.fixture(autouse=True)
 def no_pipelines_left(request):
-    """A pipeline of DALI keeps its addresses until it is collected."""
+    """A pipeline of DALI keeps its addresses until it is collected. Copies of `staged` take memory."""
     yield
+    for copy in beats.MEMORY.glob(f"*/{beats.own_folder(Path()).name}"):
+        shutil.rmtree(copy.parent)
     if "dali" in request.node.name:
         gc.collect()
 
@@ -123,8 +121,7 @@ def open_all(reader, folder, split, images, batch, workers, recipe=launches.PLAI
     member = registry.member("loaders", loader)
     states = states or [None] * workers
     data = folder / form if form else None
-    memory = Path(MEMORY, str(data).replace("/", "-"))
-    memory.mkdir(exist_ok=True)
+    memory = beats.node_folder(folder / str(form)) if loader == "staged" else None
     source = Source(data, split, images, classes, memory)
     return [member.Loader(source, spec, r, state) for r, state in enumerate(states)]
 

@@ -103,9 +103,7 @@ def test_letters_can_be_read_wide_and_on_a_phone(plot: str, of: str, tmp_path: P
     assert found, "its text is no text"
     small = [words for words, size, _ in found if size * scale < LEAST]
     assert not small, f"letters of under {LEAST} points on a phone: {small}"
-    cut = [
-        words for words, _, box in found if box.vertices.min() < -1 or (box.vertices > (width + 1, height + 1)).any()
-    ]
+    cut = [text for text, _, box in found if box.vertices.min() < -1 or (box.vertices > (width + 1, height + 1)).any()]
     assert not cut, f"beyond the edge: {cut}"
     pairs = itertools.combinations([(words, box) for words, _, box in found if words.strip()], 2)
     over = [(one, other) for (one, a), (other, b) in pairs if a.intersects_path(b, filled=True)]

@@ -193,9 +193,7 @@ def test_it_does_not_start_where_it_would_say_nothing(bench: Bench) -> None:
     (bench.folder / "gpu-check.json").touch()
     assert "is not empty" in str(check.cannot_start(bench))
     torch = pytest.importorskip("torch")
-    assert torch.cuda.is_available() or str(check.cannot_start(Bench("cuda", bench.folder))).startswith(
-        "no GPU: torch "
-    )
+    assert torch.cuda.is_available() or str(check.cannot_start(Bench("cuda", bench.folder))).startswith("no GPU: torch")
 
 
 @pytest.mark.slow

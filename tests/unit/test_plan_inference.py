@@ -22,9 +22,7 @@ from ddlbench.train.inference._measure import AT_LEAST
 from tests.specs import JUWELS, LAPTOP, run_spec
 
 IMAGES = {"mnist5k": 4000}
-RATED = replace(
-    LAPTOP, images_per_s=(("lenet", 1000.0), ("resnet8_half", 500.0)), price_per_gpu_hour=3.0, currency="EUR"
-)
+RATED = replace(LAPTOP, images_per_s=(("lenet", 1000.0), ("resnet8_half", 500.0)), price_per_gpu_hour=3, currency="EUR")
 
 
 @pytest.fixture
