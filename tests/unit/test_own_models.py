@@ -100,7 +100,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("build", None),
         ("Looks", None),  # at values, which the meta device has not
-        ("shape", "wide.py:6: model own_test_nets.wide:shape: returns scores of shape (2, 6)"),
+        ("shape", "wide.py:6: model own_test_nets.wide:shape: gives scores of shape (2, 6)"),
         ("exits", "wide.py:10: model own_test_nets.wide:exits: SystemExit: 0"),
         ("nothing", "wide.py:11: .*returns NoneType"),
         ("short", "wide.py:13: .*TypeError"),

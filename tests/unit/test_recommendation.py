@@ -326,7 +326,7 @@ def test_where_nobody_timed_what_reached_the_target_it_says_so_and_what_to_do() 
         rate = runs["throughput_images_per_s"].where(runs["model"] == "resnet50")
         made((runs.assign(throughput_images_per_s=rate), epochs), target=0.7)
     said = str(error.value).split("\n  ")
-    assert said[0] == "no candidate: no full training of resnet50 with recipe aach2023 says how many epochs it needs"
+    assert said[0] == "no candidate: no full training of resnet50 with recipe aach2023 says how long it takes"
     assert said[1].endswith("resnet101, aach2023, step, whose speed was not measured: 60 at batch 256")
     assert said[2].startswith("what to do: give the study a block that trains ")
 

@@ -31,12 +31,7 @@ EPOCHS = (
     Column("train_s", "float64", "Time of the epoch's training steps, warm-up included.", "s"),
     Column("throughput_images_per_s", "float64", "Training images divided by `train_s`.", "images/s"),
     Column("epoch_start_s", "float64", times.EPOCH_START, "s"),
-    Column(
-        "validated_s",
-        "float64",
-        "From the start of training to the end of the validation after this epoch. Null of resumed and untimed runs.",
-        "s",
-    ),
+    Column("validated_s", "float64", "From the start to the end of its validation; null if resumed or untimed.", "s"),
 )
 LEARNING_RATES = (
     Column("run", "str", "The run, a successful one."),

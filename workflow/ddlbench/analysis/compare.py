@@ -39,11 +39,7 @@ COLUMNS = (
     Column("low", "float64", "Lower bound of its 95 % interval; null for one pair."),
     Column("high", "float64", "Upper bound."),
     Column("pairs", "int64", "Pairs of runs."),
-    Column(
-        "verdict",
-        "str",
-        "`faster`, `slower` or `cannot tell`: of what came after. Whole runs are judged at once, each part by itself.",
-    ),
+    Column("verdict", "str", "`faster`, `slower`, `cannot tell`: what came after; whole runs at once, parts alone."),
     Column("more_pairs", "Int64", "So many more would probably tell; null if nobody can say."),
 )
 Row = dict[str, object]

@@ -28,11 +28,7 @@ COLUMNS = (
     Column("compared", "str", "What the sides differ in: `framework`, `loader`, or the `form` that one loader reads."),
     Column("left", "str", "One side; a loader that reads several forms in the study is named with its form."),
     Column("right", "str", "The other side."),
-    Column(
-        "with",
-        "str",
-        "The loader of both, where frameworks are compared; the framework, where loaders are; both, where forms are.",
-    ),
+    Column("with", "str", "What both share: the loader, the framework, or both where forms are compared."),
     *(Column(name, NUMBERS.get(name, "str"), "Of both.") for name in SHOWN),
     Column("ratio", "float64", "Throughput of the left side over that of the right one: median over pairs of repeats."),
     Column(
@@ -43,11 +39,7 @@ COLUMNS = (
     ),
     Column("high", "float64", "Upper end of that interval."),
     Column("n", "int64", "Pairs: repeats that both sides have."),
-    Column(
-        "verdict",
-        "str",
-        "The left side is `faster`, `slower`, or runs `cannot tell`: over all rows at once (docs/statistics.md).",
-    ),
+    Column("verdict", "str", "The left side: `faster`, `slower`, `cannot tell`; all rows are judged at once."),
     Column("more_repeats", "Int64", "How many more pairs would probably tell; null if it is told, or nobody can say."),
     Column("more_worker_hours", "float64", "What these pairs cost if they take as long as those that are there.", "h"),
     Column("more_price", "float64", "The same in money; null where the machine's file names no price."),

@@ -31,11 +31,7 @@ COLUMNS = (
     Column("run", "str", "The first of the undisturbed runs that the row rests on."),
     *(Column(name, TYPES.get(name, "str"), "Of these runs.") for name in (*ALIKE, *LENGTH)),
     Column("nodes", "int64", "Nodes that the run fills."),
-    Column(
-        "interval",
-        "str",
-        "`chosen` (`checkpoint.minutes`), `Young`, `Daly` (their best), or null: a point of the curve.",
-    ),
+    Column("interval", "str", "`chosen` (`checkpoint.minutes`), `Young`, `Daly`, or null: a point of the curve."),
     Column("interval_s", "float64", "Training between two checkpoints; null where none is written.", "s"),
     Column("train_s", "float64", "Training time of all epochs without interruptions: median of `full_train_s`.", "s"),
     Column("checkpoint_s", "float64", "Median of `checkpoint_s` of interrupted runs of these settings.", "s"),

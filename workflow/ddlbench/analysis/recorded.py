@@ -28,20 +28,11 @@ ORIGIN = (
     Column("gpu", "str", "The first GPU of the computer that started the ranks; null without NVIDIA's driver."),
     Column("driver", "str", "NVIDIA's driver on the computer that started the ranks."),
     Column("kernel", "str", "Release of the Linux kernel on the computer that started the ranks."),
-    Column(
-        "data_sha256",
-        "str",
-        "SHA-256 of the manifest of the data that was read, which holds the SHA-256 of each part. Null where nothing "
-        "is read.",
-    ),
+    Column("data_sha256", "str", "SHA-256 of the data's manifest, which has each part's; null where nothing is read."),
     Column("commit", "str", "The commit of ddlbench that made the run."),
     Column("uncommitted_changes", "boolean", "Whether files of ddlbench differed from that commit."),
     Column("command", "str", "The command that started the ranks."),
-    Column(
-        "initial_weights_sha256",
-        "str",
-        "SHA-256 of the model's weights before the first step. Runs that are to train the same thing begin alike.",
-    ),
+    Column("initial_weights_sha256", "str", "SHA-256 of the weights before the first step; equal runs begin alike."),
 )
 INTERRUPTION = (
     Column(
@@ -62,12 +53,7 @@ INTERRUPTION = (
     ),
 )
 COLUMNS = (
-    Column(
-        "flops_per_image",
-        "Int64",
-        "Operations of a forward and a backward pass on one image (`train/models.py`).",
-        "operations",
-    ),
+    Column("flops_per_image", "Int64", "Operations of a forward and a backward pass on one image.", "operations"),
     Column("skipped_steps", "Int64", "Steps whose update was left out because fp16 overflowed."),
     Column("steps", "Int64", "Steps that were trained."),
     Column("images_seen", "Int64", "Images that were trained on, over all ranks and epochs."),
@@ -82,12 +68,7 @@ COLUMNS = (
         "needed to begin and to end. It is what the plan counts.",
         "s",
     ),
-    Column(
-        "data_before_clock_s",
-        "float64",
-        "How long before the clock started the loaders were asked for images, so that they had begun to read.",
-        "s",
-    ),
+    Column("data_before_clock_s", "float64", "How long before the clock started loaders were asked for images.", "s"),
     Column("staged_bytes", "Int64", "Memory that the copy of loader `staged` took on rank 0's node.", "bytes"),
     Column("staged_s", "float64", "How long that copy took before training: a part of `run_s`.", "s"),
     Column("clock_resolution_s", "float64", "The smallest time that the clock of the steps tells apart.", "s"),

@@ -104,9 +104,7 @@ TABLES = {
         "it (`analysis/losses.py`). The parts add up to `total_s`.",
         losses.COLUMNS,
     ),
-    "comparisons": Table(
-        "One row per pair of frameworks, loaders or forms, with runs of the same settings.", comparisons.COLUMNS
-    ),
+    "comparisons": Table("One row per pair of frameworks, loaders or forms, of equal settings.", comparisons.COLUMNS),
     "costs": Table(
         "What trainings cost where nodes are interrupted (`analysis/costs.py`): per setting one row for the chosen "
         "interval between checkpoints, for the best ones, and for each point of the curve over intervals.",

@@ -209,9 +209,7 @@ class Start:
         data are to be prepared."""
         runs = self.plan.runs
         gone = [run for run, job in runs.items() if job.manifest and not Path(job.manifest).exists()]
-        return bool(runs) and (
-            not promise.is_current(self.plan) or not all(self.is_done_without_data(run) for run in gone)
-        )
+        return bool(runs) and (not promise.is_current(self.plan) or not all(map(self.is_done_without_data, gone)))
 
     def is_done_without_data(self, name: str) -> bool:
         """Whether a job's record is of today's settings, and the data that it read are gone. Snakemake would prepare

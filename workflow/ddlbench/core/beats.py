@@ -29,6 +29,7 @@ SILENT_S = 40.0  # after so much silence a rank has stopped answering; a machine
 GRACE_S = 60.0  # how long ranks may take to write a checkpoint after they were told to stop; likewise
 FORGOTTEN_S = 600.0  # who has not beaten for so long, and has no process here, does not live
 MEMORY = Path("/dev/shm")
+NAMESPACE = str(Path("/proc/self/ns/pid").stat().st_ino)  # in which this process has its number
 SILENT = "silent"  # the note that names a silent rank
 ENDED = "ended"  # the last note of a rank: its work is done
 
@@ -83,11 +84,7 @@ def _bases() -> tuple[Path, ...]:
 def own_folder(memory: Path) -> Path:
     """Where this process may keep in `node_folder` what its node's ranks read; it goes as beats do. Its name has the
     process and the namespace of its number: who is in the same one sees at once whether it lives."""
-    return memory / f"copy-{os.getpid()}-{_namespace()}"
-
-
-def _namespace() -> str:
-    return str(Path("/proc/self/ns/pid").stat().st_ino)
+    return memory / f"copy-{os.getpid()}-{NAMESPACE}"
 
 
 def tidy(folder: Path) -> None:
@@ -115,7 +112,7 @@ def _clear(here: Path, older_s: float) -> None:
             return
         for left in here.iterdir():
             process, *namespace = left.name.split("-")[1:]
-            sure = namespace == [_namespace()] or now - left.lstat().st_mtime >= older_s
+            sure = namespace == [NAMESPACE] or now - left.lstat().st_mtime >= older_s
             if sure and not psutil.pid_exists(int(process)):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
         if now - about.st_mtime >= older_s:
@@ -199,10 +196,9 @@ def _lead(folder: Path, here: Path | None, rank: int, nodes: int, silent_s: floa
                 status = living.state(process)
                 if status is not None:  # one that has died is the launcher's to notice
                     stopped = ", its process is stopped (SIGSTOP)" if status == psutil.STATUS_STOPPED else ""
+                    why = f"did not answer for {seconds:.0f} s{stopped}"
                     with suppress(OSError):
-                        write_json(
-                            folder / f"{SILENT}-{other}.json", {"why": f"did not answer for {seconds:.0f} s{stopped}"}
-                        )
+                        write_json(folder / f"{SILENT}-{other}.json", {"why": why})
         if _ended.wait(BEAT_S):
             return
 

@@ -120,9 +120,7 @@ def _numbers(series: Series, rates: Sequence[Any], count: int, machine: Machine)
 
 def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]:
     """What people read: per series and change the largest count that something can be said of, and why not more."""
-    text = [
-        f"computed, not measured: {sample}/s (95 % interval), a worker's rate by that of the smallest measured count"
-    ]
+    text = [f"computed, not measured: {sample}/s (95 % interval), a worker's rate by that of the smallest count"]
     for name, series in pd.DataFrame(table).groupby("series", sort=False):
         measured = sorted({*series.loc[series["by"] == MEASURED, "workers"]})
         text.append(f"  {name} (measured: {' '.join(map(str, measured))} workers)")

@@ -122,9 +122,7 @@ def missing_packages(specs: Sequence[RunSpec], machine: Machine) -> list[str]:
 
 def check_software(plan: Plan, results: Path) -> None:
     """Raises ConfigError if a run without a record needs what is not installed here."""
-    todo = [
-        planned.spec for run, planned in plan.runs.items() if not Path(layout.run_log(run, results=results)).exists()
-    ]
+    todo = [job.spec for run, job in plan.runs.items() if not Path(layout.run_log(run, results=results)).exists()]
     missing = missing_packages(todo, plan.machine)
     if missing:
         raise ConfigError(f"{plan.study.path}: {'; '.join(missing)}; or leave it out of the study")

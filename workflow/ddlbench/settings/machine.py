@@ -191,9 +191,7 @@ class Machine(Keys):
         beats.SILENT_S,
         minimum=4 * beats.BEAT_S,
     )
-    grace_s: float = key(
-        "Time that ranks get for a checkpoint when they are told to stop [s].", beats.GRACE_S, minimum=1
-    )
+    grace_s: float = key("Time that ranks get for a checkpoint when told to stop [s].", beats.GRACE_S, minimum=1)
     start_patience_s: int = key(
         "How long ranks wait for each other when they start, and in every collective [s]; but not less than twice "
         "the time after which a silent rank is noticed. Who does not come until then is named, and the run ended. "

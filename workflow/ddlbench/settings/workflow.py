@@ -74,9 +74,7 @@ class Config(Keys):
         "bandwidth.",
         None,
     )
-    data: Data = key(
-        "Where data sets come from and what is done about pictures that cannot be used; its keys are below.", Data()
-    )
+    data: Data = key("Where data sets come from, and what is done about bad pictures; its keys are below.", Data())
     checkpoint: Checkpoint = key(
         "When a run writes a checkpoint, from which it goes on after it was stopped; its keys are below.", Checkpoint()
     )

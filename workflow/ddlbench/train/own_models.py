@@ -112,9 +112,7 @@ def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) 
         kind = scores.dtype if isinstance(scores, torch.Tensor) else type(scores).__name__
         return f"returns {kind}; allowed: a tensor of floating-point scores"
     if scores.shape != (len(pictures), classes):
-        return (
-            f"returns scores of shape {(*scores.shape,)} for {len(pictures)} pictures; allowed: (pictures, {classes})"
-        )
+        return f"gives scores of shape {(*scores.shape,)} for {len(pictures)} pictures; allowed: (pictures, {classes})"
     if pictures._version:
         return "changes the pictures that it is given; loaders use a batch again: let it change a copy"
     if not any(one.requires_grad for one in model.parameters()):

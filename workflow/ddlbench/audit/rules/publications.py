@@ -133,9 +133,7 @@ def throughput_from_speed_up(material: Material) -> Findings:
                 yield Finding((number["row"], other["row"]), f"{what}; said is {said(other)}")
     if "ceiling_images_per_s" in numbers:
         above = numbers["base_images_per_s"] > (1 + ABOUT) * numbers["ceiling_images_per_s"]
-        yield from each(
-            numbers, above, "the base makes {base_images_per_s} images/s, its ceiling {ceiling_images_per_s}"
-        )
+        yield from each(numbers, above, "base: {base_images_per_s} images/s, its ceiling {ceiling_images_per_s}")
 
 
 @rule(

@@ -73,9 +73,7 @@ class Synthetic:
     def entries(self, split: str) -> list[Entry]:
         """The classes in turn."""
         count = self.asked["classes"]
-        return [
-            Entry(f"{split}_{number:08d}.JPEG", number % count, split, number, 0) for number in range(self.asked[split])
-        ]
+        return [Entry(f"{split}_{n:08d}.JPEG", n % count, split, n, 0) for n in range(self.asked[split])]
 
     def read(self, entry: Entry) -> Picture:
         """Picture and class decide all random numbers; arithmetic is in whole numbers: bytes are always the same."""

@@ -141,9 +141,7 @@ class Shards:
         shards = {name for split in manifest.splits.values() for name in split.sha256}
         expected = {NAME, *shards, *(f"{name}.idx" for name in shards)}
         for file in sorted(os.scandir(folder), key=lambda file: file.name):
-            if (file.name not in expected and not file.name.startswith(KEPT)) or not file.is_file(
-                follow_symlinks=False
-            ):
+            if not (file.name in expected or file.name.startswith(KEPT)) or not file.is_file(follow_symlinks=False):
                 yield file.name
 
     def glance(self, folder: Path, manifest: Manifest, most_bytes: int) -> list[str]:

@@ -82,9 +82,7 @@ def rows(
                 device = line.runs["gpu"].iloc[0]
                 row |= {"system": first["machine"], "accelerator": None if pd.isna(device) else device}
             if not fitting:
-                why = (
-                    f"no full training of {first['model']} with recipe {first['recipe']} says how many epochs it needs"
-                )
+                why = f"no full training of {first['model']} with recipe {first['recipe']} says how long it takes"
                 made.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, line, machine)})
             for curve in fitting:
                 said = {key: curve.of[key] for key in ("schedule", "of_epochs")}

@@ -25,9 +25,7 @@ DISTRIBUTION = "horovod"
 INSTALL = "make install HOROVOD=1 (which runs envs/build-horovod.sh)"
 NOT_MEASURED: dict[str, str] = {}
 SPLITS = "the batch"
-COMMUNICATES = (
-    "all-reduce of fused gradients by a background thread during the backward pass; NCCL on GPUs, Gloo or MPI on CPUs"
-)
+COMMUNICATES = "all-reduce of fused gradients by a thread beside the backward pass; NCCL on GPUs, Gloo or MPI on CPUs"
 PATIENCE = "HOROVOD_GLOO_TIMEOUT_SECONDS"  # how long a rank waits for another
 OPTIONS: Options = _common.OPTIONS | {
     "fusion_threshold_mb": {
