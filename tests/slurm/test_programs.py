@@ -115,9 +115,7 @@ def test_stopped_and_killed_it_goes_on(mine: Project, cluster: Cluster) -> None:
     process = mine.start("--retries", "6")
 
     def at() -> int:
-        found = [
-            path for at in (".partial", "failed") for path in mine.folder.glob(f"results/runs/*/{at}/program/last")
-        ]
+        found = [p for at in (".partial", "failed") for p in mine.folder.glob(f"results/runs/*/{at}/program/last")]
         return max((int(path.read_text()) for path in found), default=0)
 
     def further(than: int) -> int:

@@ -46,14 +46,15 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def killed_rank(folder: Path, memory: Path) -> Path:
-    """What a rank leaves that was killed while it trained: its folder in the node's memory."""
+    """What a rank leaves that was killed while it trained: its folder in the node's memory, with a copy of data."""
     program = RANK.replace("folder, rank", f"beats._bases = lambda: (Path({str(memory)!r}),)\nfolder, rank", 1)
+    program = program.replace("time.sleep", "beats.own_folder(beats._places(folder)[0]).mkdir()\ntime.sleep")
     rank = subprocess.Popen([sys.executable, "-c", program, str(folder), "0"])
     (here,) = beats._places(folder)
-    soon(lambda: list(here.glob("0-*")))
+    soon(lambda: list(here.glob("0-*")) and list(here.glob("copy-*")))
     beats.tidy(folder)
     beats.tidy_others()
-    assert list(here.glob("0-*"))  # it lives
+    assert list(here.glob("0-*")) and list(here.glob("copy-*"))  # it lives
     rank.kill()
     rank.wait()
     assert list(here.glob("0-*"))
@@ -73,6 +74,7 @@ def test_the_next_run_on_a_node_removes_what_killed_ranks_left(tmp_path: Path, m
     living, fresh = beats.node_folder(tmp_path / "living"), beats.node_folder(tmp_path / "fresh")
     assert living is not None and fresh is not None
     beats.write_beat(living / f"0-{os.getpid()}", 1)
+    (living / f"copy-{10**6 * 8}-another").mkdir()  # of a process that cannot be seen here
     (memory / "ddlbench-of-another").mkdir()
     for name in ("something", f"0-{10**30}", "0-x"):
         (beats.node_folder(tmp_path / name) or memory).joinpath(name).touch()  # what no rank writes ends no run
@@ -80,31 +82,13 @@ def test_the_next_run_on_a_node_removes_what_killed_ranks_left(tmp_path: Path, m
     strange = [beats.node_folder(tmp_path / name) for name in ("something", f"0-{10**30}", "0-x")]
     beats.tidy_others()
     assert here.exists()  # for ten minutes: it may be a process of a container
+    assert len([*here.iterdir()]) == 1 and len([*living.iterdir()]) == 2  # copies take memory: they go at once
     long_ago = time.time() - beats.FORGOTTEN_S - 1
     for path in (*here.iterdir(), *living.iterdir(), here, living, memory / "ddlbench-of-another"):
         os.utime(path, (long_ago, long_ago))
     beats.tidy_others()
     assert sorted(memory.iterdir()) == sorted([living, fresh, memory / "ddlbench-of-another", *strange])
     assert list(living.iterdir())
-
-
-def test_a_copy_goes_with_the_rank_that_made_it(tmp_path: Path, memory: Path) -> None:
-    """At once, if it was killed: another job may need the room. Not while it lives, nor if nobody can tell."""
-    make = "import sys, time; from pathlib import Path; from ddlbench.core import beats; "
-    make += "beats.own_folder(Path(sys.argv[1])).mkdir(); time.sleep(60)"
-    here = beats.node_folder(tmp_path) or memory
-    rank = subprocess.Popen([sys.executable, "-c", make, str(here)])
-    soon(lambda: list(here.glob("copy-*")))
-    (here / f"copy-{10**6 * 8}-another").mkdir()
-    beats.tidy_others()
-    assert len(list(here.iterdir())) == 2
-    rank.kill()
-    rank.wait()
-    beats.tidy_others()
-    assert [left.name for left in here.iterdir()] == [f"copy-{10**6 * 8}-another"]
-    beats.own_folder(here).mkdir()
-    beats.end(tmp_path, 0)
-    assert len(list(here.iterdir())) == 1
 
 
 def test_a_rank_whose_folder_was_removed_makes_it_again(tmp_path: Path, memory: Path) -> None:

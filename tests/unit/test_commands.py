@@ -193,9 +193,7 @@ def test_bash_completes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = {"pl": "plan", "plan --study liang2023-": "liang2023-small", "status --machine work": "workstation"}
     asked |= {"plan --profile profiles/j": "profiles/juwels", "plan --js": "--json"}
     for line, answer in asked.items():
-        words = (
-            f"COMP_WORDS=(ddlbench {line}) COMP_CWORD={len(line.split())}; _ddlbench; printf '%s ' ${{COMPREPLY[@]}}"
-        )
+        words = f"COMP_WORDS=(ddlbench {line}) COMP_CWORD={len(line.split())}; _ddlbench; echo ${{COMPREPLY[@]}}"
         done = subprocess.run(["bash", "-c", f"{script}\n{words}"], capture_output=True, text=True)
         assert done.stdout.split() == [answer], done.stderr
 

@@ -100,9 +100,9 @@ def nccl(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def build(nccl: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def build(nccl: Path, script: str = "build-horovod-nccl.sh", **variables: str) -> subprocess.CompletedProcess[str]:
     own = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(nccl / "cache"), "HOROVOD_WITHOUT_MPI": "1", **variables}
-    command = [str(ROOT / "envs/build-horovod-nccl.sh"), str(nccl / "python")]
+    command = [str(ROOT / "envs" / script), str(nccl / "python")]
     return subprocess.run(command, env=own, capture_output=True, text=True)
 
 
@@ -129,9 +129,7 @@ def test_a_build_without_nccl_wants_no_cuda(nccl: Path, operations: str, tail: s
     download = f'download) mkdir "${{@: -3:1}}"; cp {release}.tar.gz "${{@: -3:1}}";;'
     wheel = f'wheel) mkdir "${{@: -2:1}}"; cp "${{@: -1}}"/cmake/Modules/* "${{@: -2:1}}/{release.name}.whl";;'
     executable(nccl / "python", f'#!/bin/bash\ncase "$3" in\n{download}\n{wheel}\n"") echo cp311;;\nesac\n')
-    own = {"PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(nccl / "cache"), "HOROVOD_WITHOUT_MPI": "1"}
-    own |= {"HOROVOD_GPU_OPERATIONS": operations} if operations else {}
-    subprocess.run([str(ROOT / "envs/build-horovod.sh"), str(nccl / "python")], env=own, check=True)
+    assert build(nccl, "build-horovod.sh", HOROVOD_GPU_OPERATIONS=operations).returncode == 0
     (built,) = (nccl / "cache/ddlbench").glob(f"*-{tail}/*.whl")
     assert built.read_text() == f"print({asked if operations else 'False'})\n"
 

@@ -194,9 +194,7 @@ def test_tries_that_did_not_begin_are_told_from_those_that_did(command: Any) -> 
         ROW.format("RUNNING", "0:0", 5, "n3"),
         "another|NODE_FAIL|0:0|40|n3",
     ]
-    command(
-        "sacct", "case \"$*\" in *--duplicates*) printf '%s\\n' " + " ".join(f"'{row}'" for row in rows) + ";; esac"
-    )
+    command("sacct", "case \"$*\" in *--dup*) printf '%s\\n' " + " ".join(f"'{row}'" for row in rows) + ";; esac")
     command("scontrol", 'case "$3" in "n[1-2]") echo n1; echo n2;; *) echo "$3";; esac')
     found = queue.tries()
     assert [one.failed for one in found] == [True, False, True, True, False, False, False]
