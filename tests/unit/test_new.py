@@ -120,7 +120,7 @@ def test_a_partition_that_gives_way_comes_last_and_says_so() -> None:
 def test_without_scontrol_and_ip_it_is_what_sinfo_says(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, text = made(config, monkeypatch, sinfo=SINFO)
     assert (mine.nodes, mine.workers_per_node, mine.cores_per_worker) == (900, 4, 24)
-    assert "96 CPUs of a node (sinfo), perhaps threads" in text
+    assert "96 CPUs of a node by sinfo, perhaps hardware threads" in text
     assert dict(mine.environment) == {} and mine.memory_mb_per_worker is None
 
 
