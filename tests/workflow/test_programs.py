@@ -46,7 +46,6 @@ FIGURE = "results/mine/local/figures/throughput.png"
 
 
 def test_a_program_has_a_figure_and_is_made_again_when_its_files_change(project: Path) -> None:
-    (project / "config/programs").mkdir(exist_ok=True)
     for name, text in {
         "config/programs/plain.yaml": PROGRAM,
         "config/studies/mine.yaml": STUDY,
