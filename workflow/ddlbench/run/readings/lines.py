@@ -78,7 +78,7 @@ def _compare(made: Reading, printed: float) -> None:
     made.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": believed}
     if not believed:
         told = f"prints a rate of {printed:g} per s, its clock says {clock:g}: that of the clock counts"
-        print(f"{told}; it may be of one rank, or of parts of samples: let `sample` name what is in a batch", flush=True)
+        print(f"{told}; it may be one rank's, or of parts of samples: `sample` is what a batch holds", flush=True)
 
 
 def _unmatched(source: Source, patterns: list[re.Pattern[str]]) -> str:
