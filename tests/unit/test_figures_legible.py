@@ -110,6 +110,13 @@ def test_letters_can_be_read_wide_and_on_a_phone(plot: str, of: str, tmp_path: P
     assert not over, f"on one another: {over}"
 
 
+def test_titles_of_panels_beside_long_names_are_not_cut(tmp_path: Path) -> None:
+    of = [(model, x) for model in ("mobilenet_v3_large_100", "resnet50") for x in ("dali-cpu-only", "native")]
+    figure = draw("step-times", tables(*(row(9.0, framework=2 * LONG[2], model=model, loader=x) for model, x in of)))
+    figure.savefig(svg := tmp_path / "figure.svg")
+    assert max(box.vertices[:, 0].max() for _, _, box in texts(svg)) < 72 * figure.get_figwidth() + 1
+
+
 def test_a_figure_is_small_and_keeps_its_text(tmp_path: Path) -> None:
     """A bar's hatch of dots took 450 kB."""
     svg = drawn("step-times", "three frameworks, three loaders", tmp_path)

@@ -85,7 +85,7 @@ def panels(
         empty.remove()
     for place, (axes, (values, _)) in enumerate(zip(places, groups, strict=False)):
         titles = [together.title(c, v) for c, v in zip(by, values, strict=True) if not pd.isna(v)]
-        axes.set_title(", ".join(titles), wrap=len(groups) == 1)
+        axes.set_title(", ".join(titles), wrap=across == 1)
         axes.tick_params(labelbottom=place + across >= len(groups) or not share_x)
     if rows.empty:
         nothing(places[0])
