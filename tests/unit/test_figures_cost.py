@@ -120,10 +120,7 @@ def test_loss_over_samples() -> None:
 def test_throughput_over_bandwidth_leaves_out_runs_without_one() -> None:
     figure = draw("throughput-bandwidth", CABLES)
     (axes,) = figure.axes
-    assert lines(axes) == {
-        "deepspeed": [(10, 100), (100, 1000)],
-        "onebit": [(10, 300), (100, 3000)],
-    }
+    assert lines(axes) == {"deepspeed": [(10, 100), (100, 1000)], "onebit": [(10, 300), (100, 3000)]}
     assert legend(figure) == ["deepspeed", "onebit"]
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10", "100"]
 

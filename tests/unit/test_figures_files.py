@@ -24,10 +24,7 @@ def test_without_finished_runs_a_figure_says_so(plot: str) -> None:
     failed = OTHERS | row(float("nan"), float("nan")) | {"status": "failed"}
     shown = tables(failed)
     nothing = {name: table[:0] for name, table in shown.items()}
-    for table in (
-        nothing | {"runs": shown["runs"].assign(peak_resident_bytes=None, **NOTHING)},
-        nothing,
-    ):
+    for table in (nothing | {"runs": shown["runs"].assign(peak_resident_bytes=None, **NOTHING)}, nothing):
         (axes,) = draw(plot, table, replace(OPTIONS, reference=REFERENCE)).axes
         assert [text.get_text() for text in axes.texts] == ["no finished runs"]
         assert axes.get_xlabel()
