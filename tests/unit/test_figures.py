@@ -96,11 +96,6 @@ def test_panels_are_as_high_as_their_bars() -> None:
     assert high > 3 * low
 
 
-def test_bars_of_one_part_say_it_on_the_axis_alone() -> None:
-    figure = draw("training-time", tables(row(9.0), row(9.0, repeat=2)))
-    assert "training" not in said(figure)
-
-
 def test_shares_of_a_whole_have_no_dots_and_name_the_parts() -> None:
     """Each dot was at 100 %, and so was what the caption ranked."""
     shown = tables(row(9.0, profiled=True), row(9.0, profiled=True, repeat=2))
@@ -191,15 +186,12 @@ def test_captions_call_nothing_faster(plot: str) -> None:
     assert not re.search(r"\b(fast|slow)(er|est)\b", registry.docstring("figures", plot), re.I)
 
 
-def test_several_frameworks_and_loaders_have_a_panel_a_loader() -> None:
+def test_lines_and_panels_of_several_frameworks_loaders_and_models() -> None:
     loaders, frameworks = ("native", "synthetic"), ("ddp", "fsdp", "horovod")
     figure = draw("efficiency", tables(*(row(9.0, framework=f, loader=x) for f in frameworks for x in loaders)))
     assert [axes.get_title() for axes in figure.axes] == ["native", "synthetic"]
     assert set(lines(figure.axes[0])) == {"ddp", "fsdp", "horovod", "ideal"}
-
-
-def test_four_lines_of_two_loaders_share_a_panel() -> None:
-    """Figure 7 of Aach et al. 2023: two frameworks and two loaders of one model, and what was published of each."""
+    # Four lines share a panel: figure 7 of Aach et al. 2023, and what was published of each.
     pairs = [(f, x) for f in ("ddp", "horovod") for x in ("torchvision", "dali-cpu-only")]
     shown = tables(*(row(9.0 * w, framework=f, loader=x, workers=w) for f, x in pairs for w in (4, 256)))
     (axes,) = draw("efficiency", shown, replace(OPTIONS, reference=REFERENCE)).axes
@@ -207,9 +199,7 @@ def test_four_lines_of_two_loaders_share_a_panel() -> None:
     assert {f"{f}, {x}" for f, x in pairs} < set(drawn)
     noted = {text.get_text() for text in axes.texts}
     assert {"ddp torchvision", "dali"} <= noted
-
-
-def test_of_one_framework_and_loader_lines_are_models() -> None:
+    # Of one framework and loader lines are models.
     figure = draw("efficiency", tables(*(row(9.0, model=m) for m in ("resnet101", "resnet50"))))
     assert legend(figure) == ["resnet50", "resnet101", "ideal"]
 
@@ -220,9 +210,7 @@ def test_members_look_the_same_in_all_figures_and_differ_in_grey() -> None:
     assert len({(s["color"], s["fillstyle"]) for s in styles.values()}) == len(frameworks)
     assert len({(s["marker"], str(s["linestyle"])) for s in styles.values()}) == len(loaders)
     assert _looks.member_style("once", "upon")["marker"] not in {s["marker"] for s in styles.values()}
-
-
-def test_members_that_are_added_look_different_too() -> None:
+    # Members that are added look different, too.
     looks = [_looks.nth_style(n) for n in range(3 * len(_looks.LINES))]
     assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(looks)
 
@@ -306,9 +294,7 @@ def test_bars_of_a_panel_are_of_one_loader() -> None:
     assert [list(bars(axes)) for axes in figure.axes] == [["ddp, 4"], ["ddp (extrapolated), 4"]]
     shown = tables(row(9.0, loader="native"), row(9.0, loader="synthetic", framework="horovod"))
     assert len(draw("memory", shown).axes) == 2
-
-
-def test_runs_of_some_epochs_say_so() -> None:
+    # Runs of some epochs say so.
     shown = tables(*(row(9.0 * w, workers=w, epochs=2, of_epochs=90) for w in (4, 8)))
     assert legend(draw("throughput", shown)) == ["ddp, dali-cpu (extrapolated)", "ideal"]
     assert list(bars(draw("step-times", shown).axes[0])) == ["ddp (extrapolated), 4", "ddp (extrapolated), 8"]
@@ -352,7 +338,7 @@ def test_published_times_of_whole_trainings() -> None:
     resnet101, resnet50 = sorted(figure.axes, key=lambda axes: axes.get_title())
     assert lines(resnet50)["Aach et al. 2023: about"] == [(13.0, 0.5)]
     assert "Aach et al. 2023: about" not in lines(resnet101)
-    assert figure.axes[-1].get_xlabel() == "training time [h]"
+    assert figure.axes[-1].get_xlabel() == "training time [h]" and "training" not in said(figure)  # the axis says it
     assert legend(figure)[-1] == "Aach et al. 2023: about"
 
 

@@ -110,6 +110,11 @@ def test_the_same_results_make_the_same_page(tmp_path: Path) -> None:
     before = page.read_bytes()
     make(tmp_path, again=True)
     assert page.read_bytes() == before
+    # What is written is whole, or not there.
+    (page.parent / "tables/runs.parquet").unlink()
+    with pytest.raises(OSError, match=r"runs\.parquet"):
+        make(tmp_path, again=True)
+    assert page.read_bytes() == before
 
 
 def test_nothing_that_a_study_says_is_markup(tmp_path: Path) -> None:
@@ -175,15 +180,6 @@ def test_marks_say_their_values() -> None:
     assert '<use x="2"><title>a &lt;b&gt;\nworkers: 2\nimages/s: 0.5</title></use>' in titled
     other = svg.replace('<use x="2"/>', "").replace("points-0", "points-9")
     assert _hover.titled(other, {"points-9": ["a", "b"]}) == other  # one mark for two points: nobody can tell which
-
-
-def test_what_is_written_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = make(tmp_path)
-    before = page.read_bytes()
-    (page.parent / "tables/runs.parquet").unlink()
-    with pytest.raises(OSError, match=r"runs\.parquet"):
-        make(tmp_path, again=True)
-    assert page.read_bytes() == before
 
 
 def test_what_is_too_long_is_cut_and_says_so(tmp_path: Path) -> None:
