@@ -12,12 +12,11 @@ from ddlbench.mends import ReleaseError, snakemake_lines
 from ddlbench.plan.estimate import Measured
 
 NAMES = [f"run{number}" for number in range(31)]
-FILE = Path(__file__)  # in the place of a record
 
 
 def plan() -> Any:
     spec = SimpleNamespace(framework="deepspeed", sample="tokens", workers=2)
-    about = {"rule": "train", "spec": spec, "folder": lambda results: results / "none", "outputs": lambda: [FILE]}
+    about = {"rule": "train", "spec": spec, "folder": lambda results: results / "none", "outputs": lambda: [Path()]}
     jobs = {name: SimpleNamespace(**about) for name in NAMES}
     return SimpleNamespace(jobs=jobs, home="demo/local", machine=SimpleNamespace(device="cpu"))
 
@@ -56,7 +55,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("measured")
 def test_a_line_after_each_run(capsys: pytest.CaptureFixture[str], attached: Any) -> None:
     lines, terminals = attached(left := NAMES[10:])
-    lines.plan.jobs[NAMES[3]].outputs = lambda: [FILE / "none"]  # nobody asked for it: it counted as done
+    lines.plan.jobs[NAMES[3]].outputs = lambda: [Path("none")]  # nobody asked for it: it counted as done
     assert not terminals.filter(record("Look at the machine", event="job_info", rule_name="preflight", jobid=1))
     assert capsys.readouterr().err == "Look at the machine ...\n"
     for job in (7, 8):

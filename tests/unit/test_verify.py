@@ -203,9 +203,7 @@ def test_forms_that_hold_different_pictures(forms: dict[str, Path]) -> None:
     source = some(60, 20)
     less = Memory({"train": source.samples["train"][:-1], "val": source.samples["val"]}, source.classes)
     write_form(lambda: less, "mnist5k", "tfrecord", forms["tfrecord"])
-    assert verify(list(forms.values())) == [
-        f"{forms['tfrecord']}: train: class class2: 19 images; {forms['raw']} has 20"
-    ]
+    assert verify([*forms.values()]) == [f"{forms['tfrecord']}: train: class class2: 19 images; {forms['raw']} has 20"]
 
 
 def command(*folders: Path, code: int = 1) -> list[str]:

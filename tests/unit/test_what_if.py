@@ -142,9 +142,8 @@ def test_published_pairs_hold() -> None:
     for one, other in permutations(_priors.published(), 2):
         if one.source == other.source and one.name.rsplit("-b", 1)[0] == other.name.rsplit("-b", 1)[0]:
             a, b = one.measured, other.measured
-            from_a = made_up(
-                dict(zip(a.workers, a.images_per_s, strict=True)), a.batch_per_worker[0], a.workers_per_node
-            )
+            rates = dict(zip(a.workers, a.images_per_s, strict=True))
+            from_a = made_up(rates, a.batch_per_worker[0], a.workers_per_node)
             for workers, truth in zip(b.workers, b.images_per_s, strict=True):
                 got = rate(from_a, "batch_per_worker", b.batch_per_worker[0], workers)
                 held.append(got.low <= truth <= got.high)

@@ -65,9 +65,8 @@ def test_a_record_that_a_killed_snakemake_did_not_note_is_kept(finished: Path) -
     killed = snakemake(finished, "--until", "train", *mini_of, PYTHONPATH=str(finished / "workflow"))
     assert killed.returncode == -9, killed.stdout
     finish.write_text(finish.read_text().removesuffix(KILLS))
-    (new,) = (
-        run for run in (finished / "results/runs").iterdir() if '"base_lr": 0.2' in (run / "run.mllog").read_text()
-    )
+    logs = (finished / "results/runs").glob("*/run.mllog")
+    (new,) = (log.parent for log in logs if '"base_lr": 0.2' in log.read_text())
     before = (new / "run.mllog").read_bytes()
     assert planned(finished)["train"] == 1
     done = mini(finished, "--until", "train")

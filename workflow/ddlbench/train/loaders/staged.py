@@ -52,7 +52,7 @@ def _of_node(source: Source) -> Path:
     """The node's copy, made by the first rank that comes here; the others wait for it. Raises RuntimeError, OSError."""
     folder, memory = source.folder, source.memory
     assert folder is not None
-    if memory is None or memory.parents[-3] != beats.MEMORY:
+    if memory is None or memory.parent != beats.MEMORY:
         raise RuntimeError(f"loader staged has no place for its copy: {beats.MEMORY} cannot be written; take native")
     turn = os.open(memory, os.O_RDONLY)
     try:
