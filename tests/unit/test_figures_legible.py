@@ -58,6 +58,7 @@ LONG = ("ddp", "onebit-adam-tables", "zero-one-adam-full")
 STUDIES = {
     "three frameworks, three loaders": (("ddp", "deepspeed", "horovod"), ("dali-cpu-only", "native", "spdl"), (1, 2)),
     "long names, many workers": (LONG, ("native",), (4, 16, 64, 256, 1024)),
+    "one framework, which makes panels low": (("ddp",), ("native",), (1, 2)),
 }
 ONE = study(("ddp",), ("synthetic",), (1, 2))
 
