@@ -73,13 +73,19 @@ def monitor(tmp_path: Path) -> RankMonitor:
     return monitor
 
 
-def test_a_silent_node_is_named_by_its_first_rank(monitor: RankMonitor) -> None:
+def test_a_silent_node_is_named_by_its_first_rank(monitor: RankMonitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though each beat is read as often as it is written, and no more."""
+    monitor.beat_s, read, clock = beats.BEAT_S, [], 0.0
+    kept = beats.read_beat
+    monkeypatch.setattr(beats, "read_beat", lambda path: read.append(path.name) or kept(path))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(monitoring.time, "monotonic", lambda: clock)
     for second in range(100):
-        monitor.probe.good_s = second
+        clock = monitor.probe.good_s = second
         beats.write_beat(monitor.folder / "beat-0", second)
         beats.write_beat(monitor.folder / "beat-2", min(second, 30))
         monitor.listen()
-        assert monitor.silent == ({2: "did not answer for 40 s"} if second > 70 else {}), second
+        assert monitor.silent == ({2: "did not answer for 40 s"} if second >= 75 else {}), second
+    assert sorted(read) == ["beat-0"] * 20 + ["beat-2"] * 20
 
 
 def test_silence_counts_only_while_the_file_system_takes_writes(monitor: RankMonitor) -> None:
@@ -174,6 +180,16 @@ def test_the_probes_clock_stands_while_a_write_hangs(tmp_path: Path, capfd: pyte
     soon(lambda: probe.good_s > stood + 0.05)
     assert probe.good_s < stood + 0.5
     probe.ended.set()
+
+
+@pytest.mark.parametrize(("took_s", "good_s"), [(4.0, 1.0), (6.0, 0.0)])
+def test_no_late_write_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took_s: float, good_s: float) -> None:
+    probe, times = Probe(tmp_path, 0.5), iter([0.0, 1.0, 1.0 + took_s])
+    monkeypatch.setattr(monitoring.time, "monotonic", lambda: next(times))
+    waits = iter([False, True])
+    monkeypatch.setattr(probe.ended, "wait", lambda _: next(waits))
+    probe.run()
+    assert probe.good_s == good_s
 
 
 @pytest.mark.parametrize(("code", "works"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EROFS, False)])

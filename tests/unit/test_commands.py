@@ -388,3 +388,14 @@ def test_an_end_that_nobody_knows_is_not_guessed(tmp_path: Path, monkeypatch: py
     text = "\n".join(status.lines(plan, rows, states, tmp_path, None))
     assert "expected end: nobody knows how long 4 of the runs take" in text
     assert "? for the others" in text
+
+
+@pytest.mark.parametrize("count", [8, 9, 30])
+def test_a_screen_names_eight_and_counts_the_others(tmp_path: Path, count: int) -> None:
+    plan = make_plan(load_study("demo"), LAPTOP, None, IMAGES)
+    plan = replace(plan, runs={run: replace(job, manifest=None) for run, job in list(plan.runs.items())[:count]})
+    for run in plan.runs:
+        begin(tmp_path / "runs" / run)
+    named = [line for line in screen(plan, tmp_path).splitlines() if line.startswith(("  waiting", "  ..."))]
+    shown = [f"  waiting {run}: was stopped" for run in [*plan.runs][:8]]
+    assert named == shown + [f"  ... and {count - 8} more"] * (count > 8)

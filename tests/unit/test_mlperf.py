@@ -238,7 +238,8 @@ SPOILED = {
     "accuracy in percent": with_value("eval_accuracy", "value", "76.1"),
     "samples": with_value("train_samples", "value", HUGE),
     **{f"time {v[:9]}": with_value("epoch_stop", "time_ms", v) for v in (HUGE, MANY, "1e300", "-5")},
-    **{f"epoch {v[:9]}": with_value("eval_accuracy", "epoch_num", v) for v in (HUGE, MANY, "1e300", "5000000")},
+    **{f"epoch {v[:9]}": with_value("eval_accuracy", "epoch_num", v) for v in (HUGE, MANY, "1e300", "5000000", "-1")},
+    **{key: [*LINES, line(key, START, "4")] for key in ("number_of_nodes", "accelerators_per_node")},
 }
 SYSTEMS = {**{v[:9]: v for v in (HUGE, MANY, "1000000", "-8", "2.5")}, "deep": "[" * 9999}
 

@@ -285,6 +285,13 @@ def test_answers_of_runs_that_cannot_be_compared_say_so() -> None:
     assert warned.answers[0].unfair == () and not warned.errors
 
 
+@pytest.mark.parametrize("cells", [9, 10])
+def test_many_comparisons_say_what_a_slow_node_hides(cells: int) -> None:
+    sides = [{"framework": name, "global_batch": 64 * k} for k in range(1, cells + 1) for name in ("ddp", "horovod")]
+    judged = first([one for side in sides for one in ran(100.0, **side)]).judged
+    assert ("slow node" in judged) == (cells == 10) and judged.startswith(f"0 of {cells} comparisons")
+
+
 def test_what_was_killed_or_is_a_control_is_in_no_answer() -> None:
     killed = [one | {"interrupt_steps": 60.0} for one in ran(50.0, framework="horovod")]
     control = [one | {"repeat": 1000 + int(str(one["repeat"]))} for one in ran(50.0, global_batch=512)]

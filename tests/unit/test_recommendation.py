@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
+from ddlbench.analysis.prediction import _table
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.core.spec import RunSpec
 from ddlbench.outlook import NoAnswerError
@@ -160,6 +161,14 @@ class TestCandidates:
         row = at(reference, 32)
         assert (row["speed_by"], row["interval_of"], row["why_not"]) == ("predicted", "rate", None)
         assert row["images_per_s_low"] < row["images_per_s"] < row["images_per_s_high"]
+
+    def test_a_batch_that_stays_is_predicted_as_predict_does(self) -> None:
+        runs, epochs = both(*(study({n: rate}, {n: 60}, global_batch=1024) for n, rate in RATES.items()))
+        runs = runs.assign(scaling="strong", images_seen=1200, of_epochs=90, energy_j=None, train_s=1.0)
+        row = at(made((runs, epochs)), 64)
+        (same,) = _table.rows(runs, 4, workers=[64])
+        assert (row["speed_by"], row["global_batch"], row["epochs_to_target"]) == ("predicted", 1024, 60)
+        assert row["images_per_s"] == same["images_per_s"] < 4 * 9000
 
     def test_from_one_node_nothing_beyond_it(self) -> None:
         some = made(study({1: 620.0, 4: 2400.0}, {1: 60, 4: 60}))

@@ -144,6 +144,7 @@ EVENTS_CASES: dict[str, tuple[str, object, dict[str, object]]] = {
     "ddlbench_epoch_start_s of epoch 1 is -1": ("ddlbench_epoch_start_s", -1, {"epoch_num": 1}),
     "ddlbench_skipped_steps is -1": ("ddlbench_skipped_steps", -1, {}),
     "ddlbench_flops_per_image is 1.5": ("ddlbench_flops_per_image", 1.5, {}),
+    "ddlbench_flops_per_image is 9223372036854775808": ("ddlbench_flops_per_image", 2**63, {}),  # one more than fits
     "ddlbench_ranks: rank 0 has host_energy_j -30.0": (
         "ddlbench_ranks",
         [RANKS[0] | {"host_energy_j": -30.0}, RANKS[1]],

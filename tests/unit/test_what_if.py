@@ -55,16 +55,19 @@ def scaled(*workers: int) -> Series:
     return made_up({n: 100 * n * 0.98 ** math.log2(n) for n in workers})
 
 
-@pytest.mark.parametrize("sizes", [{4: 256, 8: 512, 16: 1024}, {4: 256, 8: 768, 16: 960}], ids=["ours", "mlperf"])
-def test_predict_gives_the_same_answer(sizes: dict[int, int], request: pytest.FixtureRequest) -> None:
-    """Of one series, whatever its batches: rates, their intervals and efficiency."""
-    runs = runs_table(*((sized(n, batch), 25.0 * n**0.95) for n, batch in sizes.items()))
-    runs = runs.assign(records=request.node.callspec.id, images_seen=1200, energy_j=None, train_s=1.0)
-    predicted = _table.rows(runs, 4, workers=[32, 64], priors=PRIORS)
-    made = what_if.rows(series(runs, 4), [Change()], [32, 64], JUWELS, PRIORS)
+@pytest.mark.parametrize("batches", [(256, 512, 1024), (256, 768, 960), (256, 256, 256)])  # ours, others', strong
+def test_predict_gives_the_same_answer(batches: tuple[int, ...]) -> None:
+    """Of one series, whatever its batches: rates, intervals, efficiency; and that no worker has less than an image."""
+    runs = runs_table(*((sized(n, batch), 25.0 * n**0.95) for n, batch in zip((4, 8, 16), batches, strict=True)))
+    others, strong = batches[1] == 768, batches[1] == 256
+    runs = runs.assign(records="mlperf" if others else "ours", images_seen=1200, energy_j=None, train_s=1.0)
+    counts = [32, 64, *[512] * strong]
+    predicted = _table.rows(runs, 4, workers=counts, priors=PRIORS)
+    made = what_if.rows(series(runs, 4), [Change()], counts, JUWELS, PRIORS)
     names = {"low": "images_per_s_low", "high": "images_per_s_high"}
     for ours, theirs in zip(predicted, [row for row in made if row["workers"] > 16], strict=True):
-        for name in ("images_per_s", *names, "efficiency", "batch_per_worker"):
+        assert ours["why_not"] == theirs["why_not"] and (ours["why_not"] is None) == (ours["workers"] < 512)
+        for name in ("images_per_s", *names, "efficiency", "batch_per_worker") if ours["why_not"] is None else ():
             assert ours[name] == pytest.approx(theirs[names.get(name, name)], rel=1e-12), name
 
 
@@ -81,11 +84,6 @@ def test_ends(
     lost: tuple[float, float, float], communication: float, hidden: float, expected: tuple[float, float]
 ) -> None:
     assert ends(lost, (1.0, 1.0), communication, hidden) == pytest.approx(expected)
-
-
-def test_a_small_change_changes_little() -> None:
-    low, high = ends((0.2, 0.2, 0.2), (1.0, 1.0), 1.001, 0.6)
-    assert 0.99 < low <= 1.0 <= high < 1.01
 
 
 @pytest.mark.parametrize(
@@ -209,12 +207,6 @@ def test_another_model_has_its_gradients() -> None:
     unknown = replace(heavy, gradients_bytes=None)
     with pytest.raises(NothingToSayError, match="how large the gradients are"):
         rate(one, "model", "heavy", 32, unknown)
-
-
-def test_another_node_is_less_sure() -> None:
-    one = scaled(4, 8, 16, 32)
-    as_it_is, other = rate(one, AS_IT_IS, None, 64), rate(one, "workers_per_node", 16, 64)
-    assert other.high / other.low > as_it_is.high / as_it_is.low
 
 
 class TestAsked:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.scaling import names
-from ddlbench.analysis.statistics import CANNOT_TELL, FEWEST, at_once, ratio
+from ddlbench.analysis.statistics import CANNOT_TELL, FEWEST, MANY, at_once, ratio
 from ddlbench.core.columns import Column
 from ddlbench.core.plural import count_of
 from ddlbench.core.roles import EXTENT, SETTING, SIZE
@@ -82,6 +82,8 @@ def in_words(table: pd.DataFrame) -> str:
             "none apart; else at most one in 20 of those told apart is wrong. So their intervals rest on all of them, "
             "those of figures on one setting alone."
         )
+    if len(tried) >= MANY and told < len(tried):
+        words += " If some runs met a slow node, differences of 5 % stay hidden: `ddlbench nodes` looks for one."
     return words
 
 

@@ -61,7 +61,7 @@ class Series:
 
     `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training; `gradients_bytes`
     and `backward_share` (of the computing of a step) are of its runs, None where no record says it. `apart` are the
-    settings that its name says, because the series beside it differ in them.
+    settings that its name says, because the series beside it differ in them; `whole` as in `_series.Line`.
     """
 
     of: dict[str, Any]
@@ -72,6 +72,7 @@ class Series:
     gradients_bytes: float | None
     backward_share: float | None
     apart: tuple[str, ...] = ()
+    whole: int | None = None
 
     @property
     def batches(self) -> dict[int, float]:
@@ -92,21 +93,19 @@ class Series:
             words.append(str(self.of["machine"]))
         batches = sorted(set(self.measured.batch_per_worker))
         span = " to ".join(f"{batch:g}" for batch in dict.fromkeys((batches[0], batches[-1])))
+        if self.whole:
+            return f"{', '.join(map(str, words))}, batch {self.whole} of all workers"
         return f"{', '.join(map(str, words))}, batch {span} per worker"
 
 
 def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
-    """All series of weak scaling in `runs`, the table of `collect`; of others' records all, each with its batches.
+    """All series in `runs`, the table of `collect`, whose batches are known.
 
     `workers_per_node` is the machine's; others' records say theirs. Of many, first those with the largest count.
     """
     lines = list(_series.lines(runs))
     differ = [name for name in telling(pd.concat([line.points for line in lines])) if name != "model"] if lines else []
-    all_series = [
-        _of_line(line, batches, differ, workers_per_node)
-        for line in lines
-        if pd.isna(line.first["global_batch"]) and (batches := line.batches)  # no strong scaling, no unknown batches
-    ]
+    all_series = [_of_line(line, batches, differ, workers_per_node) for line in lines if (batches := line.batches)]
     return sorted(all_series, key=lambda each: (-each.measured.workers[-1], -len(each.measured.workers), each.name))
 
 
@@ -124,6 +123,7 @@ def _of_line(
         gradients_bytes=_median(line.runs, "gradients_bytes"),
         backward_share=backward / computing if backward and computing else None,
         apart=tuple(settings(line.first.to_dict(), differ)) if own else (),
+        whole=line.whole,
     )
 
 
@@ -215,8 +215,10 @@ class Question:
 
     @property
     def batch(self) -> float:
-        """Images of a worker's step before the change: what was measured with so many workers, else with the most."""
-        return self.series.batches.get(self.workers, self.series.batch)
+        """Images of a worker's step before the change: what was measured with so many workers, else with the most, or
+        its share of those of all."""
+        beyond = self.series.whole / self.workers if self.series.whole else self.series.batch
+        return self.series.batches.get(self.workers, beyond)
 
     def _predicted(self) -> Rate:
         """By the prediction, which knows batch and node size. Raises NothingToSayError, TooLittleError."""
@@ -266,7 +268,8 @@ class Question:
         for other in self.others:
             same = all(other.of[key] == mine.of[key] for key in NAMED if key not in free)
             shared = {*other.measured.workers} & {*mine.measured.workers}
-            if same and other.of[kind] == value and other.batch == mine.batch and shared:
+            sizes = [(each.batch, each.whole) for each in (mine, other)]
+            if same and other.of[kind] == value and sizes[0] == sizes[1] and shared:
                 return other
         return None
 

@@ -58,7 +58,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     measured_series = changed_rates.series(runs, study.machine.workers_per_node) if len(runs) else []
     with study.named():
         if not measured_series:
-            raise NoAnswerError("no finished timed run of a weak-scaling series; train first")
+            raise NoAnswerError("no finished timed run of a series over worker counts; train first")
     table = rows(measured_series, changes, workers, study.machine, _priors.read())
     written, drawn = study.table(NAME, table), study.figure(NAME)
     _style.save(draw(table, study.options()), drawn)

@@ -322,8 +322,8 @@ def check_published(place: Path, log: Log, fixed: int | None = None, is_share: b
         share = key == ACCURACY and is_share
         for name, numbers, good in (
             ("time_ms", rows[:, 0], (rows[:, 0] >= TIMES_MS[0]) & (rows[:, 0] < TIMES_MS[1]) | (rows[:, 0] == 0)),
-            ("how much was trained", rows[:, 1], abs(rows[:, 1]) <= most),
-            ("epoch_count", rows[:, 2], (key != "block_start") | (abs(rows[:, 2]) <= MOST)),
+            ("how much was trained", rows[:, 1], (rows[:, 1] >= 0) & (rows[:, 1] <= most)),
+            ("epoch_count", rows[:, 2], (key != "block_start") | (rows[:, 2] >= 0) & (rows[:, 2] <= MOST)),
             ("accuracy", rows[:, 2], (not share) | (rows[:, 2] >= 0) & (rows[:, 2] <= 1)),
         ):
             bad = ~np.isnan(numbers) & ~good

@@ -208,7 +208,7 @@ def read_system(path: Path, log: Log) -> System:
     """The system of a file `<system>.json`, however its name is capitalised, and what the log says of it.
 
     Numbers are looked for in the text: of 0.6 some files are log lines. Raises ValueError, in words, at a number that
-    no system has.
+    no system has, or where log and file differ.
     """
     files = [file for file in sorted(path.parent.glob("*.json")) if file.stem.lower() == path.stem.lower()]
     text = files[0].read_bytes().decode("utf-8-sig", "replace") if files else ""
@@ -216,8 +216,14 @@ def read_system(path: Path, log: Log) -> System:
     with suppress(ValueError, RecursionError):
         keys = json.loads(text)
     of_log = [f'"{key}": "{log.said[key]}"' for key in ("number_of_nodes", "accelerators_per_node") if key in log.said]
-    text = "\n".join([text, *of_log, str(log.said.get("submission_entry", ""))])
-    return System(keys if isinstance(keys, dict) else {}, **{key: _number(NUMBERS[key], text) for key in NUMBERS})
+    both = (text, "\n".join([*of_log, str(log.said.get("submission_entry", ""))]))
+    numbers: dict[str, int | None] = {}
+    for key, name in NUMBERS.items():
+        here, there = (_number(name, one) for one in both)
+        if here is not None and there is not None and here != there:
+            raise ValueError(f"its file says {here} {key.replace('_', ' ')}, the log cannot be of it: it says {there}")
+        numbers[key] = there if here is None else here
+    return System(keys if isinstance(keys, dict) else {}, **numbers)
 
 
 def _number(name: str, text: str) -> int | None:

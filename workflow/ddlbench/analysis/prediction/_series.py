@@ -26,15 +26,15 @@ class Line:
         return self.points.iloc[0]
 
     @property
-    def weak(self) -> bool:
-        """Whether each point has the same batch per worker."""
-        return bool(pd.notna(self.first["batch_per_worker"]))
-
-    @property
     def batches(self) -> tuple[float, ...] | None:
         """Images per step of one worker at each point; None where others' records do not say it."""
         batches = self.runs.groupby("workers")["each"].median()
         return None if batches.isna().any() else tuple(float(batches[count]) for count in self.points["workers"])
+
+    @property
+    def whole(self) -> int | None:
+        """Images per step of all workers, under strong scaling, where more workers share them."""
+        return None if pd.isna(self.first["global_batch"]) else int(self.first["global_batch"])
 
     def node(self, machines: int | None) -> int:
         """Workers of a node: the machine's, or what others' records say of theirs."""
@@ -68,12 +68,12 @@ class Line:
         """The runs of one worker count."""
         return self.runs[self.runs["workers"] == workers]
 
-    def measured(self, workers_per_node: int, batches: tuple[float, ...] = ()) -> Measured:
-        """The points as predictions want them; `batches` per worker, if the series is not one of weak scaling."""
+    def measured(self, workers_per_node: int, batches: tuple[float, ...]) -> Measured:
+        """The points as predictions want them, with `batches` per worker."""
         return Measured(
             tuple(int(count) for count in self.points["workers"]),
             tuple(float(rate) for rate in self.points["throughput_images_per_s"]),
-            batches or (float(self.first["batch_per_worker"]),) * len(self.points),
+            batches,
             workers_per_node,
         )
 

@@ -50,8 +50,7 @@ def rows(
         epochs = line.runs["of_epochs"].max()
         images = float(line.runs["images_seen"].median() if pd.isna(epochs) else line.images * epochs)
         for count in workers or asked(measured.workers, planned):
-            whole = first["global_batch"]
-            batch = batches[-1] if pd.isna(whole) else float(whole) / count
+            batch = line.whole / count if line.whole else batches[-1]
             row = {key: first[key] for key in SHOWN} | {"loader": first["named"], "batch_per_worker": batch}
             row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": "last rate"}
             row |= {"runs": " ".join(sorted(line.runs["run"]))}
@@ -118,4 +117,4 @@ def lines(made: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
         series.setdefault((", ".join(counts), why), []).append(what)
     for (counted, why), whats in series.items():
         said += [f"  not {counted} workers: {why}:", *(f"      {what}" for what in whats)]
-    return said if made else ["nothing to predict: no timed run of a weak-scaling series is done"]
+    return said if made else ["nothing to predict: no timed run of a series over worker counts is done"]

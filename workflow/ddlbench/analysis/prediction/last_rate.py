@@ -61,10 +61,13 @@ def predict(
 ) -> Prediction:
     """For a machine with `at` workers per node, if that is given: what its node changes is taken from other series.
 
-    Raises TooLittleError if it is asked beyond a node from points within one: nobody predicts the network.
+    Raises TooLittleError if it is asked beyond a node from points within one, because nobody predicts the network; or
+    for less than an image per worker.
     """
     import numpy as np
 
+    if min(batch_per_worker) < 1:
+        raise TooLittleError("the batch is smaller than so many workers; give each an image or more")
     node = measured.workers_per_node
     if max(workers) > (at or node) and node >= measured.workers[-1]:
         raise TooLittleError(

@@ -113,7 +113,7 @@ def _fits(curve: Curve, series: pd.Series[Any]) -> bool:
 
 
 def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors: Priors | None) -> Iterator[Speed]:
-    """The measured counts of a series, then those that are predicted; of strong scaling only measured ones."""
+    """The measured counts of a series, then those that are predicted."""
     names = " ".join(str(n) for n in line.points["workers"])
     adapter = str(line.runs["framework"].iloc[0])
     for point in line.points.to_dict("records"):
@@ -125,22 +125,24 @@ def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors:
         whole = at["batch"].iloc[0] if "batch" in at else point["global_batch"]
         batch = int(whole) if pd.isna(each) else int(each) * count
         yield Speed(count, node, batch, rate, low, high, MEASURED, int(point["repeats"]), names, adapter=adapter)
-    if machine is None or priors is None or not line.weak or line.of_programs:
+    batches = line.batches
+    if machine is None or priors is None or not batches or line.of_programs:
         return  # nobody knows on how many samples a program would train there
-    measured, batch = line.measured(machine.workers_per_node), int(line.first["batch_per_worker"])
+    measured = line.measured(machine.workers_per_node, batches)
     counts = _table.asked(measured.workers, planned)
     between = [2**k for k in range(20) if measured.workers[0] < 2**k < measured.workers[-1]]
     for count in sorted({*counts, *between} - {*measured.workers}):
         if count > machine.workers:
             continue
+        of_one = line.whole / count if line.whole else batches[-1]
         try:
-            made = last_rate.predict(measured, [count], [float(batch)], priors)
-        except TooLittleError:  # beyond a node from points within one: said once, by `predict`
+            made = last_rate.predict(measured, [count], [of_one], priors)
+        except TooLittleError:  # as beyond a node from points within one: said once, by `predict`
             continue
         yield Speed(
             count,
             min(count, machine.workers_per_node),
-            batch * count,
+            round(of_one * count),
             float(made.images_per_s[0]),
             float(made.low[0]),
             float(made.high[0]),

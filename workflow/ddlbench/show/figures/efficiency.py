@@ -1,6 +1,6 @@
-"""Efficiency: speed-up divided by ideal speed-up, both against the fewest workers; at the dotted grey line no time is
-lost to working together. Points are medians, dots single runs, bars with caps 95 % intervals of pairs of runs; the
-frame cuts those that are wide.
+"""Efficiency: speed-up divided by ideal speed-up, both against the fewest workers of the same series; the dotted grey
+line is ideal. That of time to accuracy falls, too, where larger batches need more epochs. Points are medians, dots
+single runs, bars with caps 95 % intervals of pairs of runs; the frame cuts those that are wide.
 """
 
 import pandas as pd
