@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ddlbench.analysis.scaling import compared_s, placed, scaling
 from ddlbench.analysis.together import SERIES, title
 from ddlbench.core.plural import count_of, worker
+from ddlbench.core.registry import OWN
 from ddlbench.show.figures import Options, Tables, _looks, _style
 from ddlbench.show.figures._tables import distinguishing, references
 
@@ -69,7 +70,7 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Picture, Panel
         table = _looks.styled(table, table["machine"], [_looks.nth_style(lines.index(m)) for m in table["machine"]])
     elif by and len(table[members].drop_duplicates()) == 1:
         line = by.pop(0)
-        shared = ", ".join(table[members].iloc[0])
+        shared = ", ".join(name for name in table[members].iloc[0] if name != OWN)  # a program has no loader of ours
         # resnet50 before resnet101
         values = sorted(table[line].dropna().unique(), key=lambda value: (len(str(value)), value))
         table["at"] = [len(values) if pd.isna(value) else values.index(value) for value in table[line]]
