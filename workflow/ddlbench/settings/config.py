@@ -23,6 +23,8 @@ CONFIG = next((d for d in (Path.cwd() / "config",) if (d / "studies").is_dir()),
 CONVERGENCE = CONFIG / "references" / "mlperf-rcp-resnet50.csv"
 
 
+# Characters that XML cannot have, and so no SVG: control characters, halves of pairs.
+UNSHOWN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # What may become part of a path or of a run's id; keys of names say the same (`keys.Name`).
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 NAME_IN_WORDS = "letters, digits, '.', '_' and '-', first a letter or digit, at most 100 in all"
@@ -192,6 +194,9 @@ class _Values:
         """The value of a node of one of KINDS."""
         text, kind = node.value, node.tag.removeprefix(TAG)
         if kind == "str":
+            if unshown := UNSHOWN.search(text):
+                problem = f"has the character U+{ord(unshown[0]):04X}, which no figure can show: leave it out"
+                raise _broken(self.path, node.start_mark, problem)
             return text
         if not PLAIN[kind].fullmatch(text):
             raise _broken(self.path, node.start_mark, f"{text[:40]!r} is no {kind}")

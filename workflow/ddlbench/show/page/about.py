@@ -100,8 +100,9 @@ def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], par
         )
         for figure in study.figures
     )
-    command = ["snakemake", "--profile", profile(machine), "--config", f"study={study.name}", f"machine={machine.name}"]
-    again = shlex.join([*command, *(["--", "partial"] if partial else ["--force", "--", layout.page(plan.home)])])
+    settings = ["--profile", profile(machine), "--config", f"study={study.name}", f"machine={machine.name}"]
+    whole = ["snakemake", *settings, "--force", "--", layout.page(plan.home)]
+    again = shlex.join(["ddlbench", "partial", *settings] if partial else whole)
     named = (study.name, study.title, machine.name, device, machine.device_name)
     samples = {job.spec.program.sample if job.spec.program else IMAGES for job in plan.runs.values()} or {IMAGES}
     sample = samples.pop() if len(samples) == 1 else "samples"

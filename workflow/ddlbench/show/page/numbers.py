@@ -1,7 +1,7 @@
 """`study.json`: what the page says, for programs. Its form has a version; `ddlbench export` is thin over it.
 
 version    FORM
-study      name, title, machine, and the days between which runs began (UTC)
+study      name, title, machine, the days between which runs began (UTC); partial: `7 of 9 runs`, null of all
 system     processors and GPUs; software: versions
 points     per settings: the runs, and of each quantity its unit, n, median and 95 % interval (null for one run)
 scaling    per series and worker count: throughput, speed-up and efficiency with their intervals
@@ -42,6 +42,7 @@ def found(
         "study": study.name,
         "title": study.title,
         "machine": study.machine,
+        "partial": study.partial or None,
         "from": None if began.empty else rows.day(float(began.min())),
         "to": None if began.empty else rows.day(float(began.max())),
         "system": {name: named(runs, name) for name in ("cpu", "gpu")},
