@@ -253,7 +253,10 @@ def compare(call: Call) -> int:
     for key, name in zip(("before", "after"), names, strict=True):
         runs, some = compare.side(name, layout.RESULTS)
         if not runs:
-            raise ConfigError("; ".join([f"{key}: {name!r} has no timed record that ended well", *some]))
+            allowed = (
+                "has no timed record that ended well; allowed: a machine with some, a folder of runs, or kept ones"
+            )
+            raise ConfigError("; ".join([f"{key}: {name!r} {allowed}", *some]))
         sides.append(runs)
         refused += some
     rows, table = compare.rows(*sides), Path(layout.comparison(before, after))

@@ -271,9 +271,9 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
         raise RefusedError(path, f"has steps of another batch than {spec.global_batch} images over all ranks")
     for name in SECONDS:
         column = steps[name].dropna() if name in NULLABLE else steps[name]
-        _check_column(path, column, name, "finite seconds, at least 0")
+        check_column(path, column, name, "finite seconds, at least 0")
     said = steps.dropna(subset=["lr"]) if spec.program else steps  # a program need not say either
-    _check_column(path, said["lr"], "lr", "finite numbers, at least 0")
+    check_column(path, said["lr"], "lr", "finite numbers, at least 0")
     losses = steps["loss"].dropna() if spec.program else steps["loss"]
     if not losses.map(math.isfinite).all():
         raise RefusedError(path, "has a loss that is no finite number")
@@ -303,12 +303,8 @@ def check_clocks(path: Path, steps: pd.DataFrame, pauses: Collection[int] | None
             raise RefusedError(path, f"the parts of step {first} on rank {rank} do not sum to its clock, end_s")
 
 
-def check_kernels(path: Path, kernels: pd.DataFrame) -> None:
-    """Kernel times are possible."""
-    _check_column(path, kernels["self_s"], "self_s", "finite seconds, at least 0")
-
-
-def _check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) -> None:
+def check_column(path: Path, values: pd.Series[Any], name: str, allowed: str) -> None:
+    """All values are possible times or rates."""
     bad = ~is_time(values)
     if bad.any():
         raise RefusedError(path, f"{name} is {values[bad].iloc[0]} in {int(bad.sum())} rows; allowed: {allowed}")

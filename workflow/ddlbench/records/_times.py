@@ -87,7 +87,8 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     said = number if number > 0 else None
     samples = float(fixed) if fixed else said  # some writers log steps, or what is left without the last, partial step
     evaluations = _pairs(log, "eval", lambda n: n)
-    largest = max((float(np.nanmax(c)) for c in _counts(log) if len(c)), default=0.0)
+    counted = [_rows(log.marks[name])[:, 1] for name in ("epoch_stop", "eval_start", ACCURACY, "block_start")]
+    largest = max((float(np.nanmax(c)) for c in counted if not np.isnan(c).all()), default=0.0)
     in_samples = largest > MOST_EPOCHS or any(marks.in_samples for marks in log.marks.values())
     clocks, spans, why = None, np.empty((0, 3)), "no epochs, blocks or evaluations with their times and counts"
     for name, made in (("epochs", _epochs(log)), ("blocks", _blocks(log)), ("evaluations", _between(log, begin))):
@@ -267,11 +268,6 @@ def _said(log: Log) -> float | None:
 
 def _rows(marks: Marks) -> Floats:
     return np.frombuffer(marks.rows, dtype=np.float64).reshape(-1, 3)
-
-
-def _counts(log: Log) -> list[Floats]:
-    counts = [_rows(log.marks[name])[:, 1] for name in ("epoch_stop", "eval_start", ACCURACY, "block_start")]
-    return [count[~np.isnan(count)] for count in counts]
 
 
 def _by_count(rows: Floats, pick: Any) -> dict[float, float]:

@@ -110,7 +110,7 @@ def _read(folder: Path, log: Path, before: bool) -> Record:
     kernels = None
     if spec.profiled and (folder / KERNELS).exists():
         kernels = _table(folder / KERNELS)
-        _sound.check_kernels(folder / KERNELS, kernels)
+        _sound.check_column(folder / KERNELS, kernels["self_s"], "self_s", "finite seconds, at least 0")
     return Record(folder, spec, events, last, images, True, steps, kernels)
 
 

@@ -112,12 +112,9 @@ class Printed:
             self.last.append(text)
             if len(self.lines) < MOST_KEPT and any(pattern.search(text) for pattern in self.patterns):
                 self.lines.append(Line(at_s, text, rank))
-                self._aside(self.lines[-1])
-
-    def _aside(self, line: Line) -> None:
-        if self.aside is not None:
-            with suppress(OSError), self.aside.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+                if self.aside is not None:
+                    with suppress(OSError), self.aside.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(self.lines[-1]) + "\n")
 
     def _log(self, piece: bytes) -> None:
         """Pass it on to the job's log while there is room. A full disk must not end the program."""

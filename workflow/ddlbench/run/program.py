@@ -164,7 +164,9 @@ def _record(
         write_json(partial / ASSIGNMENT, {name: value for name, value in told.items() if name != ENDED})
         why = error if isinstance(error, UnreadError) else printable(f"{type(error).__name__}: {error}")
         return _cause("no steps read", f"the program ended well, but no steps were read: {why}")
-    _keep_folder(folder, partial)
+    if _has_files(partial):  # what the program wrote stays beside its record
+        shutil.rmtree(folder / FOLDER, ignore_errors=True)
+        (partial / FOLDER).rename(folder / FOLDER)
     return finish.make_record(spec, folder, partial)
 
 
@@ -225,10 +227,3 @@ def _write(partial: Path, spec: RunSpec, made: Reading, origin: dict[str, Any], 
     log.event("ddlbench_elapsed_s", end_s - made.began_s)
     log.event("ddlbench_not_measured", made.not_known)
     log.stop(c.RUN_STOP, status="success")
-
-
-def _keep_folder(folder: Path, partial: Path) -> None:
-    """What the program wrote stays beside its record."""
-    if _has_files(partial):
-        shutil.rmtree(folder / FOLDER, ignore_errors=True)
-        (partial / FOLDER).rename(folder / FOLDER)

@@ -15,11 +15,6 @@ def shares(rows: pd.DataFrame) -> list[str]:
     return [str(c) for c in rows if str(c).endswith("_percent") and rows[c].notna().any()]
 
 
-def median_distance(values: pd.Series[float]) -> float:
-    """The median distance from the median: a few rows that were changed later do not move it."""
-    return float((values - values.median()).abs().median())
-
-
 @rule("error", "shares.table", "find out which share counts what another counts already", "arithmetic")
 def shares_add_up(material: Material) -> Findings:
     """Shares of one whole add up to at most 100 percent; to 100 where all of them are given."""
@@ -71,6 +66,7 @@ def multiple_columns(material: Material) -> Findings:
         for one, other in combinations(columns if len(rows) >= 8 else (), 2):
             ratio = rows[one] / rows[other]
             varies = min(rows[c].max() / rows[c].min() for c in (one, other))
-            if varies > 1.5 and median_distance(ratio) < 0.015 * ratio.median():
+            away = (ratio - ratio.median()).abs().median()  # a few rows that were changed later do not move it
+            if varies > 1.5 and away < 0.015 * ratio.median():
                 said = f"{one} is {ratio.median():.3f} of {other} in {len(rows)} rows{in_(what)}"
                 yield Finding(ids(rows), f"{said}, although both vary by more than a factor of {varies:.1f}")

@@ -26,7 +26,11 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     several = " (one of several that the data cannot separate, see below)" if choice.alike else ""
     yield f"  take {name(first)}{several}"
     yield f"    it takes {numbers(first)}"
-    yield f"    throughput: {_throughput(first)}; epochs: {_epochs(first)}"
+    measured = f"predicted from {first['measured_workers']} workers"
+    if first["speed_by"] != PREDICTED:
+        measured = f"measured (n = {first['repeats']})"
+    rate = f"{rounded(first['images_per_s'], 3)} {first['sample']}/s"
+    yield f"    throughput: {rate}, {measured}; epochs: {_epochs(first)}"
     more = any(row["workers"] > first["workers"] for row in choice.ordered)
     why = "candidates with more workers cost more than they save" if more else "no candidate has more workers"
     yield f"    reason: the smallest product of time and worker hours; {why}"
@@ -83,12 +87,6 @@ def numbers(row: Row) -> str:
     if row["energy_kwh"] is not None:
         said.append(f"{rounded(row['energy_kwh'], 3)} kWh")
     return ", ".join(said)
-
-
-def _throughput(row: Row) -> str:
-    if row["speed_by"] == PREDICTED:
-        return f"{rounded(row['images_per_s'], 3)} {row['sample']}/s, predicted from {row['measured_workers']} workers"
-    return f"{rounded(row['images_per_s'], 3)} {row['sample']}/s, measured (n = {row['repeats']})"
 
 
 def _epochs(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""The first screen: which framework, which loader, how many workers, how large a batch; then time, memory and cost.
+"""The first screen: which framework and loader, how many workers, how large a batch; then schedule, time, cost, memory.
 
 `ranked.py` answers what compares sides, `asked.py` what grows along an axis. Each answer says what to take, what is
 told apart, and which further runs would decide; the figure beside it shows the same quantity. Here they are put
@@ -59,6 +59,7 @@ def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapp
         *ranked.sides(study, runs, tables["comparisons"], *(one.take for one in grows)),
         *grows,
         *sized,
+        *asked.schedules(runs),
         *asked.times(study, runs, tables["reached"]),
         *asked.costs(study, runs, tables["costs"]),
         *asked.memory(study, runs),

@@ -13,7 +13,7 @@ import pandas as pd
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.scaling import compared_s, names, placed, scaling
-from ddlbench.analysis.statistics import FASTER, Interval, Ratio, at_once, difference, over_repeats, ratio
+from ddlbench.analysis.statistics import FASTER, SLOWER, Interval, Ratio, at_once, difference, over_repeats, ratio
 from ddlbench.analysis.together import SERIES
 from ddlbench.core.plural import between, count_of, duration, listed, memory_unit
 from ddlbench.core.registry import OWN
@@ -23,6 +23,7 @@ from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
 from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, point, two_digits
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
+SCHEDULE = "Which schedule?"
 TIME, COST, MEMORY, RATES = "How long to the target?", "What does it cost?", "How much memory?", "How fast?"
 LATENCY = "Which way to ask a model?"
 LOSS = 1.0  # points of top-1 that count as a loss
@@ -139,12 +140,38 @@ def _further(apart: Ratio, runs: pd.DataFrame, counts: Sequence[int]) -> str:
 
 def batches(runs: pd.DataFrame) -> Iterator[Answer]:
     """What accuracy each batch reaches, and the largest that surely costs no more than a point."""
-    learned = runs[runs["final_top1"].notna()].assign(top1=lambda table: (100 * table["final_top1"]).clip(0.01))
+    learned = _learned(runs)
     series = [part for same in _with_most(learned, "global_batch") for _, part in same.groupby("schedule")]
     made = [_reaches(part) for part in series if part["global_batch"].nunique() > 1]
     if made:
         first, *others = sorted(made, key=lambda one: (-len(one.points), -one.points[0].interval.middle))
         yield replace(first, others=tuple(" ".join(one.words) for one in others))
+
+
+def schedules(runs: pd.DataFrame) -> Iterator[Answer]:
+    """Which schedule reaches the best accuracy, where nothing else differs."""
+    made = []
+    for same in _with_most(_learned(runs), "schedule", ("workers", "global_batch")):
+        top1 = {str(name): _by_repeat(part, "top1") for name, part in same.groupby("schedule")}
+        rows = [point(name, [*values.values()], 100.0) for name, values in top1.items()]
+        best, *rest = rows = sorted(rows, key=lambda one: -one.interval.middle)
+        apart = at_once([difference(top1[one.name], top1[best.name]) for one in rest], same=0.0)
+        level = [one.name for one, judged in zip(rest, apart, strict=True) if judged.verdict != SLOWER]
+        reached = [f"{one.name} {ends(one.interval) if one.sure else digits(one.interval.middle)} %" for one in rows]
+        reached[0] = reached[0].replace(" ", " reaches ", 1)
+        first, each = same.iloc[0], count_of(min(map(len, top1.values())), "run")
+        under = f"({first['model']}, batch {first['global_batch']:,}, {each} each)"
+        words = f"With {_who(first)}, {listed(reached)} {under}."
+        answer = _first(SCHEDULE, rows, words, "top-1 after the last epoch [%]", ids(same))
+        told = (f"Not told apart from {best.name}: {listed(level)}.",) * bool(level)
+        made.append(replace(answer, sure=not level, words=(words, *told)))
+    if made:
+        yield replace(made[0], others=tuple(" ".join(one.words) for one in made[1:]))
+
+
+def _learned(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs that say how well they learned, with `top1` in percent."""
+    return runs[runs["final_top1"].notna()].assign(top1=lambda table: (100 * table["final_top1"]).clip(0.01))
 
 
 def _reaches(series: pd.DataFrame) -> Answer:
