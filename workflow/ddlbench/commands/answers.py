@@ -253,9 +253,7 @@ def compare(call: Call) -> int:
     for key, name in zip(("before", "after"), names, strict=True):
         runs, some = compare.side(name, layout.RESULTS)
         if not runs:
-            allowed = (
-                "has no timed record that ended well; allowed: a machine with some, a folder of runs, or kept ones"
-            )
+            allowed = "has no timed record that ended well; allowed: a machine that has some, a folder of runs"
             raise ConfigError("; ".join([f"{key}: {name!r} {allowed}", *some]))
         sides.append(runs)
         refused += some
