@@ -26,11 +26,11 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     several = " (one of several that the data cannot separate, see below)" if choice.alike else ""
     yield f"  take {name(first)}{several}"
     yield f"    it takes {numbers(first)}"
-    measured = f"predicted from {first['measured_workers']} workers"
+    known = f"predicted from {first['measured_workers']} workers"
     if first["speed_by"] != PREDICTED:
-        measured = f"measured (n = {first['repeats']})"
+        known = f"measured (n = {first['repeats']})"
     rate = f"{rounded(first['images_per_s'], 3)} {first['sample']}/s"
-    yield f"    throughput: {rate}, {measured}; epochs: {_epochs(first)}"
+    yield f"    throughput: {rate}, {known}; epochs: {_epochs(first)}"
     more = any(row["workers"] > first["workers"] for row in choice.ordered)
     why = "candidates with more workers cost more than they save" if more else "no candidate has more workers"
     yield f"    reason: the smallest product of time and worker hours; {why}"
