@@ -15,6 +15,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -181,6 +182,9 @@ def test_a_site_that_does_not_answer_is_told(server: str, tmp_path: Path, monkey
         with pytest.raises(SourceError, match=r"cannot be fetched to .* name it in data\.sources\.mnist") as error:
             mnist.open_source(Place(None, tmp_path / "cache"))
         assert "\n" not in str(error.value)
+    monkeypatch.setattr("pooch.retrieve", Mock(side_effect=OSError(28, "No space left on device")))
+    with pytest.raises(SourceError, match=r"No space left on device; make room, and start again$"):
+        mnist.open_source(Place(None, tmp_path / "cache"))
 
 
 @pytest.mark.usefixtures("digits")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from ddlbench.core import notes
 from ddlbench.core.files import aside, read_bytes
 from ddlbench.data.source import BadImage, Entry, SourceError
 
@@ -46,8 +47,9 @@ def fetched(url: str, md5: str, folder: Path, setting: str) -> Path:
     except ValueError as error:
         raise SourceError(f"{url}: what was fetched is not what was published: {one_line(error)}") from None
     except (requests.RequestException, OSError) as error:
-        here = f"fetch it where that can be done and name it in {setting}"
-        raise SourceError(f"{url}: cannot be fetched to {folder}: {one_line(error)}; {here}") from None
+        todo = f"fetch it where that can be done and name it in {setting}"
+        todo = "make room, and start again" if notes.cause(error) == notes.DISK_FULL else todo
+        raise SourceError(f"{url}: cannot be fetched to {folder}: {one_line(error)}; {todo}") from None
     return place
 
 
