@@ -32,13 +32,6 @@ def assert_as_undisturbed(outcome: launches.Outcome, undisturbed: launches.Outco
         assert [name for name in state if not torch.equal(state[name], other[name])] == []
 
 
-def wait_for(path, text: str, process) -> None:
-    """Until a file has this text; fails if the run ends before."""
-    while not (path.is_file() and text in path.read_text(errors="replace")):
-        assert process.poll() is None, "the run ended before"
-        time.sleep(0.05)
-
-
 # The case batch-norm reads with DALI, whose place in the data is its own; once is enough. It is the daily test.
 @pytest.mark.parametrize(("framework", "case"), [*on_two("demo", daily=()), ("ddp", "batch-norm")])
 def test_a_rank_is_killed_at_a_random_step(tmp_path, data, run, framework, case):
@@ -135,7 +128,10 @@ def test_told_to_stop(tmp_path, data, run, framework, number):
     undisturbed = run("demo", framework, 2)
     spec, folder = undisturbed.spec, tmp_path / undisturbed.spec.id
     process, marker = launches.start(spec, folder, data, environment=SLOWLY)
-    wait_for(folder / ".partial" / "run.mllog", "epoch_start", process)
+    log = folder / ".partial" / "run.mllog"
+    while not (log.is_file() and "epoch_start" in log.read_text(errors="replace")):
+        assert process.poll() is None, "the run ended before"
+        time.sleep(0.05)
     time.sleep(0.5)
     if number == signal.SIGTERM:
         step = [pid for pid, command in launches.survivors(marker).items() if " -m " not in command]

@@ -1,6 +1,5 @@
 """What is asked for is what is made: a figure without the runs of others, each file that is gone; else one line."""
 
-import json
 import os
 import re
 import shutil
@@ -94,7 +93,7 @@ def test_what_is_there_is_shown_at_any_time_and_apart(finished: Path) -> None:
     page = (partial / "index.html").read_text()
     assert "Partial: 1 of 2 runs." in page
     assert "ddlbench partial --profile profiles/local --config study=mini machine=mini<" in page
-    assert json.loads((partial / "study.json").read_text())["partial"] == "1 of 2 runs"
+    assert '"partial": "1 of 2 runs"' in (partial / "study.json").read_text()
     links = {link for link in re.findall(r'href="((?:\.\./)+[^"]+)"', page) if "native" in link}
     assert links and all((partial / link).exists() for link in links)
     assert {path: path.stat().st_mtime_ns for path in whole if path.is_file()}.items() <= whole.items()

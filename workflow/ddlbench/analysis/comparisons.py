@@ -89,7 +89,7 @@ def in_words(table: pd.DataFrame) -> str:
 
 def telling(table: pd.DataFrame) -> list[str]:
     """The settings that sentences about these rows have to name, because rows differ in them."""
-    return together.varying(table, TELLING)
+    return [name for name in TELLING if name in table and table[name].nunique(dropna=False) > 1]
 
 
 def settings(row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:

@@ -96,11 +96,6 @@ def alike(table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: I
     return table
 
 
-def varying(table: pd.DataFrame, names: Iterable[str]) -> list[str]:
-    """Those of the columns in which rows differ."""
-    return [name for name in names if name in table and table[name].nunique(dropna=False) > 1]
-
-
 def sample(runs: pd.DataFrame) -> str:
     """What steps of these runs count: `images`, a program's `tokens`, or `samples` where they differ."""
     names = {*runs["sample"].dropna()} if "sample" in runs else {IMAGES}

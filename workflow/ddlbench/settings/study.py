@@ -53,11 +53,6 @@ class Block(BlockKeys):
     sources: Mapping[str, str]  # digests of the source of models that people wrote, by name
     own_programs: tuple[Program, ...] = ()  # those of `programs`, with each combination of their settings
 
-    @property
-    def trained_epochs(self) -> int:
-        """Epochs that its runs train, which may be fewer than those of the whole training (`measure.of`)."""
-        return self.measure.epochs if self.measure else self.epochs
-
 
 @dataclass(frozen=True, kw_only=True)
 class Figure(FigureKeys):

@@ -128,7 +128,8 @@ class Training:
         share_batch_norm(s.model, s.framework)
         s.model.eval()
         counts = count_correct(s.engine, s.batches("val", epoch), self.parts.spare)
-        correct, correct_top5, seen = s.sum_over_ranks(counts).round().long().tolist()
+        over_ranks = s.framework.average(counts) * s.spec.workers
+        correct, correct_top5, seen = over_ranks.round().long().tolist()
         if seen != s.images["val"]:
             raise RuntimeError(f"validated {seen} images of {s.images['val']}")
         s.log.event("eval_accuracy", correct / seen, epoch_num=epoch + 1)

@@ -72,10 +72,6 @@ class Setup(Arrived):
     meter: Meter
     profiled_step: Callable[[], None]  # to call after every step
 
-    def sum_over_ranks(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum of a tensor over ranks, the same on all."""
-        return self.framework.average(tensor) * self.spec.workers
-
     def gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of each rank, [ranks, *shape], the same on all; from and to the CPU, so that it waits for all."""
         return _gathering(self.framework, self.device)(tensor)

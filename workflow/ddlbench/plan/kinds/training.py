@@ -72,7 +72,7 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
             loader_threads=machine.loader_threads,
             global_batch=global_batch,
             schedule=schedule,
-            epochs=block.trained_epochs,
+            epochs=block.measure.epochs if block.measure else block.epochs,
             of_epochs=block.measure.of if block.measure else None,
             repeat=repeat,
             timed=block.timed and not block.profiled,
