@@ -248,12 +248,8 @@ def test_a_way_that_could_not_be_tried_says_why(tmp_path: Path) -> None:
 )
 def test_a_record_that_cannot_be_true_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:
     spec = infer_spec()
-    (tmp_path / "inference.json").write_text(json.dumps(record(spec, **changes)))
-    with pytest.raises(RefusedError, match=says):
-        inference.rows([tmp_path], [spec])
-
-
-def test_half_a_record_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "inference.json").write_text(json.dumps(record(infer_spec()))[:-20])
-    with pytest.raises(RefusedError, match="cannot be read"):
-        inference.rows([tmp_path], [infer_spec()])
+    text = json.dumps(record(spec, **changes))
+    for written, wrong in ((text, says), (text[:-20], "cannot be read")):
+        (tmp_path / "inference.json").write_text(written)
+        with pytest.raises(RefusedError, match=wrong):
+            inference.rows([tmp_path], [spec])

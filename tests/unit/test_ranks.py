@@ -100,7 +100,7 @@ def test_a_rank_takes_no_other_ranks_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(place.WorldError, match=r"number 3 .* sees 3 \(CUDA_VISIBLE_DEVICES: 0,1,2\)"):
         place.take_device(3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)  # of a machine that has only one
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(place.WorldError, match=r"number 1 .* sees 1 \(CUDA_VISIBLE_DEVICES: not set\)"):
         place.take_device(1)
 
