@@ -164,7 +164,7 @@ def test_a_variable_that_is_not_set_is_no_folder(files: Files, monkeypatch: pyte
     monkeypatch.delenv("UNSET", raising=False)
     files.spoil("machine", "results/data", text)
     assert files.complaint() == (
-        f'{files.path["machine"]}: data: "{text}" is not allowed; the environment has no UNSET: set it, or give a '
+        f'{files.path["machine"]}: data: "{text}" is not allowed; the environment has no UNSET: set it, or a '
         "default: ${UNSET:-...}"
     )
 
