@@ -6,13 +6,14 @@ from a checkpoint, and how fast it is. Skipped, with the reason, where there is 
 
 import io
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ddlbench.core import registry
+from ddlbench.core import beats, registry
 from ddlbench.preflight import nodes, scout, screen
 from ddlbench.train.loaders import Source
 from PIL import Image
@@ -35,7 +36,7 @@ AHEAD_CYCLES = 100_000_000  # the GPU begins each step so much later [cycles of 
 
 
 @pytest.fixture(scope="module")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Every form of JPEGs with smooth colours, as photographs have them."""
     draw = np.random.default_rng(1)
 
@@ -46,7 +47,10 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return Sample(f"{number:02d}.jpg", number % 2, buffer.getvalue(), 150, 200)
 
     samples = {split: [sample(number) for number in range(count)] for split, count in IMAGES.items()}
-    return prepare_all(tmp_path_factory.mktemp("photographs"), samples, ("a", "b"))
+    folder = prepare_all(tmp_path_factory.mktemp("photographs"), samples, ("a", "b"))
+    yield folder
+    for form in registry.members("forms"):
+        beats._leave(folder / form, 0)  # of loader `staged`
 
 
 def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None) -> Any:
@@ -60,7 +64,8 @@ def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None)
     recipe = replace(launches.PLAIN, augmentation="imagenet", image_size=SIZE)
     spec = replace(launches.spec_of("plain", "ddp", 1), loader=loader, form=form, device=DEVICE)
     spec = replace(spec, global_batch=BATCH, recipe=recipe, loader_threads=2, epochs=2)
-    return member.Loader(Source(folder / form, split, IMAGES[split], 2), spec, 0, state)
+    source = Source(folder / form, split, IMAGES[split], 2, beats.node_folder(folder / form))
+    return member.Loader(source, spec, 0, state)
 
 
 def seen(batches: Any, ahead: bool) -> list[list[float]]:
