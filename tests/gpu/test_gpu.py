@@ -6,7 +6,6 @@ from a checkpoint, and how fast it is. Skipped, with the reason, where there is 
 
 import io
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ AHEAD_CYCLES = 100_000_000  # the GPU begins each step so much later [cycles of 
 
 
 @pytest.fixture(scope="module")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every form of JPEGs with smooth colours, as photographs have them."""
     draw = np.random.default_rng(1)
 
@@ -47,10 +46,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return Sample(f"{number:02d}.jpg", number % 2, buffer.getvalue(), 150, 200)
 
     samples = {split: [sample(number) for number in range(count)] for split, count in IMAGES.items()}
-    folder = prepare_all(tmp_path_factory.mktemp("photographs"), samples, ("a", "b"))
-    yield folder
-    for form in registry.members("forms"):
-        beats._leave(folder / form, 0)  # of loader `staged`
+    return prepare_all(tmp_path_factory.mktemp("photographs"), samples, ("a", "b"))
 
 
 def opened(reader: tuple[str, str], folder: Path, split: str, state: Any = None) -> Any:
