@@ -243,6 +243,5 @@ def test_what_is_left_to_say_is_asked_for(config: Path) -> None:
 
 def test_a_study_of_a_program(config: Path) -> None:
     written(config, ABSL)
-    new_study.write("mine", config, program="train")
-    block = load_study("mine", config / "studies").blocks[0]
+    block = load_study(new_study.write("mine", config, program="train").stem, config / "studies").blocks[0]
     assert (block.programs, block.workers) == (("train",), (1, 2))

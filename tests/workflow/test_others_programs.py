@@ -39,9 +39,9 @@ figures: {{speed-up: {{plot: speed-up}}}}
 )
 def test_a_program_has_a_speed_up(project: Path, program: str, packages: str, batch: int, loss: float | None) -> None:
     environment = str(ROOT / SOCKEYE / "environment") if program == "sockeye" else os.environ.get(NAMED)
-    if program == "sockeye" and not Path(environment or "").exists():
-        pytest.skip(f"{environment} is not here; {SOCKEYE}/get.sh makes it")
     python = f"{environment}/bin/python" if environment else sys.executable
+    if not Path(python).exists():
+        pytest.skip(f"{python} is not here; {SOCKEYE}/get.sh makes Sockeye's")
     asked = subprocess.run([python, "-c", f"import torch, {packages}"], capture_output=True, text=True)
     if asked.returncode:
         last = asked.stderr.strip().splitlines()[-1]

@@ -108,7 +108,7 @@ def labels(figure: Figure, x: str, y: str) -> None:
     beside = any((place := axes.get_subplotspec()) is not None and place.colspan.start for axes in figure.axes)
     for axes in figure.axes:
         if axes in first[:1] and len(first) == 1:
-            axes.set_ylabel(fill(y, 16) if figure.get_figheight() < 3.5 else y)  # a low panel
+            axes.set_ylabel(fill(y, 20) if figure.get_figheight() < 3.5 else y)  # a low panel
         if axes.xaxis.get_tick_params()["labelbottom"]:
             axes.set_xlabel(fill(x, 20) if beside else x)
     figure.align_ylabels()
