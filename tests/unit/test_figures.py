@@ -242,7 +242,7 @@ def test_step_times() -> None:
         "horovod, 8": [1, 3, 6, 11],
     }
     assert [text.get_text() for text in axes.texts] == ["", "?", "", "?"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("median step [ms]", "framework, workers (CPU core)")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("median step [ms]", "framework, workers\n(CPU core)")
     parts = {"data wait", "forward", "backward", "communication", "optimizer", "communication not measured"}
     assert set(legend(figure)) == parts
     assert "n = 1: 5 % to 95 % of its steps" in said(figure)
