@@ -56,7 +56,6 @@ def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
 
 def test_a_program_that_ended_early_with_code_0_is_found_beside_its_repeats() -> None:
     program = changed(lambda tables: tables["runs"].update({"dataset": [OWN] * len(tables["runs"])}), STUDY)
-    assert found("same-samples", program) == []
     (row,) = found("same-samples", changed(FAULTS["same-samples"], program))
     assert row["runs"].split("; ")[0] == STUDY["runs"].loc[6, "run"] and "samples of repeats" in row["evidence"]
 

@@ -203,9 +203,9 @@ def test_the_plan_guesses_and_says_so(described: Callable[..., Manifest], pictur
     (line,) = mine.remarks()
     assert "guesses: 2 classes and 36 pictures" in line and "mine.yaml" in line
     pictures.rename(pictures.with_name("away"))
-    assert "No such file" in of("mine").remarks()[0]  # type: ignore[attr-defined]  # only those of users have it
-    pictures.mkdir(parents=True)
-    assert "no class folders" in of("mine").remarks()[0]  # type: ignore[attr-defined]
+    for says in ("No such file", "no class folders"):
+        assert says in of("mine").remarks()[0]  # type: ignore[attr-defined]  # only those of users have it
+        pictures.mkdir(exist_ok=True)
     pictures.with_name("away").rename(pictures)
 
 

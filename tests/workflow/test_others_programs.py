@@ -54,8 +54,7 @@ def test_a_program_has_a_speed_up(project: Path, program: str, packages: str, ba
             file.write(f"environment: {environment}\n")
     (project / "config/studies/mine.yaml").write_text(STUDY.format(program=program, batch=batch))
     options = ("--config", "study=mine", "machine=local")
-    done = snakemake(project, *options, "--", FIGURE)
-    assert done.returncode == 0, done.stdout
+    assert (done := snakemake(project, *options, "--", FIGURE)).returncode == 0, done.stdout
     drawn = pd.read_csv((project / FIGURE).with_suffix(".csv")).set_index("workers")
     assert drawn["speed_up"][2] > 0, drawn  # by how much, a busy machine decides: 3.8 was seen
     steps = pd.concat(pd.read_parquet(path) for path in project.glob("results/runs/*2workers*/steps.parquet"))

@@ -17,7 +17,6 @@ INSTALLS = ("make install", "source .venv/bin/activate")
 def test_every_command_of_the_tutorial_works(project: Path) -> None:
     page = (project / "docs/tutorial.md").read_text()
     commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.S) for line in block.splitlines()]
-    assert len(commands) > 10
     assert all(install in commands for install in INSTALLS)
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = str(project / "workflow")
