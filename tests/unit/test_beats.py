@@ -75,8 +75,7 @@ def monitor(tmp_path: Path) -> RankMonitor:
 
 def test_a_silent_node_is_named_by_its_first_rank(monitor: RankMonitor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though each beat is read as often as it is written, and no more."""
-    monitor.beat_s, read, clock = beats.BEAT_S, [], 0.0
-    kept = beats.read_beat
+    monitor.beat_s, read, clock, kept = beats.BEAT_S, [], 0.0, beats.read_beat
     monkeypatch.setattr(beats, "read_beat", lambda path: read.append(path.name) or kept(path))  # type: ignore[func-returns-value]
     monkeypatch.setattr(monitoring.time, "monotonic", lambda: clock)
     for second in range(100):

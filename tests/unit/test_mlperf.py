@@ -1,6 +1,7 @@
 """MLPerf result logs: made-up logs of many kinds of writers, whose rates and times are known."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,14 @@ def old(text: str) -> str:
     )
 
 
+def moved(text: str, later_ms: Callable[[dict[str, Any]], float]) -> str:
+    """A line at another time."""
+    about = json.loads(text.split(" ", 1)[1])
+    return ":::MLLOG " + json.dumps(about | {"time_ms": about["time_ms"] + later_ms(about)})
+
+
 LINES = log()
+BESIDE = [moved(text, lambda about: 4000 * (about["key"] == "eval_stop")) for text in LINES]
 WRITERS: dict[str, bytes] = {
     "crlf": "\r\n".join(LINES).encode(),
     "byte order mark": b"\xef\xbb\xbf" + "\n".join(LINES).encode(),
@@ -101,6 +109,7 @@ WRITERS: dict[str, bytes] = {
     "half-written lines": "\n".join(f"{text[:60]}{text}\n{text[:90]}" for text in LINES).encode(),
     "no white space": "\n".join(text.replace('": ', '":').replace(', "', ',"') for text in LINES).encode(),
     "0.6": "\n".join(old(text) for text in LINES).encode(),
+    "evaluations beside training": "\n".join(BESIDE).encode(),
     "starts from 0": "\n".join(log(first=0)).encode(),
     "many ranks": "\n".join(log(ranks=5)).encode(),
     "ranks out of order": "\n".join([*LINES[:4], *sorted(LINES[4:], key=len)]).encode(),
@@ -235,13 +244,14 @@ def with_value(key: str, name: str, value: str) -> list[str]:
 SPOILED = {
     **{f"batch {name}": with_value("global_batch_size", "value", bad) for name, bad in WORST.items()},
     **{f"batch {value}": with_value("global_batch_size", "value", value) for value in ("0", "2", "2.5", "2000000")},
+    "another": with_value("submission_benchmark", "value", '"ssd"'),
     "accuracy in percent": with_value("eval_accuracy", "value", "76.1"),
     "samples": with_value("train_samples", "value", HUGE),
     **{f"time {v[:9]}": with_value("epoch_stop", "time_ms", v) for v in (HUGE, MANY, "1e300", "-5")},
     **{f"epoch {v[:9]}": with_value("eval_accuracy", "epoch_num", v) for v in (HUGE, MANY, "1e300", "5000000", "-1")},
     **{key: [*LINES, line(key, START, "4")] for key in ("number_of_nodes", "accelerators_per_node")},
 }
-SYSTEMS = {**{v[:9]: v for v in (HUGE, MANY, "1000000", "-8", "2.5")}, "deep": "[" * 9999}
+SYSTEMS = {**{v[:9]: v for v in (HUGE, MANY, "1000000", "-8", "2.5", "1,024")}, "deep": "[" * 9999}
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -286,17 +296,11 @@ def tables(folder: Path, **said: float) -> Path:
     for nodes, rate in ((1, "small"), (4, "large")):
         lines = log(said.get(rate))
         if nodes == 4:
-            lines = [json_faster(text) for text in lines]
+            lines = [moved(text, lambda about: (START - about["time_ms"]) * 2 / 3) for text in lines]
         place(folder, lines, nodes)
     place(folder, b"nothing", org="Other")
     collect(mlperf.find(folder, ["resnet"]), folder / "tables", read=mlperf.read)
     return folder / "tables"
-
-
-def json_faster(text: str) -> str:
-    about = json.loads(text.split(" ", 1)[1])
-    about["time_ms"] = START + (about["time_ms"] - START) / 3
-    return ":::MLLOG " + json.dumps(about)
 
 
 def test_figures_show_one_series_of_a_submitter_whatever_its_batch(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_few_repeats_have_students_interval_and_one_has_none() -> None:
     assert statistics.over_repeats([7.0]) == statistics.Interval(pytest.approx(7.0), None, None, 1)
 
 
-def test_many_repeats_have_the_interval_of_order_statistics() -> None:
+def test_many_repeats_have_the_interval_of_order_statistics_and_five_their_stretched_range() -> None:
     # n = 10: between the interval from the 2nd to the 9th value (97.9 %) and that from the 3rd to the 8th (89.1 %).
     values = list(np.exp(np.arange(1.0, 11.0)))
     share = (0.978516 - 0.95) / (0.978516 - 0.890625)
@@ -99,9 +99,6 @@ def test_many_repeats_have_the_interval_of_order_statistics() -> None:
     assert ten.high and math.log(ten.high) == pytest.approx(9 - weight, abs=1e-4)
     values[-1] = 1e9  # one wild run
     assert statistics.over_repeats(values).high == pytest.approx(ten.high)
-
-
-def test_five_repeats_have_their_stretched_range() -> None:
     five = statistics.over_repeats([math.exp(x) for x in (0.0, 0.3, 0.4, 0.5, 1.0)])
     assert (math.log(five.low or 0), math.log(five.high or 0)) == (pytest.approx(-0.03), pytest.approx(1.03))
 

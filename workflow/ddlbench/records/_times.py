@@ -197,12 +197,12 @@ def _pairs(log: Log, what: str, amount: Callable[[float], float]) -> Floats:
 
 
 def _without(intervals: Floats, evaluations: Floats, clocks: str | None) -> Floats:
-    """How long each interval is without the evaluations in it [s]."""
+    """How long each interval is without the evaluations that begin in it [s]; an earlier one runs beside training."""
     took: Floats = intervals[:, 1] - intervals[:, 0]
     if clocks == "evaluations" or not len(evaluations):
         return took
     for start, end in _joined(evaluations):
-        took -= np.clip(np.minimum(intervals[:, 1], end) - np.maximum(intervals[:, 0], start), 0.0, None)
+        took -= np.where(intervals[:, 0] <= start, np.clip(np.minimum(intervals[:, 1], end) - start, 0.0, None), 0.0)
     return took
 
 

@@ -82,6 +82,8 @@ def _summary(place: Path, log: Log) -> Summary:
     if benchmark == "resnet" and plain(log.said.get("global_batch_size")) < workers:
         what = f"a batch of {log.said['global_batch_size']} is less than one image for each of {workers} accelerators"
         raise RefusedError(place, what, _sound.MEND)
+    if benchmark == "resnet" and "resnet" not in (said := str(log.said.get("submission_benchmark", benchmark))).lower():
+        raise RefusedError(place, f"submission_benchmark is {said[:40]!r}: it cannot be of {benchmark}", _sound.MEND)
     times = _times.times(log, benchmark, _samples(log, benchmark))
     if times.several:
         what = "holds more than one training: run_start comes again after run_stop"
@@ -228,10 +230,10 @@ def read_system(path: Path, log: Log) -> System:
 
 def _number(name: str, text: str) -> int | None:
     """The number that stands behind a name, None without one. Raises ValueError for one that no system has."""
-    match = re.search(rf"{name}\W{{1,99}}?(-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
+    match = re.search(rf"{name}\W{{1,99}}?(-?\d{{1,3}}(?:,\d{{3}})+(?!\d)|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)", text)
     if not match:
         return None
-    number = float(match[1])  # of any number of digits
+    number = float(match[1].replace(",", ""))  # of any number of digits; 1,024 is one number
     if not (0 <= number <= MOST_OF_SYSTEM and number.is_integer()):
         raise ValueError(f"{match[0][:40]!r} is no whole number up to {MOST_OF_SYSTEM}")
     return int(number)
