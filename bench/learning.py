@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 
 from ddlbench.analysis.prediction import Measured, TooLittleError, last_rate
-from ddlbench.analysis.prediction._priors import FITTED, Priors, Published
+from ddlbench.analysis.prediction._priors import FITTED, Priors, SourceSeries
 from ddlbench.core import files
 from rivals import MODELS, Model
 
@@ -25,7 +25,7 @@ WITHIN, BEYOND, FROM_ONE = "within a node", "from beyond a node", "from one node
 NORMAL = 0.6745  # the median distance from the middle of a normal distribution, in standard deviations
 
 
-def fit(series: Sequence[Published]) -> Priors:
+def fit(series: Sequence[SourceSeries]) -> Priors:
     """The slopes with the least absolute errors over all pairs of points within a node, beyond one, and from one to
     more. Each source counts once, because series of one source are alike."""
     slope, spread = [0.0] * 3, [0.0] * 3
@@ -110,7 +110,7 @@ class Try:
         return group(self.known, self.workers, self.node)
 
 
-def left_out(series: Sequence[Published]) -> Iterator[tuple[list[Published], Priors]]:
+def left_out(series: Sequence[SourceSeries]) -> Iterator[tuple[list[SourceSeries], Priors]]:
     """(the series of a source, the priors fitted to all other sources), source by source."""
     for source in sorted({one.source for one in series}):
         others = [one for one in series if one.source != source]
@@ -118,7 +118,7 @@ def left_out(series: Sequence[Published]) -> Iterator[tuple[list[Published], Pri
 
 
 def tries(
-    series: Sequence[Published], priors: Priors, models: Mapping[str, Model] = MODELS, least: int = 1
+    series: Sequence[SourceSeries], priors: Priors, models: Mapping[str, Model] = MODELS, least: int = 1
 ) -> Iterator[Try]:
     """Every beginning of every series, of at least so many points, at every later point, by the default and every model
     that has enough points."""
@@ -133,7 +133,7 @@ def tries(
                         continue
 
 
-def _try(one: Published, known: Measured, at: int, name: str, models: Mapping[str, Model], priors: Priors) -> Try:
+def _try(one: SourceSeries, known: Measured, at: int, name: str, models: Mapping[str, Model], priors: Priors) -> Try:
     points = one.measured
     asked = [points.workers[at]], [points.batch_per_worker[at]]
     if name == DEFAULT:
@@ -154,7 +154,7 @@ def _try(one: Published, known: Measured, at: int, name: str, models: Mapping[st
     )
 
 
-def calibrate(left: Sequence[tuple[list[Published], Priors]], hold: float = 0.95) -> tuple[float, float]:
+def calibrate(left: Sequence[tuple[list[SourceSeries], Priors]], hold: float = 0.95) -> tuple[float, float]:
     """How many standard deviations hold a share `hold` of `left_out`'s tries: within a node, and beyond it."""
     needed: dict[str, list[float]] = {}
     for some, priors in left:
@@ -168,7 +168,7 @@ def calibrate(left: Sequence[tuple[list[Published], Priors]], hold: float = 0.95
     return first, second
 
 
-def fit_calibrated(series: Sequence[Published]) -> Priors:
+def fit_calibrated(series: Sequence[SourceSeries]) -> Priors:
     """The priors of all series, with intervals that hold on sources left out"""
     return replace(fit(series), reach=calibrate(list(left_out(series))))
 

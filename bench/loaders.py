@@ -31,7 +31,7 @@ from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.mends import torchvision_operators
 from ddlbench.settings.recipe import load_recipe
-from ddlbench.train.loaders import Source
+from ddlbench.train.loaders import PictureSet
 from ddlbench.train.loaders._share import MEAN, STD
 from sides import spread
 
@@ -79,7 +79,7 @@ def ours(loader: str, form: str) -> Callable[[Path, int], Epochs]:
             repeat=1,
         )
         images = sum(1 for _ in (data / "raw/train").glob("*/*"))
-        opened = registry.member("loaders", loader).Loader(Source(data / form, "train", images, 10), spec, 0)
+        opened = registry.member("loaders", loader).Loader(PictureSet(data / form, "train", images, 10), spec, 0)
         epoch = 0
         while True:
             yield opened.epoch(epoch)

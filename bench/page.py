@@ -124,7 +124,7 @@ def make(name: str, on: str, results: Path) -> tuple[int, float, Path]:
         draw(figure.plot, data, path, options)
     began = perf_counter()
     rows = bill.rows(plan, images, results)
-    page = about.of(plan, rows, spent.planned(plan, images, read_published()))
+    page = about.from_plan(plan, rows, spent.planned(plan, images, read_published()))
     write.write(page, home / "index.html", results)
     return len(plan.runs), perf_counter() - began, home / "index.html"
 

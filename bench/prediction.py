@@ -19,7 +19,7 @@ from statistics import fmean, median
 import learning
 import numpy as np
 from ddlbench.analysis.prediction import Measured, _priors
-from ddlbench.analysis.prediction._priors import Published
+from ddlbench.analysis.prediction._priors import SourceSeries
 from learning import BEYOND, DEFAULT, WITHIN, Try
 from rivals import MODELS
 
@@ -28,7 +28,7 @@ from rivals import MODELS
 LIMITS = {"4x": 0.03, "8x": 0.04, "width": 1.6, "held": (0.93, 0.97), "large": 0.15}
 
 
-def simulated(count: int, seed: int) -> list[Published]:
+def simulated(count: int, seed: int) -> list[SourceSeries]:
     """Clusters with known truth: rates of 1, 2, 4, 8 and 64 nodes of 4 workers, with 1 % noise on what is measured."""
     random = np.random.default_rng(seed)
     series = []
@@ -48,7 +48,7 @@ def simulated(count: int, seed: int) -> list[Published]:
             rates.append(min(batch / step_s, ceiling) * at)
         noisy = [rate * float(random.normal(1, 0.01)) for rate in rates[:-1]]
         measured = Measured(workers, (*noisy, rates[-1]), (float(batch),) * len(workers), node)
-        series.append(Published("simulated", str(number), measured))
+        series.append(SourceSeries("simulated", str(number), measured))
     return series
 
 

@@ -58,5 +58,5 @@ def test_steps_and_losses_are_those_of_our_loop(run, recorded):
     assert (mine["data_wait_s"] >= delay_s).all()
     assert (mine["forward_s"] >= 2 * delay_s).all()  # what lies between a batch and the step's end is one
     assert mine["data_wait_s"].min() < delay_s + DELAY_S / 2
-    unknown = record.said("ddlbench_not_measured")
+    unknown = record.value("ddlbench_not_measured")
     assert {"forward_s", "backward_s", "communication_s", "optimizer_s"} == unknown.keys()

@@ -19,7 +19,7 @@ import pytest
 import torch
 from ddlbench.core import beats, registry
 from ddlbench.data.datasets import mnist5k
-from ddlbench.train.loaders import Source
+from ddlbench.train.loaders import PictureSet
 from ddlbench.train.loaders._share import MEAN, STD
 from PIL import Image
 
@@ -122,7 +122,7 @@ def open_all(reader, folder, split, images, batch, workers, recipe=launches.PLAI
     states = states or [None] * workers
     data = folder / form if form else None
     memory = beats.node_folder(folder / str(form)) if loader == "staged" else None
-    source = Source(data, split, images, classes, memory)
+    source = PictureSet(data, split, images, classes, memory)
     return [member.Loader(source, spec, r, state) for r, state in enumerate(states)]
 
 

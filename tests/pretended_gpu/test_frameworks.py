@@ -69,7 +69,7 @@ def waits(record: Record, *phases: str) -> Counter[str]:
     """What made a rank wait in these phases: how often, by the call and the innermost function."""
     total: Counter[str] = Counter()
     for phase in phases:
-        for what, number in record.said(WAITS)["waits"].get(phase, {}).items():
+        for what, number in record.value(WAITS)["waits"].get(phase, {}).items():
             call, *where = what.split(" < ")
             total[" < ".join([call, *where[-1:]])] += number
     return total
@@ -91,10 +91,10 @@ def test_losses_are_those_of_a_cpu_and_parts_are_the_step(train: Train, variant:
     there = train(framework, precision, options=options)
     here = train("ddp", "fp16" if precision == "fp16" else "fp32", device="cpu", options=alike)
     np.testing.assert_allclose(losses(there), losses(here), rtol=NEAR[precision])
-    assert there.said("ddlbench_skipped_steps") == here.said("ddlbench_skipped_steps") == (precision == "fp16")
+    assert there.value("ddlbench_skipped_steps") == here.value("ddlbench_skipped_steps") == (precision == "fp16")
     took = there.steps[[*STEP_PARTS]].sum(axis=1).to_numpy()[1:STEPS]
     np.testing.assert_allclose(took, np.diff(there.steps["end_s"].to_numpy()[:STEPS]), rtol=1e-6, atol=2e-6)
-    assert there.said(WAITS)["elsewhere"] == 0  # all that is timed lies on the stream that computes
+    assert there.value(WAITS)["elsewhere"] == 0  # all that is timed lies on the stream that computes
 
 
 @pytest.mark.parametrize(("variant", "precision"), [pair for pair in PAIRS if pair[1] in ("bf16", "fp16")])
@@ -143,8 +143,8 @@ def test_a_rank_that_is_asked_to_stop_goes_on_to_the_bit(train: Train, variant: 
     framework, options = VARIANTS[variant]
     precision = "bf16" if variant == "zero 3" else "fp16"
     whole, stopped = (train(framework, precision, options=options, stop=stop) for stop in (None, 20))
-    assert 20 <= stopped.said("ddlbench_resumed")["step"] <= 3 * STEPS
-    assert stopped.said("ddlbench_skipped_steps") == whole.said("ddlbench_skipped_steps")
+    assert 20 <= stopped.value("ddlbench_resumed")["step"] <= 3 * STEPS
+    assert stopped.value("ddlbench_skipped_steps") == whole.value("ddlbench_skipped_steps")
     if REAL:  # sums are not always made in one order
         np.testing.assert_allclose(losses(stopped), losses(whole), rtol=0.02)
     else:
@@ -180,8 +180,8 @@ def test_a_record_has_what_a_gpu_says_of_itself_on_the_hosts_time_line(train: Tr
     record = train("ddp", "bf16")
     at = {event.key: event.time_s for event in record.events}
     passed = at["ddlbench_elapsed_s"] - at["run_start"]
-    assert record.said("ddlbench_elapsed_s") == pytest.approx(passed, abs=0.05, rel=1e-3)
-    rank = record.said("ddlbench_ranks")[0]
+    assert record.value("ddlbench_elapsed_s") == pytest.approx(passed, abs=0.05, rel=1e-3)
+    rank = record.value("ddlbench_ranks")[0]
     assert 0 < rank["peak_device_memory_bytes"] <= rank["peak_device_reserved_bytes"] <= rank["device_used_bytes"]
     if not REAL:
         assert rank["device_energy_j"] == pytest.approx(300 * rank["wall_s"], rel=0.1)

@@ -14,7 +14,7 @@ from ddlbench.core.files import printable
 from ddlbench.outlook import NoAnswerError, what_if
 from ddlbench.outlook.application import Block, Heading, Paragraph, Table, docx, latex, markdown, shares
 from ddlbench.outlook.application import _content as application
-from ddlbench.outlook.application._content import Given, blocks
+from ddlbench.outlook.application._content import Contents, blocks
 from ddlbench.outlook.recommendation import make as recommendation
 from ddlbench.plan.bill import Row
 from ddlbench.plan.reads import Form
@@ -31,11 +31,11 @@ PREDICTED = {"model": "lenet", "framework": "ddp", "loader": "native", "workers"
 PREDICTED |= {"high": 1.1e4, "efficiency": 0.7, "train_h": 2.0, "measured": "1 2 4", "why_not": None, "runs": "a b"}
 
 
-def given() -> Given:
+def given() -> Contents:
     """The audit's clean study, with one prediction; nothing is left to run."""
     runs = study()["runs"].assign(control=False, command="python -m train_100%_{all} --many")
     digests = dict.fromkeys(runs["run"], "d" * 64)
-    return Given("A & B_50%", load_machine("local"), runs, pd.DataFrame(), [PREDICTED], [], digests, {})
+    return Contents("A & B_50%", load_machine("local"), runs, pd.DataFrame(), [PREDICTED], [], digests, {})
 
 
 def texts(made: list[Block]) -> list[str]:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.analysis.prediction import Measured as Series
+from ddlbench.analysis.prediction import RecordedTime as Series
 from ddlbench.analysis.prediction import _priors, last_rate
 from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, reads
 from ddlbench.plan import table as plan_table
-from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, Measured, read_measured, read_published
+from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, RecordedTime, read_measured, read_published
 from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, state
@@ -35,14 +35,14 @@ def demo() -> Plan:
     return make_plan(load_study("demo"), LAPTOP)
 
 
-def measured(spec: RunSpec, rate: float, **changed: object) -> Measured:
+def measured(spec: RunSpec, rate: float, **changed: object) -> RecordedTime:
     """A record of a run with so many images/s a worker."""
     fields: dict[str, object] = {"took_s": 100.0, "beside_s": 0.0, "energy_j": None, "power_w": None} | changed
     epoch_s = IMAGES / rate / spec.workers
-    return Measured(json.loads(spec.to_json()), IMAGES, epoch_s=epoch_s, **fields)  # type: ignore[arg-type]
+    return RecordedTime(json.loads(spec.to_json()), IMAGES, epoch_s=epoch_s, **fields)  # type: ignore[arg-type]
 
 
-def rates(spec: RunSpec, records: Sequence[Measured], machine: Machine = LAPTOP) -> tuple[float, float, float]:
+def rates(spec: RunSpec, records: Sequence[RecordedTime], machine: Machine = LAPTOP) -> tuple[float, float, float]:
     """(lowest, likely, highest) rate of a worker that an estimate means."""
     found = Estimator(machine, records, read_published()).estimate(spec, IMAGES)
     assert found.low_s and found.s and found.high_s
@@ -205,7 +205,7 @@ def test_beyond_a_node_a_doubling_may_cost_nothing_or_the_worst_published(demo: 
     records = [measured(replace(base, repeat=r), 100) for r in (1, 2)]
     small = replace(LAPTOP, workers_per_node=2)
     low, likely, high = rates(grown(base, 4), records, small)
-    worst = min(p.left for p in read_published())
+    worst = min(p.share for p in read_published())
     assert (low, high) == pytest.approx((100 * worst**2, 100))
     assert low < likely < high
     found = Estimator(small, records, read_published()).estimate(grown(base, 4), IMAGES)

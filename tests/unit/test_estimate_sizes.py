@@ -14,7 +14,7 @@ from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
 from ddlbench.plan import bill, checkpoints, reads
 from ddlbench.plan import table as plan_table
-from ddlbench.plan.estimate import Measured
+from ddlbench.plan.estimate import RecordedTime
 from ddlbench.plan.kinds.training import STEP_BYTES, guess_minutes
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
@@ -181,7 +181,7 @@ def test_a_model_that_is_in_no_table_is_as_large_as_a_record_says(paper: Plan) -
     spec = replace(pick(paper, model="resnet50", framework="ddp", workers=8, loader="dali-cpu-only"), model="resnet26")
     assert checkpoints.room(spec) is None
     told = {"model": "resnet26", "recipe": {"image_size": spec.recipe.image_size}}
-    one = Measured(told, 1, 1.0, 0.0, 1.0, None, None, 8e6)
+    one = RecordedTime(told, 1, 1.0, 0.0, 1.0, None, None, 8e6)
     shard, other = replace(one, held_bytes=1e6), replace(one, spec={"model": "other"}, held_bytes=1e9)
     room = checkpoints.room(spec, [shard, one, other])
     assert room is not None

@@ -144,7 +144,7 @@ def test_a_caption_begins_with_the_result_of_its_figure(plot: str) -> None:
 
 def test_a_picture_carries_its_caption(tmp_path: Path) -> None:
     _style.save(draw("throughput", ONE), tmp_path / "said", "5 < 6. How to read it.")
-    assert picture.said(tmp_path / "said.svg") == "5 < 6. How to read it."
+    assert picture.caption(tmp_path / "said.svg") == "5 < 6. How to read it."
     kinds = "Peak. On GPUs tensors. On CPUs the process."  # nothing about what the figure has not
     assert _style.caption(Figure(), kinds, "cpu") == "Peak. On CPUs the process."
     assert _style.caption(Figure(), kinds, "cuda") == "Peak. On GPUs tensors."

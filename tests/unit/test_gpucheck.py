@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from ddlbench.commands.gpucheck import FAIL, MEASURED, PARTS, PASS, SKIPPED, VERDICTS, Row, tests, throughput
+from ddlbench.commands.gpucheck import FAIL, MEASURED, PARTS, PASS, SKIPPED, VERDICTS, Outcome, tests, throughput
 from ddlbench.commands.gpucheck import __main__ as check
 from ddlbench.commands.gpucheck._bench import Bench, RunFailedError
 from ddlbench.core import registry
@@ -63,7 +63,7 @@ def test_what_cannot_be_made_is_skipped_with_its_reason(bench: Bench, monkeypatc
 # --- verdicts
 
 
-def gpu_rate(rate: float, gpu: str | None, precision: str = "fp16", last: bool = True) -> Row:
+def gpu_rate(rate: float, gpu: str | None, precision: str = "fp16", last: bool = True) -> Outcome:
     spec = Bench("cuda", Path()).spec(precision=precision, options={"channels_last": True} if last else {})
     return throughput.compare("a run", rate, gpu, spec)
 
@@ -91,10 +91,10 @@ def test_a_rate_without_its_like_is_only_measured(gpu: str | None, precision: st
     assert said in row.compared
 
 
-def of_power(power_w: float | None, limit_w: float | None = 400.0, column: str = "device_energy_j") -> Row:
+def of_power(power_w: float | None, limit_w: float | None = 400.0, column: str = "device_energy_j") -> Outcome:
     rank = {column: None if power_w is None else 10 * power_w, "wall_s": 10.0, "device_power_limit_w": limit_w}
     said = {"ddlbench_ranks": [rank], "ddlbench_not_measured": {column: "no counter"}}
-    record: Any = SimpleNamespace(said=lambda key, otherwise=None: said[key])
+    record: Any = SimpleNamespace(value=lambda key, otherwise=None: said[key])
     return throughput.power(record, column, "power")
 
 
@@ -132,8 +132,8 @@ def part(monkeypatch: pytest.MonkeyPatch) -> Any:
     """`part(rows, error)`: what the part `machine` gives from here on."""
 
     def stand_in(*verdicts: str, error: Exception | None = None) -> None:
-        def given(bench: Bench) -> Iterator[Row]:
-            yield from (Row(f"row {n}", verdict, "why", 1.5, "s") for n, verdict in enumerate(verdicts))
+        def given(bench: Bench) -> Iterator[Outcome]:
+            yield from (Outcome(f"row {n}", verdict, "why", 1.5, "s") for n, verdict in enumerate(verdicts))
             if error is not None:
                 raise error
 

@@ -206,7 +206,7 @@ def made(monkeypatch: pytest.MonkeyPatch, folder: Path, spec: RunSpec = SPEC, **
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    return hold.made(folder, spec)
+    return hold.finished(folder, spec)
 
 
 def test_a_record_that_was_made_meanwhile_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

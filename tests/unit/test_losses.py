@@ -203,18 +203,18 @@ def study(
     return found
 
 
-def verdicts(spells: list[HostEpoch]) -> dict[tuple[str, str], str]:
+def verdicts(entries: list[HostEpoch]) -> dict[tuple[str, str], str]:
     """Those that are not as the others."""
-    rows = nodes.rows(spells)
+    rows = nodes.rows(entries)
     return {(str(r["host"]), str(r["part"])): str(r["verdict"]) for r in rows if r["verdict"] != LIKE}
 
 
 @pytest.mark.parametrize("hosts", [2, 4, 64])
 @pytest.mark.parametrize("runs", [1, 2, 5])
 def test_a_host_that_is_always_slow_says_hardware(hosts: int, runs: int) -> None:
-    spells = study(hosts, runs, 4, compute={"node1": 1.3})
-    assert verdicts(spells) == {("node1", "compute"): HARDWARE}
-    row = nodes.rows(spells)[0]
+    entries = study(hosts, runs, 4, compute={"node1": 1.3})
+    assert verdicts(entries) == {("node1", "compute"): HARDWARE}
+    row = nodes.rows(entries)[0]
     assert row["ratio"] == pytest.approx(1 + 0.06 / 0.25, abs=0.03)
     assert row["excess_s"] == pytest.approx(0.06, abs=0.01)
     assert (row["runs"], row["epochs"]) == (runs, 4 * runs)
@@ -242,8 +242,8 @@ def test_one_epoch_of_one_run_is_not_enough() -> None:
 
 def test_a_host_against_its_own_best() -> None:
     """It became slower in the last of three runs, and so did all others: beside them nothing is to be seen."""
-    spells = study(4, 3, 4, noise=0.001)
-    late = [s._replace(of=s.of._replace(time_s=s.of.time_s * 1.5)) if s.run == "r2" else s for s in spells]
+    entries = study(4, 3, 4, noise=0.001)
+    late = [s._replace(means=s.means._replace(time_s=s.means.time_s * 1.5)) if s.run == "r2" else s for s in entries]
     for row in nodes.rows(late):
         assert row["verdict"] == LIKE
         assert row["over_own_best"] == pytest.approx(1.5, rel=0.02)
@@ -256,8 +256,8 @@ def test_sound_hosts_are_hardly_ever_accused() -> None:
     accused = 0
     for seed in range(200):
         noise = chance.choice([0.01, 0.02, 0.04])  # of compute; data wait scatters five times as much
-        spells = study(chance.choice([2, 3, 4, 8, 16]), chance.randint(1, 4), chance.randint(2, 6), seed, noise=noise)
-        accused += any(verdict in (HARDWARE, WANDERS) for verdict in verdicts(spells).values())
+        entries = study(chance.choice([2, 3, 4, 8, 16]), chance.randint(1, 4), chance.randint(2, 6), seed, noise=noise)
+        accused += any(verdict in (HARDWARE, WANDERS) for verdict in verdicts(entries).values())
     assert accused <= 10, accused
 
 
@@ -265,8 +265,8 @@ def test_slow_hosts_are_hardly_ever_missed() -> None:
     chance = random.Random(6)
     missed = 0
     for seed in range(100):
-        spells = study(chance.choice([2, 4, 8]), chance.randint(1, 4), 4, seed, compute={"node0": 1.25})
-        missed += verdicts(spells).get(("node0", "compute")) != HARDWARE
+        entries = study(chance.choice([2, 4, 8]), chance.randint(1, 4), 4, seed, compute={"node0": 1.25})
+        missed += verdicts(entries).get(("node0", "compute")) != HARDWARE
     assert missed <= 5, missed
 
 
@@ -290,9 +290,9 @@ def test_records_name_the_slow_host(tmp_path: Path) -> None:
     for repeat in (1, 2, 3):
         planted(tmp_path, repeat)
     write_record(tmp_path, run_spec(workers=1, machine="here", global_batch=8))  # one host
-    spells, runs, refused = nodes.records("here", tmp_path)
+    entries, runs, refused = nodes.records("here", tmp_path)
     assert (runs, refused) == (3, [])
-    rows = nodes.rows(spells)
+    rows = nodes.rows(entries)
     assert (rows[0]["host"], rows[0]["part"], rows[0]["verdict"]) == ("node8", "compute", HARDWARE)
     assert rows[0]["ratio"] == pytest.approx((0.01 + 0.31 * 3) / (0.01 + 0.31))
     assert rows[0]["excess_s"] == pytest.approx(0.62)
@@ -312,7 +312,7 @@ def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
     steps[[*STEP_PARTS]] = [0.01, 0.1, 0.2, 0.02, 0.01]
     steps.loc[steps["rank"] == 6, "backward_s"] *= 1.3
     replace_steps(record, with_clocks(steps))
-    rows = nodes.rows(nodes.spells(ours.record(record)))
+    rows = nodes.rows(nodes.host_epochs(ours.record(record)))
     assert (rows[0]["host"], rows[0]["part"], rows[0]["local_rank"]) == ("node1", "compute", 2)
     assert rows[0]["verdict"] == HARDWARE
     assert "rank 2 there" in nodes.lines(rows)[0]
@@ -321,7 +321,7 @@ def test_one_bad_device_of_four_is_not_averaged_away(tmp_path: Path) -> None:
 
 def test_where_waiting_is_not_measured_apart_compute_says_nothing(tmp_path: Path) -> None:
     record = planted(tmp_path, measured=False)
-    assert {spell.of.part for spell in nodes.spells(ours.record(record))} == {"data_wait"}
+    assert {entry.means.part for entry in nodes.host_epochs(ours.record(record))} == {"data_wait"}
 
 
 def test_records_that_tell_nothing(tmp_path: Path) -> None:
@@ -353,4 +353,4 @@ def test_a_log_that_makes_no_sense_is_refused_and_stops_nothing(tmp_path: Path, 
 def test_ranks_of_one_host_are_no_comparison(tmp_path: Path) -> None:
     spec = run_spec(workers=2, global_batch=8, epochs=3)
     record = write_record(tmp_path, spec, ranks=[rank | {"host": "node7"} for rank in RANKS])
-    assert list(nodes.spells(ours.record(record))) == []
+    assert list(nodes.host_epochs(ours.record(record))) == []

@@ -329,7 +329,7 @@ def test_a_large_log_is_read_in_halves_without_loss(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(_mllog, "ROWS", 30)
     monkeypatch.setattr(_mllog, "BLOCK", 777)
     halves = _mllog.read(path)
-    assert (halves.lines, halves.said, halves.status) == (whole.lines, whole.said, "success")
+    assert (halves.lines, halves.keys, halves.status) == (whole.lines, whole.keys, "success")
     assert halves.lines == 40 * len(log(said_rate=RATE, ranks=3))
     assert halves.damaged == whole.damaged == 0
     assert _times.times(halves, "resnet").clock_rate == times.clock_rate

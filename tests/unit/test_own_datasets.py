@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ddlbench.core import registry
-from ddlbench.data.datasets import _own, of
+from ddlbench.data.datasets import _own, get
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import BadImage, Place, SourceError
@@ -197,14 +197,14 @@ def test_a_form_does_not_go_into_the_users_folder(
 def test_the_plan_guesses_and_says_so(described: Callable[..., Manifest], pictures: Path) -> None:
     classes(pictures, a=20, b=3)
     described()
-    mine = of("mine")
+    mine = get("mine")
     assert isinstance(mine, _own.Own) and not mine.in_place(None)
     assert (mine.IMAGES, mine.NUM_CLASSES) == ({"train": 36, "val": 4}, 2)
     (line,) = mine.remarks()
     assert "guesses: 2 classes and 36 pictures" in line and "mine.yaml" in line
     pictures.rename(pictures.with_name("away"))
     for says in ("No such file", "no class folders"):
-        assert says in of("mine").remarks()[0]  # type: ignore[attr-defined]  # only those of users have it
+        assert says in get("mine").remarks()[0]  # type: ignore[attr-defined]  # only those of users have it
         pictures.mkdir(exist_ok=True)
     pictures.with_name("away").rename(pictures)
 

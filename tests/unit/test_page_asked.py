@@ -335,4 +335,4 @@ def test_numbers_have_as_many_digits_as_tell_them_apart() -> None:
     assert shown.point("a", [100.0]).words == "100 (one run)"
     assert shown.ends(Interval(1.2, 1.03, 1.5, 3)) == "1.03 to 1.5"  # not "1 to 1.5": it is told apart
     assert shown.point("a", [99.0, 99.9], 100.0).interval.high == 100
-    assert shown.Scale.of([shown.point("a", [1.0]), shown.point("b", [100.0])]).log
+    assert shown.Scale.fit([shown.point("a", [1.0]), shown.point("b", [100.0])]).log

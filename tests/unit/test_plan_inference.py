@@ -11,7 +11,7 @@ import pytest
 from ddlbench.commands import status
 from ddlbench.commands.snakefile import Rule, Start
 from ddlbench.plan import bill, table
-from ddlbench.plan.estimate import Estimator, Measured
+from ddlbench.plan.estimate import Estimator, RecordedTime
 from ddlbench.plan.kinds.inference import FORWARD, Asking, guess_minutes, work_s
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
@@ -75,7 +75,7 @@ def test_without_records_a_forward_pass_is_a_third_of_a_training_step(plan: Plan
 def test_records_of_trainings_say_how_fast_and_how_long_to_begin(plan: Plan) -> None:
     spec = one(plan, "plain")
     # 4000 images in 2 s; 9 s beside the training
-    trained = Measured(json.loads(spec.run.to_json()), 4000, 11.0, 9.0, 2.0, None, None)
+    trained = RecordedTime(json.loads(spec.run.to_json()), 4000, 11.0, 9.0, 2.0, None, None)
     took = Asking([], Estimator(LAPTOP, [trained], [])).estimate(spec)
     assert took.s == pytest.approx(9 + work_s(spec, 2000.0))
     assert took.s < took.high_s == pytest.approx(300 + 1.5 * work_s(spec, 2000.0))

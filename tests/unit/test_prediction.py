@@ -103,7 +103,7 @@ def test_priors_are_those_of_the_series() -> None:
 def test_slopes_are_learnt_from_other_sources() -> None:
     """A source that loses half per doubling moves the others' slope as one source of many, and never its own."""
     steep = Measured((4, 8, 16, 32), (400.0, 400.0, 400.0, 400.0), (64.0,) * 4, 4)
-    series = [*_priors.published(), *[_priors.Published("steep", "s", steep)] * 9]
+    series = [*_priors.published(), *[_priors.SourceSeries("steep", "s", steep)] * 9]
     made = {some[0].source: priors.slope[2] for some, priors in learning.left_out(series)}
     assert made["steep"] == pytest.approx(PRIORS.slope[2])
     assert all(slope < 2 * PRIORS.slope[2] for slope in made.values())

@@ -221,7 +221,7 @@ def test_it_runs_in_a_python_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     lacks = "import importlib.util as u; assert not any(map(u.find_spec, ('numpy', 'ddlbench', 'psutil')))"
     run = spec(script(tmp_path, before=lacks), command="python 'my train.py' {folder}", environment="its env")
     record = made(tmp_path, run)
-    facts = record.said("ddlbench_facts")
+    facts = record.value("ddlbench_facts")
     assert facts["python"] is None
     assert "torch" not in facts["versions"]
 

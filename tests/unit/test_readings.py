@@ -8,23 +8,23 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from ddlbench.core import registry
-from ddlbench.run.readings import Line, Reading, Source, UnreadError, lines
+from ddlbench.run.readings import Line, Output, Reading, UnreadError, lines
 
 from tests.unit.programs import STEP, spec
 
 RATE = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: lr (?P<lr>\S+))? at (?P<samples_per_s>.+?) tok/s"
 
 
-def source(folder: Path, texts: list[str], *patterns: str, every_s: float = 0.1, **more: object) -> Source:
+def source(folder: Path, texts: list[str], *patterns: str, every_s: float = 0.1, **more: object) -> Output:
     """A program of two ranks that printed these lines, one each 0.1 s from second 1000 on; its batch is 8."""
     own = folder / "program"
     own.mkdir(exist_ok=True)
     run = spec(folder, 2, patterns=patterns or (STEP,))
     printed = [Line(1000.0 + number * every_s, text) for number, text in enumerate(texts)]
-    return Source(run, own, folder, printed, texts, **more)  # type: ignore[arg-type]
+    return Output(run, own, folder, printed, texts, **more)  # type: ignore[arg-type]
 
 
-def read(name: str, of: Source) -> Reading:
+def read(name: str, of: Output) -> Reading:
     made: Reading = registry.member("readings", name).read(of)
     return made
 
@@ -197,7 +197,7 @@ CURVES = {  # of each folder: scalars of steps 0, 1, ...
 }
 
 
-def read_curves(of: Source) -> None:
+def read_curves(of: Output) -> None:
     made = read("tensorboard", of)
     assert taken(made) == [(0, 1.0), (1, 2.0)]
     assert [row.loss for row in made.rows if row.rank == 0] == [1.0, 0.5]

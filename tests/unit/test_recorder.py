@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from ddlbench.analysis import summary
-from ddlbench.run.readings import Source, recorder
+from ddlbench.run.readings import Output, recorder
 
 from tests.conftest import ROOT
 from tests.unit.programs import failure, handlers, losses, made, make, spec, stopped
@@ -159,7 +159,7 @@ def test_a_row_that_was_cut_off_and_steps_made_again(tmp_path: Path, monkeypatch
     for n in range(3, 7):
         again.step(10.0 + n, samples=8, step=n)
     again._close()
-    made_of = recorder.read(Source(spec(tmp_path, reads="recorder"), tmp_path, tmp_path, []))
+    made_of = recorder.read(Output(spec(tmp_path, reads="recorder"), tmp_path, tmp_path, []))
     assert [row.loss for row in made_of.rows] == [0.0, 1.0, 2.0, 13.0, 14.0, 15.0, 16.0]
     assert "rec.batches" in made_of.not_known["data_wait_s"]
     assert made_of.rows[-1].end_s < 1.0
@@ -215,7 +215,7 @@ def test_no_step_waits_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert gpu.waits == 0
     settled = len(rec._done)
     rec._close()
-    made_of = recorder.read(Source(spec(tmp_path, reads="recorder"), tmp_path, tmp_path, []))
+    made_of = recorder.read(Output(spec(tmp_path, reads="recorder"), tmp_path, tmp_path, []))
     assert settled < 100
     assert [row.loss for row in made_of.rows] == [float(n) for n in range(100)]
     assert [round(row.forward_s, 3) for row in made_of.rows[1:]] == [0.01] * 99

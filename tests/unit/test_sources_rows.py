@@ -209,7 +209,7 @@ class Made:
     """An archive in CIFAR's published format and what is in it."""
 
     def __init__(self, member: Any, folder: Path) -> None:
-        published: _cifar.Published = member.PUBLISHED
+        published: _cifar.Archive = member.PUBLISHED
         self.member, self.published, self.folder = member, published, folder / published.folder
         self.folder.mkdir(parents=True)
         rng = np.random.default_rng(2)

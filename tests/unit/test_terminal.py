@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ddlbench.commands import terminal
 from ddlbench.mends import ReleaseError, snakemake_lines
-from ddlbench.plan.estimate import Measured
+from ddlbench.plan.estimate import RecordedTime
 
 NAMES = [f"run{number}" for number in range(31)]
 
@@ -48,7 +48,7 @@ def attached(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    took = Measured({"workers": 2}, 1000, 9.0, 1.0, 1000 / 1277, None, None)
+    took = RecordedTime({"workers": 2}, 1000, 9.0, 1.0, 1000 / 1277, None, None)
     monkeypatch.setattr(terminal.estimate, "read_measured", lambda folder: took)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from ddlbench.analysis import claims, comparisons, together
 from ddlbench.analysis.prediction import _priors, _table
-from ddlbench.analysis.prediction._series import Line
+from ddlbench.analysis.prediction._series import Scaling
 from ddlbench.analysis.scaling import scaling
 from ddlbench.audit import Material
 from ddlbench.audit._audit import audit
@@ -23,7 +23,7 @@ from ddlbench.core.registry import PACKAGE
 from ddlbench.core.spec import CONTROLS, ROLES, RunSpec, of_program
 from ddlbench.outlook import what_if
 from ddlbench.outlook.application import Paragraph, Table
-from ddlbench.outlook.application._content import Given, blocks
+from ddlbench.outlook.application._content import Contents, blocks
 from ddlbench.outlook.changed_rates import series
 from ddlbench.outlook.recommendation import candidates
 from ddlbench.outlook.recommendation import make as recommendation
@@ -133,9 +133,9 @@ class TestFaultsOfBefore:
         assert found.images == pytest.approx(1200)
 
     def test_candidates(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen: list[Line] = []
+        seen: list[Scaling] = []
 
-        def speeds(line: Line, *_: object) -> Iterator[candidates.Speed]:
+        def speeds(line: Scaling, *_: object) -> Iterator[candidates.Speed]:
             seen.append(line)
             yield from ()
 
@@ -251,7 +251,7 @@ def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
 
 def said_by_the_application() -> list[str]:
     compared = pd.DataFrame(comparisons.rows(RUNS))
-    section = blocks(Given("Mine", load_machine("local"), RUNS, compared, [], [], {}, {}))
+    section = blocks(Contents("Mine", load_machine("local"), RUNS, compared, [], [], {}, {}))
     tables = [block for block in section if isinstance(block, Table)]
     words = [block.text for block in section if isinstance(block, Paragraph)]
     return [*words, *(text for table in tables for text in (*table.header, *(row[0] for row in table.rows)))]

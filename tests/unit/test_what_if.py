@@ -15,9 +15,9 @@ from ddlbench.outlook.changed_rates import (
     AS_IT_IS,
     NAMED,
     Change,
+    ChangedRate,
     NothingToSayError,
     Question,
-    Rate,
     Series,
     ends,
     series,
@@ -47,7 +47,7 @@ def made_up(
     return Series(named, measured, tuple(points), 1_281_167.0, 90, 100.0, None)
 
 
-def rate(one: Series, kind: str, value: Any, workers: int, *others: Series, machine: Any = JUWELS) -> Rate:
+def rate(one: Series, kind: str, value: Any, workers: int, *others: Series, machine: Any = JUWELS) -> ChangedRate:
     return Question(one, Change(kind, value), workers, [one, *others], machine, PRIORS).rate()
 
 

@@ -17,5 +17,5 @@ with logged(snakemake.log[0]):
     images = reads.images(study, machine, config["data"]["sources"])
     plan = make_plan(study, machine, config["account"], images)
     rows = bill.rows(plan, images, layout.RESULTS)
-    page = about.of(plan, rows, spent.planned(plan, images, read_published()))
+    page = about.from_plan(plan, rows, spent.planned(plan, images, read_published()))
     write.write(page, Path(snakemake.output[0]))

@@ -70,9 +70,9 @@ def epochs(record: Record) -> pd.DataFrame:
     table = pd.DataFrame({"lr": first["lr"].first(), "lr_end": first["lr"].last(), "loss": loss})
     stats = _by_epoch(record, "tracked_stats")
     top5 = {n: s["correct_top5"] / s["seen"] for n, s in stats.items() if s and s.get("correct_top5") is not None}
-    known = learns(record)
-    table["top1"] = pd.Series(_by_epoch(record, "eval_accuracy"), dtype="float64") if known else np.nan
-    table["top5"] = pd.Series(top5, dtype="float64") if known else np.nan
+    learning = learns(record)
+    table["top1"] = pd.Series(_by_epoch(record, "eval_accuracy"), dtype="float64") if learning else np.nan
+    table["top5"] = pd.Series(top5, dtype="float64") if learning else np.nan
     table["train_s"] = times.wall_s(steps) if record.timed else np.nan
     images = steps.groupby("epoch")["images"].sum().astype("float64")
     table["throughput_images_per_s"] = throughput(images, table["train_s"])
@@ -100,9 +100,9 @@ def _by_epoch(record: Record, key: str) -> dict[int, Any]:
 
 def learning_rates(record: Record) -> pd.DataFrame:
     """A successful run's rows of table `learning_rates`: some steps of each epoch, its first and last among them."""
-    one = record.steps[record.steps["rank"] == 0]
-    count = len(one) // record.spec.epochs
+    steps = record.steps[record.steps["rank"] == 0]
+    count = len(steps) // record.spec.epochs
     kept = np.linspace(0, count - 1, min(count, RATES_AN_EPOCH)).round()
-    one = one[(one["step"] % count).isin(kept)]
-    table = pd.DataFrame({"run": record.spec.id, "epoch": one["step"] / count, "lr": one["lr"]})
+    steps = steps[(steps["step"] % count).isin(kept)]
+    table = pd.DataFrame({"run": record.spec.id, "epoch": steps["step"] / count, "lr": steps["lr"]})
     return table.astype(types(LEARNING_RATES))

@@ -92,11 +92,11 @@ def read(path: Path) -> list[Claim]:
     """The claims of a file. Raises ValueError, which names file, line and what is allowed, for one that is none."""
     with path.open(encoding="utf-8", newline="") as lines:
         rows = csv.DictReader(lines)
-        names = [one.name for one in fields(Claim)]
+        names = [field.name for field in fields(Claim)]
         if list(rows.fieldnames or ()) != names:
             raise ValueError(f"{path}: has the columns {rows.fieldnames}; allowed: {', '.join(names)}")
         claims = [_claim(f"{path}:{number}", row) for number, row in enumerate(rows, start=2)]
-    twice = {one.id for one in claims if sum(other.id == one.id for other in claims) > 1}
+    twice = {claim.id for claim in claims if sum(other.id == claim.id for other in claims) > 1}
     if twice:
         raise ValueError(f"{path}: id {sorted(twice)[0]} is there twice")
     return claims
@@ -131,11 +131,11 @@ def _side(where: str, text: str) -> dict[str, list[str]]:
 
 def verdicts(claims: Sequence[Claim], runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """One row per claim (COLUMNS), from tables `runs` and `kernels` of `collect`."""
-    known, share, rows = _quantities(runs, kernels), 1.0, []
+    quantities, share, rows = _quantities(runs, kernels), 1.0, []
     while True:
         # Benjamini and Hochberg: of all claims that can be judged, as many are decided as hold at their share of the
         # level. As `at_once`, for verdicts that are no single test.
-        rows = [_row(claim, known, 1 / share) for claim in claims]
+        rows = [_row(claim, quantities, 1 / share) for claim in claims]
         judged = [row for row in rows if row["verdict"] != NOT_TESTABLE and row["n"] >= FEWEST]
         decided = max(1, sum(row["verdict"] != UNDECIDED for row in judged))
         if decided >= share * len(judged):
@@ -153,13 +153,13 @@ def write(path: Path, runs: Path, kernels: Path, out: Path) -> pd.DataFrame:
 
 def lines(table: pd.DataFrame) -> list[str]:
     """Table `verdicts` for people: what was decided, and how much was not."""
-    said = []
+    sentences = []
     for verdict in (CONTRADICTED, SUPPORTED, UNDECIDED):
         for row in table[table["verdict"] == verdict].to_dict("records"):
             measured = f"{around(row['measured'], row['low'], row['high'])}, n = {row['n']:.0f}, on {row['hardware']}"
-            said.append(f"{verdict}: {row['claim']} ({row['source']}, {row['place']}): {measured}")
+            sentences.append(f"{verdict}: {row['claim']} ({row['source']}, {row['place']}): {measured}")
     counts = [f"{(table['verdict'] == v).sum()} {v}" for v in (CONTRADICTED, SUPPORTED, UNDECIDED, NOT_TESTABLE)]
-    return [*said, f"{len(table)} claims: {', '.join(counts)}"]
+    return [*sentences, f"{len(table)} claims: {', '.join(counts)}"]
 
 
 def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
@@ -242,20 +242,20 @@ def _power(cell: Ratio, tries: float) -> str:
     """What so sure a verdict costs: how large a factor it finds in 80 of 100 cases, beside a verdict on one cell."""
     if cell.n < FEWEST or not cell.spread > 0:
         return ""
-    of = [
+    factors = [
         float(special.stdtrit(cell.n - 1, 1 - (1 - VERDICT_LEVEL) / 2 / n) + special.ndtri(POWER)) for n in (tries, 1)
     ]
-    found = [math.exp(each * cell.spread / math.sqrt(cell.n)) for each in of]
+    found = [math.exp(each * cell.spread / math.sqrt(cell.n)) for each in factors]
     return (
         f": with n = {cell.n} it finds a factor of {found[0]:.3g} beyond that in 80 of 100 cases, alone {found[1]:.3g}"
     )
 
 
 def _meets(runs: pd.DataFrame, name: str, values: Iterable[str]) -> pd.Series[bool]:
-    said = runs[name].astype(str)
+    column = runs[name].astype(str)
     if name == "gpu":  # of which a source names the model, and a record more than that
-        return said.str.contains("|".join(map(re.escape, values)))
-    return said.isin(list(values))
+        return column.str.contains("|".join(map(re.escape, values)))
+    return column.isin(list(values))
 
 
 def _select(runs: pd.DataFrame, side: Mapping[str, Iterable[str]]) -> pd.DataFrame:
@@ -385,8 +385,8 @@ def factor(
     count = tries if verdict == (SUPPORTED if most else CONTRADICTED) else among
     if count == 1 or verdict == UNDECIDED:
         return verdict
-    one, all_of_them = (float(special.stdtrit(n - 1, 1 - (1 - LEVEL) / 2 / of)) for of in (1, count))
-    middle, width = math.sqrt(low * high), math.sqrt(high / low) ** (all_of_them / one)
+    single, all_of_them = (float(special.stdtrit(n - 1, 1 - (1 - LEVEL) / 2 / tests)) for tests in (1, count))
+    middle, width = math.sqrt(low * high), math.sqrt(high / low) ** (all_of_them / single)
     return verdict if _inside(middle / width, middle * width, *ends) == verdict else UNDECIDED
 
 

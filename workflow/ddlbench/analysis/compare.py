@@ -73,7 +73,7 @@ def run(record: Record) -> Run | None:
     if WHOLE not in seconds:
         return None
     steps = times.after_warm_up(record.steps, record.spec)
-    hosts = [str(rank.get("host")) for rank in record.said("ddlbench_ranks", [])]
+    hosts = [str(rank.get("host")) for rank in record.value("ddlbench_ranks", [])]
     of_host: dict[str, dict[str, float]] = {}
     if len(hosts) == record.spec.workers:
         by_host = steps.groupby(steps["rank"].map(dict(enumerate(hosts))))
@@ -81,7 +81,7 @@ def run(record: Record) -> Run | None:
             for host, value in by_host[parts].mean().sum(axis=1).items():
                 of_host.setdefault(str(host), {})[name] = float(value)
     cell = replace(record.spec, machine="any", repeat=1).id.removeprefix("any-").removesuffix("-r1")
-    facts: dict[str, Any] = record.said("ddlbench_facts", {})
+    facts: dict[str, Any] = record.value("ddlbench_facts", {})
     software = {**(facts.get("versions") or {}), **{name: facts.get(name) for name in SOFTWARE}}
     software = {name: printable(value) for name, value in software.items() if value is not None}
     given = {name: printable(value) for name, value in variables(str(facts.get("command") or "")).items()}
@@ -118,7 +118,7 @@ def side(name: str, results: Path) -> tuple[list[Run], list[str]]:
 
 def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
     """COLUMNS: all pairs together, then each run's own, each as a whole, by part, and by host and part."""
-    sides = [{(one.cell, one.repeat): one for one in runs} for runs in (before, after)]
+    sides = [{(run.cell, run.repeat): run for run in runs} for runs in (before, after)]
     pairs = [(sides[0][key], sides[1][key]) for key in sorted(set(sides[0]) & set(sides[1]))]
     cells: dict[str, list[tuple[Run, Run]]] = {ALL: pairs} if pairs else {}
     for pair in pairs:
@@ -137,8 +137,8 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
     whole = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
     at_once = statistics.at_once([ratio for _, ratio in whole], more_is_better=False)
     judged = dict(zip((id(row) for row, _ in whole), at_once, strict=True))
-    for row, own in table:
-        ratio = judged.get(id(row), own)
+    for row, alone in table:
+        ratio = judged.get(id(row), alone)
         row |= {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "pairs": ratio.n}
         row |= {"verdict": ratio.verdict, "more_pairs": ratio.more}
     return [row for row, _ in table]
@@ -159,8 +159,8 @@ def _row(
 
 def same(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     """A line about records that are on both sides: such a pair says nothing."""
-    before_of = {(one.cell, one.repeat): (one.began_s, one.seconds) for one in before}
-    count = sum(before_of.get((one.cell, one.repeat)) == (one.began_s, one.seconds) for one in after)
+    before_of = {(run.cell, run.repeat): (run.began_s, run.seconds) for run in before}
+    count = sum(before_of.get((run.cell, run.repeat)) == (run.began_s, run.seconds) for run in after)
     line = f"{count} of {len(after)} records are the same on both sides: their ratio is 1 and says nothing"
     return [line] if count else []
 
@@ -172,16 +172,16 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     """
     text = []
     sides = (before, after)
-    software = [name for runs in sides for one in runs for name in one.software]
-    given = [name for runs in sides for one in runs for name in one.environment]
+    software = [name for runs in sides for run in runs for name in run.software]
+    given = [name for runs in sides for run in runs for name in run.environment]
     for name in sorted({*software, *given}):
         by_side = [
-            {one.environment.get(name, "unset") if name in given else one.software.get(name, "unknown") for one in runs}
+            {run.environment.get(name, "unset") if name in given else run.software.get(name, "unknown") for run in runs}
             for runs in sides
         ]
         if by_side[0] != by_side[1]:
             text.append(f"{name}: {' -> '.join(', '.join(sorted(values)) for values in by_side)}")
-    hosts = [{host for one in runs for host in one.of_host} for runs in sides]
+    hosts = [{host for run in runs for host in run.of_host} for runs in sides]
     if hosts[0] != hosts[1]:
         text.append(f"hosts: {' -> '.join(', '.join(sorted(of_side)) or 'unknown' for of_side in hosts)}")
     if _apart(before, after) or _apart(after, before):
@@ -191,22 +191,22 @@ def differences(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
 
 def _apart(first: Sequence[Run], then: Sequence[Run]) -> bool:
     """Whether all runs of one side began before any of the other's; of one run each there is no other order."""
-    times = [[one.began_s for one in runs if one.began_s is not None] for runs in (first, then)]
+    times = [[run.began_s for run in runs if run.began_s is not None] for runs in (first, then)]
     return min(map(len, times)) > 1 and max(times[0]) < min(times[1])
 
 
-def lines(of: Sequence[Row]) -> list[str]:
+def lines(table: Sequence[Row]) -> list[str]:
     """For people: the verdict on each run, the parts that moved, and the hosts they moved on.
 
     Parts are named only where the run as a whole moved: each verdict is wrong at times, and of parts there are many.
     """
     text = []
-    moved_runs = {row["runs"] for row in of if row["quantity"] == WHOLE and row["verdict"] != statistics.CANNOT_TELL}
+    moved_runs = {row["runs"] for row in table if row["quantity"] == WHOLE and row["verdict"] != statistics.CANNOT_TELL}
     steps: dict[tuple[object, object], float] = defaultdict(float)
-    for row in of:
+    for row in table:
         if row["quantity"] in PARTS:
             steps[row["runs"], row["host"]] += float(str(row["before_s"]))
-    for row in of:
+    for row in table:
         if row["quantity"] == WHOLE:
             more = f"; so many more pairs would probably tell: {row['more_pairs']}" if row["more_pairs"] else ""
             text.append(f"{row['runs']}: {row['verdict']}, time of an epoch {_change(row)}{more}")

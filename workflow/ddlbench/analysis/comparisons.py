@@ -55,15 +55,15 @@ def rows(runs: pd.DataFrame, price_per_hour: float | None = None, currency: str 
     """
     usable = together.timed(runs)
     usable = usable.assign(named=names(usable), both=usable["framework"] + " and " + usable["loader"].astype(str))
-    made = [*_frameworks(usable), *_loaders(usable)]
-    for row, apart in zip(made, at_once([row.pop("apart") for row in made]), strict=True):
+    table = [*_frameworks(usable), *_loaders(usable)]
+    for row, apart in zip(table, at_once([row.pop("apart") for row in table]), strict=True):
         run_h = row.pop("run_h")
         row |= {"ratio": apart.middle, "low": apart.low, "high": apart.high, "n": apart.n, "verdict": apart.verdict}
         hours = apart.more * run_h if apart.more else None
         row |= {"more_repeats": apart.more or None, "more_worker_hours": hours, "runs": row.pop("runs")}
         sold = hours * price_per_hour if hours is not None and price_per_hour is not None else None
         row |= {"more_price": sold, "currency": None if sold is None else currency}
-    return made
+    return table
 
 
 def in_words(table: pd.DataFrame) -> str:
@@ -71,9 +71,9 @@ def in_words(table: pd.DataFrame) -> str:
     tried = table[table["n"] >= FEWEST]
     if tried.empty:
         return ""
-    told = int((tried["verdict"] != CANNOT_TELL).sum())
+    count = int((tried["verdict"] != CANNOT_TELL).sum())
     words = (
-        f"{told} of {count_of(len(tried), 'comparison')} with {FEWEST} pairs or more {'is' if told == 1 else 'are'} "
+        f"{count} of {count_of(len(tried), 'comparison')} with {FEWEST} pairs or more {'is' if count == 1 else 'are'} "
     )
     words += "told apart."
     if len(tried) > 1:
@@ -82,7 +82,7 @@ def in_words(table: pd.DataFrame) -> str:
             "none apart; else at most one in 20 of those told apart is wrong. So their intervals rest on all of them, "
             "those of figures on one setting alone."
         )
-    if len(tried) >= MANY and told < len(tried):
+    if len(tried) >= MANY and count < len(tried):
         words += " If some runs met a slow node, differences of 5 % stay hidden: `ddlbench nodes` looks for one."
     return words
 

@@ -125,8 +125,8 @@ def _of_setting(row: dict[str, Any], train_s: float, killed: pd.DataFrame, terms
     def priced(name: str | None, interval_s: float | None) -> dict[str, Any]:
         took = expected_s(train_s, interval_s, checkpoint_s, restart_s, between_s)
         lost = row["nodes"] * (took - train_s) / 3600
-        told = {"interval": name, "interval_s": interval_s, "expected_s": took, "loss_node_hours": lost}
-        told |= {"loss_percent": 100 * (took - train_s) / train_s}
-        return row | told | {"loss_cost": None if price is None else lost * price}
+        values = {"interval": name, "interval_s": interval_s, "expected_s": took, "loss_node_hours": lost}
+        values |= {"loss_percent": 100 * (took - train_s) / train_s}
+        return row | values | {"loss_cost": None if price is None else lost * price}
 
-    return [priced(*one) for one in at]
+    return [priced(*interval) for interval in at]

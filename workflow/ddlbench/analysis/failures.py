@@ -55,15 +55,15 @@ def of_runs(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _row(kind: Any, folder: Path) -> dict[str, Any]:
-    left = folder / FAILED
+    failed = folder / FAILED
     try:
-        report = json.loads((left / REPORT).read_text(encoding="utf-8"))
+        report = json.loads((failed / REPORT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         report = None
     report = report if isinstance(report, dict) else {}
     row = dict.fromkeys(NAMES) | {name: str(report[name]) for name in NAMES if report.get(name) is not None}
     row |= {name: report[name] if isinstance(report.get(name), int) else None for name in ("rank", "step")}
-    when = report.get("time", left.stat().st_mtime)
+    when = report.get("time", failed.stat().st_mtime)
     if isinstance(when, int | float):
         when = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
     return row | {"run": folder.name, "rule": kind.RULE, "when": when, "log": str(folder / kind.LOG)}

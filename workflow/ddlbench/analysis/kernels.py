@@ -111,10 +111,10 @@ def row(record: Record) -> dict[str, Any] | Why:
 BESIDE = (
     *COLUMNS[1:6],
     *(
-        Column(f"{said}{name}_percent", "float64", means, "%")
+        Column(f"{prefix}{name}_percent", "float64", means, "%")
         for name in CLASSES
-        for said, means in (("", _MEANS[name]), ("published_", "The same as published; of CUDA kernels only."))
-        if not said or f"{name}_percent" in PUBLISHED.values()
+        for prefix, means in (("", _MEANS[name]), ("published_", "The same as published; of CUDA kernels only."))
+        if not prefix or f"{name}_percent" in PUBLISHED.values()
     ),
     Column("doubt", "str", "What is wrong with the published row."),
     Column("run", "str", "Ours."),

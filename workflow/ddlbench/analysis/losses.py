@@ -65,9 +65,9 @@ def parts(record: Record) -> dict[str, Any]:
 
 def _between(record: Record, waited_s: float) -> dict[str, float]:
     """What lies between steps, on rank 0; `waited_s`: what the first steps of epochs waited for their batch."""
-    one = record.steps[record.steps["rank"] == 0]
-    took = one[[*STEP_PARTS]].sum(axis=1).to_numpy()
-    ends, epochs = one["end_s"].to_numpy(dtype=np.float64), one["epoch"].to_numpy()
+    steps = record.steps[record.steps["rank"] == 0]
+    took = steps[[*STEP_PARTS]].sum(axis=1).to_numpy()
+    ends, epochs = steps["end_s"].to_numpy(dtype=np.float64), steps["epoch"].to_numpy()
     gaps = np.clip(np.append(ends[1:] - took[1:], train_s(record.last)) - ends, 0.0, None)
     # Moments have the digits of float32: after hours, what looks like a gap of milliseconds is rounding.
     gaps = np.where(gaps > 4 * np.spacing(np.abs(ends).astype(np.float32)), gaps, 0.0)
@@ -84,10 +84,10 @@ def _between(record: Record, waited_s: float) -> dict[str, float]:
             continue
         validated = at["eval_stop", number] - at["eval_start", number]
         # From a validation to the next epoch there is nothing but a checkpoint. A stop in between is no part of it.
-        left = max(0.0, gap - validated)
+        rest = max(0.0, gap - validated)
         saved = at.get(("epoch_start", number + 1), at["eval_stop", number]) - at["eval_stop", number]
-        saved = min(max(0.0, saved), left)
-        validations, checkpoints, ended = validations + min(validated, gap), checkpoints + saved, ended + left - saved
+        saved = min(max(0.0, saved), rest)
+        validations, checkpoints, ended = validations + min(validated, gap), checkpoints + saved, ended + rest - saved
     first = max(0.0, float(ends[0] - took[0]))  # until the loader is asked for the first epoch
     return {"epochs_s": waited_s + ended + first, "validation_s": validations, "checkpoint_s": checkpoints}
 

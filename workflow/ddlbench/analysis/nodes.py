@@ -62,31 +62,31 @@ class HostEpoch(NamedTuple):
     kind: str  # the run without its repeat
     began_s: float
     epoch: int
-    of: HostComparison
+    means: HostComparison
     local_rank: int | None = None  # the host's rank that took longest
 
 
 def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS) -> list[HostComparison]:
     """Hosts beside each other. `seconds` has, by part of PARTS and by host, what a step took [s]; two hosts or more."""
     hosts = list(seconds["compute"])
-    whole = median(sum(of[host] for of in seconds.values()) for host in hosts)
+    whole = median(sum(by_host[host] for by_host in seconds.values()) for host in hosts)
     compared = []
     for part in parts:
-        own = seconds[part]
-        rest = max(whole - median(own.values()), 0.0)
-        took = {host: max(rest + own[host], 1e-9) for host in hosts}
+        times = seconds[part]
+        rest = max(whole - median(times.values()), 0.0)
+        took = {host: max(rest + times[host], 1e-9) for host in hosts}
         for host in hosts:
             others = [other for other in hosts if other != host]
-            excess_s = own[host] - median(own[other] for other in others)
+            excess_s = times[host] - median(times[other] for other in others)
             slow = is_slow(1 / took[host], [1 / took[other] for other in others])
             ratio = took[host] / median(took[other] for other in others)
             compared.append(HostComparison(host, part, excess_s, took[host], ratio, slow))
     return compared
 
 
-def spells(record: Record) -> Iterator[HostEpoch]:
+def host_epochs(record: Record) -> Iterator[HostEpoch]:
     """What a record says of its hosts; nothing if all ranks ran on one, or if it was not timed."""
-    ranks, spec = record.said("ddlbench_ranks", []), record.spec
+    ranks, spec = record.value("ddlbench_ranks", []), record.spec
     hosts = [rank.get("host") for rank in ranks]
     if not record.success or not record.timed or len(hosts) != spec.workers or len(set(hosts)) < 2:
         return
@@ -106,32 +106,32 @@ def spells(record: Record) -> Iterator[HostEpoch]:
     kind, began_s = replace(spec, repeat=1).id, record.last["run_start"].time_s
     for epoch, here in of_host.groupby(level="epoch"):
         of_part = here.droplevel("epoch").to_dict()
-        for of in beside({part: of_part[part] for part in PARTS}, parts):
-            _, rank = slowest[of.part][epoch, of.host]
+        for comparison in beside({part: of_part[part] for part in PARTS}, parts):
+            _, rank = slowest[comparison.part][epoch, comparison.host]
             local = ranks[int(rank)].get("local_rank")
-            yield HostEpoch(spec.id, kind, began_s, int(str(epoch)), of, local)
+            yield HostEpoch(spec.id, kind, began_s, int(str(epoch)), comparison, local)
 
 
-def rows(all_spells: Iterable[HostEpoch]) -> list[dict[str, object]]:
+def rows(entries: Iterable[HostEpoch]) -> list[dict[str, object]]:
     """One row (COLUMNS) per host and part; those that something is wrong with first."""
     of_part: dict[str, list[HostEpoch]] = defaultdict(list)
-    for spell in all_spells:
-        of_part[spell.of.part].append(spell)
+    for entry in entries:
+        of_part[entry.means.part].append(entry)
     table: list[dict[str, object]] = []
     for part, some in of_part.items():
         of_host: dict[str, list[HostEpoch]] = defaultdict(list)
-        for spell in some:
-            of_host[spell.of.host].append(spell)
+        for entry in some:
+            of_host[entry.means.host].append(entry)
         by_host = {host: _row(host, part, mine) for host, mine in of_host.items()}
         hard = {host for host, row in by_host.items() if row["verdict"] == HARDWARE}
         # Epochs with a slow host that is not known to be slow: does it change?
-        epochs = {(spell.run, spell.epoch) for spell in some}
-        sound = [spell for spell in some if spell.of.host not in hard]
-        usual = deviation([math.log(spell.of.ratio) for spell in sound]) if sound else 0.0
-        other = [spell for spell in sound if spell.of.slow and math.log(spell.of.ratio) > DEVIATIONS * usual]
-        wanders = len({(spell.run, spell.epoch) for spell in other}) >= WANDERING * len(epochs)
-        if wanders and len({spell.of.host for spell in other}) > 1:
-            for host in {spell.of.host for spell in other}:
+        epochs = {(entry.run, entry.epoch) for entry in some}
+        sound = [entry for entry in some if entry.means.host not in hard]
+        usual = deviation([math.log(entry.means.ratio) for entry in sound]) if sound else 0.0
+        other = [entry for entry in sound if entry.means.slow and math.log(entry.means.ratio) > DEVIATIONS * usual]
+        wanders = len({(entry.run, entry.epoch) for entry in other}) >= WANDERING * len(epochs)
+        if wanders and len({entry.means.host for entry in other}) > 1:
+            for host in {entry.means.host for entry in other}:
                 by_host[host]["verdict"] = WANDERS
         table += by_host.values()
     order = [HARDWARE, WANDERS, UNKNOWN, LIKE]
@@ -140,20 +140,20 @@ def rows(all_spells: Iterable[HostEpoch]) -> list[dict[str, object]]:
 
 def _row(host: str, part: str, mine: Sequence[HostEpoch]) -> dict[str, object]:
     of_run: dict[str, list[float]] = defaultdict(list)
-    for spell in mine:
-        of_run[spell.run].append(spell.of.ratio)
+    for entry in mine:
+        of_run[entry.run].append(entry.means.ratio)
     enough = len(of_run) > 2
-    interval = over_repeats([median(of) for of in of_run.values()] if enough else [spell.of.ratio for spell in mine])
-    slow = sum(spell.of.slow for spell in mine)
+    interval = over_repeats([*map(median, of_run.values())] if enough else [entry.means.ratio for entry in mine])
+    slow = sum(entry.means.slow for entry in mine)
     return {
         "host": host,
         "part": part,
-        "verdict": _verdict(interval, sum(spell.of.ratio > 1 + SHARE for spell in mine) / len(mine)),
+        "verdict": _verdict(interval, sum(entry.means.ratio > 1 + SHARE for entry in mine) / len(mine)),
         "runs": len(of_run),
         "epochs": len(mine),
         "slow_epochs": slow,
-        "local_rank": mode(spell.local_rank for spell in mine),
-        "excess_s": median(spell.of.excess_s for spell in mine),
+        "local_rank": mode(entry.local_rank for entry in mine),
+        "excess_s": median(entry.means.excess_s for entry in mine),
         "ratio": interval.middle,
         "low": interval.low,
         "high": interval.high,
@@ -173,8 +173,8 @@ def _verdict(interval: Interval, slow: float) -> str:
 def _over_own_best(mine: Sequence[HostEpoch]) -> float | None:
     """The latest run's time over the shortest of the same kind, the median over kinds; None where no kind has two."""
     of_kind: dict[str, dict[tuple[float, str], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for spell in mine:
-        of_kind[spell.kind][spell.began_s, spell.run].append(spell.of.time_s)
+    for entry in mine:
+        of_kind[entry.kind][entry.began_s, entry.run].append(entry.means.time_s)
     ratios = []
     for of_run in of_kind.values():
         took = [median(of_run[run]) for run in sorted(of_run)]
@@ -188,14 +188,14 @@ def records(machine: str, folder: Path) -> tuple[list[HostEpoch], int, list[str]
 
     Only those whose log names two hosts are read whole.
     """
-    all_spells: list[HostEpoch] = []
+    entries: list[HostEpoch] = []
     count, refused = 0, list[str]()
     logs = [log for log in sorted(folder.glob(f"{machine}-*/{MLLOG}")) if _tells(log)]
     for record in registry.member("records", "ours").records(logs, refused):
-        of_run = list(spells(record)) if record.spec.machine == machine else []
-        all_spells += of_run
+        of_run = list(host_epochs(record)) if record.spec.machine == machine else []
+        entries += of_run
         count += bool(of_run)
-    return all_spells, count, refused
+    return entries, count, refused
 
 
 def _tells(log: Path) -> bool:
@@ -207,11 +207,11 @@ def _tells(log: Path) -> bool:
         return True
 
 
-def lines(of: Sequence[dict[str, object]]) -> list[str]:
+def lines(table: Sequence[dict[str, object]]) -> list[str]:
     """For people: one line per host and part."""
-    wide = max((len(str(row["host"])) for row in of), default=0)
+    wide = max((len(str(row["host"])) for row in table), default=0)
     text = []
-    for row in of:
+    for row in table:
         between, device = "", ""
         if row["verdict"] == HARDWARE and row["local_rank"] is not None:
             device = f", mostly by rank {row['local_rank']} there"

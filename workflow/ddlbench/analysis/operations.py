@@ -145,8 +145,8 @@ def _module(path: tuple[str, ...], kind: str, text: str) -> Module:
     match = _COUNTS.search(text)
     if match is None:
         raise ValueError(f"says nothing of module {'.'.join(path) or WHOLE}")
-    said = match.groups()
-    counts = [float(number) * SCALES[unit] for number, unit in zip(said[::2], said[1::2], strict=True)]
+    words = match.groups()
+    counts = [float(number) * SCALES[unit] for number, unit in zip(words[::2], words[1::2], strict=True)]
     return Module(path, kind, *counts)
 
 

@@ -26,7 +26,7 @@ class Record:
     steps: pd.DataFrame
     kernels: pd.DataFrame | None = None
 
-    def said(self, key: str, default: Any = None) -> Any:
+    def value(self, key: str, default: Any = None) -> Any:
         """The value of the last event of this key; `default` without one."""
         value = self.last[key].value if key in self.last else None
         return default if value is None else value

@@ -107,8 +107,8 @@ ONE_NODE = "all ranks ran on one node: their traffic does not pass its network"
 
 def origin(record: Record) -> dict[str, Any]:
     """ORIGIN, as far as the record says it; None where it does not."""
-    facts = record.said("ddlbench_facts", {})
-    ranks, versions = record.said("ddlbench_ranks", [facts]), facts.get("versions", {})
+    facts = record.value("ddlbench_facts", {})
+    ranks, versions = record.value("ddlbench_ranks", [facts]), facts.get("versions", {})
     # A member names the package whose version says most about it; what none names is in the log.
     framework = registry.member("frameworks", record.spec.versioned).DISTRIBUTION
     loader = registry.member("loaders", record.spec.loader).DISTRIBUTION
@@ -118,7 +118,7 @@ def origin(record: Record) -> dict[str, Any]:
         "loader_version": None if record.spec.program else versions.get(loader),
         "torch_version": versions.get("torch"),
         "python_version": facts.get("python"),
-        "initial_weights_sha256": record.said("ddlbench_initial_weights_sha256"),
+        "initial_weights_sha256": record.value("ddlbench_initial_weights_sha256"),
     }
     return {column.name: values.get(column.name, facts.get(column.name)) for column in ORIGIN}
 
@@ -127,30 +127,30 @@ def measures(record: Record) -> Values:
     """COLUMNS of a successful run."""
     values: Values = {"resumes": sum(event.key == "ddlbench_resumed" for event in record.events)}
     for name in ("flops_per_image", "skipped_steps"):
-        value = record.said(f"ddlbench_{name}")
+        value = record.value(f"ddlbench_{name}")
         values[name] = Why(UNKNOWN) if value is None else value
     values |= {"steps": int(record.steps["step"].nunique()), "images_seen": int(record.steps["images"].sum())}
     stats = [event.value or {} for event in record.events if event.key == "tracked_stats"]
     seen = [of_epoch["seen"] for of_epoch in stats if of_epoch.get("correct") is not None]
     values["evaluations"] = sum(event.key == "eval_accuracy" for event in record.events)
     values["validated_images"] = int(min(seen)) if seen else None
-    values["validation_images"] = record.said("eval_samples")
+    values["validation_images"] = record.value("eval_samples")
     values["started_s"] = record.last["run_start"].time_s
     values["run_s"] = train_s(record.last) + beside_s(record.last, record.events[0].time_s)
     for name in ("data_before_clock_s", "clock_resolution_s"):
-        values[name] = record.said(f"ddlbench_{name}")
+        values[name] = record.value(f"ddlbench_{name}")
     for name in ("staged_bytes", "staged_s"):
-        values[name] = record.said(f"ddlbench_{name}", Why(f"loader {record.spec.loader} copies nothing"))
-    values["data_cached_share"] = record.said("ddlbench_facts", {}).get("data_cached_share")
+        values[name] = record.value(f"ddlbench_{name}", Why(f"loader {record.spec.loader} copies nothing"))
+    values["data_cached_share"] = record.value("ddlbench_facts", {}).get("data_cached_share")
     if record.spec.reads is None:
         values["data_cached_share"] = Why(f"loader {record.spec.loader} reads nothing")
     return values | interruption(record)
 
 
-def resources(ranks: Sequence[Mapping[str, Any]], device: str, said: Mapping[str, str]) -> Values:
+def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mapping[str, str]) -> Values:
     """RESOURCES from what ranks left (`ddlbench_ranks`); null where a rank lacks a value.
 
-    `said` are the record's reasons (`ddlbench_not_measured`); a rank's own reason, in its `not_measured`, comes first.
+    `unmeasured` are its reasons (`ddlbench_not_measured`); a rank's own reason, in its `not_measured`, comes first.
     """
     values: Values = {}
     for column in OF_RANKS:
@@ -161,7 +161,7 @@ def resources(ranks: Sequence[Mapping[str, Any]], device: str, said: Mapping[str
             values[column.name] = OVER_RANKS[column.over_ranks](given)
         else:
             reasons = (rank.get("not_measured", {}).get(name) for rank in asked)
-            values[column.name] = Why(next(filter(None, reasons), said.get(name, UNKNOWN)))
+            values[column.name] = Why(next(filter(None, reasons), unmeasured.get(name, UNKNOWN)))
     # Nodes that are namespaces of one host have a first rank each, and a network between them.
     firsts = sum(rank.get("local_rank") == 0 for rank in ranks)
     if ranks and len({rank.get("host") for rank in ranks}) == 1 and firsts <= 1:
@@ -179,7 +179,7 @@ def interruption(record: Record) -> Values:
     """INTERRUPTION of a successful run: what it took that it was killed on purpose (`train/interruption.py`)."""
     if record.spec.interrupt_steps is None:
         return {column.name: Why("the run was not interrupted") for column in INTERRUPTION}
-    note = record.said("ddlbench_interrupted")
+    note = record.value("ddlbench_interrupted")
     if note is None:
         return {column.name: Why("the run ended before it was to be interrupted") for column in INTERRUPTION}
     later = [event for event in record.events if event.key == "ddlbench_resumed" and event.time_s > note["time_s"]]
@@ -199,10 +199,10 @@ def variables(command: str) -> dict[str, str]:
         words = shlex.split(command)
     except ValueError:  # written by others
         return {}
-    known: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in words[1:] if words[:1] == ["env"] else []:
         name, equals, value = word.partition("=")
         if not equals:
             break
-        known[name] = value
-    return known
+        values[name] = value
+    return values

@@ -74,8 +74,8 @@ def placed(runs: pd.DataFrame, basis: str = "steps") -> pd.DataFrame:
 
 def compared_s(runs: pd.DataFrame, basis: str) -> pd.Series[float]:
     """The time that speed-up compares [s]: a column of TIMES; of a program, which ends when it likes, per sample."""
-    times, own = runs[TIMES[basis]].astype("float64"), of_programs(runs)
-    return times.mask(own, times / runs["images"].astype("float64")) if own.any() else times
+    times, programs = runs[TIMES[basis]].astype("float64"), of_programs(runs)
+    return times.mask(programs, times / runs["images"].astype("float64")) if programs.any() else times
 
 
 def names(runs: pd.DataFrame) -> pd.Series[str]:
@@ -101,15 +101,15 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
     keys = [runs[key] for key in KEYS]
     sizes = batch.groupby(keys, dropna=False).transform("nunique")
     fewer = sizes["batch_per_worker"] <= sizes["global_batch"]
-    said = runs["scaling"] if "scaling" in runs else pd.Series(None, runs.index, "object")
+    kinds = runs["scaling"] if "scaling" in runs else pd.Series(None, runs.index, "object")
 
     def fits(kind: str, size: str) -> pd.Series[bool]:
         """Which runs are of a series of this kind, or may be: one of the same batch is."""
-        there: pd.Series[bool] = (said == kind).groupby([*keys, batch[size]], dropna=False).transform("any")
-        return (said == kind) | (said.isna() & there)
+        there: pd.Series[bool] = (kinds == kind).groupby([*keys, batch[size]], dropna=False).transform("any")
+        return (kinds == kind) | (kinds.isna() & there)
 
     strong = fits(STRONG, "global_batch")
-    weak = fits(WEAK, "batch_per_worker") | (said.isna() & ~strong & fewer)
+    weak = fits(WEAK, "batch_per_worker") | (kinds.isna() & ~strong & fewer)
     if "records" in runs:
         batch = batch.where(runs["records"].fillna("ours") == "ours")
     once = runs.assign(
@@ -147,5 +147,5 @@ def _spread(runs: pd.DataFrame) -> dict[str, float | None]:
     spread = {"spread_low": "step_p95_s", "spread_high": "step_p5_s"}
     if len(runs) > 1 or "step_median_s" not in runs:
         return dict.fromkeys(spread)
-    middle, one = runs["step_median_s"].iloc[0], runs.iloc[0]
-    return {name: middle / one[column] if one[column] else None for name, column in spread.items()}
+    middle, run = runs["step_median_s"].iloc[0], runs.iloc[0]
+    return {name: middle / run[column] if run[column] else None for name, column in spread.items()}

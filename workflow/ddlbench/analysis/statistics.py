@@ -88,10 +88,10 @@ def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
     kept = np.minimum(x, _far_out(x))[len(x) - count * size :]
     batches = kept.reshape(count, size).mean(axis=1)
     batches = batches - batches.mean()  # sums of squares lose no digits
-    left = np.arange(count, 0, -1)
+    rest = np.arange(count, 0, -1)
     sums, squares = (np.cumsum((batches**power)[::-1])[::-1] for power in (1, 2))
     allowed = count // 2 + 1
-    errors = np.maximum(squares - sums**2 / left, 0.0)[:allowed] / left[:allowed] ** 2
+    errors = np.maximum(squares - sums**2 / rest, 0.0)[:allowed] / rest[:allowed] ** 2
     best = int(np.argmax(errors <= errors.min() + 1e-9 * errors[0]))  # the first of equals, whatever rounding says
     cut = best * size + (len(x) - count * size if best else 0)
     return max(1, cut), best < 0.9 * (allowed - 1) or best == 0
@@ -141,11 +141,11 @@ def ratio(
             raise ValueError("a ratio needs values on both sides")
         alone = [median(_positive(list(side.values())).tolist()) for side in (ours, theirs)]
         return Ratio(alone[0] / alone[1], None, None, 1)
-    pairs = _positive([ours[one] for one in common]) / _positive([theirs[one] for one in common])
+    pairs = _positive([ours[repeat] for repeat in common]) / _positive([theirs[repeat] for repeat in common])
     logs, interval = np.log(pairs), over_repeats(pairs.tolist())
     judged = _judged(logs, more_is_better, one_of, NOISE)
-    made = Ratio(interval.middle, interval.low, interval.high, interval.n, **judged)
-    return replace(made, more=more_repeats(made, one_of) if made.verdict == CANNOT_TELL else 0)
+    result = Ratio(interval.middle, interval.low, interval.high, interval.n, **judged)
+    return replace(result, more=more_repeats(result, one_of) if result.verdict == CANNOT_TELL else 0)
 
 
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float], one_of: float = 1) -> Ratio:
@@ -158,7 +158,7 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float], one_of: f
         if not ours or not theirs:
             raise ValueError("a difference needs values on both sides")
         return Ratio(median(ours.values()) - median(theirs.values()), None, None, 1)
-    pairs = np.array([ours[one] - theirs[one] for one in common], dtype=np.float64)
+    pairs = np.array([ours[repeat] - theirs[repeat] for repeat in common], dtype=np.float64)
     low, high = _bounds(pairs, LEVEL) or (None, None)
     return Ratio(median(pairs.tolist()), low, high, len(pairs), **_judged(pairs, True, one_of))
 
@@ -175,62 +175,62 @@ def at_once(pairs: Sequence[Ratio], more_is_better: bool = True, same: float = 1
     Source: Benjamini & Hochberg 1995, J R Stat Soc B 57:289; Benjamini & Yekutieli 2005, J Am Stat Assoc 100:71;
     Smyth 2004, Stat Appl Genet Mol Biol 3(1):3, for the spread from `MANY` comparisons on.
     """
-    tried = [one for one in pairs if one.n >= FEWEST]
+    tried = [pair for pair in pairs if pair.n >= FEWEST]
     many, free, spread = len(tried) >= MANY, 0.0, 0.0
     if len(tried) > 1:
-        free, spread = _together(tried) if many else (FURTHER, median_high(one.spread for one in tried))
+        free, spread = _together(tried) if many else (FURTHER, median_high(pair.spread for pair in tried))
 
-    def of(one: Ratio) -> tuple[float, float]:
+    def error_of(pair: Ratio) -> tuple[float, float]:
         """Degrees of freedom, and the standard error of the pairs' mean."""
-        own = max(one.spread, NOISE if same else 0.0)
+        deviation = max(pair.spread, NOISE if same else 0.0)
         if many:
-            own = max(math.sqrt((free * spread**2 + (one.n - 1) * own**2) / (free + one.n - 1)), spread)
-            return free + one.n - 1, own / math.sqrt(one.n)
-        more, least = (free, LEAST) if one.n <= FEW else (0.0, LEAST_OF_MORE)
-        return more + one.n - 1, max(own, least * spread) / math.sqrt(one.n)
+            deviation = max(math.sqrt((free * spread**2 + (pair.n - 1) * deviation**2) / (free + pair.n - 1)), spread)
+            return free + pair.n - 1, deviation / math.sqrt(pair.n)
+        more, least = (free, LEAST) if pair.n <= FEW else (0.0, LEAST_OF_MORE)
+        return more + pair.n - 1, max(deviation, least * spread) / math.sqrt(pair.n)
 
-    def chance(one: Ratio) -> float:
+    def chance(pair: Ratio) -> float:
         if len(tried) == 1:
-            return one.p
-        freedom, error = of(one)
-        made = float(2 * special.stdtr(freedom, -abs(one.mean) / error)) if error else float(one.mean == 0)
-        return made if many or one.n <= FEW else max(made, one.p)
+            return pair.p
+        freedom, error = error_of(pair)
+        value = float(2 * special.stdtr(freedom, -abs(pair.mean) / error)) if error else float(pair.mean == 0)
+        return value if many or pair.n <= FEW else max(value, pair.p)
 
-    chances = [chance(one) for one in tried]
+    chances = [chance(pair) for pair in tried]
     limit = 1 - VERDICT_LEVEL
     ranked = enumerate(sorted(chances), 1)
     share = max((rank / len(tried) for rank, p in ranked if p <= limit * rank / len(tried)), default=0.0)
-    told = {id(one) for one, p in zip(tried, chances, strict=True) if p <= limit * share}
+    decided = {id(pair) for pair, p in zip(tried, chances, strict=True) if p <= limit * share}
 
-    def said(one: Ratio) -> Ratio:
-        low, high = one.low, one.high
-        if id(one) not in told:
+    def judged(pair: Ratio) -> Ratio:
+        low, high = pair.low, pair.high
+        if id(pair) not in decided:
             if low is not None and high is not None:
                 low, high = min(low, same), max(high, same)
             more = None
-            if same and one.n > 1:
-                freedom, error = of(one)
+            if same and pair.n > 1:
+                freedom, error = error_of(pair)
                 among = 1 / share if share else max(1, len(tried))
-                more = more_repeats(one, among, freedom - one.n + 1, error * math.sqrt(one.n))
-            return replace(one, verdict=CANNOT_TELL, low=low, high=high, more=more)
+                more = more_repeats(pair, among, freedom - pair.n + 1, error * math.sqrt(pair.n))
+            return replace(pair, verdict=CANNOT_TELL, low=low, high=high, more=more)
         if len(tried) > 1:
-            freedom, error = of(one)
+            freedom, error = error_of(pair)
             width = _t(1 - (1 - LEVEL) * share, freedom) * error
-            low, high = one.mean - width, one.mean + width
+            low, high = pair.mean - width, pair.mean + width
             if same:
                 low, high = math.exp(low), math.exp(high)
-        verdict = FASTER if (one.mean > 0) == more_is_better else SLOWER
-        return replace(one, verdict=verdict, more=0, low=low, high=high)
+        verdict = FASTER if (pair.mean > 0) == more_is_better else SLOWER
+        return replace(pair, verdict=verdict, more=0, low=low, high=high)
 
-    return [said(one) for one in pairs]
+    return [judged(pair) for pair in pairs]
 
 
 def _together(pairs: Sequence[Ratio]) -> tuple[float, float]:
     """As how many further pairs the spreads of all count for each, and how unsteady the machine is by them: many where
     spreads are alike, none where they differ. Source: Smyth 2004, section 6.2; the median in place of his mean, because
     on a machine with two speeds some pairs have no spread."""
-    free = np.array([one.n - 1.0 for one in pairs])
-    spreads = np.maximum([one.spread for one in pairs], NOISE)
+    free = np.array([pair.n - 1.0 for pair in pairs])
+    spreads = np.maximum([pair.spread for pair in pairs], NOISE)
     logs = 2 * np.log(spreads) + np.log(free / 2) - special.digamma(free / 2)
     apart = float(np.var(logs, ddof=1) - special.polygamma(1, free / 2).mean())
     least, most = 0.1, BORROWED

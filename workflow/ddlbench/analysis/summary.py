@@ -103,9 +103,9 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
     columns = [column for column in COLUMNS if column is not MFU]
     if not record.success:
         return {column.name: Why("the run did not end well") for column in columns}
-    spec, reasons = record.spec, record.said("ddlbench_not_measured", {})
+    spec, reasons = record.spec, record.value("ddlbench_not_measured", {})
     values = accuracy.measures(record, epochs) | recorded.measures(record)
-    values |= recorded.resources(record.said("ddlbench_ranks", []), spec.device, reasons)
+    values |= recorded.resources(record.value("ddlbench_ranks", []), spec.device, reasons)
     if record.timed:
         values |= times.measures(record)
     values["full_energy_j"] = _full_energy(values) if record.timed else None

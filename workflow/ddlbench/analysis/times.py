@@ -132,19 +132,19 @@ def wall_s(steps: pd.DataFrame) -> pd.Series[float]:
 def medians(record: Record) -> dict[str, float | str | None]:
     """A timed run's row of table `step_times`."""
     timed = after_warm_up(record.steps, record.spec)
-    known = [name for name in STEP_PARTS if name not in _unknown(record)]
-    return {"run": record.spec.id, **dict.fromkeys(STEP_PARTS), **{n: float(timed[n].median()) for n in known}}
+    names = [name for name in STEP_PARTS if name not in _unknown(record)]
+    return {"run": record.spec.id, **dict.fromkeys(STEP_PARTS), **{n: float(timed[n].median()) for n in names}}
 
 
 def _unknown(record: Record) -> dict[str, str]:
     """Why parts of a step of a user's program are not known, by column; the whole step is."""
-    said = record.said("ddlbench_not_measured", {}) if record.spec.program else {}
-    return {name: said[name] for name in STEP_PARTS if name in said}
+    reasons = record.value("ddlbench_not_measured", {}) if record.spec.program else {}
+    return {name: reasons[name] for name in STEP_PARTS if name in reasons}
 
 
 def measures(record: Record) -> Values:
     """COLUMNS of a timed run."""
-    spec, said = record.spec, record.said("ddlbench_not_measured", {})
+    spec, reasons = record.spec, record.value("ddlbench_not_measured", {})
     values: Values = {column.name: Why("its few steps are all warm-up") for column in COLUMNS}
     values["train_s"] = train_s(record.last)
     times = step_s(record.steps)
@@ -153,17 +153,17 @@ def measures(record: Record) -> Values:
     values |= {"warm_up_steps": gone.warm_up, "cut_steps": gone.steps, "timed_steps": len(times) - gone.steps}
     values |= {"steady": gone.steady} | _spread(times[times.index >= gone.steps], an_epoch)
     values |= _after(record.steps[record.steps["step"] >= gone.steps], record)
-    left = spec.full_epochs - spec.epochs
-    if not left:
+    rest = spec.full_epochs - spec.epochs
+    if not rest:
         values["full_train_s"] = values["train_s"]
     elif not isinstance(values["epoch_s"], Why):
-        values["full_train_s"] = values["train_s"] + left * (values["epoch_s"] + values["validation_s"])
+        values["full_train_s"] = values["train_s"] + rest * (values["epoch_s"] + values["validation_s"])
     values["epoch_start_s"] = _epoch_start_s(record.events)
     split = ("communication_transfer_s", "communication_wait_s")
     if spec.workers == 1:
         values |= dict.fromkeys(split, Why("one worker waits for nobody"))
     if pd.isna(values["communication_s"]):
-        values["communication_s"] = why = Why(said.get("communication_s", UNKNOWN))
+        values["communication_s"] = why = Why(reasons.get("communication_s", UNKNOWN))
         if spec.workers > 1:
             values |= dict.fromkeys(split, why)
     unknown = {name: Why(reason) for name, reason in _unknown(record).items()}

@@ -127,7 +127,7 @@ def words(names: Iterable[str], values: Iterable[Any]) -> str:
     import pandas as pd
 
     pairs = zip(names, values, strict=True)
-    return ", ".join(ROLES.get(name, _PLAIN).said(v) for name, v in pairs if not (pd.isna(v) or v in ("", OWN)))
+    return ", ".join(ROLES.get(name, _PLAIN).phrase(v) for name, v in pairs if not (pd.isna(v) or v in ("", OWN)))
 
 
 _PLAIN = Role(SETTING)

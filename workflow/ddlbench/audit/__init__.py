@@ -93,11 +93,11 @@ def rule(severity: str, needs: str, what_to_do: str, source: str) -> Callable[[C
     `severity` is one of SEVERITIES; `needs` are separated by white space.
     """
 
-    def of(check: Callable[[Material], Findings]) -> Rule:
+    def decorator(check: Callable[[Material], Findings]) -> Rule:
         name = check.__name__.replace("_", "-")
         return Rule(name, severity, tuple(needs.split()), what_to_do, source, cleandoc(check.__doc__ or ""), check)
 
-    return of
+    return decorator
 
 
 @cache

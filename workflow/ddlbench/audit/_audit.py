@@ -69,12 +69,12 @@ def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series
     """In which rows of a study's table nothing could be in a column: the record says why, or it is of another kind."""
     if of_others(material) or "run" not in rows:
         return pd.Series(of_others(material), rows.index)
-    said = material.tables.get("not_measured", pd.DataFrame(columns=["run", "column"]))
-    known = rows["run"].isin(said.loc[said["column"] == column, "run"] if "column" in said else [])
+    reasons = material.tables.get("not_measured", pd.DataFrame(columns=["run", "column"]))
+    excused = rows["run"].isin(reasons.loc[reasons["column"] == column, "run"] if "column" in reasons else [])
     if column == "data_sha256" and "form" in rows:  # a loader that reads nothing
-        known |= rows["form"].isna()
+        excused |= rows["form"].isna()
     runs = material.tables.get("runs", pd.DataFrame(columns=["run", "dataset"]))
-    return known | (rows["run"].isin(runs.loc[of_programs(runs), "run"]) & (column not in OF_PROGRAM))
+    return excused | (rows["run"].isin(runs.loc[of_programs(runs), "run"]) & (column not in OF_PROGRAM))
 
 
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:

@@ -60,16 +60,16 @@ def differing(table: pd.DataFrame, column: str, keys: Sequence[str], says: str) 
         return
     for what, rows in groups(table, keys):
         counts = rows[column].value_counts(sort=False).sort_index().sort_values(kind="stable")
-        said = [f"{short(value)} in {count_of(count, 'run')}" for value, count in counts.items()]
-        more = [f"{len(said) - 4} more values"] if len(said) > 4 else []
+        parts = [f"{short(value)} in {count_of(count, 'run')}" for value, count in counts.items()]
+        more = [f"{len(parts) - 4} more values"] if len(parts) > 4 else []
         rarest_first = rows.iloc[rows[column].map(counts).argsort(kind="stable")]
-        yield Finding(ids(rarest_first), f"{says} differ{in_(what)}: {', '.join([*said[:4], *more])}")
+        yield Finding(ids(rarest_first), f"{says} differ{in_(what)}: {', '.join([*parts[:4], *more])}")
 
 
 def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -> Iterator[Finding]:
     """A finding for each two frameworks whose repeats, alike in all else, differ in a column of positive numbers beyond
     chance, all judged at once, and by more than the share `least`; `says` is what the column is, in words."""
-    runs, made = runs[positive(runs[column])], []
+    runs, pairs = runs[positive(runs[column])], []
     apart = differing_with("framework")
     for _, rows in groups(runs, [name for name in (*COMPARED, *CELL) if name not in apart]):
         shown = present(rows, ["model", "loader", "workers", "global_batch"])
@@ -77,11 +77,11 @@ def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -
         sides = [(name, side) for name, side in rows.groupby("framework") if side["repeat"].is_unique]
         for (left, ours), (right, theirs) in combinations(sides, 2):
             first, second = (dict(zip(side["repeat"], side[column], strict=True)) for side in (ours, theirs))
-            made.append((what, left, right, pd.concat([ours, theirs]), ratio(first, second)))
-    for (what, left, right, rows, _), one in zip(made, at_once([each[-1] for each in made]), strict=True):
-        if one.verdict != CANNOT_TELL and abs(math.log(one.middle)) > math.log1p(least):
-            said = f"{says} of {left} is {one.middle:.3g} times that of {right}"
-            yield Finding(ids(rows), f"{said} ({one.low:.3g} to {one.high:.3g}, {one.n} pairs){in_(what)}")
+            pairs.append((what, left, right, pd.concat([ours, theirs]), ratio(first, second)))
+    for (what, left, right, rows, _), pair in zip(pairs, at_once([each[-1] for each in pairs]), strict=True):
+        if pair.verdict != CANNOT_TELL and abs(math.log(pair.middle)) > math.log1p(least):
+            text = f"{says} of {left} is {pair.middle:.3g} times that of {right}"
+            yield Finding(ids(rows), f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_(what)}")
 
 
 def in_(what: str) -> str:

@@ -40,25 +40,25 @@ def read(path: Path) -> list[Row]:
 def summary(rows: Iterable[Mapping[str, Any]]) -> str:
     """How many findings there are: `2 errors, 1 warning, 0 notes, 7 rules not checked`."""
     severities = [row["severity"] for row in rows]
-    said = [f"{count_of(severities.count(s), s)}" for s in SEVERITIES]
+    parts = [f"{count_of(severities.count(s), s)}" for s in SEVERITIES]
     skipped = len({row["rule"] for row in rows if row["severity"] == NOT_CHECKED})
-    return ", ".join([*said, f"{count_of(skipped, 'rule')} not checked or not on all rows"])
+    return ", ".join([*parts, f"{count_of(skipped, 'rule')} not checked or not on all rows"])
 
 
 def lines(rows: Sequence[Mapping[str, str]], all_of_them: bool = True) -> list[str]:
     """For people: findings by rule, then what was not checked. `all_of_them`: else only errors and warnings."""
-    said = [f"audit: {summary(rows)}"]
+    text = [f"audit: {summary(rows)}"]
     for severity in SEVERITIES if all_of_them else SEVERITIES[:2]:
         of_severity = [row for row in rows if row["severity"] == severity]
         for rule in dict.fromkeys(row["rule"] for row in of_severity):
-            said += _of_rule([row for row in of_severity if row["rule"] == rule])
+            text += _of_rule([row for row in of_severity if row["rule"] == rule])
     if all_of_them:
         lacks: dict[str, list[str]] = {}
         for row in rows:
             if row["severity"] == NOT_CHECKED:
                 lacks.setdefault(row["evidence"], []).append(row["rule"])
-        said += [f"{NOT_CHECKED}, {evidence}: {', '.join(rules)}" for evidence, rules in lacks.items()]
-    return said
+        text += [f"{NOT_CHECKED}, {evidence}: {', '.join(rules)}" for evidence, rules in lacks.items()]
+    return text
 
 
 def _of_rule(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:

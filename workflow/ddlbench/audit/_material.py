@@ -36,24 +36,24 @@ def of_study(folder: Path, convergence: Path | None = None, only: Iterable[str] 
 def of_tables(tables: Mapping[str, pd.DataFrame], convergence: Path | None = None) -> Material:
     """Tables of `collect` as an audit takes them. Raises ValueError for runs without names, and for counts that are
     none."""
-    made = dict(tables)
-    if "run" not in made["runs"]:
+    ours = dict(tables)
+    if "run" not in ours["runs"]:
         raise ValueError("table runs has no column run, which names each run")
-    for name in [name for name in COUNTS if name in made["runs"]]:
-        counts = made["runs"][name]
-        for run, value in made["runs"].loc[counts.notna() & ~positive(counts), ["run", name]].itertuples(index=False):
+    for name in [name for name in COUNTS if name in ours["runs"]]:
+        counts = ours["runs"][name]
+        for run, value in ours["runs"].loc[counts.notna() & ~positive(counts), ["run", name]].itertuples(index=False):
             raise ValueError(f"table runs: {name} of {run} is {value!r}; allowed: numbers from 1 on")
-    if "status" in made["runs"]:
-        runs = made["runs"]
-        failed, made["runs"] = runs[~ended_well(runs)], successful(runs)
-        left = failed[["run"]].assign(rule=kinds.every()[0].RULE, cause="its record has no successful end")
-        made["failures"] = pd.concat([made["failures"], left]) if "failures" in made else left
-    made["numbers"] = numbers(made["runs"])
-    if not made.get("kernels", pd.DataFrame()).empty:
-        made["shares"] = made["kernels"].assign(table="kernels")
+    if "status" in ours["runs"]:
+        runs = ours["runs"]
+        failed, ours["runs"] = runs[~ended_well(runs)], successful(runs)
+        broken = failed[["run"]].assign(rule=kinds.every()[0].RULE, cause="its record has no successful end")
+        ours["failures"] = pd.concat([ours["failures"], broken]) if "failures" in ours else broken
+    ours["numbers"] = numbers(ours["runs"])
+    if not ours.get("kernels", pd.DataFrame()).empty:
+        ours["shares"] = ours["kernels"].assign(table="kernels")
     if convergence is not None:
-        made["convergence"] = pd.read_csv(convergence)
-    return Material(made)
+        ours["convergence"] = pd.read_csv(convergence)
+    return Material(ours)
 
 
 def numbers(runs: pd.DataFrame) -> pd.DataFrame:
@@ -113,8 +113,8 @@ def published(paths: Iterable[Path]) -> Material:
 def named(table: pd.DataFrame) -> pd.DataFrame:
     """The table with `row`: what each number is, in words, after the place where it stands."""
     here = [column for column in NAMED if column in table]
-    said = [words(here, values) for values in table[here].itertuples(index=False, name=None)]
+    texts = [words(here, values) for values in table[here].itertuples(index=False, name=None)]
     where = table["row"] + ": " if "row" in table else ""
     if "source" in table:  # without the section: one source is held to what it says elsewhere
         table = table.assign(source_of=table["source"].astype("str").str.split(": ").str[0])
-    return table.assign(row=where + pd.Series(said, index=table.index, dtype="str"))
+    return table.assign(row=where + pd.Series(texts, index=table.index, dtype="str"))

@@ -264,7 +264,7 @@ def compare(call: Call) -> int:
     if not rows:
         lines.append("no run is on both sides: pairs are runs that differ in nothing but their machine's name")
     page = table.with_suffix(".html")
-    folders = {name: [one.folder for one in runs] for name, runs in zip(names, sides, strict=True)}
+    folders = {name: [run.folder for run in runs] for name, runs in zip(names, sides, strict=True)}
     compared.write(page, folders, rows, lines)
     call.show([*lines, f"one row per run, host and part: {table}; the page: {page}"], rows)
     return 0

@@ -100,9 +100,9 @@ def others_records(study: Study) -> list[str]:
         return []
     places = registry.member("records", study.records.kind).find(Path(study.records.folder), study.records.benchmarks)
     if not places:
-        of = f" of {', '.join(study.records.benchmarks)}" if study.records.benchmarks else ""
+        source = f" of {', '.join(study.records.benchmarks)}" if study.records.benchmarks else ""
         raise ConfigError(
-            f"{study.path}: records.folder: {study.records.folder!r} has no {study.records.kind} records{of}"
+            f"{study.path}: records.folder: {study.records.folder!r} has no {study.records.kind} records{source}"
         )
     return [str(path) for path in places]
 

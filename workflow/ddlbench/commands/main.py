@@ -87,8 +87,8 @@ def parser() -> argparse.ArgumentParser:
     )
     machine = new.add_parser("machine", help="on a login node: what SLURM says, and what is left to set")
     study = new.add_parser("study", help="a commented study, of a model or of a program")
-    for one, folder in ((machine, "machines"), (study, "studies")):
-        one.add_argument("name", help=f"config/{folder}/<name>.yaml")
+    for parent, folder in ((machine, "machines"), (study, "studies")):
+        parent.add_argument("name", help=f"config/{folder}/<name>.yaml")
     study.add_argument("--model", help="such as resnet50, or your <module>:<function>; left out, resnet8_half")
     study.add_argument("--dataset", help="such as imagenet, or a file of config/datasets; left out, mnist5k")
     study.add_argument("--frameworks", help="such as ddp,horovod; left out, ddp")

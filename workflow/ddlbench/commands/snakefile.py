@@ -101,11 +101,11 @@ def audited(tables: Path) -> list[str]:
     if not table.exists() or table.stat().st_mtime < STARTED:
         return []
     rows = _findings.read(table)
-    errors, warnings = ([row for row in rows if row["severity"] == one] for one in SEVERITIES[:2])
+    errors, warnings = ([row for row in rows if row["severity"] == name] for name in SEVERITIES[:2])
     warned = ", ".join(dict.fromkeys(row["rule"] for row in warnings))
-    said = ["", f"audit: {_findings.summary(rows)}", *_findings.lines(errors)[1:]]
-    said += [f"warnings: {warned}"] * bool(warned)
-    return [*said, "all findings: ddlbench audit; docs/audit.md explains the rules"]
+    lines = ["", f"audit: {_findings.summary(rows)}", *_findings.lines(errors)[1:]]
+    lines += [f"warnings: {warned}"] * bool(warned)
+    return [*lines, "all findings: ddlbench audit; docs/audit.md explains the rules"]
 
 
 @contextmanager
@@ -248,11 +248,11 @@ class Start:
             for line in reads.unnamed(self.plan, self.given.config["data"]["sources"], to_make):
                 raise ConfigError(line)
 
-    def _check_limit(self, made: Collection[str]) -> None:
+    def _check_limit(self, runs: Collection[str]) -> None:
         limit = self.given.config["max_gpu_hours"]
-        if limit is not None and made:  # else no record is read
+        if limit is not None and runs:  # else no record is read
             table = bill.rows(self.plan, self.given.images, layout.RESULTS)
-            bill.check_limit([row for row in table if row.run in made], limit)
+            bill.check_limit([row for row in table if row.run in runs], limit)
 
     def warn(self) -> None:
         """In a dry run, which knows only which runs have no record: say so if they would pass `max_gpu_hours`, or what

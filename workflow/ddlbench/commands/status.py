@@ -91,9 +91,9 @@ def lines(
     for row in rows:
         by_state[states[row.run].state if row.run in states else DONE].append(row)
     lines = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}"]
-    lines.append(f"{counted(rows)}: {', '.join(f'{len(of)} {kind}' for kind, of in by_state.items())}")
-    left = by_state[RUNNING] + by_state[WAITING]
-    lines.append(_end(plan, left, by_state[RUNNING], states, clock()))
+    lines.append(f"{counted(rows)}: {', '.join(f'{len(group)} {kind}' for kind, group in by_state.items())}")
+    rest = by_state[RUNNING] + by_state[WAITING]
+    lines.append(_end(plan, rest, by_state[RUNNING], states, clock()))
     lines += [f"squeue: {trouble}"] if trouble else []
     for kind in (RUNNING, WAITING):
         # Of those that wait, what waits for a person, and what was begun.
@@ -107,13 +107,13 @@ def lines(
     causes = (f"  failed  {failure['run']}: {failure['cause'] or 'it left no report'}" for failure in failed)
     lines += _first(causes, ": ddlbench failures")
     lines += _first((f"  refused {row.run}: {row.why}" for row in by_state[DONE] if row.why), ": ddlbench plan")
-    used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], left))
+    used, to_come = (total(row.gpu_hours for row in rows) for rows in (by_state[DONE], rest))
     began = [(row, since) for row in by_state[RUNNING] if (since := states[row.run].since)]
     so_far = sum(row.workers * max(0.0, clock() - since) / 3600 for row, since in began)
     unit = "GPU hours" if plan.machine.device == "cuda" else f"hours of workers ({plan.machine.device_name})"
-    ends = " to ".join(total(getattr(row, f"gpu_hours_{end}") for row in left) for end in ("low", "high"))
+    ends = " to ".join(total(getattr(row, f"gpu_hours_{end}") for row in rest) for end in ("low", "high"))
     words = f"{unit}: {used} used by finished runs"
-    words += f", {to_come} for the others ({ends})" if left else ""
+    words += f", {to_come} for the others ({ends})" if rest else ""
     words += f", of which {amount(so_far)} are used" if began else ""
     return [*lines, f"{words}; max_gpu_hours: {'none' if limit is None else amount(limit)}"]
 
@@ -124,23 +124,23 @@ def _first(lines: Iterable[str], where: str = "") -> list[str]:
     return whole[:MOST] + [f"  ... and {len(whole) - MOST} more{where}"] * (len(whole) > MOST)
 
 
-def _end(plan: Plan, left: Sequence[Row], running: Sequence[Row], states: Mapping[str, Now], clock: float) -> str:
+def _end(plan: Plan, ahead: Sequence[Row], running: Sequence[Row], states: Mapping[str, Now], clock: float) -> str:
     """When all that is left will be done, with an interval, if it goes on as it goes now."""
-    if not left:
+    if not ahead:
         return "expected end: nothing is left to run"
     if not running:
         return "expected end: nothing runs"
-    unknown = [row for row in left if row.wall_s is None]
+    unknown = [row for row in ahead if row.wall_s is None]
     if unknown:
         return f"expected end: nobody knows how long {len(unknown)} of the runs take; ddlbench plan says why"
     ends = []
     lanes = sum(row.nodes for row in running) if plan.machine.partitions else 1
     for name in ("wall_s_low", "wall_s", "wall_s_high"):
         rest = {
-            row.run: max(0.0, (getattr(row, name) or 0.0) - (clock - (states[row.run].since or clock))) for row in left
+            row.run: max(0.0, (getattr(row, name) or 0.0) - (clock - (states[row.run].since or clock))) for row in ahead
         }
         # Nodes are kept busy, but no run ends before it has had its own time.
-        shared = sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in left) / lanes
+        shared = sum(rest[row.run] * (row.nodes if plan.machine.partitions else 1) for row in ahead) / lanes
         ends.append(max(shared, max(rest.values())))
     low, middle, high = (datetime.fromtimestamp(clock + seconds).strftime("%Y-%m-%d %H:%M") for seconds in ends)
     how = f"if the queue goes on giving {count_of(lanes, 'node')}" if plan.machine.partitions else "one after another"

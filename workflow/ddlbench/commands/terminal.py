@@ -15,7 +15,7 @@ from typing import Any
 from ddlbench.core import kinds, layout
 from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.mends import snakemake_lines
-from ddlbench.mends.snakemake_lines import Line
+from ddlbench.mends.snakemake_lines import Message
 from ddlbench.plan import estimate
 
 # A terminal hears that these begin: what comes before runs, and questions that compute.
@@ -36,7 +36,7 @@ class Lines:
         self.others: set[str] | None = None  # runs without a record that this call does not make
         self.ended, self.began = 0, 0.0
 
-    def shown(self, line: Line) -> bool:
+    def shown(self, line: Message) -> bool:
         """Whether Snakemake's line is shown."""
         if not self.starts():
             return self.whole or line.what != "early"
@@ -60,41 +60,41 @@ class Lines:
         if self.others is None:
             jobs = self.plan.jobs.items()
             self.others = {run for run, job in jobs if run not in needed and not job.outputs()[0].exists()}
-        left = needed - {name} - self.failed
+        ahead = needed - {name} - self.failed
         columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
-        said = line(self.plan, name, left | self.others - self.failed, self.failed, self._end(len(left)), columns)
-        print(said, file=sys.stderr, flush=True)
+        text = line(self.plan, name, ahead | self.others - self.failed, self.failed, self._end(len(ahead)), columns)
+        print(text, file=sys.stderr, flush=True)
 
     def _left(self) -> set[str]:
         """The runs that this call still has to make."""
         jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in self.rules]
         return {str(getattr(job.wildcards, self.rules[job.rule.name])) for job in jobs}
 
-    def _end(self, left: int) -> float | None:
+    def _end(self, ahead: int) -> float | None:
         """When all will have ended, if the others take as long as those that have [s since 1970]."""
-        return time.time() + (time.time() - self.began) / self.ended * left if self.ended and left else None
+        return time.time() + (time.time() - self.began) / self.ended * ahead if self.ended and ahead else None
 
 
 def page(plan: Any, since: float = 0.0) -> list[str]:
     """The line that says where the page lies, if it was made after `since` [s since 1970]."""
-    made = Path(layout.page(plan.home))
-    there = made.exists() and made.stat().st_mtime >= since
-    return [f"page: {made}   (tables, figures and report.html lie beside it)"] * there
+    path = Path(layout.page(plan.home))
+    there = path.exists() and path.stat().st_mtime >= since
+    return [f"page: {path}   (tables, figures and report.html lie beside it)"] * there
 
 
-def line(plan: Any, name: str, left: set[str], failed: set[str], end: float | None, columns: int = 0) -> str:
+def line(plan: Any, name: str, ahead: set[str], failed: set[str], end: float | None, columns: int = 0) -> str:
     """`12 of 31 runs done, 1 failed, expected end 14:05; last: deepspeed on 2 workers, 1277 images/s`.
 
     A terminal of fewer `columns` gets the first part only; 0: as wide as it may be.
     """
-    done = len(plan.jobs) - len(left) - len(failed)
-    said = f"{done} of {kinds.counted(job.rule for job in plan.jobs.values())} done"
-    said += f", {len(failed)} failed" if failed else ""
+    done = len(plan.jobs) - len(ahead) - len(failed)
+    text = f"{done} of {kinds.counted(job.rule for job in plan.jobs.values())} done"
+    text += f", {len(failed)} failed" if failed else ""
     if end is not None:
         days = (datetime.fromtimestamp(end).date() - datetime.now().date()).days
-        said += f", expected end {datetime.fromtimestamp(end):{'%a %H:%M' if days else '%H:%M'}}"
-    whole = f"{said}; last: {_last(plan, name, name in failed)}"
-    return whole if not columns or len(whole) <= columns else said[:columns]
+        text += f", expected end {datetime.fromtimestamp(end):{'%a %H:%M' if days else '%H:%M'}}"
+    whole = f"{text}; last: {_last(plan, name, name in failed)}"
+    return whole if not columns or len(whole) <= columns else text[:columns]
 
 
 def _last(plan: Any, name: str, failed: bool) -> str:

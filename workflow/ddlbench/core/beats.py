@@ -110,11 +110,11 @@ def _clear(here: Path, older_s: float) -> None:
         about, now = here.lstat(), time.time()
         if about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
             return
-        for left in here.iterdir():
-            process, *namespace = left.name.split("-")[1:]
-            sure = namespace == [NAMESPACE] or now - left.lstat().st_mtime >= older_s
+        for beat in here.iterdir():
+            process, *namespace = beat.name.split("-")[1:]
+            sure = namespace == [NAMESPACE] or now - beat.lstat().st_mtime >= older_s
             if sure and not psutil.pid_exists(int(process)):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+                shutil.rmtree(beat) if beat.is_dir() else beat.unlink()
         if now - about.st_mtime >= older_s:
             here.rmdir()
 
@@ -146,11 +146,11 @@ def keep_beating(folder: Path, rank: int, local_rank: int, nodes: int, silent_s:
     if local_rank == 0:
         tidy_others()
     parent, here = os.getppid(), node_folder(folder)
-    for left in _beats(here):  # by an earlier try: this rank's, and those of processes that are gone
+    for path in _beats(here):  # by an earlier try: this rank's, and those of processes that are gone
         with suppress(OSError, ValueError):
-            number, process = map(int, left.name.split("-"))
+            number, process = map(int, path.name.split("-"))
             if number == rank or (local_rank == 0 and not psutil.pid_exists(process)):
-                left.unlink()
+                path.unlink()
 
     def beat() -> None:
         count = 0

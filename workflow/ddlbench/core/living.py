@@ -113,7 +113,8 @@ def ending_descendants() -> Iterator[None]:
         yield
     finally:
         for _ in range(100):  # some may be forking meanwhile
-            living = [one for one in psutil.Process().children(recursive=True) if one not in spared and state(one.pid)]
+            children = psutil.Process().children(recursive=True)
+            living = [child for child in children if child not in spared and state(child.pid)]
             if not living:
                 break
             for child in living:

@@ -99,7 +99,7 @@ def cause(error: BaseException) -> str:
         return "wrong number of ranks"
     if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
         return "out of memory"
-    if any(_says_disk_full(one) for one in _origins(error)):
+    if any(_says_disk_full(origin) for origin in _origins(error)):
         return DISK_FULL
     if "address already in use" in text or "eaddrinuse" in text:
         return "port in use"

@@ -50,10 +50,10 @@ def percents(low: float, high: float) -> str:
 def total(values: Iterable[float | None], say: Callable[[float], str] = amount) -> str:
     """The sum; `?` if nothing is known, with `>` before it if some of it is not."""
     values = list(values)
-    known = [value for value in values if value is not None]
-    if values and not known:
+    numbers = [value for value in values if value is not None]
+    if values and not numbers:
         return "?"
-    return (">" if len(known) < len(values) else "") + say(sum(known))
+    return (">" if len(numbers) < len(values) else "") + say(sum(numbers))
 
 
 def duration(seconds: float, say: Callable[[float], str] = amount) -> str:

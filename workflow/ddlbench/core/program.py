@@ -65,7 +65,7 @@ class Program:
         return str(dict(self.settings).get("framework", self.name))
 
     @property
-    def said(self) -> str | None:
+    def words(self) -> str | None:
         """Its settings but the framework, for people and tables; None if it has none."""
         return ", ".join(f"{name}={value}" for name, value in self.settings if name != "framework") or None
 
@@ -82,7 +82,7 @@ class Program:
         return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
     @classmethod
-    def of(cls, written: Mapping[str, Any]) -> Program:
+    def parse(cls, written: Mapping[str, Any]) -> Program:
         """The program that `written` gave, also after JSON. Raises TypeError, ValueError."""
         values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in written.items()}
         return cls(**values | {"settings": tuple((str(name), value) for name, value in written.get("settings", ()))})

@@ -280,9 +280,9 @@ def sealed(log: Path) -> dict[str, str] | None:
     last = next(events([data[data.rfind(b"\n", 0, -1) + 1 :].decode(errors="replace")]), None)
     if last is None or last.key != SEAL or data[-1:] != b"\n":
         return None
-    files, said = last.value["files"], last.value["sha256"].encode()
-    before, _, after = data.rpartition(said)
-    if hashlib.sha256(before + UNSEALED.encode() + after).hexdigest().encode() != said:
+    files, digest = last.value["files"], last.value["sha256"].encode()
+    before, _, after = data.rpartition(digest)
+    if hashlib.sha256(before + UNSEALED.encode() + after).hexdigest().encode() != digest:
         raise ValueError("is not as it was when its run ended: its seal is of another log")
     return dict(files)
 

@@ -72,8 +72,8 @@ def member(room: str, name: str) -> Any:
 @cache
 def options(adapter: str) -> dict[str, dict[str, Any]]:
     """A framework's options by name, as JSON schemas with a description and a default."""
-    known: dict[str, dict[str, Any]] = member("frameworks", adapter).OPTIONS
-    return known
+    schemas: dict[str, dict[str, Any]] = member("frameworks", adapter).OPTIONS
+    return schemas
 
 
 @cache

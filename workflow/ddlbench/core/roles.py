@@ -34,7 +34,7 @@ class Role:
     noun: str = ""
     null: str = "none"
 
-    def said(self, value: Any) -> str:
+    def phrase(self, value: Any) -> str:
         """Say the value in a sentence."""
         whole = int(value) if isinstance(value, float) and value.is_integer() else value
         return count_of(whole, self.noun) if self.noun else self.words.format(whole)

@@ -64,8 +64,8 @@ def scheduled_lr(spec: RunSpec, epoch: float) -> float:
         return peak * float(recipe.gamma**t)
     if spec.schedule == "polynomial":
         length = recipe.decay_epochs or spec.full_epochs - recipe.warmup_epochs
-        left = max(0.0, 1 - (epoch - recipe.warmup_epochs) / length) if length > 0 else 0.0
-        return recipe.lr_min + (peak - recipe.lr_min) * float(left**recipe.power)
+        share = max(0.0, 1 - (epoch - recipe.warmup_epochs) / length) if length > 0 else 0.0
+        return recipe.lr_min + (peak - recipe.lr_min) * float(share**recipe.power)
     raise ValueError(f"no schedule {spec.schedule}")
 
 

@@ -134,7 +134,7 @@ class RunSpec:
     def _id_of(self, program: Program) -> str:
         """That of a program's run: its settings in words; four digits tell values apart that no path can hold."""
         settings = [f"{name}_{value}" for name, value in program.settings]
-        plain = [re.sub(r"[^A-Za-z0-9._]+", "_", one)[:60] for one in settings]
+        plain = [re.sub(r"[^A-Za-z0-9._]+", "_", text)[:60] for text in settings]
         odd = f".{sha256(json.dumps(settings).encode()).hexdigest()[:4]}" if plain != settings else ""
         parts = [self.machine, program.name, *plain, f"{self.workers}workers", f"bs{self.global_batch}"]
         return "-".join([*parts, f"r{self.repeat}"]) + odd
@@ -211,18 +211,18 @@ class RunSpec:
         `recipe` is the recipe's name and `seed` this run's own; `options` and a recipe's lists are JSON.
         """
         recipe = vars(self.recipe)
-        own = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
+        keys = {name: json.dumps(v) if isinstance(v := recipe[name], tuple) else v for name in _RECIPE_COLUMNS}
         if self.program:  # which has none of a recipe's keys
-            own = dict.fromkeys(own)
+            keys = dict.fromkeys(keys)
         flat = {name: getattr(self, name) for name in _OWN_COLUMNS}
         flat["options"] = json.dumps(dict(self.options), sort_keys=True)
         flat |= {"of_epochs": self.full_epochs, "form": self.reads, "recipe": self.recipe.name}
-        return {"run": self.id, **flat, **own, "seed": self.seed}
+        return {"run": self.id, **flat, **keys, "seed": self.seed}
 
     @property
     def settings(self) -> str | None:
         """`precision=bf16, sequence=128`: a program's settings but its framework, in their file's order."""
-        return self.program.said if self.program else None
+        return self.program.words if self.program else None
 
     @property
     def sample(self) -> str:
@@ -241,8 +241,8 @@ class RunSpec:
         if not isinstance(data, dict) or not isinstance(data.get("recipe"), dict):
             raise ValueError("these are no settings of a run: no mapping with a recipe in it")
         recipe = data.pop("recipe")
-        for part, known in ((data, cls), (recipe, Recipe)):
-            if unknown := sorted(part.keys() - {f.name for f in fields(known)}):
+        for part, kind in ((data, cls), (recipe, Recipe)):
+            if unknown := sorted(part.keys() - {f.name for f in fields(kind)}):
                 raise ValueError(
                     f"this version of ddlbench does not know the setting {', '.join(unknown)}; "
                     "read the run with the version that made it"
@@ -252,7 +252,7 @@ class RunSpec:
             data["options"] = tuple((name, value) for name, value in data["options"])
         try:
             if data.get("program"):
-                data["program"] = Program.of(data["program"])
+                data["program"] = Program.parse(data["program"])
             return cls(recipe=Recipe(**recipe), **data)
         except TypeError as error:  # a field without a default is missing
             raise ValueError(f"these are no settings of a run: {error}") from None
@@ -305,10 +305,10 @@ def of_program(
     program: Program, *, machine: str, device: str, workers: int, workers_per_node: int, global_batch: int, **more: Any
 ) -> RunSpec:
     """The run of a user's program; `more` are further fields. What no program says has the word OWN, or counts 1."""
-    own = dict.fromkeys(("dataset", "loader", "form", "schedule"), OWN)
+    words = dict.fromkeys(("dataset", "loader", "form", "schedule"), OWN)
     counts = {"loader_threads": 1, "epochs": 1, "repeat": 1}
     return RunSpec(
-        **(own | counts | more),
+        **(words | counts | more),
         recipe=Recipe(name=OWN, base_lr=1.0, base_batch=1, warmup_epochs=0, image_size=8),
         model=program.name,
         framework=program.framework,

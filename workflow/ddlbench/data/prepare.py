@@ -91,7 +91,7 @@ def prepare(
     place = place or Place(None, folder.parent / "fetched")
     if place.given and (problem := clash(folder, place.given)):
         raise TargetError(problem)
-    member = datasets.of(dataset)
+    member = datasets.get(dataset)
     opened = partial(member.open_source, place)
     # What users describe holds what it holds.
     expected = member.expected(place.given) if dataset in registry.members("datasets") else None
@@ -307,9 +307,9 @@ def main() -> None:
     environment_modules.check()
     folder = a.manifest.parent
     try:
-        for what, name, known in (("dataset", a.dataset, own.datasets()), ("form", a.form, registry.members("forms"))):
-            if name not in known:
-                raise complain("prepare", what, name, one_of(known, name))
+        for what, name, names in (("dataset", a.dataset, own.datasets()), ("form", a.form, registry.members("forms"))):
+            if name not in names:
+                raise complain("prepare", what, name, one_of(names, name))
         place = Place(a.source or None, a.cache or folder.parent / "fetched")
         manifest = prepare(a.dataset, a.form, folder, place=place, processes=a.processes, on_error=a.on_error)
     except (ConfigError, DataError, CrewError) as error:

@@ -92,7 +92,7 @@ class Target:
             raise TargetError(problem)
         if _is_empty(self.folder):
             return
-        manifest = made(self.folder)
+        manifest = manifest_in(self.folder)
         if manifest and not manifest.root:
             form = registry.member("forms", manifest.form)
             if stranger := next(iter(form.strangers(self.folder, manifest)), None):
@@ -165,14 +165,14 @@ def check(forms: Mapping[str | Path, str | None]) -> None:
 
 def fault(folder: Path, replace: bool = False) -> str | None:
     """Why no form may be put here, on one line; None if one may, or (unless it is to be replaced) lies here already."""
-    if folder.is_symlink() and (replace or made(folder) is None):
+    if folder.is_symlink() and (replace or manifest_in(folder) is None):
         return f"{folder}: is a symbolic link; {LEFT}: remove it, or link the folder above it instead"
     if not folder.exists():
         return None
     if not folder.is_dir():
         return f"{folder}: is no folder, but a form is to be put here; {LEFT}: move it away"
     names = _names(folder)
-    if names and made(folder) is None:
+    if names and manifest_in(folder) is None:
         return (
             f"{folder}: was not made by ddlbench (it holds {names[0]!r}, but no {KEPT} that says so); {LEFT}: move it "
             "away, or choose another folder (`data` of the machine's file)"
@@ -192,7 +192,7 @@ def clash(folder: Path, given: str) -> str | None:
     source = Path(given).expanduser()
     if not os.path.lexists(source) or not overlap(source, folder):  # what is no path is no file either
         return None
-    manifest = made(folder)
+    manifest = manifest_in(folder)
     if manifest and manifest.source.get("source") in (given, os.path.abspath(source)):  # noqa: PTH100
         return None  # was made from it before this was refused; nothing is to be written
     return (
@@ -208,7 +208,7 @@ def overlap(place: Path, other: Path) -> bool:
     return any(_is_same(a, b) for a, b in above)
 
 
-def made(folder: Path) -> Manifest | None:
+def manifest_in(folder: Path) -> Manifest | None:
     """The manifest of a whole form that ddlbench made, None if the folder holds none."""
     try:
         manifest = Manifest.read(folder, KEPT)
@@ -233,7 +233,7 @@ def _says_so(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return False
     names = _names(folder)
-    return set(names) <= {JOB, f"{JOB}.partial"} or JOB in names or made(folder) is not None
+    return set(names) <= {JOB, f"{JOB}.partial"} or JOB in names or manifest_in(folder) is not None
 
 
 def _is_empty(folder: Path) -> bool:

@@ -67,7 +67,7 @@ def mend_plugin() -> None:
     # Users' settings (SQUEUE_STATES, SACCT_FORMAT, ...) hide jobs from the plugin.
     for name in [name for name in os.environ if name.startswith(("SQUEUE_", "SACCT_"))]:
         del os.environ[name]
-    told: set[str] = set()
+    subjects: set[str] = set()
     submitted: set[str] = set()
 
     async def query_job_status(command: str, logger: Any) -> tuple[dict[str, str] | None, float | None]:
@@ -80,7 +80,7 @@ def mend_plugin() -> None:
             # It ended and was forgotten: Snakemake takes it for done if its files are there, else for failed.
             states = dict.fromkeys(submitted - states.keys(), "UNKNOWN") | states
         states = ended_states(states)
-        say_held([job for job, state in states.items() if state in WAITING], told)
+        say_held([job for job, state in states.items() if state in WAITING], subjects)
         return states, seconds
 
     query_job_status.mended = True  # type: ignore[attr-defined]
@@ -91,9 +91,9 @@ def mend_plugin() -> None:
 
     def report_job_error(self: Any, job_info: Any, msg: str | None = None, **more: Any) -> None:
         with suppress(Exception):  # what is said of a failure must not hide it
-            own = [Path(log) for log in more.get("aux_logs") or [] if log]
+            job_logs = [Path(log) for log in more.get("aux_logs") or [] if log]
             logs = [Path(log) for log in job_info.job.log]
-            if why := never_began(job_info.external_jobid, own, logs):
+            if why := never_began(job_info.external_jobid, job_logs, logs):
                 msg = f"{msg} {why} " if msg else why  # Snakemake adds a sentence without a space
         report(self, job_info, msg=msg, **more)
 
@@ -136,14 +136,14 @@ def ended_states(states: Mapping[str, str]) -> dict[str, str]:
     return first_words | ({} if queued is None else dict.fromkeys(set(preempted) - queued.keys(), "CANCELLED"))
 
 
-def say_held(pending: list[str], told: set[str]) -> None:
-    """Name each job that waits for a person, and each limit that jobs share, once: what `told` has was named before."""
-    for job, reason in (slurm.in_queue([job for job in pending if job not in told]) or {}).items():
+def say_held(pending: list[str], subjects: set[str]) -> None:
+    """Name each job that waits for a person, and each limit that jobs share, once: `subjects` were named before."""
+    for job, reason in (slurm.in_queue([job for job in pending if job not in subjects]) or {}).items():
         advice, subject = slurm.advice(job, reason), job
-        if not advice and reason not in told:  # once for all jobs that wait for the same
+        if not advice and reason not in subjects:  # once for all jobs that wait for the same
             advice, subject = slurm.shared_limit(reason), reason
         if advice:
-            told.add(subject)
+            subjects.add(subject)
             print(f"SLURM job {job} {advice}", file=sys.stderr, flush=True)
 
 
@@ -161,14 +161,14 @@ def settle_accounting(settings: Any) -> None:
         plugin.get_account = lambda logger: None
 
 
-def never_began(job: str, own: list[Path], logs: list[Path]) -> str:
-    """What to say of a job that failed before its run began; "" if its run did begin. `own` are the job's logs, `logs`
+def never_began(job: str, job_logs: list[Path], logs: list[Path]) -> str:
+    """What to say of a job that failed before its run began; "" if its run did begin. `job_logs` are its own, `logs`
     those of the rule; one of these that is older than the job is an earlier try's."""
     where = slurm.where(job)
     there = [log for log in logs if log.exists()]
     if where is None or not logs or any(log.stat().st_mtime >= where.started_s - 2 for log in there):
         return ""
-    texts = (log.read_text(encoding="utf-8", errors="replace")[: 1 << 16] for log in own if log.is_file())
+    texts = (log.read_text(encoding="utf-8", errors="replace")[: 1 << 16] for log in job_logs if log.is_file())
     missing_line = next(filter(None, map(slurm.missing, texts)), None)
     parts = [f"It ended before its run began, on {where.nodes}"]
     if where.blind:
@@ -176,8 +176,8 @@ def never_began(job: str, own: list[Path], logs: list[Path]) -> str:
         parts[0] += f": that node does not see {Path.cwd()}, or may not write there; {advice}."
     else:
         parts[0] += f": {missing_line}; is this there on that node?" if missing_line else "."
-    if own and not where.blind:
-        parts.append(f"Its log is {own[0]}.")
+    if job_logs and not where.blind:
+        parts.append(f"Its log is {job_logs[0]}.")
     parts += [f"{log} is an earlier try's." for log in there]
     return " ".join(parts)
 
@@ -212,7 +212,7 @@ def mend_submission(plugin: Any) -> None:
     execution, submission = executor.format_job_exec, plugin.get_submit_command
     this = threading.local()  # a job that is being submitted; two threads do that
     ended = threading.Event()  # nothing is submitted any more
-    told: set[str] = set()
+    reasons: set[str] = set()
 
     def told_to_stop(self: Any) -> bool:
         return ended.is_set() or getattr(self.workflow.scheduler, "_user_kill", None) is not None
@@ -225,8 +225,8 @@ def mend_submission(plugin: Any) -> None:
             run(self, job)
             if this.refused is None:
                 return
-            if this.refused not in told:
-                told.add(this.refused)
+            if this.refused not in reasons:
+                reasons.add(this.refused)
                 most = slurm.most_jobs(this.refused)
                 limit = this.refused + (f": at most {most}" if most else "")
                 words = f"SLURM takes no more jobs for now ({limit}); the others are submitted when it does"
@@ -256,9 +256,9 @@ def mend_submission(plugin: Any) -> None:
         self._job_submission_executor.shutdown(wait=True)  # two may just be submitted
         slurm.cancel(self.run_uuid)
 
-    def job_id(first: str, said: str) -> str:
-        lines = re.findall(r"(?m)^(\d+)(?:;\S+)?\s*$", said)
-        return str(lines[-1] if lines else read(first, said))
+    def job_id(first: str, output: str) -> str:
+        lines = re.findall(r"(?m)^(\d+)(?:;\S+)?\s*$", output)
+        return str(lines[-1] if lines else read(first, output))
 
     def format_job_exec(self: Any, job: Any) -> str:
         command = str(execution(self, job))

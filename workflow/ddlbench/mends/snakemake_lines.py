@@ -17,7 +17,7 @@ EARLY = ("Config file", "Building DAG", "Assuming unrestricted")
 WORDS = dict.fromkeys(EARLY, "early") | {"Nothing to be done": "nothing"}
 
 
-class Line(NamedTuple):
+class Message(NamedTuple):
     """What Snakemake would print: `what` is one of EVENTS or WORDS, `error`, or "" for all else; of a job the rest."""
 
     what: str
@@ -27,7 +27,7 @@ class Line(NamedTuple):
     wildcards: Mapping[str, str] = {}
 
 
-def attach(shown: Callable[[Line], bool]) -> None:
+def attach(shown: Callable[[Message], bool]) -> None:
     """Print of Snakemake's lines those that are `shown`. Raises ReleaseError."""
     from snakemake.logging import logger
     from snakemake_interface_logger_plugins.common import LogEvent
@@ -35,14 +35,14 @@ def attach(shown: Callable[[Line], bool]) -> None:
     only_for(*MINE)
     events = {str(private(LogEvent, name, *MINE)): what for name, what in EVENTS.items()}
 
-    def line(record: Any) -> Line:
-        said = vars(record)
-        text = str(said.get("rule_msg") or record.msg)
+    def line(record: Any) -> Message:
+        event = vars(record)
+        text = str(event.get("rule_msg") or record.msg)
         of_words = (what for words, what in WORDS.items() if text.startswith(words))
         other = next(of_words, "error" if record.levelno >= logging.ERROR else "")
-        number = said.get("jobid", said.get("job_id", -1))
-        what = events.get(str(said.get("event") or ""), other)
-        return Line(what, text, number, said.get("rule_name", ""), said.get("wildcards") or {})
+        number = event.get("jobid", event.get("job_id", -1))
+        what = events.get(str(event.get("event") or ""), other)
+        return Message(what, text, number, event.get("rule_name", ""), event.get("wildcards") or {})
 
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):

@@ -56,9 +56,9 @@ def forget_marks(persistence: Any, jobs: Mapping[str, Collection[str]], sound: C
     """Snakemake marks the outputs of a job until it has noted that the job ended: unmark those of jobs whose record is
     `sound`, which it would make again. `jobs` are outputs by job."""
     marked, unmark = (private(persistence, name, *MINE) for name in ("_filter_incomplete_keys", "_unmark_incomplete"))
-    left = marked([output for outputs in jobs.values() for output in outputs])
-    for job, outputs in jobs.items() if left else ():
-        if left.intersection(outputs) and sound(job):
+    marks = marked([output for outputs in jobs.values() for output in outputs])
+    for job, outputs in jobs.items() if marks else ():
+        if marks.intersection(outputs) and sound(job):
             for output in outputs:
                 with suppress(OSError):  # another user's folder: then it is only said that the job is made again
                     unmark(output)

@@ -61,10 +61,10 @@ class Series:
 
     `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training; `gradients_bytes`
     and `backward_share` (of the computing of a step) are of its runs, None where no record says it. `apart` are the
-    settings that its name says, because the series beside it differ in them; `whole` as in `_series.Line`.
+    settings that its name says, because the series beside it differ in them; `whole` as in `_series.Scaling`.
     """
 
-    of: dict[str, Any]
+    settings: dict[str, Any]
     measured: Measured
     points: tuple[dict[str, Any], ...]
     images: float
@@ -88,9 +88,9 @@ class Series:
     def name(self) -> str:
         """In a few words."""
         keys = ("model", "framework", "loader", "precision")
-        words = [*dict.fromkeys(self.of[key] for key in keys if self.of[key]), *self.apart]
-        if not self.of["loader"]:  # of others' records the machine tells series apart
-            words.append(str(self.of["machine"]))
+        words = [*dict.fromkeys(self.settings[key] for key in keys if self.settings[key]), *self.apart]
+        if not self.settings["loader"]:  # of others' records the machine tells series apart
+            words.append(str(self.settings["machine"]))
         batches = sorted(set(self.measured.batch_per_worker))
         span = " to ".join(f"{batch:g}" for batch in dict.fromkeys((batches[0], batches[-1])))
         if self.whole:
@@ -110,19 +110,19 @@ def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
 
 
 def _of_line(
-    line: _series.Line, batches: tuple[float, ...], differ: Sequence[str], workers_per_node: int | None
+    line: _series.Scaling, batches: tuple[float, ...], differ: Sequence[str], workers_per_node: int | None
 ) -> Series:
-    own = "records" not in line.runs or line.runs["records"].fillna("ours").eq("ours").all()
+    ours = "records" not in line.runs or line.runs["records"].fillna("ours").eq("ours").all()
     computing, backward = _median(line.runs, "compute_s"), _median(line.runs, "backward_s")
     return Series(
-        of={key: _known(line.runs, key) for key in NAMED} | {"loader": _known(line.points, "named")},
+        settings={key: _known(line.runs, key) for key in NAMED} | {"loader": _known(line.points, "named")},
         measured=line.measured(line.node(workers_per_node), batches),
         points=tuple({str(key): value for key, value in row.items()} for row in line.points.to_dict("records")),
         images=line.images,
         epochs=int(_median(line.runs, "of_epochs") or 1),
         gradients_bytes=_median(line.runs, "gradients_bytes"),
         backward_share=backward / computing if backward and computing else None,
-        apart=tuple(settings(line.first.to_dict(), differ)) if own else (),
+        apart=tuple(settings(line.first.to_dict(), differ)) if ours else (),
         whole=line.whole,
     )
 
@@ -155,7 +155,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Rate:
+class ChangedRate:
     """Images/s of all workers with its 95 % interval, how it was computed, and the batch of a worker."""
 
     middle: float
@@ -190,7 +190,7 @@ class Question:
     machine: Machine
     priors: Priors
 
-    def rate(self) -> Rate:
+    def rate(self) -> ChangedRate:
         """The rate after the change. Raises NothingToSayError."""
         try:
             rate = self._predicted()
@@ -202,9 +202,9 @@ class Question:
         except TooLittleError as error:
             raise NothingToSayError(str(error)) from None
         middle = rate.middle * math.sqrt(low * high)
-        return self._checked(Rate(middle, rate.low * low, rate.high * high, basis, rate.batch))
+        return self._checked(ChangedRate(middle, rate.low * low, rate.high * high, basis, rate.batch))
 
-    def _checked(self, rate: Rate) -> Rate:
+    def _checked(self, rate: ChangedRate) -> ChangedRate:
         """Raises NothingToSayError if the interval says nothing."""
         if rate.high > WIDEST * rate.low:
             raise NothingToSayError(
@@ -220,7 +220,7 @@ class Question:
         beyond = self.series.whole / self.workers if self.series.whole else self.series.batch
         return self.series.batches.get(self.workers, beyond)
 
-    def _predicted(self) -> Rate:
+    def _predicted(self) -> ChangedRate:
         """By the prediction, which knows batch and node size. Raises NothingToSayError, TooLittleError."""
         kind, value, measured = self.change.kind, self.change.value, self.series.measured
         node = measured.workers_per_node
@@ -230,7 +230,7 @@ class Question:
         batch, at = (float(value) if kind == BATCH else self.batch), (int(value) if kind == NODE else None)
         numbers = last_rate.predict(measured, [self.workers], [batch], self.priors, at)
         middle, low, high = (float(each[0]) for each in (numbers.images_per_s, numbers.low, numbers.high))
-        return self._checked(Rate(middle, low, high, "", batch))
+        return self._checked(ChangedRate(middle, low, high, "", batch))
 
     def _factors(self) -> tuple[float, float, str]:
         """What multiplies the rate, at least and at most, and why. Raises NothingToSayError, TooLittleError."""
@@ -266,17 +266,17 @@ class Question:
         # A recipe holds the precision, so that of another precision has another name.
         free = together.differing_with(kind) | ({"recipe"} if kind == PRECISION else set())
         for other in self.others:
-            same = all(other.of[key] == mine.of[key] for key in NAMED if key not in free)
+            same = all(other.settings[key] == mine.settings[key] for key in NAMED if key not in free)
             shared = {*other.measured.workers} & {*mine.measured.workers}
             sizes = [(each.batch, each.whole) for each in (mine, other)]
-            if same and other.of[kind] == value and sizes[0] == sizes[1] and shared:
+            if same and other.settings[kind] == value and sizes[0] == sizes[1] and shared:
                 return other
         return None
 
     def _computing(self) -> tuple[tuple[float, float], str]:
         """(r at least and at most, where from) of another precision or model. Raises NothingToSayError."""
         kind, value, mine = self.change.kind, self.change.value, self.series
-        if mine.of[kind] == value:
+        if mine.settings[kind] == value:
             return (1.0, 1.0), "as it is"
         like = self._sibling()
         if like is not None:
@@ -288,8 +288,8 @@ class Question:
                 return (was / then, was / then), f"{basis}: without repeats, its error is not in the interval"
             return (was_low / then_high, was_high / then_low), basis
         peaks = dict(self.machine.peak_tflops_per_worker) if kind == PRECISION else {}
-        before, after = peaks.get(str(mine.of[kind])), peaks.get(str(value))
-        if before and after and mine.of["machine"] == self.machine.name:
+        before, after = peaks.get(str(mine.settings[kind])), peaks.get(str(value))
+        if before and after and mine.settings["machine"] == self.machine.name:
             r = before / after
             return (min(r, 1.0), max(r, 1.0)), "between no change and the ratio of the peaks of the machine's file"
         peak = "" if kind == MODEL else ", or write the peaks of both into peak_tflops_per_worker of the machine"
@@ -323,14 +323,14 @@ def batch_error() -> float:
     Pairs are series of one source that differ in their batch only, as their names say (`...-b128`).
     """
     priors, errors = _priors.read(), []
-    for one, other in permutations(_priors.published(), 2):
-        first, second = re.fullmatch(r"(.*)-b\d+", one.name), re.fullmatch(r"(.*)-b\d+", other.name)
-        if not (first and second) or one.source != other.source or first[1] != second[1]:
+    for base, other in permutations(_priors.published(), 2):
+        first, second = re.fullmatch(r"(.*)-b\d+", base.name), re.fullmatch(r"(.*)-b\d+", other.name)
+        if not (first and second) or base.source != other.source or first[1] != second[1]:
             continue
-        was, now = one.measured, other.measured
+        was, now = base.measured, other.measured
         if was.workers[0] == now.workers[0] == 1 and was.batch_per_worker[0] != now.batch_per_worker[0]:
-            said = last_rate.predict(was, [1], [now.batch_per_worker[0]], priors).images_per_s[0]
+            rate = last_rate.predict(was, [1], [now.batch_per_worker[0]], priors).images_per_s[0]
             doublings = abs(math.log2(now.batch_per_worker[0] / was.batch_per_worker[0]))
-            errors.append(abs(math.log(now.images_per_s[0] / said)) / doublings)
+            errors.append(abs(math.log(now.images_per_s[0] / rate)) / doublings)
     errors.sort()
     return math.exp(errors[min(len(errors) - 1, math.ceil(0.95 * len(errors)) - 1)])

@@ -24,7 +24,7 @@ from ddlbench.show.figures import Options
 
 
 @dataclass(frozen=True)
-class Given:
+class StudyData:
     """`tables` are those of `collect`, by name; `refused` are lines about records that are in none of them."""
 
     study: Study
@@ -74,7 +74,7 @@ class Given:
         return Options(self.study.title, device, self.machine.device_name, names, sample=sample, **more)
 
 
-def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> Given:
+def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> StudyData:
     """Reads all of it, of a checked configuration; `folders` are those of the runs. Raises ConfigError."""
     study, machine, sources = load_study(config["study"]), load_machine(config["machine"]), config["data"]["sources"]
     images = reads.images(study, machine, sources)
@@ -85,4 +85,4 @@ def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = la
         collect(folders, Path(aside), peaks, settings, scaling=runs.scaling(plan), **read)
         tables = {path.stem: pd.read_parquet(path) for path in Path(aside).glob("*.parquet")}
         refused = refusals.lines(refusals.read(Path(aside)))
-    return Given(study, machine, plan, images, tables, refused, results)
+    return StudyData(study, machine, plan, images, tables, refused, results)

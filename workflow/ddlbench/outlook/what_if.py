@@ -81,7 +81,8 @@ def rows(
         beyond = workers or [n for k in range(1, DOUBLINGS + 1) if (n := largest * 2**k) <= MOST_WORKERS]
         for change in changes:
             for count in sorted({*series.measured.workers, *beyond}):
-                row: dict[str, Any] = {"series": series.name, **series.of, "change": change.kind, "what": change.name}
+                row: dict[str, Any] = {"series": series.name, **series.settings}
+                row |= {"change": change.kind, "what": change.name}
                 row |= {"workers": count, "by": COMPUTED, **dict.fromkeys(NUMBERS)}
                 row |= {"batch_per_worker": None, "basis": None, "why_not": None}
                 if change.kind == AS_IT_IS and count in points:
@@ -179,10 +180,10 @@ def _base(axes: Any, rows: pd.DataFrame) -> None:
     measured, beyond = rows[rows["by"] == MEASURED], rows[rows["by"] != MEASURED]
     look = {"color": "black", "marker": "o", "zorder": 4}
     axes.plot(measured["workers"], measured["images_per_s"], **look, linestyle="none", label="measured: as it is")
-    known = measured[measured["images_per_s_low"].notna()]
-    ends = (known["images_per_s"] - known["images_per_s_low"], known["images_per_s_high"] - known["images_per_s"])
+    bars = measured[measured["images_per_s_low"].notna()]
+    ends = (bars["images_per_s"] - bars["images_per_s_low"], bars["images_per_s_high"] - bars["images_per_s"])
     ends = (ends[0].clip(lower=0.0), ends[1].clip(lower=0.0))  # equal rates: an end may be beyond them by rounding
-    axes.errorbar(known["workers"], known["images_per_s"], ends, fmt="none", ecolor="black", capsize=3)
+    axes.errorbar(bars["workers"], bars["images_per_s"], ends, fmt="none", ecolor="black", capsize=3)
     axes.fill_between(
         beyond["workers"], beyond["images_per_s_low"], beyond["images_per_s_high"], color="0.8", linewidth=0, zorder=1
     )

@@ -87,8 +87,8 @@ def make_row(
 
     def times(*factors: float | None) -> float | None:
         """Multiplies; unknown if one factor is."""
-        known = [factor for factor in factors if factor is not None]
-        return prod(known) if len(known) == len(factors) else None
+        numbers = [factor for factor in factors if factor is not None]
+        return prod(numbers) if len(numbers) == len(factors) else None
 
     spec = planned.spec
     low, hours, high = (None if s is None else s / 3600 for s in (took.low_s, took.s, took.high_s))
@@ -160,9 +160,9 @@ def check_limit(table: Sequence[Row], limit: float | None) -> None:
     """Raises ConfigError if the runs of `table`, all to be made, would pass `max_gpu_hours`, or nobody can tell."""
     if limit is None or not table:
         return
-    known, _ = gpu_hours(table)
+    likely, _ = gpu_hours(table)
     # Of runs of which nobody knows more: the most that their queue gives them.
-    hours = known + sum(row.gpu_hours_high or 0.0 for row in table if row.gpu_hours is None)
+    hours = likely + sum(row.gpu_hours_high or 0.0 for row in table if row.gpu_hours is None)
     unknown = sum(row.gpu_hours_high is None for row in table)
     where = "config/config.yaml: max_gpu_hours"
     if hours > limit:

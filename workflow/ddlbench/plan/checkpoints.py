@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ddlbench.core import registry
 from ddlbench.core.recipe import numbers_kept
 from ddlbench.core.spec import RunSpec
-from ddlbench.plan.estimate import Measured
+from ddlbench.plan.estimate import RecordedTime
 from ddlbench.settings.config import CONFIG
 
 AT_ONCE = 2
@@ -37,7 +37,7 @@ class Room(NamedTuple):
     inodes: int
 
 
-def room(spec: RunSpec, records: Iterable[Measured] = ()) -> Room | None:
+def room(spec: RunSpec, records: Iterable[RecordedTime] = ()) -> Room | None:
     """Room for a run's checkpoints; None if nobody knows how large the model is: neither SIZES nor a record."""
     size = _size(spec, records)
     if size is None:
@@ -50,7 +50,7 @@ def room(spec: RunSpec, records: Iterable[Measured] = ()) -> Room | None:
     return Room(AT_ONCE * whole, AT_ONCE * (spec.workers + 2))  # a part per rank, the summary, the folder
 
 
-def _size(spec: RunSpec, records: Iterable[Measured]) -> Size | None:
+def _size(spec: RunSpec, records: Iterable[RecordedTime]) -> Size | None:
     published = sizes()
     size = published.get((spec.model, spec.recipe.image_size)) or published.get((spec.model, None))
     if size is not None:
@@ -61,7 +61,7 @@ def _size(spec: RunSpec, records: Iterable[Measured]) -> Size | None:
     return None if most is None else Size(most / NUMBER_BYTES, 0.0)
 
 
-def _same(record: Measured, spec: RunSpec) -> bool:
+def _same(record: RecordedTime, spec: RunSpec) -> bool:
     recipe = record.spec.get("recipe") or {}
     return (record.spec.get("model"), recipe.get("image_size")) == (spec.model, spec.recipe.image_size)
 

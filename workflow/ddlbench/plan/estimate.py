@@ -58,7 +58,7 @@ EVENTS = re.compile(
 
 
 @dataclass(frozen=True)
-class Measured:
+class RecordedTime:
     """What a record says of time. `spec` is as it was written: another version may not know its fields.
 
     `took_s` is the run's wall time from its first process to its last, without interruptions, of which `beside_s` is no
@@ -82,13 +82,13 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Published:
+class Doubling:
     """What a doubling of workers leaves of the efficiency, from one published number."""
 
     model: str
     framework: str
     loader: str
-    left: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 @dataclass(frozen=True)
-class Rate:
+class Rates:
     """Images a second of one worker: lowest, likely, highest."""
 
     low: float
@@ -127,35 +127,35 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Kind:
+class RecordGroup:
     """What records that are alike say together: rates by number of workers, time beside training [s], power [W]."""
 
     runs: int
-    rates: dict[int, Rate]
+    rates: dict[int, Rates]
     beside_s: tuple[float, float, float]
     power_w: float | None
 
 
-def kind(records: Sequence[Measured]) -> Kind:
+def kind(records: Sequence[RecordedTime]) -> RecordGroup:
     by_workers = defaultdict(list)
     for record in records:
         by_workers[int(record.spec["workers"])].append(record.rate)
     rates = {}
     for workers, measured in sorted(by_workers.items()):
         spread = ONE_RUN if len(measured) == 1 else 1.0
-        rates[workers] = Rate(min(measured) / spread, fmean(measured), max(measured) * spread)
+        rates[workers] = Rates(min(measured) / spread, fmean(measured), max(measured) * spread)
     beside = [record.beside_s for record in records]
     power = [record.power_w for record in records if record.power_w is not None]
     beside_s = (min(beside), fmean(beside), max(beside))
-    return Kind(len(records), rates, beside_s, fmean(power) if power else None)
+    return RecordGroup(len(records), rates, beside_s, fmean(power) if power else None)
 
 
 class Estimator:
     """Estimates for runs of one machine from its records and from what was published."""
 
-    def __init__(self, machine: Machine, measured: Iterable[Measured], published: Sequence[Published]) -> None:
+    def __init__(self, machine: Machine, measured: Iterable[RecordedTime], published: Sequence[Doubling]) -> None:
         self.machine, self.published = machine, published
-        self.worst = min((p.left for p in published), default=1.0)
+        self.worst = min((p.share for p in published), default=1.0)
         same, near = defaultdict(list), defaultdict(list)
         for record in measured:
             if record.spec["machine"] == machine.name:
@@ -166,10 +166,10 @@ class Estimator:
         self._near = {key: kind(records) for key, records in near.items()}
         # Of each model and size of pictures, with the fewest workers: what `first_guess` begins with.
         self._others = {
-            (str(least[2]), int(least[3])): of.rates[min(of.rates)].mean for least, of in self._near.items()
+            (str(least[2]), int(least[3])): kind.rates[min(kind.rates)].mean for least, kind in self._near.items()
         }
 
-    def like(self, spec: RunSpec) -> tuple[Kind | None, bool]:
+    def like(self, spec: RunSpec) -> tuple[RecordGroup | None, bool]:
         """(what records tell about this run, whether they are of the same kind)."""
         same_kind, least = alike({**vars(spec), "recipe": vars(spec.recipe)})
         return (self._same[same_kind], True) if same_kind in self._same else (self._near.get(least), False)
@@ -188,27 +188,27 @@ class Estimator:
                 return _unknown(spec, limit_minutes)
             near, basis = first
             nodes = max(0.0, math.log2(spec.workers / self.machine.workers_per_node))
-            rate = Rate(near.low * self.worst**nodes, near.mean * self._typical(spec) ** nodes, near.high)
+            rate = Rates(near.low * self.worst**nodes, near.mean * self._typical(spec) ** nodes, near.high)
             basis, begin_and_end, by = f"{basis} and published efficiencies", BEGIN_AND_END_S, GUESSED
         work = spec.epochs * images / spec.workers
         low, likely, high = begin_and_end
         return Estimate(low + work / rate.high, likely + work / rate.mean, high + work / rate.low, basis, by)
 
-    def _first(self, spec: RunSpec) -> tuple[Rate, str] | None:
+    def _first(self, spec: RunSpec) -> tuple[Rates, str] | None:
         """(rate on a full node, from what) where no record tells; None if nobody knows anything of the model."""
         size = spec.recipe.image_size
         given = self.machine.rate(spec.model, size)
         if given is not None:
-            return Rate(given / GUESS, given, given * GUESS), "the machine's images_per_s"
+            return Rates(given / GUESS, given, given * GUESS), "the machine's images_per_s"
         guess = first_guess.rate((spec.model, size), self.machine, self._others)
-        return (Rate(*guess[:3]), guess[3]) if guess else None
+        return (Rates(*guess[:3]), guess[3]) if guess else None
 
     def power_w(self, spec: RunSpec) -> float | None:
         """Mean power of a worker and its share of the node in like records [W]; None if none was measured."""
         like = self.like(spec)[0]
         return like.power_w if like else None
 
-    def _at(self, spec: RunSpec, like: Kind, same: bool) -> tuple[Rate, str, str]:
+    def _at(self, spec: RunSpec, like: RecordGroup, same: bool) -> tuple[Rates, str, str]:
         """(rate at the run's number of workers, how it comes from those that were measured, MEASURED or the others)."""
         wider = 1.0 if same else ANOTHER
         if same and spec.workers in like.rates:
@@ -226,22 +226,22 @@ class Estimator:
             share = math.log2(spec.workers / below[-1]) / span if span else 0.0
             mean = (1 - share) * first.mean + share * second.mean
             where = f", between {below[-1]} and {above[0]} workers" if span else ""
-            return Rate(min(first.low, second.low) / wider, mean, max(first.high, second.high) * wider), where, GUESSED
+            return Rates(min(first.low, second.low) / wider, mean, max(first.high, second.high) * wider), where, GUESSED
         nearest = below[-1] if below else above[0]
-        known, doublings = like.rates[nearest], math.log2(spec.workers / nearest)
+        rate, doublings = like.rates[nearest], math.log2(spec.workers / nearest)
         lost = max(0.0, doublings)
         gained = max(0.0, -doublings)
         return (
-            Rate(
-                known.low * self.worst**lost / wider,
-                known.mean * self._typical(spec) ** lost,
-                known.high / self.worst**gained * wider,
+            Rates(
+                rate.low * self.worst**lost / wider,
+                rate.mean * self._typical(spec) ** lost,
+                rate.high / self.worst**gained * wider,
             ),
             f", extrapolated from {nearest} workers",
             GUESSED,
         )
 
-    def _predicted(self, spec: RunSpec, like: Kind) -> Rate | None:
+    def _predicted(self, spec: RunSpec, like: RecordGroup) -> Rates | None:
         """Predicts by the model that `snakemake predict` asks; None where it refuses, or where there is no numpy."""
         counts, batch = tuple(like.rates), spec.global_batch / spec.workers
         rates = tuple(count * rate.mean for count, rate in like.rates.items())
@@ -253,7 +253,7 @@ class Estimator:
         low, mean, high = (
             float(value[0]) / spec.workers for value in (forecast.low, forecast.images_per_s, forecast.high)
         )
-        return Rate(low, mean, high)
+        return Rates(low, mean, high)
 
     def _typical(self, spec: RunSpec) -> float:
         """What a doubling leaves: the geometric mean of the published numbers that are nearest to the run."""
@@ -266,7 +266,7 @@ class Estimator:
         for column, names in called.items():
             fits = [p for p in chosen if getattr(p, column) in {"", "any", *names}]
             chosen = fits or chosen
-        return geometric_mean(p.left for p in chosen) if chosen else 1.0
+        return geometric_mean(p.share for p in chosen) if chosen else 1.0
 
 
 def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
@@ -277,7 +277,7 @@ def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
     return Estimate(0.0, None, 60.0 * limit_minutes, f"{nothing}; at most the queue's limit")
 
 
-def read_measured(folder: Path) -> Measured | None:
+def read_measured(folder: Path) -> RecordedTime | None:
     """A successful run's times from its log; None without a log, an end or what this version writes."""
     last: dict[str, Event] = {}
     epochs: list[float] = []
@@ -303,7 +303,7 @@ def read_measured(folder: Path) -> Measured | None:
         return None
 
 
-def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Measured | None:
+def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> RecordedTime | None:
     """From the last event of each key, the beginnings of epochs and the first event [s since 1970]."""
     if not ended_well(last) or not epochs:
         return None
@@ -320,16 +320,16 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Me
     power_w = energy_j / trained_s / spec["workers"] if energy_j is not None else None
     images: int = last["train_samples"].value
     held_bytes = max((rank.get("parameters_bytes") or 0 for rank in ranks), default=0) or None
-    return Measured(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w, held_bytes)
+    return RecordedTime(spec, images, trained_s + beside, beside, epoch_s, energy_j, power_w, held_bytes)
 
 
-def read_all(runs: Path) -> dict[str, Measured]:
+def read_all(runs: Path) -> dict[str, RecordedTime]:
     """Every successful record in `results/runs`, by run id."""
     folders = sorted(runs.iterdir()) if runs.is_dir() else []
     return {folder.name: record for folder in folders if (record := read_measured(folder))}
 
 
-def read_published(folder: Path = CONFIG / "references") -> list[Published]:
+def read_published(folder: Path = CONFIG / "references") -> list[Doubling]:
     """Efficiencies of all reference files; a file's base is its smallest number of workers. Bounds count as values."""
     numbers = []
     for path in sorted(folder.glob("*.csv")):
@@ -340,6 +340,6 @@ def read_published(folder: Path = CONFIG / "references") -> list[Published]:
         base = min(int(row["workers"]) for row in rows)
         for row in rows:
             if row["quantity"] == "efficiency" and int(row["workers"]) > base:
-                left = float(row["value"]) ** (1 / math.log2(int(row["workers"]) / base))
-                numbers.append(Published(row["model"], row["framework"], row["loader"], left))
+                share = float(row["value"]) ** (1 / math.log2(int(row["workers"]) / base))
+                numbers.append(Doubling(row["model"], row["framework"], row["loader"], share))
     return numbers

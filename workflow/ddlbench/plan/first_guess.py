@@ -38,7 +38,7 @@ Model = tuple[str, int]  # its name, pixels on a side of its pictures
 def _counted() -> dict[str, list[tuple[int, float]]]:
     """(pixels on a side, operations of a forward pass) by model."""
     table: dict[str, list[tuple[int, float]]] = {}
-    for (model, size), flops in ({known: flops for known, (flops, _) in read_published().items()} | OWN).items():
+    for (model, size), flops in ({model: flops for model, (flops, _) in read_published().items()} | OWN).items():
         table.setdefault(model, []).append((size, flops))
     return table
 
@@ -50,7 +50,7 @@ def operations(model: Model) -> tuple[float, float] | None:
     counted = _counted().get(name)
     if counted is None:
         return None
-    of_size, flops = min(counted, key=lambda one: abs(one[0] - size))
+    of_size, flops = min(counted, key=lambda pair: abs(pair[0] - size))
     return flops * (size / of_size) ** 2, flops
 
 
@@ -60,16 +60,16 @@ def rate(model: Model, machine: Machine, measured: Mapping[Model, float]) -> tup
     counted = operations(model)
     if counted is None:
         return None
-    known, basis, wider = _with_operations(measured), "records of other models or data", 1.0
-    if not known:
+    pairs, basis, wider = _with_operations(measured), "records of other models or data", 1.0
+    if not pairs:
         in_file = {_model(name): value for name, value in machine.images_per_s}
-        known, basis = _with_operations(in_file), "the machine's images_per_s of other models"
-    if not known:
-        known, wider = _with_operations(KNOWN[machine.device]), OTHER_DEVICE
+        pairs, basis = _with_operations(in_file), "the machine's images_per_s of other models"
+    if not pairs:
+        pairs, wider = _with_operations(KNOWN[machine.device]), OTHER_DEVICE
         ((name, _),) = KNOWN[machine.device]
         basis = f"{name} on another {'GPU' if machine.device == 'cuda' else 'core'}"
     by_size = [
-        geometric_mean(rate * (flops / max(of_own, FEWEST[machine.device])) ** SLOPE for rate, flops in known)
+        geometric_mean(rate * (flops / max(of_own, FEWEST[machine.device])) ** SLOPE for rate, flops in pairs)
         for of_own in counted
     ]
     spread = SPREAD * wider
@@ -95,7 +95,7 @@ def limit_minutes(
 
 def _with_operations(rates: Mapping[Model, float]) -> list[tuple[float, float]]:
     """(rate, operations) of those models whose operations are known."""
-    return [(value, of[0]) for model, value in rates.items() if (of := operations(model))]
+    return [(value, counts[0]) for model, value in rates.items() if (counts := operations(model))]
 
 
 def _model(name: str) -> Model:

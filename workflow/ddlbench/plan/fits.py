@@ -73,7 +73,7 @@ def check_run(study: Study, block: Block, machine: Machine, spec: RunSpec) -> No
         raise complain(block.recipe_file.path, "zero_init_last", recipe.zero_init_last, allowed)
     check_id(study, block, spec)
     shipped = spec.dataset in registry.members("datasets")  # of a set of the user's, its manifest knows
-    images = datasets.of(spec.dataset).IMAGES["train"] if shipped else 0
+    images = datasets.get(spec.dataset).IMAGES["train"] if shipped else 0
     steps = spec.epochs * steps_per_epoch(images, spec.global_batch)
     if spec.interrupt_steps is not None and shipped and spec.interrupt_steps >= steps:
         allowed = f"allowed: less than its {steps} steps with a global batch of {spec.global_batch}"

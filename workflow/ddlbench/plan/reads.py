@@ -30,7 +30,7 @@ class Form:
 def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:
     """(images per split, classes) of a data set, `given` what data.sources says of it. Raises ConfigError."""
     try:
-        images_and_classes: tuple[dict[str, int], int] = datasets.of(dataset).expected(given)
+        images_and_classes: tuple[dict[str, int], int] = datasets.get(dataset).expected(given)
     except SourceError as error:
         raise ConfigError(f"config/config.yaml: {error}") from None
     return images_and_classes
@@ -53,7 +53,7 @@ def forms(plan: Plan, sources: Mapping[str, str]) -> list[Form]:
     read = []
     pairs = {(r.spec.dataset, Path(r.manifest).parent.name, r.manifest) for r in plan.runs.values() if r.manifest}
     for dataset, form, manifest in sorted(pairs):
-        member, given = datasets.of(dataset), sources.get(dataset)
+        member, given = datasets.get(dataset), sources.get(dataset)
         split, classes = expected(dataset, given)
         size, inodes = registry.member("forms", form).needs(split, classes, member.PICTURE_BYTES)
         try:
@@ -95,7 +95,7 @@ def remarks(plan: Plan, sources: Mapping[str, str], runs: Collection[str]) -> li
 
 def _wanted(plan: Plan, runs: Collection[str]) -> dict[str, str]:
     """What `data.sources` has to name, by data set, for these runs; prepared ones need nothing."""
-    needs = {dataset: datasets.of(dataset).NEEDS for dataset in _unprepared(plan, runs)}
+    needs = {dataset: datasets.get(dataset).NEEDS for dataset in _unprepared(plan, runs)}
     return {dataset: need for dataset, need in needs.items() if need is not None}
 
 

@@ -16,7 +16,7 @@ from ddlbench.core import kinds, layout, registry
 from ddlbench.core.program import IMAGES
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import CONTROLS, RunSpec
-from ddlbench.plan.kinds import Given, Job
+from ddlbench.plan.kinds import Job, PlanBasis
 from ddlbench.plan.stale import changes
 from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError, complain
@@ -103,7 +103,7 @@ def make_plan(
         ordered = with_controls(study, ordered, cell)
         controls = {spec.id: spec for spec in ordered if spec.control}
         specs, blocks[CONTROL_BLOCK] = specs | controls, tuple(controls)
-    given = Given(study, machine, account, images or {}, specs, blocks)
+    given = PlanBasis(study, machine, account, images or {}, specs, blocks)
     jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(given).items()}
     beside = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
     places = tuple(spec.id for spec in ordered)
@@ -176,14 +176,14 @@ def figure_runs(plan: Plan, name: str) -> list[str] | None:
     return [run for run in runs if all(columns[run][column] in values for column, values in figure.select)]
 
 
-class Part(NamedTuple):
+class Group(NamedTuple):
     """Runs (ids) that the same figures (names) show."""
 
     figures: tuple[str, ...]
     runs: list[str]
 
 
-def parts(plan: Plan) -> dict[str, Part]:
+def parts(plan: Plan) -> dict[str, Group]:
     """All runs of the plan, by which figures show them. A part keeps its name when runs come or go."""
     showing: dict[str, tuple[str, ...]] = dict.fromkeys(plan.runs, ())
     for figure in plan.study.figures:
@@ -194,7 +194,7 @@ def parts(plan: Plan) -> dict[str, Part]:
     for run, figures in showing.items():
         by_figures.setdefault(figures, []).append(run)
     return {
-        sha256("/".join(figures).encode()).hexdigest()[:8]: Part(figures, ids) for figures, ids in by_figures.items()
+        sha256("/".join(figures).encode()).hexdigest()[:8]: Group(figures, ids) for figures, ids in by_figures.items()
     }
 
 

@@ -127,10 +127,10 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], under: str = "") 
     return differ
 
 
-def _of_data(manifest: Path, made: float, memory: Memory | None) -> list[str]:
+def _of_data(manifest: Path, since: float, memory: Memory | None) -> list[str]:
     """Whether the data set was prepared as another one since (contents count, as they do for Snakemake). Data that are
     gone, as old files on scratch file systems are, say nothing against a run that is done."""
-    if not manifest.exists() or manifest.stat().st_mtime <= made:
+    if not manifest.exists() or manifest.stat().st_mtime <= since:
         return []
     before = memory.checksums.get(str(manifest)) if memory else None
     now = files.sha256(manifest)

@@ -110,10 +110,10 @@ def _todo(table: Sequence[Row], column: str) -> list[float | None]:
 
 
 def _span(values: Sequence[float | None], say: Callable[[float], str]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return "?" if values else ""
-    return "-".join(dict.fromkeys((say(min(known)), say(max(known)))))
+    return "-".join(dict.fromkeys((say(min(numbers)), say(max(numbers)))))
 
 
 def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
@@ -209,5 +209,5 @@ def _stale(table: Sequence[Row]) -> list[str]:
     for row in table:
         if row.why:
             reasons.setdefault(f"{row.state}: {row.why}", []).append(row.run)
-    said = [f"{len(runs)} {reason} (such as {runs[0]})" for reason, runs in list(reasons.items())[:10]]
-    return said + ([f"... and {len(reasons) - 10} other reasons: column why of plan.csv"] if len(reasons) > 10 else [])
+    lines = [f"{len(runs)} {reason} (such as {runs[0]})" for reason, runs in list(reasons.items())[:10]]
+    return lines + ([f"... and {len(reasons) - 10} other reasons: column why of plan.csv"] if len(reasons) > 10 else [])

@@ -17,7 +17,7 @@ from ddlbench.core.plural import count_of
 PASS, FAIL, UNKNOWN = "PASS", "FAIL", "?"
 
 
-class Rate(NamedTuple):
+class Quantity(NamedTuple):
     """A rate of each device: its column, and its words, unit and scale for people."""
 
     name: str
@@ -27,8 +27,8 @@ class Rate(NamedTuple):
 
 
 RATES = (
-    Rate("matmul_flops_per_s", "matrix product", "TFLOP/s", 1e12),
-    Rate("memory_bytes_per_s", "memory bandwidth", "GB/s", 1e9),
+    Quantity("matmul_flops_per_s", "matrix product", "TFLOP/s", 1e12),
+    Quantity("memory_bytes_per_s", "memory bandwidth", "GB/s", 1e9),
 )
 NAMES = (
     *("node", "verdict", "why", "remarks", "devices", "kind"),
@@ -49,7 +49,7 @@ def rows(screens: Sequence[Screen], allocated: Sequence[str] = ()) -> list[Row]:
     # Where ranks know their nodes by other names than SLURM does, nobody can tell which are missing.
     expected = set(allocated) if of_node and set(of_node) <= set(allocated) else set()
     table = [
-        _row(node, of_node.get(node, []), [of for name, of in of_node.items() if name != node], measured)
+        _row(node, of_node.get(node, []), [group for name, group in of_node.items() if name != node], measured)
         for node in sorted({*of_node, *expected})
     ]
     return sorted(table, key=lambda row: (row["verdict"] != FAIL, row["node"]))
@@ -59,7 +59,7 @@ def _row(node: str, mine: Sequence[Screen], nodes: Sequence[Sequence[Screen]], m
     row: Row = dict.fromkeys(NAMES) | {"node": node, "devices": len(mine)}
     if not mine:
         return row | {"verdict": FAIL, "why": "no report from its ranks", "remarks": ""}
-    others = [screen for of in nodes for screen in of]
+    others = [screen for group in nodes for screen in group]
     faults: list[str] = []
     remarks: list[str] = []
     for number, screen in enumerate(mine):
@@ -70,7 +70,7 @@ def _row(node: str, mine: Sequence[Screen], nodes: Sequence[Sequence[Screen]], m
             faults.append(f"{label}did not get to the end of its load")
         if not alike and len(mine) + len(others) > 1:
             remarks.append(f"{label}no other device is of its kind, so its rates are compared with none")
-    of_system = _of_system(mine[0], [of[0] for of in nodes])
+    of_system = _of_system(mine[0], [group[0] for group in nodes])
     faults, remarks = faults + of_system[0], remarks + of_system[1]
     ports = _active(mine[0])
     return row | {
@@ -123,7 +123,7 @@ def _of_system(mine: Screen, others: Sequence[Screen]) -> tuple[list[str], list[
     return faults, remarks
 
 
-def _medians(screens: Sequence[Screen], rate: Rate) -> list[float]:
+def _medians(screens: Sequence[Screen], rate: Quantity) -> list[float]:
     """Each device's rate: the median of its windows; nothing of those that were not measured."""
     return [median(screen["rates"][rate.name]) for screen in screens if screen["rates"]]
 

@@ -84,7 +84,7 @@ def complaints(models: Sequence[Sequence[Any]], patience_s: float, tell: Callabl
         if source:
             _, dataset, manifest = source
             names = Manifest.read(Path(manifest).parent).classes if manifest else None
-            classes = len(names) if names is not None else datasets.of(dataset).NUM_CLASSES
+            classes = len(names) if names is not None else datasets.get(dataset).NUM_CLASSES
             refusal = own_models.complaint(name, classes, image_size, patience_s / 2 / len(models))
         else:
             refusal = built.complaint(name, image_size)

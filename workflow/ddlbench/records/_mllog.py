@@ -107,14 +107,14 @@ class Marks:
 
 @dataclass
 class Log:
-    """What stands in a log. `said` has None for what is only said to be null; `status` is that of the last `run_stop`,
+    """What stands in a log. `keys` has None for what is only said to be null; `status` is that of the last `run_stop`,
     None without one; `rates` by their key [1/s].
 
     `statuses` are those of all ranks. `lines` is how many MLPerf lines it has, `damaged` how many of them could not be
     read.
     """
 
-    said: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
     marks: dict[str, Marks] = field(default_factory=lambda: {key: Marks() for key in (*MARKS, ACCURACY)})
     rates: dict[str, array[float]] = field(default_factory=lambda: {key: array("d") for key in RATES})
     status: str | None = None
@@ -124,7 +124,7 @@ class Log:
 
     def join(self, other: Log) -> None:
         """Add what stands behind in the same file."""
-        self.said = other.said | {key: value for key, value in self.said.items() if value is not None}
+        self.keys = other.keys | {key: value for key, value in self.keys.items() if value is not None}
         for key, marks in other.marks.items():
             self.marks[key].extend(marks)
         for key, rates in other.rates.items():
@@ -174,7 +174,7 @@ def _part(path: Path, start: int, end: int) -> Log:
 
 def _scan(block: bytes, log: Log) -> None:
     """Every mark in a block. Most lines are as mllog writes them: they are cut at their quotes and cost no JSON."""
-    wanted = {key.encode() for key in WANTED if log.said.get(key) is None}  # what other ranks say too is not read again
+    wanted = {key.encode() for key in WANTED if log.keys.get(key) is None}  # what other ranks say too is not read again
     add = {key.encode(): marks.add for key, marks in log.marks.items() if key != "run_stop"}
     rates, damaged = log.rates["throughput"].append, 0
     behind = block.split(TOKEN)
@@ -258,8 +258,8 @@ def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
             if name in value:
                 _rate(log, f"tracked_stats.{name}", value[name])
                 break
-    elif key in SAID and log.said.get(key) is None:
-        log.said[key] = value
+    elif key in SAID and log.keys.get(key) is None:
+        log.keys[key] = value
 
 
 def _rate(log: Log, key: str, value: Any) -> None:

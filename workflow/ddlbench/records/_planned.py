@@ -32,8 +32,8 @@ def check(folder: Path, wanted: str | None) -> None:
         return
     try:
         with (folder / MLLOG).open(encoding="utf-8", errors="replace") as lines:
-            said = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
-        other = isinstance(said, Mapping) and digest(said) != wanted
+            spec = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
+        other = isinstance(spec, Mapping) and digest(spec) != wanted
     except Exception:  # whatever stands there, `ours.py` refuses it and says why
         return
     if other:
@@ -42,7 +42,7 @@ def check(folder: Path, wanted: str | None) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -29,16 +29,16 @@ def seal_before(folder: Path) -> bool:
             return False
     if not record(folder, before=True).success:
         raise RefusedError(log, "has no end: its run did not end well")
-    known: dict[str, str] = {}
+    digests: dict[str, str] = {}
     with suppress(OSError, ValueError, KeyError, TypeError):  # no summary
         head = json.loads((folder / SUMMARY).read_text(encoding="utf-8").splitlines()[0])
-        known = {name: about[2] for name, about in head["files"].items() if about}
-    for name, digest in known.items():
+        digests = {name: about[2] for name, about in head["files"].items() if about}
+    for name, digest in digests.items():
         if sha256(folder / name) != digest:
             raise RefusedError(folder / name, f"is another one than {SUMMARY} was made of: it was changed")
-    made = log.stat()
+    status = log.stat()
     seal(folder)
-    os.utime(log, ns=(made.st_atime_ns, made.st_mtime_ns))
+    os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
     os.utime(folder / STEPS)
     return True
 

@@ -77,17 +77,17 @@ def is_fraction(value: Any) -> bool:
     return is_amount(value) and value <= 1
 
 
-def check_digest(path: Path, said: str | None) -> None:
+def check_digest(path: Path, seal: str | None) -> None:
     """The file is the one that the record was sealed with; without a digest, it is not there."""
-    if said is None and path.exists():
+    if seal is None and path.exists():
         raise RefusedError(path, "is no file of this record: its log does not name it")
-    if said is None:
+    if seal is None:
         return
     if not path.exists():
         raise RefusedError(path, "is missing, and the log says its SHA-256")
-    made = sha256(path)
-    if made != said:
-        raise RefusedError(path, f"has SHA-256 {made[:12]}..., the log says {str(said)[:12]}...: the file was changed")
+    found = sha256(path)
+    if found != seal:
+        raise RefusedError(path, f"has SHA-256 {found[:12]}..., the log says {str(seal)[:12]}...: the file was changed")
 
 
 def check_log(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
@@ -272,8 +272,8 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
     for name in SECONDS:
         column = steps[name].dropna() if name in NULLABLE else steps[name]
         check_column(path, column, name, "finite seconds, at least 0")
-    said = steps.dropna(subset=["lr"]) if spec.program else steps  # a program need not say either
-    check_column(path, said["lr"], "lr", "finite numbers, at least 0")
+    rows = steps.dropna(subset=["lr"]) if spec.program else steps  # a program need not say either
+    check_column(path, rows["lr"], "lr", "finite numbers, at least 0")
     losses = steps["loss"].dropna() if spec.program else steps["loss"]
     if not losses.map(math.isfinite).all():
         raise RefusedError(path, "has a loss that is no finite number")
@@ -326,9 +326,9 @@ def check_published(place: Path, log: Log, fixed: int | None = None, is_share: b
             if bad.any():
                 raise RefusedError(place, f"{key}: {name} cannot be {numbers[bad][0]:g}", MEND)
     for key, most in (("global_batch_size", fixed or MOST), ("train_samples", MOST)):
-        number = plain(log.said.get(key, 1))
+        number = plain(log.keys.get(key, 1))
         if not (1 <= number <= most and number == int(number)):
-            what = f"{key} is no whole number from 1 to {most:.0f}: {str(log.said[key])[:40]!r}"
+            what = f"{key} is no whole number from 1 to {most:.0f}: {str(log.keys[key])[:40]!r}"
             raise RefusedError(place, what, MEND)
 
 
@@ -350,5 +350,5 @@ def check_summary(path: Path, summary: Summary, todo: str | None = None) -> None
 
 
 def _few(numbers: Sequence[Any]) -> str:
-    said = ", ".join(map(str, numbers[:8]))
-    return (said or "none") + (", ..." if len(numbers) > 8 else "")
+    text = ", ".join(map(str, numbers[:8]))
+    return (text or "none") + (", ..." if len(numbers) > 8 else "")

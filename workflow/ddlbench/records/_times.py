@@ -83,20 +83,20 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     begin = float(starts.min()) if len(starts) else None
     end = float(stops.max()) if len(stops) else None
     several = len(starts) > 0 and len(stops) > 0 and bool((starts > stops.min()).any() and stops.max() > starts.max())
-    number = plain(log.said.get("train_samples"))
-    said = number if number > 0 else None
-    samples = float(fixed) if fixed else said  # some writers log steps, or what is left without the last, partial step
+    number = plain(log.keys.get("train_samples"))
+    count = number if number > 0 else None
+    samples = float(fixed) if fixed else count  # some writers log steps, or what is left without the last, partial step
     evaluations = _pairs(log, "eval", lambda n: n)
     counted = [_rows(log.marks[name])[:, 1] for name in ("epoch_stop", "eval_start", ACCURACY, "block_start")]
     largest = max((float(np.nanmax(c)) for c in counted if not np.isnan(c).all()), default=0.0)
     in_samples = largest > MOST_EPOCHS or any(marks.in_samples for marks in log.marks.values())
     clocks, spans, why = None, np.empty((0, 3)), "no epochs, blocks or evaluations with their times and counts"
-    for name, made in (("epochs", _epochs(log)), ("blocks", _blocks(log)), ("evaluations", _between(log, begin))):
+    for name, rows in (("epochs", _epochs(log)), ("blocks", _blocks(log)), ("evaluations", _between(log, begin))):
         if in_samples and name != "evaluations":
             continue
-        better = len(made) > len(spans) and (len(spans) < 2 or name == "epochs")
-        if better or (clocks and len(made) and _filled(spans, evaluations, end) < FILLED):
-            clocks, spans = name, made
+        better = len(rows) > len(spans) and (len(spans) < 2 or name == "epochs")
+        if better or (clocks and len(rows) and _filled(spans, evaluations, end) < FILLED):
+            clocks, spans = name, rows
     if clocks and not in_samples and benchmark in OTHER_EPOCHS:
         clocks, spans, why = None, np.empty((0, 3)), f"epochs of {benchmark} are no passes over train_samples"
     if clocks and not in_samples and samples is None:
@@ -117,7 +117,7 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
         said_rate=_said(log),
         run_rate=seen / train_s if seen and train_s and train_s > 0 else None,
         clocks=clocks,
-        said_samples=said,
+        said_samples=count,
         samples=samples,
         seen_samples=seen,
         back_s=_back(log, begin, end),
@@ -128,24 +128,24 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     )
 
 
-def epochs(log: Log, of: Times, benchmark: str) -> dict[str, list[Any]]:
+def epochs(log: Log, run: Times, benchmark: str) -> dict[str, list[Any]]:
     """Rows of table `epochs` as columns without the run: epochs that were evaluated, with accuracy for `resnet`."""
-    if of.samples is None or of.clocks is None or any(marks.in_samples for marks in log.marks.values()):
+    if run.samples is None or run.clocks is None or any(marks.in_samples for marks in log.marks.values()):
         return {}
-    rows = {int(n): (a, s) for n, a, s in of.reached if n == int(n or 0) and n >= 1}
-    one = {}
-    if of.clocks == "epochs":
-        intervals = enumerate(of.intervals.tolist(), 1)
-        one = {number: (took_s, samples) for number, (_, _, took_s, samples) in intervals if took_s > 0}
-    numbers = sorted({*rows, *one})
+    rows = {int(n): (a, s) for n, a, s in run.reached if n == int(n or 0) and n >= 1}
+    spans = {}
+    if run.clocks == "epochs":
+        intervals = enumerate(run.intervals.tolist(), 1)
+        spans = {number: (took_s, samples) for number, (_, _, took_s, samples) in intervals if took_s > 0}
+    numbers = sorted({*rows, *spans})
     names = ("lr", "lr_end", "loss", "top5", "epoch_start_s")
     return {
         "epoch": numbers,
         **{name: [None] * len(numbers) for name in names},
         "top1": [rows[n][0] if n in rows and benchmark == "resnet" and 0 <= rows[n][0] <= 1 else None for n in numbers],
-        "train_s": [one[n][0] if n in one else None for n in numbers],
-        "throughput_images_per_s": [throughput(one[n][1], one[n][0]) if n in one else None for n in numbers],
-        "validated_s": [rows[n][1] if n in rows and not of.jumped else None for n in numbers],
+        "train_s": [spans[n][0] if n in spans else None for n in numbers],
+        "throughput_images_per_s": [throughput(spans[n][1], spans[n][0]) if n in spans else None for n in numbers],
+        "validated_s": [rows[n][1] if n in rows and not run.jumped else None for n in numbers],
     }
 
 
@@ -158,9 +158,9 @@ def _blocks(log: Log) -> Floats:
     """Blocks likewise; a block has as many epochs as it says, or as there are up to the next one."""
     rows = _rows(log.marks["block_start"])
     firsts = np.unique(rows[~np.isnan(rows[:, 1]), 1])
-    said = {n: float(c) for n, c in zip(rows[:, 1], rows[:, 2], strict=True) if c == c}
+    counts = {n: float(c) for n, c in zip(rows[:, 1], rows[:, 2], strict=True) if c == c}
     up_to: dict[float, float] = dict(zip(firsts[:-1].tolist(), np.diff(firsts).tolist(), strict=True))
-    return _pairs(log, "block", lambda number: said.get(number, up_to.get(number, math.nan)))
+    return _pairs(log, "block", lambda number: counts.get(number, up_to.get(number, math.nan)))
 
 
 def _between(log: Log, begin: float | None) -> Floats:
@@ -170,12 +170,12 @@ def _between(log: Log, begin: float | None) -> Floats:
     stops = _by_count(_rows(log.marks["eval_stop"]), np.maximum)
     if not starts:  # only accuracies: their evaluations are part of the time
         starts = stops = _by_count(_rows(log.marks[ACCURACY]), np.minimum)
-    made, before, at = [], 0.0, begin
+    spans, before, at = [], 0.0, begin
     for count, start in sorted(starts.items()):
         if at is not None and count > before:
-            made.append((at / 1e3, start / 1e3, count - before))
+            spans.append((at / 1e3, start / 1e3, count - before))
         before, at = count, stops.get(count, start)
-    return np.array(made).reshape(-1, 3)
+    return np.array(spans).reshape(-1, 3)
 
 
 def _pairs(log: Log, what: str, amount: Callable[[float], float]) -> Floats:
@@ -189,10 +189,10 @@ def _pairs(log: Log, what: str, amount: Callable[[float], float]) -> Floats:
     shift = 1.0 if what != "eval" and 0.0 in starts and 0.0 not in stops else 0.0
     if both and np.median([end - start for start, end in both]) < 0:
         shift = 1.0
-    made = [
+    rows = [
         (start / 1e3, stops[n + shift] / 1e3, amount(n)) for n, start in sorted(starts.items()) if n + shift in stops
     ]
-    intervals: Floats = np.array(made).reshape(-1, 3)
+    intervals: Floats = np.array(rows).reshape(-1, 3)
     return intervals[(intervals[:, 1] > intervals[:, 0]) & ~np.isnan(intervals[:, 2])]
 
 

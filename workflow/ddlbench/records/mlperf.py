@@ -79,8 +79,8 @@ def _summary(place: Path, log: Log) -> Summary:
         lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"
         what = f"nothing says on how many accelerators it ran: {file} {lacks}"
         raise RefusedError(place, what, "write both numbers into the system's file")
-    if benchmark == "resnet" and plain(log.said.get("global_batch_size")) < workers:
-        what = f"a batch of {log.said['global_batch_size']} is less than one image for each of {workers} accelerators"
+    if benchmark == "resnet" and plain(log.keys.get("global_batch_size")) < workers:
+        what = f"a batch of {log.keys['global_batch_size']} is less than one image for each of {workers} accelerators"
         raise RefusedError(place, what, _sound.MEND)
     if benchmark == "resnet" and "resnet" not in (said := str(log.said.get("submission_benchmark", benchmark))).lower():
         raise RefusedError(place, f"submission_benchmark is {said[:40]!r}: it cannot be of {benchmark}", _sound.MEND)
@@ -125,7 +125,7 @@ def _summary(place: Path, log: Log) -> Summary:
         "submissions": {
             "run": run,
             "org": org,
-            "division": _text(log.said.get("submission_division") or system.keys.get("division")),
+            "division": _text(log.keys.get("submission_division") or system.keys.get("division")),
             "benchmark": benchmark,
             "system": name,
             "accelerator": row["gpu"],
@@ -150,7 +150,7 @@ def _summary(place: Path, log: Log) -> Summary:
 
 def _samples(log: Log, benchmark: str) -> int | None:
     """Samples of an epoch where the rules fix them; ssd changed its data set, which its steps tell."""
-    steps, batch = plain(log.said.get("train_samples")), plain(log.said.get("global_batch_size"))
+    steps, batch = plain(log.keys.get("train_samples")), plain(log.keys.get("global_batch_size"))
     open_images = SAMPLES["retinanet"]
     if benchmark == "ssd" and abs(steps * batch / open_images - 1) < 0.02:
         return open_images
@@ -163,8 +163,8 @@ def _values(log: Log, times: Times) -> tuple[dict[str, Any], dict[str, str]]:
 
     names = [column.name for column in COLUMNS if column is not MFU]
     if log.status != "success":
-        said = f"run_stop says {log.status}" if log.status else "the log has no run_stop"
-        return {}, dict.fromkeys(names, f"the run did not end well: {said}")
+        reason = f"run_stop says {log.status}" if log.status else "the log has no run_stop"
+        return {}, dict.fromkeys(names, f"the run did not end well: {reason}")
     values = {name: value for name, value in times.values().items() if not isinstance(value, Why)}
     why = {name: str(value) for name, value in times.values().items() if isinstance(value, Why)}
     return values, {name: why.get(name, NOT_SAID) for name in names if name not in values}
@@ -174,7 +174,7 @@ def _settings(log: Log, workers: int) -> dict[str, Any]:
     """What the log says of the recipe, in the columns of ours. What is no number is left out."""
 
     def number(*keys: str) -> float | None:
-        numbers = [plain(log.said[key]) for key in keys if key in log.said]
+        numbers = [plain(log.keys[key]) for key in keys if key in log.keys]
         return next((value for value in numbers if math.isfinite(value)), None)
 
     batch, seed = number("global_batch_size"), number("seed")
@@ -182,7 +182,7 @@ def _settings(log: Log, workers: int) -> dict[str, Any]:
         "global_batch": batch and int(batch),
         "batch_per_worker": (batch and int(batch) // workers) or None,
         "seed": None if seed is None or abs(seed) > 2**62 else int(seed),
-        "optimizer": _text(log.said.get("opt_name")),
+        "optimizer": _text(log.keys.get("opt_name")),
         "base_lr": number("lars_opt_base_learning_rate", "sgd_opt_base_learning_rate", "opt_base_learning_rate"),
         "warmup_epochs": number("lars_opt_learning_rate_warmup_epochs", "opt_learning_rate_warmup_epochs"),
         "weight_decay": number("lars_opt_weight_decay", "sgd_opt_weight_decay", "opt_weight_decay"),
@@ -217,11 +217,11 @@ def read_system(path: Path, log: Log) -> System:
     keys: Any = None
     with suppress(ValueError, RecursionError):
         keys = json.loads(text)
-    of_log = [f'"{key}": "{log.said[key]}"' for key in ("number_of_nodes", "accelerators_per_node") if key in log.said]
-    both = (text, "\n".join([*of_log, str(log.said.get("submission_entry", ""))]))
+    of_log = [f'"{key}": "{log.keys[key]}"' for key in ("number_of_nodes", "accelerators_per_node") if key in log.keys]
+    both = (text, "\n".join([*of_log, str(log.keys.get("submission_entry", ""))]))
     numbers: dict[str, int | None] = {}
     for key, name in NUMBERS.items():
-        here, there = (_number(name, one) for one in both)
+        here, there = (_number(name, part) for part in both)
         if here is not None and there is not None and here != there:
             raise ValueError(f"its file says {here} {key.replace('_', ' ')}, the log cannot be of it: it says {there}")
         numbers[key] = there if here is None else here

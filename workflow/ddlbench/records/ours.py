@@ -119,10 +119,10 @@ def _digests(log: Path, last: Mapping[str, Event], before: bool) -> dict[str, st
     files = seal_of(log, before)
     if files is not None:
         return files
-    said = {STEPS: last[SEALED_BEFORE].value}
+    sealed = {STEPS: last[SEALED_BEFORE].value}
     if "ddlbench_kernels_sha256" in last:
-        said[KERNELS] = last["ddlbench_kernels_sha256"].value
-    return {name: sha256(log.parent / name) for name in READ if (log.parent / name).exists()} | said
+        sealed[KERNELS] = last["ddlbench_kernels_sha256"].value
+    return {name: sha256(log.parent / name) for name in READ if (log.parent / name).exists()} | sealed
 
 
 def _pauses(events: Sequence[Event]) -> set[int] | None:
@@ -168,11 +168,11 @@ def _keep(folder: Path, stamps: Stamps, body: str) -> None:
         write_text(folder / SUMMARY, f"{json.dumps(head)}\n{body}\n")
 
 
-def _same(path: Path, stamp: list[int] | None, known: Any) -> bool:
+def _same(path: Path, stamp: list[int] | None, former: Any) -> bool:
     """Whether it is still the record's file. One of the same size and time is not read; others are compared."""
-    if stamp is None or known is None:
-        return stamp is known
-    return bool(stamp == known[:2] or (stamp[0] == known[0] and sha256(path) == known[2]))
+    if stamp is None or former is None:
+        return stamp is former
+    return bool(stamp == former[:2] or (stamp[0] == former[0] and sha256(path) == former[2]))
 
 
 def _stamps(folder: Path) -> Stamps:

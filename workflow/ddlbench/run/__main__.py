@@ -87,20 +87,20 @@ def execute(
 
 def _prepare_folder(folder: Path, partial: Path, spec: RunSpec, data: Path | None) -> Path | None:
     """Make `partial` ready: with the checkpoint of an earlier try of the same run, which is returned, or empty."""
-    for left in (partial, folder / "failed"):
+    for former in (partial, folder / "failed"):
         try:
-            before = Assignment.read(left)
+            before = Assignment.read(former)
         except OSError:  # nothing is left
             continue
         except (ValueError, TypeError, KeyError) as error:  # cut off, or another version's
             anew = "what an earlier try left is not used, training begins anew"
-            print(printable(f"{left / FILE}: cannot be read ({error!r}): {anew}"), flush=True)
+            print(printable(f"{former / FILE}: cannot be read ({error!r}): {anew}"), flush=True)
             continue
-        checkpoint.set_damaged_aside(left)
-        if checkpoint.latest(left) and (before.spec, before.data) == (spec, data):
-            if left != partial:
+        checkpoint.set_damaged_aside(former)
+        if checkpoint.latest(former) and (before.spec, before.data) == (spec, data):
+            if former != partial:
                 shutil.rmtree(partial, ignore_errors=True)
-                left.rename(partial)
+                former.rename(partial)
             for stale in (*partial.glob("*.json"), *partial.glob("beat-*"), *partial.glob(notes.STOPPED_NOTE)):
                 if stale.name != FILE:  # it is replaced: killed before that, the run still goes on
                     stale.unlink()
@@ -138,7 +138,7 @@ def main() -> None:
     keep_weights, waits = spec.id in a.keep_weights_of, {"silent_s": a.silent_s, "grace_s": a.grace_s}
 
     def is_made() -> bool:
-        return hold.made(a.folder, spec) and (not keep_weights or (a.folder / WEIGHTS).exists())
+        return hold.finished(a.folder, spec) and (not keep_weights or (a.folder / WEIGHTS).exists())
 
     def make() -> int:
         if spec.program:

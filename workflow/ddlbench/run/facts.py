@@ -121,17 +121,17 @@ def cached_share(data: Path | None, most: int = MOST) -> float | None:
         for file in _sample(Path(root or data), most):
             if os.access(file, os.W_OK):
                 with file.open("rb") as opened:
-                    known, pages = in_memory(opened.fileno(), os.fstat(opened.fileno()).st_size)
-                here, total = here + known, total + pages
+                    cached, pages = in_memory(opened.fileno(), os.fstat(opened.fileno()).st_size)
+                here, total = here + cached, total + pages
     return here / total if total else None
 
 
 def _sample(folder: Path, most: int) -> Iterator[Path]:
     """At most so many files from all over the folder, the same each time."""
     with os.scandir(folder) as entries:
-        known = sorted((entry.path, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
-    files = [Path(path) for path, is_folder in known if not is_folder and not path.endswith((".json", ".idx"))]
-    folders = [Path(path) for path, is_folder in known if is_folder]
+        paths = sorted((entry.path, entry.is_dir()) for entry in entries if not entry.name.startswith("."))
+    files = [Path(path) for path, is_folder in paths if not is_folder and not path.endswith((".json", ".idx"))]
+    folders = [Path(path) for path, is_folder in paths if is_folder]
     yield from _spread(files, most)
     for inner in _spread(folders, most):
         yield from _sample(inner, max(1, most // min(len(folders), most)))

@@ -89,7 +89,7 @@ def _take_over(holder: Path, aside: Path) -> None:
         aside.unlink()
 
 
-def made(folder: Path, spec: RunSpec) -> bool:
+def finished(folder: Path, spec: RunSpec) -> bool:
     """Whether a job leaves a run's record as it is: it is sound, and was made after this job was asked for, or was
     already finished before SLURM requeued this very job. A job that no Snakemake asked for leaves every sound record:
     its script was submitted once more, by hand."""

@@ -28,7 +28,7 @@ from ddlbench.run.facts import facts
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASKED, ASSIGNMENT, FOLDER
-from ddlbench.run.readings import Line, Reading, ReadingMember, Source, UnreadError
+from ddlbench.run.readings import Line, Output, Reading, ReadingMember, UnreadError
 from ddlbench.run.watch import WatchResult, diagnose, end_survivors, watch
 
 ENDED = "ended_s"  # in the assignment: the program ended well, and only the record is to be made
@@ -56,16 +56,16 @@ def execute(
     shown = [*command, str(partial)]
     argv, hidden = reveal(shown, spec.machine)
     end_survivors(partial)
-    told, origin = _prepare(folder, partial, spec), _origin(spec, shown, cited)
+    task, origin = _prepare(folder, partial, spec), _origin(spec, shown, cited)
     for name in (MLLOG, STEPS):  # of a record that is made again
         (folder / name).unlink(missing_ok=True)
-    if ENDED in told:
+    if ENDED in task:
         print(f"{spec.id} came to its end in an earlier call; its record is made now", flush=True)
         return job.ended(
-            spec.id, folder, partial, 0, _record(folder, partial, told, _printed_before(partial / LINES), [], origin)
+            spec.id, folder, partial, 0, _record(folder, partial, task, _printed_before(partial / LINES), [], origin)
         )
-    told["began_s"].append(time.time())
-    write_json(partial / ASSIGNMENT, told)
+    task["began_s"].append(time.time())
+    write_json(partial / ASSIGNMENT, task)
     notes.reserve(partial)
     finish.rehearse(partial)
     print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
@@ -90,8 +90,8 @@ def execute(
     failure = _failure(partial, spec, seen, printed, quiet_s)
     if failure is None:
         if (partial / LINES).exists():
-            write_json(partial / ASSIGNMENT, told | {ENDED: time.time()})
-        failure = _record(folder, partial, told, lines, printed.last, origin)
+            write_json(partial / ASSIGNMENT, task | {ENDED: time.time()})
+        failure = _record(folder, partial, task, lines, printed.last, origin)
     return job.ended(spec.id, folder, partial, seen.code, failure)
 
 
@@ -100,23 +100,23 @@ def _prepare(folder: Path, partial: Path, spec: RunSpec) -> dict[str, Any]:
     began, and ENDED if only the record is to be made."""
     assert spec.program is not None
     new = {"spec": json.loads(spec.to_json()), "began_s": [], "resumes": False}
-    for left in (partial, folder / job.FOLDER):
+    for former in (partial, folder / job.FOLDER):
         try:
-            told = json.loads((left / ASSIGNMENT).read_text(encoding="utf-8"))
-            began = [float(at_s) for at_s in told["began_s"]]
-            ended = ENDED in told and not (folder / MLLOG).exists()
-            goes_on = told["spec"] == new["spec"] and (ended or (spec.program.resume and _has_files(left)))
+            task = json.loads((former / ASSIGNMENT).read_text(encoding="utf-8"))
+            began = [float(at_s) for at_s in task["began_s"]]
+            ended = ENDED in task and not (folder / MLLOG).exists()
+            goes_on = task["spec"] == new["spec"] and (ended or (spec.program.resume and _has_files(former)))
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if not goes_on:
             continue
-        if left != partial:
+        if former != partial:
             shutil.rmtree(partial, ignore_errors=True)
-            left.rename(partial)
+            former.rename(partial)
         if ended:
             if not (partial / FOLDER).exists() and (folder / FOLDER).exists():
                 (folder / FOLDER).rename(partial / FOLDER)
-            return new | {"began_s": began, ENDED: told[ENDED]}
+            return new | {"began_s": began, ENDED: task[ENDED]}
         for stale in [path for name in ("*.json", "beat-*", notes.STOPPED_NOTE, ASKED) for path in partial.glob(name)]:
             if stale.name != ASSIGNMENT:  # it is replaced: killed before that, the run still goes on
                 stale.unlink()
@@ -148,20 +148,20 @@ def _kept(partial: Path, lines: list[Line]) -> list[Line]:
 
 
 def _record(
-    folder: Path, partial: Path, told: dict[str, Any], lines: list[Line], last: Sequence[str], origin: dict[str, Any]
+    folder: Path, partial: Path, task: dict[str, Any], lines: list[Line], last: Sequence[str], origin: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Read the steps and make the record. None, or why that was not possible; what the disk refuses, the next call
     tries again without the program."""
-    spec, again_s = RunSpec.from_json(json.dumps(told["spec"])), told["began_s"][1:]
+    spec, again_s = RunSpec.from_json(json.dumps(task["spec"])), task["began_s"][1:]
     assert spec.program is not None
     reads: ReadingMember = registry.member("readings", spec.program.reads)
     try:
-        made = reads.read(Source(spec, partial / FOLDER, partial, lines, [*last], again_s))
-        _write(partial, spec, made, origin, interrupted=bool(again_s))
+        run = reads.read(Output(spec, partial / FOLDER, partial, lines, [*last], again_s))
+        _write(partial, spec, run, origin, interrupted=bool(again_s))
     except OSError:
         raise
     except Exception as error:  # anything may stand in a program's files
-        write_json(partial / ASSIGNMENT, {name: value for name, value in told.items() if name != ENDED})
+        write_json(partial / ASSIGNMENT, {name: value for name, value in task.items() if name != ENDED})
         why = error if isinstance(error, UnreadError) else printable(f"{type(error).__name__}: {error}")
         return _cause("no steps read", f"the program ended well, but no steps were read: {why}")
     if _has_files(partial):  # what the program wrote stays beside its record
@@ -199,31 +199,31 @@ def _origin(spec: RunSpec, shown: list[str], cited: dict[str, Any] | None) -> di
     return origin | {"program_sha256": spec.program.digest}
 
 
-def _write(partial: Path, spec: RunSpec, made: Reading, origin: dict[str, Any], interrupted: bool) -> None:
+def _write(partial: Path, spec: RunSpec, run: Reading, origin: dict[str, Any], interrupted: bool) -> None:
     """The log and the rows, as a rank of ours would leave them; whatever the program left by these names goes first."""
     for name in (MLLOG, ROWS, STEPS):
         (partial / name).unlink(missing_ok=True)
     first = partial / "rank-0.json"
     for rank in range(spec.workers):
         note = partial / f"rank-{rank}.json"
-        known = note if note.exists() else first  # of a program that starts its ranks itself
-        write_json(note, json.loads(known.read_text(encoding="utf-8")) | made.ranks.get(rank, {}))
-    last_s = max(row.end_s for row in made.rows)
-    later = [] if interrupted else [evaluation.time_s for evaluation in made.evaluations]
-    end_s = max([made.began_s + last_s, *later])
-    log = RankLog(partial, 0, at_ms=round(1e3 * made.began_s))
-    log.write_steps(packed(made.rows))
-    log.settings(spec, origin, sum(row.images for row in made.rows))
+        source = note if note.exists() else first  # of a program that starts its ranks itself
+        write_json(note, json.loads(source.read_text(encoding="utf-8")) | run.ranks.get(rank, {}))
+    last_s = max(row.end_s for row in run.rows)
+    later = [] if interrupted else [evaluation.time_s for evaluation in run.evaluations]
+    end_s = max([run.began_s + last_s, *later])
+    log = RankLog(partial, 0, at_ms=round(1e3 * run.began_s))
+    log.write_steps(packed(run.rows))
+    log.settings(spec, origin, sum(row.images for row in run.rows))
     log.start(c.RUN_START)
     log.start(c.EPOCH_START, epoch_num=1)
     log.at_ms = round(1e3 * end_s)
-    log.event("ddlbench_evaluations", [evaluation._asdict() for evaluation in made.evaluations])
-    for evaluation in [evaluation for evaluation in made.evaluations if evaluation.top1 is not None][-1:]:
+    log.event("ddlbench_evaluations", [evaluation._asdict() for evaluation in run.evaluations])
+    for evaluation in [evaluation for evaluation in run.evaluations if evaluation.top1 is not None][-1:]:
         log.at_ms = round(1e3 * evaluation.time_s)
         log.event(c.EVAL_ACCURACY, evaluation.top1, epoch_num=1)
     log.at_ms = round(1e3 * end_s)
     log.stop(c.EPOCH_STOP, epoch_num=1)
-    log.event("ddlbench_reading", made.remarks)
-    log.event("ddlbench_elapsed_s", end_s - made.began_s)
-    log.event("ddlbench_not_measured", made.not_known)
+    log.event("ddlbench_reading", run.remarks)
+    log.event("ddlbench_elapsed_s", end_s - run.began_s)
+    log.event("ddlbench_not_measured", run.not_known)
     log.stop(c.RUN_STOP, status="success")

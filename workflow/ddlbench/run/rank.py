@@ -94,8 +94,8 @@ def _write(data: bytes) -> None:
 
 def become(partial: Path) -> None:
     """Turn this process into the program. Leaves a note if it cannot be started."""
-    told = json.loads((partial / ASSIGNMENT).read_text(encoding="utf-8"))
-    spec = RunSpec.from_json(json.dumps(told["spec"]))
+    task = json.loads((partial / ASSIGNMENT).read_text(encoding="utf-8"))
+    spec = RunSpec.from_json(json.dumps(task["spec"]))
     program = spec.program
     assert program is not None
     alone = program.ranks == OWN
@@ -103,7 +103,7 @@ def become(partial: Path) -> None:
     notes.introduce(partial, who.rank, who.local_rank)
     values = {name: getattr(spec, name) for name in PLACEHOLDERS if name != "folder"}
     values["folder"] = partial.resolve() / FOLDER
-    argv = program.argv(values, told["resumes"])
+    argv = program.argv(values, task["resumes"])
     if "SLURM_PROCID" in os.environ and who.rank == 0 and not alone:
         _listen(partial)
     try:

@@ -110,14 +110,14 @@ def slurm_jobs(comments: set[str], folder: Path) -> list[SlurmJob]:
 def wait(comments: set[str], folder: Path | None = None, every_s: float = 15.0) -> None:
     """Return when none of our SLURM jobs of this folder makes what `comments` name."""
     shown: list[SlurmJob] = []
-    while left := slurm_jobs(comments, folder or Path.cwd()):
+    while jobs := slurm_jobs(comments, folder or Path.cwd()):
         if not shown:
-            say(f"waiting for {len(left)} SLURM jobs that an earlier Snakemake left; what they finish counts.")
-            say(f"If you do not want to wait: scancel {' '.join(job.id for job in left)}")
-        if left != shown:
-            for job in left:
+            say(f"waiting for {len(jobs)} SLURM jobs that an earlier Snakemake left; what they finish counts.")
+            say(f"If you do not want to wait: scancel {' '.join(job.id for job in jobs)}")
+        if jobs != shown:
+            for job in jobs:
                 say(f"  {job}")
-            shown = left
+            shown = jobs
         time.sleep(every_s)
     if shown:
         say("these jobs have ended; going on")

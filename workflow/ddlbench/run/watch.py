@@ -61,7 +61,7 @@ class Probe(threading.Thread):
         self.path, self.every_s = folder / PROBE, every_s
         self.good_s = 0.0
         self.ended = threading.Event()
-        self.said = False
+        self.stalls = False
         self.began: float | None = None  # the write that is under way
 
     def run(self) -> None:
@@ -87,10 +87,10 @@ class Probe(threading.Thread):
         """Say once that the file system stalls, and once that it goes on."""
         began = self.began
         stalls = began is not None and time.monotonic() - began > LATE_S
-        if stalls != self.said:
+        if stalls != self.stalls:
             now = "does not answer; waiting for it" if stalls else "answers again"
             print(f"the file system of {self.path.parent} {now}", file=sys.stderr, flush=True)
-            self.said = stalls
+            self.stalls = stalls
 
 
 class RankMonitor:
@@ -110,12 +110,12 @@ class RankMonitor:
         with suppress(OSError):
             for path in self.folder.iterdir():
                 kind, _, rest = path.name.partition("-")
-                known: dict[int, Any] = self.ranks if kind == "rank" else self.silent
+                notes: dict[int, Any] = self.ranks if kind == "rank" else self.silent
                 if kind in ("rank", beats.SILENT) and rest.endswith(".json"):
                     with suppress(OSError, ValueError, KeyError):
-                        if (rank := int(rest.removesuffix(".json"))) not in known:
+                        if (rank := int(rest.removesuffix(".json"))) not in notes:
                             note = json.loads(path.read_text(encoding="utf-8"))
-                            known[rank] = note if kind == "rank" else note["why"]
+                            notes[rank] = note if kind == "rank" else note["why"]
         now = time.monotonic()
         for rank in [rank for rank, who in self.ranks.items() if who.get("local_rank") == 0]:
             if now - self.read.get(rank, -self.beat_s) >= 0.9 * self.beat_s:
@@ -282,10 +282,10 @@ def diagnose(folder: Path, workers: int, seen: WatchResult) -> dict[str, Any]:
     return {"cause": cause, "rank": rank, "host": host, "message": message + (f" (on {host})" if host else "")}
 
 
-def _absent(workers: int, failures: Mapping[int, dict[str, Any]], said: str) -> list[int] | None:
+def _absent(workers: int, failures: Mapping[int, dict[str, Any]], text: str) -> list[int] | None:
     """Ranks that others waited for in a collective until their patience ended; None if no rank waited so long."""
     waited = {rank for rank, failure in failures.items() if "timed out waiting" in failure["message"].lower()}
-    waited |= {int(rank) for rank in WATCHDOG.findall(said)}
+    waited |= {int(rank) for rank in WATCHDOG.findall(text)}
     # The others that left a note were there, too: they lost those that gave up first.
     return sorted(set(range(workers)) - waited - failures.keys()) if waited else None
 

@@ -123,8 +123,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8") if size <= MOST_BYTES else ""
     except FileNotFoundError:
         there = names_in(path.parent, ".yaml")
-        own = f"; one of your own: {NEW[path.parent.name]} {path.stem}" if path.parent.name in NEW else ""
-        raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}{own}") from None
+        hint = f"; one of your own: {NEW[path.parent.name]} {path.stem}" if path.parent.name in NEW else ""
+        raise ConfigError(f"{path}: no such file; {one_of(there, path.stem)}{hint}") from None
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that no file can have
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     if size > MOST_BYTES:
@@ -139,7 +139,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is nested too deeply; allowed: {MOST_LEVELS} levels") from None
     except ValueError as error:  # such as a Unicode escape beyond the last character
         raise ConfigError(f"{path}: is not YAML: {error}") from None
-    data = _Values(path).of(root) if root else None
+    data = _Values(path).value(root) if root else None
     if data is None:
         raise ConfigError(f"{path}: is empty; allowed: a mapping of keys to values")
     if not isinstance(data, dict):
@@ -156,7 +156,7 @@ def typed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     kinds = (name for name, pattern in PLAIN.items() if name != "merge" and pattern.fullmatch(value))
-    return _Values(Path("--config")).of(yaml.ScalarNode(f"{TAG}{next(kinds, 'str')}", value))
+    return _Values(Path("--config")).value(yaml.ScalarNode(f"{TAG}{next(kinds, 'str')}", value))
 
 
 def _broken(path: Path, mark: yaml.Mark | None, problem: str) -> ConfigError:
@@ -169,7 +169,7 @@ class _Values:
         self.path, self.count = path, 0
         self.around: list[yaml.Node] = []  # the nodes that the present one lies in
 
-    def of(self, node: yaml.Node) -> Any:
+    def value(self, node: yaml.Node) -> Any:
         """The value of a node. Raises ConfigError."""
         self.count += 1
         if self.count > MOST_VALUES:
@@ -183,7 +183,7 @@ class _Values:
             if isinstance(node, yaml.ScalarNode) and node.tag.removeprefix(TAG) in KINDS:
                 return self._scalar(node)
             if isinstance(node, yaml.SequenceNode) and node.tag == f"{TAG}seq":
-                return [self.of(item) for item in node.value]
+                return [self.value(item) for item in node.value]
             if isinstance(node, yaml.MappingNode) and node.tag == f"{TAG}map":
                 return self._mapping(node)
         finally:
@@ -228,9 +228,9 @@ class _Values:
                 raise ConfigError(f"{self.path}: {name}: is given twice, in lines {lines[name]} and {line}")
             lines[name] = line
             if key.tag != f"{TAG}merge":
-                given[name] = self.of(value)
+                given[name] = self.value(value)
                 continue
-            inside = self.of(value)
+            inside = self.value(value)
             for other in inside if isinstance(inside, list) else [inside]:
                 if not isinstance(other, dict):
                     raise _broken(self.path, value.start_mark, "<< takes a mapping, or a list of mappings")

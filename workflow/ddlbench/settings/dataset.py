@@ -43,8 +43,8 @@ def load_dataset(name: str, folder: Path | None = None) -> DatasetFile:
     if name in registry.members("datasets"):
         raise ConfigError(f"{path}: ddlbench has a data set of this name; rename the file")
     data = read_yaml(path)
-    said = value_of(DatasetFile, data, path)
-    return DatasetFile(folder=expand(said.folder, path, "folder"), validation_every=said.validation_every)
+    keys = value_of(DatasetFile, data, path)
+    return DatasetFile(folder=expand(keys.folder, path, "folder"), validation_every=keys.validation_every)
 
 
 def datasets(folder: Path | None = None) -> Iterable[str]:

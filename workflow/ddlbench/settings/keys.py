@@ -129,11 +129,11 @@ def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str
     return replace(value, **whole)  # type: ignore[type-var]
 
 
-def class_of(known: Mapping[str, Mapping[str, Any]]) -> type:
+def class_of(schemas: Mapping[str, Mapping[str, Any]]) -> type:
     """A dataclass of keys from the JSON schema of each, such as a framework's options."""
     types = {"string": str, "integer": int, "number": float, "boolean": bool}
     fields = []
-    for name, rule in known.items():
+    for name, rule in schemas.items():
         rules = {word: value for word, value in rule.items() if word not in ("type", "enum")}
         kind: Any = Literal[tuple(rule["enum"])] if "enum" in rule else types[rule["type"]]
         fields.append((name, kind, key(**rules)))

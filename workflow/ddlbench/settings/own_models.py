@@ -131,6 +131,6 @@ def _imported(tree: ast.Module, package: str) -> Iterator[str]:
 
 def _check_function(file: Path, source: bytes, function: str) -> None:
     """Raises ConfigError unless the file makes something of this name. `import *` may bring anything."""
-    made = [one.get_name() for one in _names(file, source) if one.is_assigned() or one.is_imported()]
-    if function not in made and not re.search(rb"import\s*\(?\s*\*", source):
-        raise ConfigError(f"{file}: has no function {function}; {one_of(made, function) if made else 'it has none'}")
+    names = [name.get_name() for name in _names(file, source) if name.is_assigned() or name.is_imported()]
+    if function not in names and not re.search(rb"import\s*\(?\s*\*", source):
+        raise ConfigError(f"{file}: has no function {function}; {one_of(names, function) if names else 'it has none'}")

@@ -151,7 +151,7 @@ def _check_patterns(given: ProgramFile, path: Path) -> None:
 
 def _digest(files: Iterable[str], path: Path, project: Path) -> str:
     """SHA-256 over names and contents of the files, in the order of their names. Raises ConfigError."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in files:
         place = project / name
         if Path(name).is_absolute() or ".." in Path(name).parts or not place.exists():
@@ -159,13 +159,13 @@ def _digest(files: Iterable[str], path: Path, project: Path) -> str:
         if (project / RESULTS).resolve().is_relative_to(place.resolve()):
             raise complain(path, "files", name, f"allowed: what no run changes, so nothing with {RESULTS}/ in it")
         inside = sorted(place.rglob("*")) if place.is_dir() else [place]
-        inside = [one for one in inside if one.is_file() and not PASSED_OVER & {*one.relative_to(project).parts}]
+        inside = [file for file in inside if file.is_file() and not PASSED_OVER & {*file.relative_to(project).parts}]
         if not inside:
             raise complain(path, "files", name, "allowed: a file, or a folder with files in it")
-        for one in inside:
+        for file in inside:
             try:
-                made.update(os.fsencode(f"{one.relative_to(project)}\0{sha256(one)}\0"))
+                digest.update(os.fsencode(f"{file.relative_to(project)}\0{sha256(file)}\0"))
             except OSError as error:
-                unread = f"{one}: {error.strerror}; allowed: files that can be read"
+                unread = f"{file}: {error.strerror}; allowed: files that can be read"
                 raise complain(path, "files", name, unread) from None
-    return made.hexdigest()
+    return digest.hexdigest()

@@ -99,7 +99,7 @@ def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     figures = tuple(_figure(path, *named, keys, folder.parent) for named in keys.figures.items())
     borrowed = _borrowed(path, figures)
     if keys.records and borrowed:
-        raise complain(path, "figures", [one.name for one in borrowed], "allowed: no runs beside records of others")
+        raise complain(path, "figures", [block.name for block in borrowed], "allowed: no runs beside records of others")
     if keys.control:
         _is_one_of(keys.runs, keys.control.runs, path, "control.runs")
     if keys.inference:
@@ -121,9 +121,9 @@ def _blocks(path: Path, data: Mapping[str, Any], keys: FileKeys) -> tuple[Block,
     """A study's own blocks; `data` tell which keys are given. Raises ConfigError."""
     common = _given(keys, data)
     frameworks = {name: Framework(name) for name in registry.members("frameworks")}
-    frameworks |= {name: _variant(path, name, own) for name, own in keys.variants.items()}
+    frameworks |= {name: _variant(path, name, variant) for name, variant in keys.variants.items()}
     return tuple(
-        _block(path, name, common, _given(own, data["runs"][name]), frameworks) for name, own in keys.runs.items()
+        _block(path, name, common, _given(block, data["runs"][name]), frameworks) for name, block in keys.runs.items()
     )
 
 
@@ -147,7 +147,7 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
             if study not in lent:
                 other = path.with_name(f"{study}.yaml")
                 lent[study] = _blocks(other, *_read(other))
-            blocks = {f"{study}/{one.name}": one for one in lent[study]}
+            blocks = {f"{study}/{block.name}": block for block in lent[study]}
             if not blocks:
                 raise complain(path, key, named, f"study {study} shows records of others; allowed: a study with runs")
             _is_one_of(blocks, named, path, key)
@@ -155,17 +155,17 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
     return tuple(taken.values())
 
 
-def _variant(path: Path, name: str, own: dict[str, Any]) -> Framework:
+def _variant(path: Path, name: str, keys: dict[str, Any]) -> Framework:
     """A framework with options, which its adapter knows. Raises ConfigError."""
     members = registry.members("frameworks")
     if name in members:
         raise ConfigError(f"{path}: variants.{name}: is a framework's own name; allowed: any other name")
-    where, adapter = f"variants.{name}", str(own.get("framework"))
+    where, adapter = f"variants.{name}", str(keys.get("framework"))
     if adapter not in members:
-        value_of(_options(None), {key: value for key, value in own.items() if key == "framework"}, path, where)
-    value_of(_options(adapter), own, path, where)
+        value_of(_options(None), {key: value for key, value in keys.items() if key == "framework"}, path, where)
+    value_of(_options(adapter), keys, path, where)
     defaults = registry.option_defaults(adapter)
-    options = {k: v for k, v in own.items() if k == "framework" or v != defaults[k]}
+    options = {k: v for k, v in keys.items() if k == "framework" or v != defaults[k]}
     return Framework(name, tuple(sorted(options.items())))
 
 
@@ -180,23 +180,23 @@ def _options(adapter: str | None) -> type:
 
 
 def _block(
-    path: Path, name: str, common: dict[str, Any], own: dict[str, Any], frameworks: dict[str, Framework]
+    path: Path, name: str, common: dict[str, Any], keys: dict[str, Any], frameworks: dict[str, Framework]
 ) -> Block:
     for either in (BATCH, LENGTH):
-        if own.keys() & set(either):  # a block's own way of saying it replaces the study's
+        if keys.keys() & set(either):  # a block's own way of saying it replaces the study's
             common = {k: v for k, v in common.items() if k not in either}
     for these, those in ((("programs",), TRAINING), (TRAINING, ("programs",))):
-        if own.keys() & set(these):
+        if keys.keys() & set(these):
             common = {k: v for k, v in common.items() if k not in those}
-    merged = common | own
+    merged = common | keys
     programs = merged.get("programs")
     for key in ("workers",) if programs else REQUIRED:
         if key not in merged:
             raise ConfigError(f"{path}: runs.{name}.{key}: is missing, here and at the study's top level")
     for key in TRAINING if programs else ():
         if key in merged:
-            said = f"is said by a program itself (programs: {', '.join(programs or ())}); leave it out"
-            raise ConfigError(f"{path}: {f'runs.{name}.{key}' if key in own else key}: {said}")
+            text = f"is said by a program itself (programs: {', '.join(programs or ())}); leave it out"
+            raise ConfigError(f"{path}: {f'runs.{name}.{key}' if key in keys else key}: {text}")
     for either in (BATCH,) if programs else (BATCH, LENGTH):
         given = [key for key in either if key in merged]
         if not given:
@@ -206,7 +206,7 @@ def _block(
             raise complain(path, f"runs.{name}", given, f"allowed: exactly one of {' and '.join(either)}")
 
     def where(key: str) -> str:
-        return f"runs.{name}.{key}" if key in own else key
+        return f"runs.{name}.{key}" if key in keys else key
 
     if programs:
         folder = path.parent.parent / "programs"
@@ -252,33 +252,33 @@ def _block(
     return block
 
 
-def _figure(path: Path, name: str, own: FigureKeys, study: FileKeys, config: Path) -> Figure:
+def _figure(path: Path, name: str, keys: FigureKeys, study: FileKeys, config: Path) -> Figure:
     key = f"figures.{name}"
-    _is_one_of(registry.members("figures"), own.plot, path, f"{key}.plot")
-    for block in own.runs or ():
+    _is_one_of(registry.members("figures"), keys.plot, path, f"{key}.plot")
+    for block in keys.runs or ():
         if "/" not in block:  # those of other studies: `_borrowed`
             _is_one_of(study.runs, block, path, f"{key}.runs")
     for setting in ("basis", "target"):  # those that only some figures have
-        if getattr(own, setting) is not None and setting not in registry.constant("figures", own.plot, "SETTINGS"):
-            raise ConfigError(f"{path}: {key}.{setting}: plot {own.plot} has no such setting; leave it out")
-    if own.reference is not None:
+        if getattr(keys, setting) is not None and setting not in registry.constant("figures", keys.plot, "SETTINGS"):
+            raise ConfigError(f"{path}: {key}.{setting}: plot {keys.plot} has no such setting; leave it out")
+    if keys.reference is not None:
         names = [name for name in names_in(config / "references", ".csv") if name != "claims"]  # of no figure
-        _is_one_of(names, own.reference, path, f"{key}.reference")
-        offered = published(config / "references" / f"{own.reference}.csv")
-        drawn = registry.constant("figures", own.plot, "PUBLISHED")
+        _is_one_of(names, keys.reference, path, f"{key}.reference")
+        offered = published(config / "references" / f"{keys.reference}.csv")
+        drawn = registry.constant("figures", keys.plot, "PUBLISHED")
         if offered.isdisjoint(drawn):
             wanted = f"it can draw {', '.join(drawn)}" if drawn else "it draws no published numbers"
-            offers = f"plot {own.plot} can draw nothing of it: {wanted}, the file has {', '.join(sorted(offered))}"
-            raise complain(path, f"{key}.reference", own.reference, offers)
-    for column, _ in own.select:
+            offers = f"plot {keys.plot} can draw nothing of it: {wanted}, the file has {', '.join(sorted(offered))}"
+            raise complain(path, f"{key}.reference", keys.reference, offers)
+    for column, _ in keys.select:
         if column not in COLUMNS:
             raise ConfigError(f"{path}: {key}.select.{column}: unknown column; {one_of(COLUMNS, column)}")
-    given = {field.name: getattr(own, field.name) for field in fields(own)}
+    given = {field.name: getattr(keys, field.name) for field in fields(keys)}
     given |= {
-        "runs": own.runs or tuple(study.runs),
-        "title": own.title if own.title is not None else name,
-        "basis": own.basis or "steps",
-        "select": tuple((column, tuple(v) if isinstance(v, list) else (v,)) for column, v in own.select),
+        "runs": keys.runs or tuple(study.runs),
+        "title": keys.title if keys.title is not None else name,
+        "basis": keys.basis or "steps",
+        "select": tuple((column, tuple(v) if isinstance(v, list) else (v,)) for column, v in keys.select),
     }
     return Figure(name=name, **given)
 
@@ -306,5 +306,5 @@ def _is_one_of(names: Iterable[str], value: str, path: Path, key: str) -> None:
     """Raises ConfigError if `value` is none of the names."""
     names = list(names)
     if value not in names:
-        own = OWN.get(key.rpartition(".")[2], "")
-        raise complain(path, key, value, one_of(names, value) + (f"; one of your own: {own}" if own else ""))
+        hint = OWN.get(key.rpartition(".")[2], "")
+        raise complain(path, key, value, one_of(names, value) + (f"; one of your own: {hint}" if hint else ""))

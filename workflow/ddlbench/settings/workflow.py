@@ -86,10 +86,10 @@ def check_config(data: dict[str, Any], file: str = "config/config.yaml") -> dict
     config = laid_over(asdict(value_of(Config, data, file)), data)
     if config["what_if"]:
         config["what_if"] = data["what_if"]  # what is not asked is left out
-    known, sources = registry.members("datasets"), config["data"]["sources"]
+    names, sources = registry.members("datasets"), config["data"]["sources"]
     for name in sources:
-        if name not in known:
-            raise ConfigError(f"{file}: data.sources.{name}: unknown data set; {one_of(known, name)}")
+        if name not in names:
+            raise ConfigError(f"{file}: data.sources.{name}: unknown data set; {one_of(names, name)}")
         sources[name] = expand(sources[name], file, f"data.sources.{name}")
     return config
 

@@ -276,10 +276,10 @@ def failed_tries(all_tries: Sequence[Try]) -> list[str]:
     """For people: each node with which more tries fail than chance explains; nothing if none failed."""
     from scipy.stats import fisher_exact
 
-    failed, names = sum(one.failed for one in all_tries), sorted({name for one in all_tries for name in one.nodes})
+    failed, names = sum(job.failed for job in all_tries), sorted({name for job in all_tries for name in job.nodes})
     lines = []
     for name in names:
-        here = [one.failed for one in all_tries if name in one.nodes]
+        here = [job.failed for job in all_tries if name in job.nodes]
         bad, others = sum(here), len(all_tries) - len(here)
         table = [[bad, len(here) - bad], [failed - bad, others - (failed - bad)]]
         if fisher_exact(table, alternative="greater").pvalue * len(names) < CHANCE:

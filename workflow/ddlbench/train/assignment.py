@@ -64,7 +64,7 @@ class Assignment:
     def sizes(self) -> tuple[dict[str, int], int]:
         """Images by split, and the number of classes: the manifest's, or the data set's own where nothing is read."""
         if self.data is None:
-            dataset = datasets.of(self.spec.dataset)
+            dataset = datasets.get(self.spec.dataset)
             return dict(dataset.IMAGES), dataset.NUM_CLASSES
         manifest = Manifest.read(self.data)
         return {name: split.images for name, split in manifest.splits.items()}, len(manifest.classes)

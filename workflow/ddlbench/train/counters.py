@@ -50,7 +50,7 @@ class Rapl:
             return self._spent_uj / 1e6
 
 
-def nvml(uuid: str, what: str, *of: int) -> float:
+def nvml(uuid: str, what: str, *args: int) -> float:
     """What NVML's function `nvmlDeviceGet<what>` says of a GPU, in its units. Raises NotMeasuredError."""
     try:
         import pynvml
@@ -58,7 +58,7 @@ def nvml(uuid: str, what: str, *of: int) -> float:
         raise NotMeasuredError("nvidia-ml-py is not installed (no Python package pynvml)") from None
     try:
         pynvml.nvmlInit()
-        return float(getattr(pynvml, f"nvmlDeviceGet{what}")(pynvml.nvmlDeviceGetHandleByUUID(uuid), *of))
+        return float(getattr(pynvml, f"nvmlDeviceGet{what}")(pynvml.nvmlDeviceGetHandleByUUID(uuid), *args))
     except pynvml.NVMLError as error:
         raise NotMeasuredError(f"NVML: {error}") from None
 

@@ -117,11 +117,11 @@ class Meter:
         self.gpu("its energy is in host_energy_j")
         return self.device_level("TotalEnergyConsumption") / 1e3
 
-    def device_level(self, what: str, *of: int) -> float:
+    def device_level(self, what: str, *args: int) -> float:
         """What NVML's function says of this rank's GPU. Raises NotMeasuredError."""
         cuda = self.gpu("it has no such level")
         # By its UUID: NVML counts all GPUs of the node, PyTorch those that the process may see.
-        return counters.nvml(f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}", what, *of)
+        return counters.nvml(f"GPU-{cuda.get_device_properties(cuda.current_device()).uuid}", what, *args)
 
     def near_cores_share(self) -> float:
         """Of the cores that this rank may run on, those on its GPU's NUMA node. Raises NotMeasuredError."""

@@ -188,7 +188,7 @@ def forward_flops(model: nn.Module, image_size: int) -> dict[str, int]:
     return _count(lambda: copy.deepcopy(model).requires_grad_(False), image_size, backward=False)
 
 
-def _count(made: Callable[[], nn.Module], image_size: int, backward: bool) -> dict[str, int]:
+def _count(build: Callable[[], nn.Module], image_size: int, backward: bool) -> dict[str, int]:
     """Operations by module of a copy that is made for it, as PyTorch's FlopCounterMode counts all but a convolution's
     backward pass."""
     from torch.utils.flop_counter import FlopCounterMode
@@ -202,10 +202,10 @@ def _count(made: Callable[[], nn.Module], image_size: int, backward: bool) -> di
 
     shape = (1, 3, image_size, image_size)
     try:
-        counter = counted(made().to("meta"), torch.empty(shape, device="meta"))
+        counter = counted(build().to("meta"), torch.empty(shape, device="meta"))
     except Exception:  # it looks at values, and nothing has any there
         with torch.random.fork_rng():
-            counter = counted(made().cpu(), torch.rand(shape))
+            counter = counted(build().cpu(), torch.rand(shape))
     counts = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
     whole = counts.pop("Global", 0)
     return {name.partition(".")[2]: count for name, count in counts.items() if count} | {"": whole}

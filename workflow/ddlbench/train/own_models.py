@@ -33,29 +33,29 @@ def build(name: str, classes: int, image_size: int, sha256: str | None = None) -
 
     Raises ModelError if it does not, or if the source is not the planned one (`sha256`); ConfigError as `find` does.
     """
-    own = find(name)
-    if sha256 not in (None, own.sha256):
-        raise ModelError(f"{own.files[0]}: model {name}: its source was changed since the run was planned; start again")
+    source = find(name)
+    if sha256 not in (None, source.sha256):
+        raise ModelError(f"{source.files[0]}: model {name}: was changed since the run was planned; start again")
     try:
-        model = getattr(_imported(own), own.function)(classes, image_size)
+        model = getattr(_imported(source), source.function)(classes, image_size)
     except FAULTS as error:
-        raise _explained(own, error) from error
+        raise _explained(source, error) from error
     if not isinstance(model, nn.Module):
-        raise _explained(own, TypeError(f"returns {type(model).__name__}, no torch.nn.Module"))
+        raise _explained(source, TypeError(f"returns {type(model).__name__}, no torch.nn.Module"))
     return model
 
 
-def _imported(own: OwnModel) -> Any:
+def _imported(source: OwnModel) -> Any:
     """The module of a model."""
-    if str(own.root) not in sys.path:
-        sys.path.append(str(own.root))  # last: a file there must not hide a package that others import
+    if str(source.root) not in sys.path:
+        sys.path.append(str(source.root))  # last: a file there must not hide a package that others import
     written, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # old bytecode could hide a change
     try:
-        module = importlib.import_module(own.module)
+        module = importlib.import_module(source.module)
     finally:
         sys.dont_write_bytecode = written
-    if Path(str(module.__file__)).resolve() != own.files[0].resolve():
-        raise ImportError(f"Python imports {module.__file__} as {own.module}; rename one of the two")
+    if Path(str(module.__file__)).resolve() != source.files[0].resolve():
+        raise ImportError(f"Python imports {module.__file__} as {source.module}; rename one of the two")
     return module
 
 
@@ -69,41 +69,41 @@ def complaint(name: str, classes: int, image_size: int, patience_s: float) -> st
     def stop(number: int, frame: object) -> None:
         raise HangError(f"it had not ended after {patience_s:.0f} s; start_patience_s of the machine's file gives more")
 
-    said, former = None, signal.signal(signal.SIGALRM, stop)
+    reason, former = None, signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, patience_s)
     try:
         for device in ("meta", "cpu"):
             try:
                 _ask(name, classes, image_size, device)
             except FAULTS as error:
-                said = " ".join(str(error).split())
+                reason = " ".join(str(error).split())
                 if isinstance(error.__cause__, HangError):
-                    return said
+                    return reason
             else:
                 return None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
-    return said
+    return reason
 
 
 def _ask(name: str, classes: int, image_size: int, device: str) -> None:
     """Raises ModelError unless the model can be trained: a forward and a backward pass over two pictures."""
     with torch.device(device):
         model, pictures = build(name, classes, image_size).train(), torch.rand(2, 3, image_size, image_size)
-    own = find(name)
+    source = find(name)
     try:
         scores = model(pictures)
         wrong = _wrong(model, pictures, scores, classes)
         if wrong is None:
             scores.sum().backward()
-            unused = [key for key, one in model.named_parameters() if one.requires_grad and one.grad is None]
+            unused = [key for key, weight in model.named_parameters() if weight.requires_grad and weight.grad is None]
             if unused:
                 wrong = f"weight {unused[0]} takes no part in the scores; leave it out, or set requires_grad = False"
     except FAULTS as error:
-        raise _explained(own, error, model) from error
+        raise _explained(source, error, model) from error
     if wrong:
-        raise _explained(own, TypeError(wrong), model)
+        raise _explained(source, TypeError(wrong), model)
 
 
 def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) -> str | None:
@@ -115,21 +115,21 @@ def _wrong(model: nn.Module, pictures: torch.Tensor, scores: Any, classes: int) 
         return f"gives scores of shape {(*scores.shape,)} for {len(pictures)} pictures; allowed: (pictures, {classes})"
     if pictures._version:
         return "changes the pictures that it is given; loaders use a batch again: let it change a copy"
-    if not any(one.requires_grad for one in model.parameters()):
+    if not any(weight.requires_grad for weight in model.parameters()):
         return "has no weights that can be trained"
     return None if scores.requires_grad else "its scores depend on no weight that can be trained"
 
 
-def _explained(own: OwnModel, error: BaseException, model: Any = None) -> ModelError:
+def _explained(source: OwnModel, error: BaseException, model: Any = None) -> ModelError:
     """An error with the last line of the model's files that it came through; else where the model, or its function, is
     defined."""
-    files = {str(file): file for file in own.files}
+    files = {str(file): file for file in source.files}
     at = [(files[f.filename], f.lineno) for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
     if isinstance(error, SyntaxError) and error.filename in files:
         at.append((files[error.filename], error.lineno))
-    function = getattr(sys.modules.get(own.module), own.function, None)
-    codes = [getattr(one, "__code__", None) for one in (function, getattr(model, "forward", None))]
+    function = getattr(sys.modules.get(source.module), source.function, None)
+    codes = [getattr(call, "__code__", None) for call in (function, getattr(model, "forward", None))]
     defined = [(files[c.co_filename], c.co_firstlineno) for c in codes if c and c.co_filename in files]
-    file, line = (at or defined or [(own.files[0], 1)])[-1]
+    file, line = (at or defined or [(source.files[0], 1)])[-1]
     what = error if isinstance(error, TypeError) and error.__traceback__ is None else f"{type(error).__name__}: {error}"
-    return ModelError(f"{file}:{line}: model {own.name}: {' '.join(str(what).split())[:300]}")
+    return ModelError(f"{file}:{line}: model {source.name}: {' '.join(str(what).split())[:300]}")

@@ -23,7 +23,7 @@ from ddlbench.train.assignment import Assignment, seen_here
 from ddlbench.train.clock import Clock
 from ddlbench.train.frameworks import Engine, Framework
 from ddlbench.train.guard import Guard
-from ddlbench.train.loaders import Batch, Loader, Source
+from ddlbench.train.loaders import Batch, Loader, PictureSet
 from ddlbench.train.measure import Meter
 
 
@@ -146,7 +146,7 @@ def open_loaders(arrived: Arrived, saved: Saved) -> tuple[dict[str, Loader], dic
     loaders: dict[str, Loader] = {}
     memory = beats.node_folder(assignment.folder)
     for split in ("train", "val"):
-        source = Source(assignment.data, split, arrived.images[split], arrived.classes, memory)
+        source = PictureSet(assignment.data, split, arrived.images[split], arrived.classes, memory)
         loaders[split] = member.Loader(source, spec, rank, kept.get(split))
     if took := getattr(loaders["train"], "staged", None):
         arrived.log.event("ddlbench_staged_bytes", took[0])

@@ -28,7 +28,7 @@ class Priors:
 
 
 @dataclass(frozen=True)
-class Published:
+class SourceSeries:
     """A published series."""
 
     source: str
@@ -43,7 +43,7 @@ def read() -> Priors:
     return Priors(**values | lists)
 
 
-def published(path: Path = SERIES, unknown_batch: float = 128.0, reduction: str = "all-reduce") -> list[Published]:
+def published(path: Path = SERIES, unknown_batch: float = 128.0, reduction: str = "all-reduce") -> list[SourceSeries]:
     """All series of this reduction with at least two points. Where no batch is given, one that stays the same changes
     nothing. All frameworks here reduce by all-reduce; parameter servers collapse, and would make intervals useless."""
     import pandas as pd
@@ -59,5 +59,5 @@ def published(path: Path = SERIES, unknown_batch: float = 128.0, reduction: str 
             int(rows["workers_per_node"].iloc[0]),
         )
         if len(points.workers) > 1:
-            series.append(Published(str(source), str(name), points))
+            series.append(SourceSeries(str(source), str(name), points))
     return series

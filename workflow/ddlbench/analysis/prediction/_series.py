@@ -13,7 +13,7 @@ from ddlbench.analysis.prediction import Measured
 
 
 @dataclass(frozen=True)
-class Line:
+class Scaling:
     """Training alike in all but the number of workers: `points` are rows of `scaling`, with the loader's name beside
     the others in `named`; `runs` are the usable timed runs that they are of."""
 
@@ -38,8 +38,8 @@ class Line:
 
     def node(self, machines: int | None) -> int:
         """Workers of a node: the machine's, or what others' records say of theirs."""
-        own = "records" not in self.runs or self.runs["records"].fillna("ours").eq("ours").all()
-        return machines if own and machines else int(self.runs["workers_per_node"].max())
+        ours = "records" not in self.runs or self.runs["records"].fillna("ours").eq("ours").all()
+        return machines if ours and machines else int(self.runs["workers_per_node"].max())
 
     @property
     def images(self) -> float:
@@ -82,10 +82,10 @@ def _images(runs: pd.DataFrame) -> pd.Series[float]:
     return runs["epoch_s"] * runs["throughput_images_per_s"]
 
 
-def lines(runs: pd.DataFrame) -> Iterator[Line]:
+def lines(runs: pd.DataFrame) -> Iterator[Scaling]:
     """All series in `runs`, the table of `collect`."""
     table = scaling.scaling(runs)
     runs = runs.assign(each=runs["global_batch"] / runs["workers"])
     table, placed = table.assign(named=scaling.names), scaling.placed(runs)
     for _, points in table.groupby(list(together.SERIES), dropna=False, sort=False):
-        yield Line(points, together.alike(placed, points.iloc[0], together.SERIES))
+        yield Scaling(points, together.alike(placed, points.iloc[0], together.SERIES))

@@ -41,7 +41,7 @@ def rows(
     import pandas as pd
 
     priors = priors or _priors.read()
-    made: list[dict[str, Any]] = []
+    table: list[dict[str, Any]] = []
     for line in _series.lines(runs):
         first, batches = line.first, line.batches
         if batches is None:  # of others, who do not say it
@@ -54,8 +54,8 @@ def rows(
             row = {key: first[key] for key in SHOWN} | {"loader": first["named"], "batch_per_worker": batch}
             row |= {"measured": " ".join(map(str, measured.workers)), "workers": count, "by": "last rate"}
             row |= {"runs": " ".join(sorted(line.runs["run"]))}
-            made.append({**row, **_row(measured, count, batch, images, price_per_hour, line.power_w, priors)})
-    return made
+            table.append({**row, **_row(measured, count, batch, images, price_per_hour, line.power_w, priors)})
+    return table
 
 
 def _row(
@@ -70,14 +70,14 @@ def _row(
     names = ("images_per_s", "low", "high", "efficiency", "train_h", "train_h_low", "train_h_high", "worker_hours")
     row: dict[str, Any] = dict.fromkeys((*names, "price", "energy_kwh"))
     try:
-        made = last_rate.predict(measured, [count], [batch], priors)
+        prediction = last_rate.predict(measured, [count], [batch], priors)
     except TooLittleError as error:
         return {**row, "why_not": str(error), "next_run": None}
-    rate = float(made.images_per_s[0])
+    rate = float(prediction.images_per_s[0])
     hours = images / rate / 3600
     row |= {"images_per_s": rate, "train_h": hours, "worker_hours": hours * count, "why_not": None}
     row["efficiency"] = rate / measured.images_per_s[0] * measured.workers[0] / count
-    row |= {"low": float(made.low[0]), "high": float(made.high[0])}
+    row |= {"low": float(prediction.low[0]), "high": float(prediction.high[0])}
     row |= {"train_h_low": images / row["high"] / 3600, "train_h_high": images / row["low"] / 3600}
     row["price"] = None if price is None else hours * count * price
     row["energy_kwh"] = None if power_w is None else power_w * count * hours / 1000
@@ -91,16 +91,16 @@ def _between(largest: int, count: int) -> list[int]:
     return [n for n in (largest * 2**k for k in range(1, 20)) if n < count]
 
 
-def lines(made: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
+def lines(table: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
     """The rows as text for a terminal; what is not predicted for one reason stands below it. `sample` is what steps
     count."""
     import pandas as pd
 
     whole = "training in full" if sample == IMAGES else f"as many {sample} as the longest run had"
-    said = [f"predicted {sample}/s (95 % interval), efficiency of throughput, hours of {whole}:"]
+    text = [f"predicted {sample}/s (95 % interval), efficiency of throughput, hours of {whole}:"]
     refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
-    differ = ["model", *(name for name in telling(pd.DataFrame(made)) if name != "model")]
-    for row in made:
+    differ = ["model", *(name for name in telling(pd.DataFrame(table)) if name != "model")]
+    for row in table:
         what = " ".join(dict.fromkeys([*settings(row, differ), row["framework"], *filter(None, [row["loader"]])]))
         what += f", batch {row['batch_per_worker']:.4g} per worker"
         what += f" (measured: {row['measured']} workers)"
@@ -109,12 +109,12 @@ def lines(made: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
             continue
         rate = around(row["images_per_s"], row["low"], row["high"])
         numbers = f"{rate}, {row['efficiency']:.2f}, {row['train_h']:.3g} h"
-        said.append(f"  {what}: {row['workers']} workers: {numbers}")
+        text.append(f"  {what}: {row['workers']} workers: {numbers}")
         if row["next_run"]:
-            said.append(f"      a run with {row['next_run']} workers would narrow this most per hour")
+            text.append(f"      a run with {row['next_run']} workers would narrow this most per hour")
     series: dict[tuple[str, str], list[str]] = {}
     for (what, why), counts in refused.items():
         series.setdefault((", ".join(counts), why), []).append(what)
     for (counted, why), whats in series.items():
-        said += [f"  not {counted} workers: {why}:", *(f"      {what}" for what in whats)]
-    return said if made else ["nothing to predict: no timed run of a series over worker counts is done"]
+        text += [f"  not {counted} workers: {why}:", *(f"      {what}" for what in whats)]
+    return text if table else ["nothing to predict: no timed run of a series over worker counts is done"]

@@ -39,8 +39,8 @@ def parts(workers: Floats, batch: Floats, node: int, rate0: float) -> Floats:
     import numpy as np
 
     beyond = np.maximum(workers / node, 1)
-    known = -np.log2(np.minimum(workers, node)), -(workers > node).astype(float), -np.log2(beyond)
-    return np.column_stack([*known, -np.log1p(FIXED_S * rate0 / batch)])
+    terms = -np.log2(np.minimum(workers, node)), -(workers > node).astype(float), -np.log2(beyond)
+    return np.column_stack([*terms, -np.log1p(FIXED_S * rate0 / batch)])
 
 
 def steps(measured: Measured, slope: Sequence[float]) -> tuple[Floats, Floats]:
@@ -51,9 +51,9 @@ def steps(measured: Measured, slope: Sequence[float]) -> tuple[Floats, Floats]:
     counts, node = np.array(measured.workers, float), measured.workers_per_node
     rates = np.log(np.array(measured.images_per_s) / counts)
     line = parts(counts, np.array(measured.batch_per_worker, float), node, float(np.exp(rates[0])))
-    left = rates - line @ np.array([*slope, 1.0])
+    residuals = rates - line @ np.array([*slope, 1.0])
     inside = (counts[:-1] > node) | (counts[1:] <= node)
-    return left, (np.diff(left) / np.sqrt(np.diff(np.log2(counts)) + NOISE))[inside]
+    return residuals, (np.diff(residuals) / np.sqrt(np.diff(np.log2(counts)) + NOISE))[inside]
 
 
 def predict(
@@ -87,24 +87,24 @@ def _expected(
     """(ln x at `asked`, its standard deviation), the noise of runs included."""
     import numpy as np
 
-    known, node, first = np.array(measured.workers, float), measured.workers_per_node, measured.images_per_s[0]
+    counts, node, first = np.array(measured.workers, float), measured.workers_per_node, measured.images_per_s[0]
     first /= measured.workers[0]
-    left, changes = steps(measured, priors.slope)
-    here, there = (parts(asked, batch, of, first) for of in (node, at or node))
-    was = parts(known, np.array(measured.batch_per_worker, float), node, first)[:, 3]
+    residuals, changes = steps(measured, priors.slope)
+    here, there = (parts(asked, batch, per_node, first) for per_node in (node, at or node))
+    was = parts(counts, np.array(measured.batch_per_worker, float), node, first)[:, 3]
     scale = (OTHERS * priors.unsteady**2 + float(changes @ changes)) / (OTHERS + len(changes))
-    variance = scale * (_away(known, asked) + NOISE)
-    variance += (BATCH_SD * (there[:, 3] - np.interp(np.log2(asked), np.log2(known), was))) ** 2
+    variance = scale * (_away(counts, asked) + NOISE)
+    variance += (BATCH_SD * (there[:, 3] - np.interp(np.log2(asked), np.log2(counts), was))) ** 2
     variance += ((there - here)[:, :3] ** 2) @ np.array(priors.slope_sd) ** 2
-    middle = there @ np.array([*priors.slope, 1.0]) + np.interp(np.log2(asked), np.log2(known), left)
+    middle = there @ np.array([*priors.slope, 1.0]) + np.interp(np.log2(asked), np.log2(counts), residuals)
     return middle, np.sqrt(variance)
 
 
-def _away(known: Floats, asked: Floats) -> Floats:
+def _away(counts: Floats, asked: Floats) -> Floats:
     """Doublings to the nearest known count."""
     import numpy as np
 
-    away: Floats = np.abs(np.log2(asked)[:, None] - np.log2(known)).min(axis=1)
+    away: Floats = np.abs(np.log2(asked)[:, None] - np.log2(counts)).min(axis=1)
     return away
 
 
@@ -126,8 +126,10 @@ def lost(measured: Measured, few: int, workers: int, batch: float, priors: Prior
     if workers <= few:
         return 0.0, 0.0, 0.0
     asked = np.array([float(few), float(workers)])
-    own = np.interp(np.log2(asked), np.log2(measured.workers), measured.batch_per_worker)
-    middle, spread = (_expected(measured, asked, of, priors)[k] for k, of in enumerate((np.array([batch] * 2), own)))
+    batches = np.interp(np.log2(asked), np.log2(measured.workers), measured.batch_per_worker)
+    middle, spread = (
+        _expected(measured, asked, size, priors)[k] for k, size in enumerate((np.array([batch] * 2), batches))
+    )
     reach = float(_reach(measured, asked, measured.workers_per_node, priors)[1] * np.hypot(*spread))
     low, likely, high = (max(0.0, float(np.expm1(middle[0] - middle[1] + end))) for end in (-reach, 0.0, reach))
     return low, likely, high
@@ -140,10 +142,10 @@ def next_run(measured: Measured, target: int, candidates: dict[int, float]) -> i
     """
     import numpy as np
 
-    known, asked = np.array(measured.workers, float), np.array([float(target)])
-    now = float(_away(known, asked)[0])
+    counts, asked = np.array(measured.workers, float), np.array([float(target)])
+    now = float(_away(counts, asked)[0])
     gains = {
-        count: (1 - ((float(_away(np.append(known, count), asked)[0]) + NOISE) / (now + NOISE)) ** 0.5) / hours
+        count: (1 - ((float(_away(np.append(counts, count), asked)[0]) + NOISE) / (now + NOISE)) ** 0.5) / hours
         for count, hours in candidates.items()
         if hours > 0
     }

@@ -117,11 +117,11 @@ def speed_without_accuracy(material: Material) -> Findings:
     """
     for what, rows in groups(material.runs, ["dataset", "model"]):
         speeds = timed(rows)
-        known = rows.loc[rows["final_top1"].notna(), "global_batch"].max() if "final_top1" in rows else math.nan
+        highest = rows.loc[rows["final_top1"].notna(), "global_batch"].max() if "final_top1" in rows else math.nan
         largest = speeds["global_batch"].max()
-        if speeds["global_batch"].nunique() > 1 and not known >= largest:
-            said = f"accuracies up to batch {known:g}" if known > 0 else "no accuracy"
-            yield Finding(ids(speeds), f"there are speeds up to batch {largest}, and {said}{in_(what)}")
+        if speeds["global_batch"].nunique() > 1 and not highest >= largest:
+            text = f"accuracies up to batch {highest:g}" if highest > 0 else "no accuracy"
+            yield Finding(ids(speeds), f"there are speeds up to batch {largest}, and {text}{in_(what)}")
 
 
 @rule("warning", "runs.model runs.recipe", "train the timed recipe to its end", f"{TWELVE_WAYS}, number 8")
@@ -135,8 +135,8 @@ def accuracy_of_other_settings(material: Material) -> Findings:
     for what, rows in groups(material.runs, ["dataset", "model"]):
         fast, right = set(timed(rows)["recipe"]), set(rows.loc[rows["final_top1"].notna(), "recipe"])
         if fast and right and not fast & right:
-            said = f"speeds are of recipe {', '.join(sorted(fast))}, accuracies of {', '.join(sorted(right))}"
-            yield Finding(ids(rows), f"{said}{in_(what)}")
+            text = f"speeds are of recipe {', '.join(sorted(fast))}, accuracies of {', '.join(sorted(right))}"
+            yield Finding(ids(rows), f"{text}{in_(what)}")
 
 
 @rule(
@@ -153,5 +153,5 @@ def batch_confounded(material: Material) -> Findings:
     for what, rows in groups(material.runs, COMPARED):
         pairs = rows[["workers", "global_batch"]].drop_duplicates()
         if len(pairs) > 1 and pairs["workers"].is_unique and pairs["global_batch"].is_unique:
-            said = [f"{b} on {w}" for w, b in sorted(pairs.itertuples(index=False, name=None))]
-            yield Finding(ids(rows), f"accuracies of batch {', '.join(said)} workers{in_(what)}: both change at once")
+            parts = [f"{b} on {w}" for w, b in sorted(pairs.itertuples(index=False, name=None))]
+            yield Finding(ids(rows), f"accuracies of batch {', '.join(parts)} workers{in_(what)}: both change at once")

@@ -66,8 +66,8 @@ def timed_share(material: Material) -> Findings:
     share = runs["timed_steps"] / runs["steps"] * runs["epochs"] * runs["epoch_s"] / runs["train_s"]
     few = runs[share < least]
     if len(few):
-        said = f"{share.min():.2f} of the training's time in the shortest case"
-        yield Finding(ids(few), f"the speed of {len(few)} of {len(runs)} runs rests on less than {least}: {said}")
+        text = f"{share.min():.2f} of the training's time in the shortest case"
+        yield Finding(ids(few), f"the speed of {len(few)} of {len(runs)} runs rests on less than {least}: {text}")
 
 
 @rule(

@@ -62,7 +62,7 @@ def contradict(number: Number, other: Number) -> bool:
     return bool(abs(a - b) > ABOUT * max(abs(a), abs(b)))
 
 
-def said(number: Number) -> str:
+def digits(number: Number) -> str:
     """A number as it is written: `less than 0.24`."""
     return f"{RELATIONS[number['relation']]}{number['value']:g}"
 
@@ -85,7 +85,7 @@ def contradicting_numbers(material: Material) -> Findings:
     for quantity in numbers["quantity"].unique():
         for number, other in combinations(records(numbers[numbers["quantity"] == quantity]), 2):
             if fit(number, other) and contradict(number, other):
-                yield Finding((number["row"], other["row"]), f"{quantity} is {said(number)}, and {said(other)}")
+                yield Finding((number["row"], other["row"]), f"{quantity} is {digits(number)}, and {digits(other)}")
 
 
 @rule(
@@ -101,13 +101,13 @@ def efficiency_from_speed_up(material: Material) -> Findings:
     speed_ups, efficiencies = (
         records(material.numbers[material.numbers["quantity"] == name]) for name in ("speed-up", "efficiency")
     )
-    for left, right in ((one, other) for one in speed_ups for other in efficiencies if fit(one, other)):
+    for left, right in ((ours, other) for ours in speed_ups for other in efficiencies if fit(ours, other)):
         # A base that is not named is 1.
         ref = next((row["ref_workers"] for row in (left, right) if row.get("ref_workers", math.nan) > 0), 1)
         implied = efficiency(left["value"], ref, left["workers"])
         if contradict({"relation": "approx", "value": implied}, right):
             what = f"speed-up {left['value']:g} at {left['workers']:g} workers, base {ref:g}, is"
-            yield Finding((left["row"], right["row"]), f"{what} efficiency {implied:.2f}; said is {said(right)}")
+            yield Finding((left["row"], right["row"]), f"{what} efficiency {implied:.2f}; said is {digits(right)}")
 
 
 @rule(
@@ -129,8 +129,8 @@ def throughput_from_speed_up(material: Material) -> Findings:
         implied = {"relation": number["relation"], "value": number["value"] * number["base_images_per_s"]}
         for other in rates:
             if fit(number, other) and contradict(implied, other):
-                what = f"{said(number)} times {number['base_images_per_s']:g} images/s are {said(implied)} images/s"
-                yield Finding((number["row"], other["row"]), f"{what}; said is {said(other)}")
+                what = f"{digits(number)} times {number['base_images_per_s']:g} images/s are {digits(implied)} images/s"
+                yield Finding((number["row"], other["row"]), f"{what}; said is {digits(other)}")
     if "ceiling_images_per_s" in numbers:
         above = numbers["base_images_per_s"] > (1 + ABOUT) * numbers["ceiling_images_per_s"]
         yield from each(numbers, above, "base: {base_images_per_s} images/s, its ceiling {ceiling_images_per_s}")
@@ -155,7 +155,7 @@ def efficiency_from_runtimes(material: Material) -> Findings:
             for other in efficiencies:
                 if fit(row, other) and contradict({"relation": "approx", "value": implied}, other):
                     what = f"{base['value']:g} {base['unit']} on {base['workers']} and {row['value']:g} {row['unit']}"
-                    what += f" on {row['workers']} workers are efficiency {implied:.2f}; said is {said(other)}"
+                    what += f" on {row['workers']} workers are efficiency {implied:.2f}; said is {digits(other)}"
                     yield Finding((str(base["row"]), row["row"], other["row"]), what)
 
 
@@ -177,7 +177,7 @@ def claims_against_tables(material: Material) -> Findings:
         value = {"relation": OF_CLAIMS[claim["relation"]], "value": claim["value"]}
         for number in numbers:
             if _of_claim(claim, number) and contradict(value, number):
-                what = f"{claim['quantity']} is said to be {said(value)}, the table has {said(number)}"
+                what = f"{claim['quantity']} is said to be {digits(value)}, the table has {digits(number)}"
                 yield Finding((str(claim["id"]), str(number["row"])), what)
 
 

@@ -28,9 +28,9 @@ def failed_runs(material: Material) -> Findings:
         failures = of_runs(failures)
     if len(failures):
         causes = Counter(failures["cause"].astype("str")) if "cause" in failures else Counter()
-        said = ", ".join(f"{count} times {cause}" for cause, count in causes.most_common())
+        text = ", ".join(f"{count} times {cause}" for cause, count in causes.most_common())
         done = len(material.runs) if "runs" in material.tables else 0
-        yield Finding(ids(failures), f"{len(failures)} runs failed, {done} ended well: {said}")
+        yield Finding(ids(failures), f"{len(failures)} runs failed, {done} ended well: {text}")
 
 
 @rule(

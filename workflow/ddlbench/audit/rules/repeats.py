@@ -129,16 +129,16 @@ def drift(material: Material) -> Findings:
         cells = rows.groupby(present(rows, [*COMPARED, *CELL]), dropna=False).ngroup()
         again = rows[is_control(rows)].sort_values("started_s")
         if statistics.wanders(again["throughput_images_per_s"]):
-            said = f"{len(again)} control runs wander{in_(what)}: neighbours in time are more alike than others"
-            yield Finding(ids(rows.sort_values("started_s")), said)
+            text = f"{len(again)} control runs wander{in_(what)}: neighbours in time are more alike than others"
+            yield Finding(ids(rows.sort_values("started_s")), text)
         trend = statistics.drift(cells.tolist(), rows["started_s"], rows["throughput_images_per_s"])
         if trend is None or not trend.beyond_noise:
             continue
         percents = [f"{100 * (value - 1):+.1f}" for value in (trend.ratio, trend.low, trend.high)]
         hours = float(np.ptp(rows["started_s"])) / 3600
-        said = f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
-        said += f" ({percents[1]} to {percents[2]} %)"
-        yield Finding(ids(rows.sort_values("started_s")), f"{said}{in_(what)}; {len(again)} of them are control runs")
+        text = f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
+        text += f" ({percents[1]} to {percents[2]} %)"
+        yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_(what)}; {len(again)} of them are control runs")
 
 
 @rule(

@@ -61,13 +61,13 @@ def slow_base(material: Material) -> Findings:
     """
     numbers = material.numbers[material.numbers["quantity"].isin(RELATIVE)]
     for _, rows in groups(numbers, [*COMPARED, "source", "batch_per_worker", "ref_workers"]):
-        known = rows["ceiling_images_per_s"].max() if "ceiling_images_per_s" in rows else math.nan
+        most = rows["ceiling_images_per_s"].max() if "ceiling_images_per_s" in rows else math.nan
         synthetic = rows.loc[rows["loader"] == "synthetic", "base_images_per_s"].max() if "loader" in rows else math.nan
-        ceiling, of = (known, "the ceiling") if known == known else (synthetic, "the synthetic loader")
+        ceiling, source = (most, "the ceiling") if most == most else (synthetic, "the synthetic loader")
         for _, slow in rows[rows["base_images_per_s"] < 0.5 * ceiling].groupby("base_images_per_s"):
             rate = float(slow["base_images_per_s"].iloc[0])
-            said = f"the base makes {rate:.0f} images/s, {of} {ceiling:.0f}: a share of {rate / ceiling:.2f}"
-            yield Finding(ids(slow), said)
+            text = f"the base makes {rate:.0f} images/s, {source} {ceiling:.0f}: a share of {rate / ceiling:.2f}"
+            yield Finding(ids(slow), text)
 
 
 @rule(
@@ -90,13 +90,13 @@ def common_base(material: Material) -> Findings:
             continue
         best, fastest = (table.iloc[int(table[name].argmax())] for name in ("value", "value_rate"))
         if best["value"] > more * fastest["value"] and fastest["value_rate"] > more * best["value_rate"]:
-            said = [
+            parts = [
                 f"{row['framework']} with {row['loader']}: "
                 f"efficiency {row['value']:.3f}, {row['value_rate']:.6g} images/s"
                 for row in (best, fastest)
             ]
             named = (str(best["row"]), str(fastest["row"]))
-            yield Finding(named, f"the more efficient is slower{in_(what)}: {'; '.join(said)}")
+            yield Finding(named, f"the more efficient is slower{in_(what)}: {'; '.join(parts)}")
 
 
 @rule(
@@ -136,8 +136,8 @@ def mixed_scaling(material: Material) -> Findings:
     for what, rows in groups(numbers, [*(LINE if "series" in numbers else PUBLISHED_LINE), "quantity"]):
         if rows["each"].nunique() > 1 and rows["global_batch"].nunique() > 1:
             points = rows.sort_values("workers").drop_duplicates("workers")
-            said = [f"{b:g} on {w:g}" for b, w in zip(points["global_batch"], points["workers"], strict=True)]
-            says = f"neither the batch nor a worker's share of it stays{in_(what)}: {', '.join(said)}"
+            parts = [f"{b:g} on {w:g}" for b, w in zip(points["global_batch"], points["workers"], strict=True)]
+            says = f"neither the batch nor a worker's share of it stays{in_(what)}: {', '.join(parts)}"
             yield Finding(ids(rows), says)
 
 
@@ -182,8 +182,8 @@ def missing_points(material: Material) -> Findings:
         for name, line in groups(rows, ["framework", "loader"]):
             missing = sorted(everywhere - set(line["workers"]))
             if missing:
-                said = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_(what)}"
-                yield Finding(ids(line), f"{said}; others have")
+                text = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_(what)}"
+                yield Finding(ids(line), f"{text}; others have")
 
 
 @rule(

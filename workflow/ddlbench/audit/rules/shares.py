@@ -39,13 +39,13 @@ def repeated_cells(material: Material) -> Findings:
     Shares with four digits do not agree by chance; somebody copied a row and changed half of it.
     """
     for _, rows in groups(material["shares"], ["table"]):
-        for one, other in combinations(shares(rows), 2):
-            fine = rows[(rows[one] * rows[other]).abs() > 0]
-            same = fine[fine.duplicated([one, other], keep=False)]
-            for values, twins in same.groupby([one, other]):
+        for first, other in combinations(shares(rows), 2):
+            fine = rows[(rows[first] * rows[other]).abs() > 0]
+            same = fine[fine.duplicated([first, other], keep=False)]
+            for values, twins in same.groupby([first, other]):
                 if all(len(f"{value:.6g}".replace(".", "").rstrip("0")) >= 3 for value in values):  # 2 agree by chance
-                    said = f"{one} {values[0]:g} and {other} {values[1]:g} stand in {len(twins)} rows"
-                    yield Finding(ids(twins), said)
+                    text = f"{first} {values[0]:g} and {other} {values[1]:g} stand in {len(twins)} rows"
+                    yield Finding(ids(twins), text)
 
 
 @rule(
@@ -63,10 +63,10 @@ def multiple_columns(material: Material) -> Findings:
     """
     for what, rows in groups(material["shares"], ["table", "model"]):
         columns = [c for c in shares(rows) if (rows[c] > 0).all()]
-        for one, other in combinations(columns if len(rows) >= 8 else (), 2):
-            ratio = rows[one] / rows[other]
-            varies = min(rows[c].max() / rows[c].min() for c in (one, other))
+        for first, other in combinations(columns if len(rows) >= 8 else (), 2):
+            ratio = rows[first] / rows[other]
+            varies = min(rows[c].max() / rows[c].min() for c in (first, other))
             away = (ratio - ratio.median()).abs().median()  # a few rows that were changed later do not move it
             if varies > 1.5 and away < 0.015 * ratio.median():
-                said = f"{one} is {ratio.median():.3f} of {other} in {len(rows)} rows{in_(what)}"
-                yield Finding(ids(rows), f"{said}, although both vary by more than a factor of {varies:.1f}")
+                text = f"{first} is {ratio.median():.3f} of {other} in {len(rows)} rows{in_(what)}"
+                yield Finding(ids(rows), f"{text}, although both vary by more than a factor of {varies:.1f}")

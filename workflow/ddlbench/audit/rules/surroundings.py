@@ -60,22 +60,22 @@ def origin_recorded(material: Material) -> Findings:
     runs = material.runs
     if "records" in runs:  # others' logs have other words for it, or none
         runs = runs[runs["records"].fillna("ours") == "ours"]
-    own = of_programs(runs)
+    programs = of_programs(runs)
     for column in ("commit", "torch_version", "hosts", "initial_weights_sha256", "data_sha256"):
         silent = runs[column].isna() | (runs[column] == "") if column in runs else pd.Series(True, runs.index)
         if column == "data_sha256" and "form" in runs:
             silent &= runs["form"].notna()
         if column not in ("commit", "hosts"):  # what else a program loads, draws or reads, only it knows
-            silent &= ~own
+            silent &= ~programs
         if silent.any():
-            said = f"{column} is said by {len(runs) - int(silent.sum())} of {len(runs)} runs"
-            yield Finding(ids(runs[silent]), said)
+            text = f"{column} is said by {len(runs) - int(silent.sum())} of {len(runs)} runs"
+            yield Finding(ids(runs[silent]), text)
     changed = (
         runs[runs["uncommitted_changes"].fillna(False).astype("bool")] if "uncommitted_changes" in runs else runs[:0]
     )
     if len(changed):
-        said = f"{len(changed)} of {len(runs)} runs were made with files that differ from their commit"
-        yield Finding(ids(changed), said)
+        text = f"{len(changed)} of {len(runs)} runs were made with files that differ from their commit"
+        yield Finding(ids(changed), text)
 
 
 @rule(
@@ -112,10 +112,10 @@ def same_hosts(material: Material) -> Findings:
             continue
         counts = rows["hosts"].str.split(",").explode().value_counts()
         counts = counts[counts < len(rows)].sort_index().sort_values(kind="stable")
-        said = [f"{host} in {count} of {len(rows)} runs" for host, count in counts[:8].items()]  # table runs has all
+        parts = [f"{host} in {count} of {len(rows)} runs" for host, count in counts[:8].items()]  # table runs has all
         more = [f"and {len(counts) - 8} more hosts"] if len(counts) > 8 else []
         rare = rows["hosts"].map(rows["hosts"].value_counts()).sort_values(kind="stable")
-        yield Finding(ids(rows.loc[rare.index]), f"hosts{in_(what)}: {', '.join(said + more)}")
+        yield Finding(ids(rows.loc[rare.index]), f"hosts{in_(what)}: {', '.join(parts + more)}")
 
 
 @rule("warning", "runs.workers", "train with one machine file", f"{SC15}, rules 2 and 9")
@@ -166,5 +166,5 @@ def energy_per_node(material: Material) -> Findings:
     for what, rows in groups(material.runs, ["machine", "dataset", "model", "recipe"]):
         filled = sorted(rows["workers_per_node"].unique())
         if len(filled) > 1:
-            said = f"nodes with {', '.join(map(str, filled))} workers{in_(what)}"
-            yield Finding(ids(rows), f"energies of {said}; idle parts of a node are counted in full")
+            text = f"nodes with {', '.join(map(str, filled))} workers{in_(what)}"
+            yield Finding(ids(rows), f"energies of {text}; idle parts of a node are counted in full")

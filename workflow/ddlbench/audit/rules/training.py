@@ -27,9 +27,9 @@ def same_samples(material: Material) -> Findings:
     A framework that sees fewer images finishes an epoch sooner; that is no speed. A program of the user's own has no
     training split that is known here: its repeats are compared, of which one may have ended early with exit code 0.
     """
-    own = material.runs["dataset"] == OWN
-    yield from differing(material.runs[~own], "images", ["dataset"], "images of the training split")
-    yield from differing(material.runs[own], "images", SAME, "samples of repeats")
+    ours = material.runs["dataset"] == OWN
+    yield from differing(material.runs[~ours], "images", ["dataset"], "images of the training split")
+    yield from differing(material.runs[ours], "images", SAME, "samples of repeats")
     if "validation_images" in material.runs:
         yield from differing(material.runs, "validation_images", ["dataset"], "images of the validation split")
 
@@ -89,8 +89,8 @@ def same_batch(material: Material) -> Findings:
     for what, rows in groups(timed(material.runs), [*COMPARED, "workers"]):
         batches = {names: set(alike["global_batch"]) for names, alike in rows.groupby(["framework", "loader"])}
         if len(batches) > 1 and not set.intersection(*batches.values()):
-            said = [f"{' with '.join(map(str, names))} {sorted(sizes)}" for names, sizes in sorted(batches.items())]
-            yield Finding(ids(rows), f"no batch size is common{in_(what)}: {'; '.join(said)}")
+            parts = [f"{' with '.join(map(str, names))} {sorted(sizes)}" for names, sizes in sorted(batches.items())]
+            yield Finding(ids(rows), f"no batch size is common{in_(what)}: {'; '.join(parts)}")
 
 
 @rule(
@@ -160,5 +160,5 @@ def same_learning_rates(material: Material) -> Findings:
         first = alike[alike["epoch"] == bad[0]]
         least, most = (short(f(first["lr"].tolist() + first["lr_end"].tolist())) for f in (min, max))
         deviating = first.iloc[(first["lr_end"] - first["lr_end"].median()).abs().argsort(kind="stable")[::-1]]
-        said = f"learning rates of epoch {bad[0]} differ{in_(words(columns, values))}: from {least} to {most}"
-        yield Finding(ids(deviating), f"{said}, in {len(bad)} epochs")
+        text = f"learning rates of epoch {bad[0]} differ{in_(words(columns, values))}: from {least} to {most}"
+        yield Finding(ids(deviating), f"{text}, in {len(bad)} epochs")

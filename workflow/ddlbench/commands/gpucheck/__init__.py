@@ -25,7 +25,7 @@ PARTS = ("machine", "throughput", "tests")
 
 
 @dataclass(frozen=True)
-class Row:
+class Outcome:
     """One line of the table. `compared` says to what `value` was compared, or why there is none."""
 
     what: str
@@ -35,12 +35,12 @@ class Row:
     unit: str = ""
 
 
-class Part(Protocol):
+class Check(Protocol):
     """One file of this room. Its docstring says what it is for."""
 
     LIMIT_S: int  # on a GPU; what the part started is ended then, and has failed
 
-    def check(self, bench: Bench) -> Iterator[Row]:
+    def check(self, bench: Bench) -> Iterator[Outcome]:
         """The part's rows, each as soon as it is known. What it raises is a row that failed."""
 
 

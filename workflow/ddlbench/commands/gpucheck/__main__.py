@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench import __version__
-from ddlbench.commands.gpucheck import FAIL, PARTS, PASS, VERDICTS, Row
+from ddlbench.commands.gpucheck import FAIL, PARTS, PASS, VERDICTS, Outcome
 from ddlbench.commands.gpucheck._bench import Bench
 from ddlbench.commands.gpucheck.throughput import ENOUGH
 from ddlbench.core import registry
@@ -59,7 +59,7 @@ def run(bench: Bench, parts: Sequence[str] = PARTS) -> str:
     most = f"at most {sum(limit_s(bench, part) for part in parts) / 60:.0f} minutes"
     about = NO_GPU if bench.tiny else "2 GB of disk, no data, no network; nothing is installed"
     print(f"gpu-check on {bench.device}, in {bench.folder}: {most}, {about}", flush=True)
-    rows: list[tuple[str, Row]] = []
+    rows: list[tuple[str, Outcome]] = []
     began = time.monotonic()
     for part in parts:
         print(f"\n{part}", flush=True)
@@ -82,7 +82,7 @@ def limit_s(bench: Bench, part: str) -> int:
     return CPU_LIMIT_S if bench.tiny else int(registry.member("gpucheck", part).LIMIT_S)
 
 
-def rows_of(bench: Bench, part: str) -> Iterator[Row]:
+def rows_of(bench: Bench, part: str) -> Iterator[Outcome]:
     """The part's rows; the last one says so if it failed."""
     none = True
     try:
@@ -91,12 +91,12 @@ def rows_of(bench: Bench, part: str) -> Iterator[Row]:
             yield row
     except Exception as error:
         none = False
-        yield Row("the part itself", FAIL, f"{type(error).__name__}: {error}")
+        yield Outcome("the part itself", FAIL, f"{type(error).__name__}: {error}")
     if none:
-        yield Row("the part itself", FAIL, "gave no row")
+        yield Outcome("the part itself", FAIL, "gave no row")
 
 
-def report(bench: Bench, rows: Sequence[tuple[str, Row]], took_s: float, finished: bool = True) -> dict[str, Any]:
+def report(bench: Bench, rows: Sequence[tuple[str, Outcome]], took_s: float, finished: bool = True) -> dict[str, Any]:
     """What `gpu-check.json` holds. The verdict is PASS if all parts ran and no row failed."""
     counts = {verdict: sum(row.verdict == verdict for _, row in rows) for verdict in VERDICTS}
     verdict = PASS if counts[FAIL] == 0 and counts[PASS] > 0 else FAIL
@@ -113,7 +113,7 @@ def report(bench: Bench, rows: Sequence[tuple[str, Row]], took_s: float, finishe
     }
 
 
-def line(row: Row) -> str:
+def line(row: Outcome) -> str:
     """A row of the table."""
     value = "" if row.value is None else f"{row.value:.4g} {row.unit}".strip()
     return f"  {row.verdict:8}  {row.what:44}  {value:>18}  {row.compared}".rstrip()

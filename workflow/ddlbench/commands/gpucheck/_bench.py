@@ -14,7 +14,7 @@ from typing import Any
 
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.times import measures
-from ddlbench.commands.gpucheck import FAIL, SKIPPED, Row
+from ddlbench.commands.gpucheck import FAIL, SKIPPED, Outcome
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
 from ddlbench.core.spec import RunSpec
@@ -70,14 +70,14 @@ class Bench:
         """Four epochs of ResNet-50, or of a small model (`tiny`). `changes` are of RunSpec; `options` a mapping."""
         options = {"framework": framework, **changes.pop("options", {})}
         batch = changes.get("global_batch", BATCH[self.tiny])
-        own: dict[str, Any] = {"name": f"gpu-check-{precision}", "precision": precision}
-        own |= {"image_size": 32} if self.tiny else {}
+        keys: dict[str, Any] = {"name": f"gpu-check-{precision}", "precision": precision}
+        keys |= {"image_size": 32} if self.tiny else {}
         spec = RunSpec(
             machine=self.machine.name,
             device=self.device,
             dataset="synthetic-imagenet",
             model="lenet" if self.tiny else "resnet50",
-            recipe=replace(load_recipe("imagenet-bf16").at(batch), **own),
+            recipe=replace(load_recipe("imagenet-bf16").at(batch), **keys),
             framework=framework,
             loader=loader,
             workers=1,
@@ -107,8 +107,8 @@ class Bench:
     def command(self, spec: RunSpec, data: Path | None = None) -> list[str]:
         """What makes the run, as rule `train` would."""
         manifest = ["--manifest", str(data / "manifest.json")] if data else []
-        told = ["--spec", spec.to_json(), "--folder", str(self.place(spec)), *manifest]
-        return [sys.executable, "-m", "ddlbench.run", *told, "--", *launch.command(spec, self.machine, self.program)]
+        words = ["--spec", spec.to_json(), "--folder", str(self.place(spec)), *manifest]
+        return [sys.executable, "-m", "ddlbench.run", *words, "--", *launch.command(spec, self.machine, self.program)]
 
     def place(self, spec: RunSpec) -> Path:
         """Where the run's record will lie."""
@@ -117,21 +117,21 @@ class Bench:
     def train(self, spec: RunSpec, data: Path | None = None) -> Record:
         """The record of the run. Raises RunFailedError."""
         folder = self.place(spec)
-        code, said = self.call(self.command(spec, data), folder.with_suffix(".log"))
+        code, text = self.call(self.command(spec, data), folder.with_suffix(".log"))
         if code:
-            raise RunFailedError(f"{last_words(said)} ({folder.with_suffix('.log')})")
+            raise RunFailedError(f"{last_words(text)} ({folder.with_suffix('.log')})")
         return ours.record(folder)
 
-    def call(self, command: list[str], log: Path, **own: str) -> tuple[int, str]:
-        """Exit code and output of a command, whose output also goes into `log`. `own` are variables of its environment.
+    def call(self, command: list[str], log: Path, **env: str) -> tuple[int, str]:
+        """Exit code and output of a command, whose output also goes into `log`. `env` are variables of its environment.
 
         Raises RunFailedError if the part's time is over.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of torchrun and horovodrun
-        with log.open("w", encoding="utf-8") as said:
-            own = os.environ | {"PATH": path} | own
-            process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True, env=own)
+        with log.open("w", encoding="utf-8") as file:
+            env = os.environ | {"PATH": path} | env
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=env)
             try:
                 process.wait(max(0.0, self.ends_s - time.monotonic()) if math.isfinite(self.ends_s) else None)
             except subprocess.TimeoutExpired:
@@ -167,13 +167,13 @@ def images_per_s(record: Record) -> float:
     return float(rate)
 
 
-def each(bench: Bench, runs: Mapping[str, RunSpec], judge: Callable[[str, RunSpec], Row]) -> Iterator[Row]:
+def each(bench: Bench, runs: Mapping[str, RunSpec], judge: Callable[[str, RunSpec], Outcome]) -> Iterator[Outcome]:
     """A row per run: first of those that cannot be made here, then what `judge` says; it may raise RunFailedError."""
     lacks = {what: bench.lacks(spec) for what, spec in runs.items()}
-    yield from (Row(what, SKIPPED, reason) for what, reason in lacks.items() if reason)
+    yield from (Outcome(what, SKIPPED, reason) for what, reason in lacks.items() if reason)
     for what, spec in runs.items():
         if not lacks[what]:
             try:
                 yield judge(what, spec)
             except RunFailedError as error:
-                yield Row(what, FAIL, str(error))
+                yield Outcome(what, FAIL, str(error))

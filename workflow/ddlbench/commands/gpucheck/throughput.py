@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.analysis.record import Record
-from ddlbench.commands.gpucheck import MEASURED, SKIPPED, Row, judged
+from ddlbench.commands.gpucheck import MEASURED, SKIPPED, Outcome, judged
 from ddlbench.commands.gpucheck._bench import Bench, each, images_per_s
 from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
@@ -44,74 +44,76 @@ def runs(bench: Bench) -> dict[str, RunSpec]:
         "deepspeed, bf16": ("deepspeed", "bf16", {}),
         **{f"deepspeed, ZeRO {n}, bf16": ("deepspeed", "bf16", {"zero_stage": n}) for n in (1, 2, 3)},
     }
-    made = {what: bench.spec(name, precision, options=options) for what, (name, precision, options) in ways.items()}
-    return made | {"ddp, bf16, 64 images a step": bench.spec(global_batch=64)}  # the host has the least time for each
+    specs = {what: bench.spec(name, precision, options=options) for what, (name, precision, options) in ways.items()}
+    return specs | {"ddp, bf16, 64 images a step": bench.spec(global_batch=64)}  # the host has the least time for each
 
 
 def loaders(bench: Bench) -> dict[str, RunSpec]:
     """Each loader in each form that it reads."""
     forms = {name: registry.member("loaders", name).FORMS for name in registry.members("loaders")}
     return {
-        f"{name}, {form}": bench.spec(loader=name, form=form if form in of[1:] else None)
-        for name, of in forms.items()
-        for form in of
+        f"{name}, {form}": bench.spec(loader=name, form=form if form in read[1:] else None)
+        for name, read in forms.items()
+        for form in read
     }
 
 
-def check(bench: Bench) -> Iterator[Row]:
+def check(bench: Bench) -> Iterator[Outcome]:
     """One row per run; after those on pictures of the device the powers of the first one that was made."""
     gpu = None
     if bench.device == "cuda":
         import torch
 
         gpu = str(torch.cuda.get_device_name())
-    made: dict[str, Record] = {}
+    records: dict[str, Record] = {}
 
-    def ways(what: str, spec: RunSpec) -> Row:
-        made[what] = bench.train(spec)
-        return compare(what, images_per_s(made[what]), gpu, spec)
+    def ways(what: str, spec: RunSpec) -> Outcome:
+        records[what] = bench.train(spec)
+        return compare(what, images_per_s(records[what]), gpu, spec)
 
-    def reading(what: str, spec: RunSpec) -> Row:
+    def reading(what: str, spec: RunSpec) -> Outcome:
         rate = images_per_s(bench.train(spec, bench.pictures(spec.reads or "raw")))
-        if CEILING not in made:
-            return Row(what, MEASURED, f"no ceiling: the run {CEILING} failed", rate, "images/s")
-        share = rate / images_per_s(made[CEILING])
+        if CEILING not in records:
+            return Outcome(what, MEASURED, f"no ceiling: the run {CEILING} failed", rate, "images/s")
+        share = rate / images_per_s(records[CEILING])
         compared = f"{share:.0%} of the ceiling; expected: {LEAST:.0%} to {MOST:.0%}"
-        return Row(what, judged(LEAST <= share <= MOST), compared, rate, "images/s")
+        return Outcome(what, judged(LEAST <= share <= MOST), compared, rate, "images/s")
 
     yield from each(bench, runs(bench), ways)
-    for record in list(made.values())[:1]:
+    for record in list(records.values())[:1]:
         yield power(record, "device_energy_j", "power of GPU")
         yield power(record, "host_energy_j", "power of CPUs and memory")
     yield from each(bench, loaders(bench), reading)
 
 
-def power(record: Record, column: str, what: str) -> Row:
+def power(record: Record, column: str, what: str) -> Outcome:
     """Energy over time. Plausible is a busy GPU's, by its limit; nobody says what a host's is."""
-    rank = record.said("ddlbench_ranks")[0]
+    rank = record.value("ddlbench_ranks")[0]
     if rank.get(column) is None:
-        return Row(what, SKIPPED, str(record.said("ddlbench_not_measured", {}).get(column, "not measured")))
+        return Outcome(what, SKIPPED, str(record.value("ddlbench_not_measured", {}).get(column, "not measured")))
     power_w, limit_w = rank[column] / rank["wall_s"], rank.get("device_power_limit_w")
     if column != "device_energy_j" or limit_w is None:
-        return Row(what, MEASURED, "energy over time, validation in it", power_w, "W")
+        return Outcome(what, MEASURED, "energy over time, validation in it", power_w, "W")
     compared = f"expected: {POWER_LEAST:.0%} to {POWER_MOST:.0%} of its limit, {limit_w:.0f} W (NVML)"
-    return Row(what, judged(POWER_LEAST * limit_w <= power_w <= POWER_MOST * limit_w), compared, power_w, "W")
+    return Outcome(what, judged(POWER_LEAST * limit_w <= power_w <= POWER_MOST * limit_w), compared, power_w, "W")
 
 
-def compare(what: str, rate: float, gpu: str | None, spec: RunSpec, file: Path = FILE) -> Row:
+def compare(what: str, rate: float, gpu: str | None, spec: RunSpec, file: Path = FILE) -> Outcome:
     """Our rate [images/s] beside those published for this kind of GPU and precision."""
     if gpu is None:
-        return Row(what, MEASURED, "a CPU; published are rates of GPUs", rate, "images/s")
+        return Outcome(what, MEASURED, "a CPU; published are rates of GPUs", rate, "images/s")
     with file.open(encoding="utf-8", newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row["gpu"] in gpu]
     kind = [row for row in rows if row["precision"] == spec.recipe.precision]
     if not kind:
-        return Row(what, MEASURED, f"no rate in {spec.recipe.precision} is published here for {gpu}", rate, "images/s")
+        return Outcome(
+            what, MEASURED, f"no rate in {spec.recipe.precision} is published here for {gpu}", rate, "images/s"
+        )
     beside = ", ".join(
         f"{rate / float(row['images_per_s']):.0%} of {row['images_per_s']} ({row['of']})" for row in kind
     )
     layout = "channels last" if spec.option("channels_last") else "contiguous"
     yardsticks = [float(row["images_per_s"]) for row in kind if row["judged"] == layout]
     if not yardsticks:
-        return Row(what, MEASURED, beside, rate, "images/s")
-    return Row(what, judged(rate >= ENOUGH * max(yardsticks)), f"{beside}; enough: {ENOUGH:.0%}", rate, "images/s")
+        return Outcome(what, MEASURED, beside, rate, "images/s")
+    return Outcome(what, judged(rate >= ENOUGH * max(yardsticks)), f"{beside}; enough: {ENOUGH:.0%}", rate, "images/s")

@@ -76,8 +76,8 @@ def write(given: str, name: str | None, environment: str | None, config: Path) -
     name = name or name_of(given)
     path = free(config / "programs" / f"{name}.yaml", name)
     start = ["python", str(script)] if script.suffix == ".py" else [f"./{script}"]
-    said = ask(start, environment)
-    return checked(path, text(script, start, said, environment), lambda: load_program(name, path.parent)), said.problem
+    page = ask(start, environment)
+    return checked(path, text(script, start, page, environment), lambda: load_program(name, path.parent)), page.problem
 
 
 def name_of(script: str) -> str:
@@ -105,11 +105,11 @@ def ask(start: list[str], environment: str | None) -> Help:
         with suppress(subprocess.TimeoutExpired):
             code = process.wait(HELP_S)
         printed.seek(0)
-        said = printed.read(MOST_READ).decode(errors="replace")
-    read = understood(said.replace(Path(start[-1]).name, "program"))
+        text = printed.read(MOST_READ).decode(errors="replace")
+    read = understood(text.replace(Path(start[-1]).name, "program"))
     if read.options and code is not None:  # absl's ends with code 1
         return read
-    last = next((printable(line)[:200] for line in reversed(said.splitlines()) if line.strip()), "nothing")
+    last = next((printable(line)[:200] for line in reversed(text.splitlines()) if line.strip()), "nothing")
     how = f"had not ended after {HELP_S:.0f} s" if code is None else f"ended with code {code} and named no options"
     return replace(read, problem=f"{how}; it printed last: {last}")
 
@@ -119,34 +119,34 @@ def search_path() -> str:
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
 
-def understood(said: str) -> Help:
+def understood(text: str) -> Help:
     """Options and what must be given, of a help text as argparse, click and absl write it."""
     options: dict[str, list[str]] = {}
     required = []
-    for line in said.splitlines():
+    for line in text.splitlines():
         if not (entry := line.strip()).startswith("-"):
             continue
-        left = re.split(r"\s{2,}|: (?!<)", entry)[0]
-        choices = re.search(r"[{<\[]([^\s{}<>\[\]]+[,|][^\s{}<>\[\]]+)[}>\]]", left)
-        for option in re.findall(r"(?<![\w-])--[A-Za-z][\w.-]*", left):
+        head = re.split(r"\s{2,}|: (?!<)", entry)[0]
+        choices = re.search(r"[{<\[]([^\s{}<>\[\]]+[,|][^\s{}<>\[\]]+)[}>\]]", head)
+        for option in re.findall(r"(?<![\w-])--[A-Za-z][\w.-]*", head):
             options.setdefault(option, re.split(r"[,|]", choices[1]) if choices else [])
             if "[required]" in entry:  # click's
                 required.append(option)
-    usage = re.search(r"^\s*usage: *\S+(.*(?:\n +.*)*)", said, re.I | re.M)
-    told = re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", usage[1]) if usage else ""  # one of several: the first
-    while told != (told := re.sub(r"\[[^\[\]]*\]", " ", told)):
+    usage = re.search(r"^\s*usage: *\S+(.*(?:\n +.*)*)", text, re.I | re.M)
+    syntax = re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", usage[1]) if usage else ""  # one of several: the first
+    while syntax != (syntax := re.sub(r"\[[^\[\]]*\]", " ", syntax)):
         pass
-    words = re.sub(r"\{[^}]*\}", "CHOICE", told).split()
+    words = re.sub(r"\{[^}]*\}", "CHOICE", syntax).split()
     options_then_values = zip(words, ["", *words], strict=False)
     required += [word for word, before in options_then_values if word.startswith("-") or not before.startswith("-")]
     return Help(options, [*dict.fromkeys(word for word in required if word not in ("...", "flags"))])
 
 
-def text(script: Path, start: list[str], said: Help, environment: str | None) -> str:
+def text(script: Path, start: list[str], page: Help, environment: str | None) -> str:
     """The file, by `program.yaml.jinja`."""
     command = [shlex.quote(word).replace("{", "{{").replace("}", "}}") for word in start]
-    found = {value: said.named(names.split()) for value, names in USUAL.items()}
-    needs = [need for need in said.required if need not in found.values()]
+    found = {value: page.named(names.split()) for value, names in USUAL.items()}
+    needs = [need for need in page.required if need not in found.values()]
     command += [f"{need} {SET}" if need.startswith("-") else SET for need in needs]
     command += [f"{option} {{{value}}}" for value, option in found.items() if option]
     try:
@@ -154,11 +154,11 @@ def text(script: Path, start: list[str], said: Help, environment: str | None) ->
     except ConfigError:
         files = [str(script)]
     source = script.read_text(encoding="utf-8", errors="replace")
-    axes = {name: option for name in AXES if (option := said.named([name])) and said.options[option]}
+    axes = {name: option for name in AXES if (option := page.named([name])) and page.options[option]}
     return filled(
         "program",
         script=script,
-        problem=said.problem,
+        problem=page.problem,
         batch=found["batch_per_worker"],
         seed=found["seed"],
         alone=not re.search(TOGETHER, source),
@@ -168,9 +168,9 @@ def text(script: Path, start: list[str], said: Help, environment: str | None) ->
         reads=next((way for pattern, way in READS if re.search(pattern, source)), "lines"),
         lines=_yaml(lines=LINES),
         environment=environment and _yaml(environment=environment),
-        axes=[f"{name}: [{', '.join(said.options[option])}]" for name, option in axes.items()],
+        axes=[f"{name}: [{', '.join(page.options[option])}]" for name, option in axes.items()],
         words=[f"{option} {{{name}}}" for name, option in axes.items()],
-        resume=said.named(RESUME),
+        resume=page.named(RESUME),
     )
 
 

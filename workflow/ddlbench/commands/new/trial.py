@@ -27,7 +27,7 @@ from ddlbench.plan import launch
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
-from ddlbench.run.readings import Reading, ReadingMember, Source, UnreadError
+from ddlbench.run.readings import Output, Reading, ReadingMember, UnreadError
 from ddlbench.run.watch import watch
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
@@ -46,8 +46,8 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
     if SET in shlex.split(given.command):
         raise ConfigError(f"{given.path}: command: {SET} is left in {given.command!r}; allowed: what belongs there")
     machine = replace(load_machine(str(load(DEFAULT)["machine"]), config / "machines"), launcher="local")
-    program, of = given.programs()[0], {"machine": machine.name, "device": machine.device}
-    spec = of_program(program, workers=1, workers_per_node=1, global_batch=batch, **of)
+    program, place = given.programs()[0], {"machine": machine.name, "device": machine.device}
+    spec = of_program(program, workers=1, workers_per_node=1, global_batch=batch, **place)
     argv, hidden = reveal([*launch.of_program(spec, machine)], machine.name, config / "machines")
     member: ReadingMember = registry.member("readings", program.reads)
     with tempfile.TemporaryDirectory() as temporary:
@@ -59,13 +59,13 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
         took_s, how = _run([*argv, str(partial)], partial, hidden, heard, seconds)
         settings = ", ".join(f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings))
         print(f"{given.path}: ran for {took_s:.0f} s on one worker, with {settings}; {how}")
-        source = Source(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
+        source = Output(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
         try:
-            made = member.read(source)
+            run = member.read(source)
         except UnreadError as error:
             print(f"No steps were read: {error}", *_nearest(spec, heard.last), sep="\n")
             return 1
-    print(*_told(spec, heard, made), sep="\n")
+    print(*_told(spec, heard, run), sep="\n")
     print(f"Then: ddlbench new study mine --program {program.name} --workers 1,2")
     return 0
 
@@ -83,30 +83,30 @@ def _run(argv: list[str], partial: Path, hidden: dict[str, str], heard: Printed,
     return time.monotonic() - began_s, f"it ended with code {seen.code}"
 
 
-def _told(spec: RunSpec, heard: Printed, made: Reading) -> Iterable[str]:
+def _told(spec: RunSpec, heard: Printed, run: Reading) -> Iterable[str]:
     """What was read, for people."""
     assert spec.program is not None
     if heard.lines:
         yield f"{len(heard.lines)} of its lines matched, such as"
         for line in [*heard.lines[: SHOWN - 1], heard.lines[-1]]:
             yield f"  {printable(line.text)[:WIDTH]}"
-    losses = [row.loss for row in made.rows if row.loss == row.loss]
-    yield f"{len(made.rows)} steps" + (f", loss {losses[0]:.4g} at first, {losses[-1]:.4g} at last" if losses else "")
-    took_s = max(row.end_s for row in made.rows)
-    rate = f"{sum(row.images for row in made.rows) / took_s:.4g}" if took_s else "(all lines came at once)"
+    losses = [row.loss for row in run.rows if row.loss == row.loss]
+    yield f"{len(run.rows)} steps" + (f", loss {losses[0]:.4g} at first, {losses[-1]:.4g} at last" if losses else "")
+    took_s = max(row.end_s for row in run.rows)
+    rate = f"{sum(row.images for row in run.rows) / took_s:.4g}" if took_s else "(all lines came at once)"
     yield f"{rate} {spec.program.sample} per s by the clock"
     named = placeholders(spec.program.command)
     if not {"batch_per_worker", "global_batch"} & named:
         yield "command has no {batch_per_worker}: the rate is wrong unless its batch happens to be that of the study"
     if "seed" not in named:
         yield "command has no {seed}: all repeats train alike, so they show the machine's noise alone"
-    for name, remark in made.remarks.items():
+    for name, remark in run.remarks.items():
         if name != "printed_rate":  # which was told when it was read
             yield f"{name}: {remark}"
-    if made.remarks.get("told_every_steps") == spec.global_batch > 1:
+    if run.remarks.get("told_every_steps") == spec.global_batch > 1:
         yield "Between two lines are as many steps as a batch has samples: are they samples? Then (?P<seen>...)"
-    for why in dict.fromkeys(made.not_known.values()):
-        yield f"not known: {', '.join(name for name in made.not_known if made.not_known[name] == why)}: {why}"
+    for why in dict.fromkeys(run.not_known.values()):
+        yield f"not known: {', '.join(name for name in run.not_known if run.not_known[name] == why)}: {why}"
 
 
 def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
@@ -120,8 +120,8 @@ def _nearest(spec: RunSpec, texts: Iterable[str]) -> Iterable[str]:
         far = {text: next((b for b in beginnings if re.search(b, text)), "") for text in [*kinds.values()][:-500:-1]}
         yield f"Nearest to {pattern}, of {len(kinds)} kinds of lines, digits aside:"
         for text in sorted(far, key=lambda text: len(far[text]), reverse=True)[:SHOWN]:
-            left = f"what is not there: {pattern[len(far[text]) :]}" if far[text] else "nothing of it is there"
-            yield f"  {printable(text)[:WIDTH]}\n    {left}"
+            rest = f"what is not there: {pattern[len(far[text]) :]}" if far[text] else "nothing of it is there"
+            yield f"  {printable(text)[:WIDTH]}\n    {rest}"
 
 
 def _beginnings(pattern: str) -> Sequence[str]:

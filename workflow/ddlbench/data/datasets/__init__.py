@@ -36,7 +36,7 @@ class Dataset(Protocol):
         """Whether `given` is a tree of class folders, which a form that is IN_PLACE uses where it lies."""
 
 
-def of(name: str) -> Dataset:
+def get(name: str) -> Dataset:
     """The data set of this name, ours or described by the user. Raises ConfigError."""
     if name in registry.members("datasets"):
         return cast(Dataset, registry.member("datasets", name))

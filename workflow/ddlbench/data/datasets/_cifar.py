@@ -19,7 +19,7 @@ PIXELS = 3 * 32 * 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published(Fixed):
+class Archive(Fixed):
     """One of the two. `folder` is the archive's; `names` is its file with one class per line; the fine label is the
     last of the `label_bytes` before the pixels."""
 
@@ -53,7 +53,7 @@ class Published(Fixed):
         return Rows(classes, described, (3, 32, 32), stretches).check(self.images)
 
 
-def _folder(published: Published, place: Place) -> tuple[Path, dict[str, str]]:
+def _folder(published: Archive, place: Place) -> tuple[Path, dict[str, str]]:
     """Where the unpacked files lie, and what they came from."""
     setting = f"data.sources.{published.dataset}"
     wanted = (published.names, *(file for files in published.files.values() for file in files))
@@ -74,7 +74,7 @@ def _folder(published: Published, place: Place) -> tuple[Path, dict[str, str]]:
     return folder, {"source": str(folder), "digest": "not checked: none is published for the unpacked files"}
 
 
-def _unpacked(archive: Path, published: Published, wanted: tuple[str, ...], cache: Path) -> Path:
+def _unpacked(archive: Path, published: Archive, wanted: tuple[str, ...], cache: Path) -> Path:
     """The folder in the cache with these files of the archive, of which nothing else is unpacked. Files that are there
     from another time are compared with the archive: only its digest was checked."""
     folder = cache / published.folder

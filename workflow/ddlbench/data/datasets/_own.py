@@ -39,11 +39,11 @@ class Own:
 
         Raises SourceError.
         """
-        said = DatasetFile(**json.loads(place.given)) if place.given else self.file
-        folder = absolute(said.folder)
+        keys = DatasetFile(**json.loads(place.given)) if place.given else self.file
+        folder = absolute(keys.folder)
         described, every, whole = {"source": str(folder)}, None, None
         if not _splits(folder):
-            every, whole = Every(said.validation_every, str(self.path)), _whole(folder)
+            every, whole = Every(keys.validation_every, str(self.path)), _whole(folder)
             described["validation"] = f"one picture in {every.count} of each class, by name"
             print(f"{self.name}: {folder} has none for validation: {described['validation']}, is taken", flush=True)
         if _webdataset.shards(folder):

@@ -19,7 +19,7 @@ class Every:
     count: int
     file: str
 
-    def of(self, entries: Iterable[Entry], split: str) -> list[Entry]:
+    def part(self, entries: Iterable[Entry], split: str) -> list[Entry]:
         """Those of one split, in the order given. Raises SourceError if none is left for it."""
         counts: Counter[int] = Counter()
         kept = []
@@ -72,7 +72,7 @@ class Tree:
             each_once(names, str(folder), "files")
             label, path = labels[name], str(folder)
             entries += [Entry(file, label, f"{path}/{file}", 0, TO_THE_END) for file in names]
-        return entries if self.every is None else self.every.of(entries, split)
+        return entries if self.every is None else self.every.part(entries, split)
 
     def read(self, entry: Entry) -> Picture:
         """The file, mended if it has to be. Raises BadImage."""

@@ -64,7 +64,7 @@ def opened(folder: Path, described: dict[str, Any], every: Every | None) -> Shar
     for label, _, split, entry in entries:
         listed[split].append(entry._replace(label=label))
     if every is not None:
-        listed = {split: every.of(listed["train"], split) for split in SPLITS}
+        listed = {split: every.part(listed["train"], split) for split in SPLITS}
     return Shards(classes, described, listed)
 
 

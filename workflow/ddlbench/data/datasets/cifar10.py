@@ -5,7 +5,7 @@ Fetched, or data.sources.cifar10 names the archive or the folder unpacked from i
 
 from ddlbench.data.datasets import _cifar
 
-PUBLISHED = _cifar.Published(
+PUBLISHED = _cifar.Archive(
     classes=10,
     dataset="cifar10",
     archive="cifar-10-binary.tar.gz",

@@ -5,7 +5,7 @@ Fetched, or data.sources.cifar100 names the archive or the folder unpacked from 
 
 from ddlbench.data.datasets import _cifar
 
-PUBLISHED = _cifar.Published(
+PUBLISHED = _cifar.Archive(
     classes=100,
     dataset="cifar100",
     archive="cifar-100-binary.tar.gz",

@@ -41,7 +41,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Given:
+class Contents:
     """All that the section is made from. `digests` are of the logs, by run; `figures` are paths without suffix.
 
     `predictions` are rows of `analysis/prediction/_table.py`, `bill` of `plan/bill.py`, `forms` what its runs read.
@@ -67,7 +67,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     others = given.tables["submissions"]  # of others' records the file of each
     with given.named():
         section = blocks(
-            Given(
+            Contents(
                 title=given.study.title,
                 machine=machine,
                 runs=runs,
@@ -92,7 +92,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     return "\n".join(map(str, paths))
 
 
-def blocks(given: Given) -> list[Block]:
+def blocks(given: Contents) -> list[Block]:
     """The whole section. Raises NoAnswerError."""
     runs = given.runs
     timed = together.timed(runs)
@@ -115,20 +115,20 @@ class _References:
     """Names of groups of runs, in the order in which they are asked for. Runs of several groups go by these."""
 
     def __init__(self) -> None:
-        self.of: dict[tuple[str, ...], str] = {}
+        self.names: dict[tuple[str, ...], str] = {}
 
     def to(self, runs: Iterable[str]) -> str:
         asked = {*runs}
-        parts = [group for group in self.of if asked.issuperset(group)]
+        parts = [group for group in self.names if asked.issuperset(group)]
         if set().union(*parts) == asked:
-            return " ".join(f"[{self.of[group]}]" for group in parts)
-        return f"[{self.of.setdefault(tuple(sorted(asked)), f'R{len(self.of) + 1}')}]"
+            return " ".join(f"[{self.names[group]}]" for group in parts)
+        return f"[{self.names.setdefault(tuple(sorted(asked)), f'R{len(self.names) + 1}')}]"
 
     def table(self, digests: Mapping[str, str]) -> Table:
         """Every run with its digest, by name of its group."""
         rows = [
             (name if not place else "", run, digests.get(run, "no log"))
-            for runs, name in self.of.items()
+            for runs, name in self.names.items()
             for place, run in enumerate(runs)
         ]
         return Table("The runs that the numbers are of.", ("", "run", "SHA-256 of its log"), tuple(rows))

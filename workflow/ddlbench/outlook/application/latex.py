@@ -35,8 +35,8 @@ def _lines(block: Block, out: Path) -> Iterator[str]:
     elif isinstance(block, Table):
         # Long words, such as digests, must break: columns have the width of their share.
         columns = "".join(
-            f">{{\\raggedright\\arraybackslash}}p{{\\dimexpr {of:.3f}\\linewidth-2\\tabcolsep}}"
-            for of in shares(block, LINE)
+            f">{{\\raggedright\\arraybackslash}}p{{\\dimexpr {share:.3f}\\linewidth-2\\tabcolsep}}"
+            for share in shares(block, LINE)
         )
         rows = [_row(row, len(block.header)) for row in (block.header, *block.rows)]
         yield "\n".join(

@@ -64,9 +64,9 @@ def settings(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def curves(epochs: pd.DataFrame, run: str) -> list[tuple[str, float, int]]:
     """(name, value, epoch) of each value that an epoch of this run has."""
-    of = epochs[epochs["run"] == run]
+    rows = epochs[epochs["run"] == run]
     return [(name, float(value), int(epoch)) for name in CURVES
-            for epoch, value in zip(of["epoch"], of[name], strict=True) if not pd.isna(value)]  # fmt: skip
+            for epoch, value in zip(rows["epoch"], rows[name], strict=True) if not pd.isna(value)]  # fmt: skip
 
 
 def results(found: dict[str, Any], row: "pd.Series[Any]") -> dict[str, float]:

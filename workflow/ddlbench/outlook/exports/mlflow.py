@@ -20,7 +20,7 @@ def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folde
 
     client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
     experiment = client.create_experiment(found["study"])
-    of = settings(found)
+    by_run = settings(found)
     for _, row in runs.iterrows():
         at = int(1000 * row["started_s"])
         run = client.create_run(experiment, start_time=at, run_name=row["run"], tags={"machine": found["machine"]})
@@ -28,6 +28,6 @@ def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folde
         client.log_batch(
             run.info.run_id,
             metrics=[Metric(name, value, at, step) for name, value, step in values],
-            params=[Param(name, str(value)) for name, value in of[row["run"]].items()],
+            params=[Param(name, str(value)) for name, value in by_run[row["run"]].items()],
         )
         client.set_terminated(run.info.run_id, end_time=at + int(1000 * row["run_s"]))

@@ -18,7 +18,7 @@ def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folde
 
     crate, home = ROCrate(), folder.parent.parent
     crate.name = f"{found['study']} on {found['machine']}: {found['title']}"
-    crate.description = "\n".join(f"{one['question']} {one['words']}" for one in found["answers"]) or found["title"]
+    crate.description = "\n".join(f"{row['question']} {row['words']}" for row in found["answers"]) or found["title"]
     for file in sorted([*home.glob("*.html"), home / "study.json", *home.glob("tables/*"), *home.glob("figures/*")]):
         name, kind = file.relative_to(home).as_posix(), guess_type(file)[0] or "application/x-parquet"
         crate.add_file(file, name, properties={"name": name, "encodingFormat": kind})

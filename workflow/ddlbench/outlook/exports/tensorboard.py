@@ -21,10 +21,10 @@ def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folde
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
     from tensorboard.util.tensor_util import make_tensor_proto
 
-    of = settings(found)
+    by_run = settings(found)
     for _, row in runs.iterrows():
         at, writer = float(row["started_s"]), EventFileWriter(str(folder / row["run"]))
-        words = ", ".join(f"{name} {value}" for name, value in of[row["run"]].items())
+        words = ", ".join(f"{name} {value}" for name, value in by_run[row["run"]].items())
         text = Summary.Value(tag="settings", tensor=make_tensor_proto([words.encode()], shape=[1]))
         text.metadata.CopyFrom(create_summary_metadata("settings", ""))
         writer.add_event(Event(wall_time=at, step=0, summary=Summary(value=[text])))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from ddlbench.analysis.prediction import TooLittleError, _priors, _series, _table, last_rate
-from ddlbench.analysis.prediction._series import Line
+from ddlbench.analysis.prediction._series import Scaling
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import sample
 from ddlbench.core import registry
@@ -71,7 +71,7 @@ def rows(
     usable = runs[[name is None or registry.member("loaders", name).LEARNS for name in runs["loader"]]]
     usable = usable.assign(schedule="any", epochs=0, of_epochs=0)
     priors = _priors.read() if machine else None
-    made = []
+    table = []
     for line in _series.lines(usable):
         first = line.first
         fitting = [curve for curve in curves if _fits(curve, first)]
@@ -83,13 +83,13 @@ def rows(
                 row |= {"system": first["machine"], "accelerator": None if pd.isna(device) else device}
             if not fitting:
                 why = f"no full training of {first['model']} with recipe {first['recipe']} says how long it takes"
-                made.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, line, machine)})
+                table.append({**row, "schedule": None, "of_epochs": None, **_row(speed, why, line, machine)})
             for curve in fitting:
-                said = {key: curve.of[key] for key in ("schedule", "of_epochs")}
+                settings = {key: curve.settings[key] for key in ("schedule", "of_epochs")}
                 if curve.source == REFERENCE:
-                    said["recipe"] = f"{first['recipe']} (speed), {curve.of['recipe']} (epochs)"
-                made.append({**row, **said, **_row(speed, curve.at(speed.global_batch), line, machine)})
-    return made
+                    settings["recipe"] = f"{first['recipe']} (speed), {curve.settings['recipe']} (epochs)"
+                table.append({**row, **settings, **_row(speed, curve.at(speed.global_batch), line, machine)})
+    return table
 
 
 def of_others(runs: pd.DataFrame, epochs: pd.DataFrame, target: float) -> pd.DataFrame:
@@ -99,20 +99,20 @@ def of_others(runs: pd.DataFrame, epochs: pd.DataFrame, target: float) -> pd.Dat
     the target count for it. All runs were full trainings, which end at the target.
     """
     runs = runs[runs["global_batch"].notna()]
-    own = runs["machine"] + "'s own"
+    recipe = runs["machine"] + "'s own"
     reached = epochs[epochs["top1"] >= target].groupby("run")["validated_s"].min()
     full = runs.assign(epochs=0, of_epochs=0, batch=runs["global_batch"])
     full = full.assign(reached_s=full["run"].map(reached).astype("float64"))
-    return full.assign(recipe=own, options="{}", loader=None, schedule=None)
+    return full.assign(recipe=recipe, options="{}", loader=None, schedule=None)
 
 
 def _fits(curve: Curve, series: pd.Series[Any]) -> bool:
     """Whether a series trains what a curve is of. The reference has a recipe of its own."""
     same = ("dataset", "model", "options") if curve.source == REFERENCE else ("dataset", "model", "options", "recipe")
-    return all(curve.of[key] == series[key] for key in same)
+    return all(curve.settings[key] == series[key] for key in same)
 
 
-def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors: Priors | None) -> Iterator[Speed]:
+def _speeds(line: Scaling, machine: Machine | None, planned: Iterable[int], priors: Priors | None) -> Iterator[Speed]:
     """The measured counts of a series, then those that are predicted."""
     names = " ".join(str(n) for n in line.points["workers"])
     adapter = str(line.runs["framework"].iloc[0])
@@ -136,16 +136,16 @@ def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors:
             continue
         of_one = line.whole / count if line.whole else batches[-1]
         try:
-            made = last_rate.predict(measured, [count], [of_one], priors)
+            prediction = last_rate.predict(measured, [count], [of_one], priors)
         except TooLittleError:  # as beyond a node from points within one: said once, by `predict`
             continue
         yield Speed(
             count,
             min(count, machine.workers_per_node),
             round(of_one * count),
-            float(made.images_per_s[0]),
-            float(made.low[0]),
-            float(made.high[0]),
+            float(prediction.images_per_s[0]),
+            float(prediction.low[0]),
+            float(prediction.high[0]),
             PREDICTED,
             0,
             names,
@@ -154,7 +154,7 @@ def _speeds(line: Line, machine: Machine | None, planned: Iterable[int], priors:
         )
 
 
-def _row(speed: Speed, epochs: Epochs | str, line: Line, machine: Machine | None) -> dict[str, Any]:
+def _row(speed: Speed, epochs: Epochs | str, line: Scaling, machine: Machine | None) -> dict[str, Any]:
     row: dict[str, Any] = {"workers": speed.workers, "global_batch": speed.global_batch}
     row |= {"speed_by": speed.by, "repeats": speed.repeats, "measured_workers": speed.measured}
     row |= {"epochs_by": None, "interval_of": None, **dict.fromkeys(NUMBERS), "currency": None}

@@ -27,7 +27,7 @@ REFERENCE_SCHEDULE = "polynomial"
 
 
 @dataclass(frozen=True)
-class Point:
+class BatchEpochs:
     """A batch: epochs to the target where every run of `runs` reached it, else None. `reached` of them did."""
 
     epochs: Interval | None
@@ -49,8 +49,8 @@ class Epochs:
 class Curve:
     """Epochs to the target by global batch, for what `of` names (keys of CURVE)."""
 
-    of: Mapping[str, Any]
-    points: Mapping[int, Point]
+    settings: Mapping[str, Any]
+    points: Mapping[int, BatchEpochs]
     source: str
 
     def at(self, batch: int) -> Epochs | str:
@@ -60,14 +60,14 @@ class Curve:
         batch nothing is said. Below the smallest its epochs are kept: a smaller batch does not need more epochs with
         rates that fit it.
         """
-        known = sorted(self.points)
+        batches = sorted(self.points)
         if batch in self.points:
             return self._of(batch, self.source)
-        if batch > known[-1]:
-            return f"batch {batch} is larger than the largest with known epochs, {known[-1]} ({self.source})"
-        if batch < known[0]:
-            return self._of(known[0], f"{self.source}, those of batch {known[0]}")
-        below, above = next((a, b) for a, b in pairwise(known) if a < batch < b)
+        if batch > batches[-1]:
+            return f"batch {batch} is larger than the largest with known epochs, {batches[-1]} ({self.source})"
+        if batch < batches[0]:
+            return self._of(batches[0], f"{self.source}, those of batch {batches[0]}")
+        below, above = next((a, b) for a, b in pairwise(batches) if a < batch < b)
         by = f"{self.source}, between batches {below} and {above}"
         ends = self._of(below, by), self._of(above, by)
         for end in ends:
@@ -104,41 +104,41 @@ def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: p
     needed = usable.groupby([*CURVE, "global_batch"], dropna=False)["reached"].transform("max")
     enough = (usable["epochs"] >= usable["of_epochs"]) | (usable["epochs"] >= needed)
     counted = usable[usable["reached"].notna() | enough]
-    made = []
+    found = []
     for key, some in counted.groupby(list(CURVE), dropna=False, sort=True):
         points = {int(str(batch)): _point(alike) for batch, alike in some.groupby("global_batch")}
-        made.append(Curve(dict(zip(CURVE, _plain(key), strict=True)), points, OWN))
+        found.append(Curve(dict(zip(CURVE, _plain(key), strict=True)), points, OWN))
     trained = successful(runs)
     for (dataset, model), some in trained.groupby(["dataset", "model"], sort=True):
-        own = counted[(counted["dataset"] == dataset) & (counted["model"] == model)]
+        ours = counted[(counted["dataset"] == dataset) & (counted["model"] == model)]
         fits = {"dataset": dataset, "model": model} == REFERENCE_OF and math.isclose(target, REFERENCE_TARGET)
-        if own.empty and fits and reference is not None:
-            of = dict.fromkeys(CURVE) | REFERENCE_OF | {"recipe": REFERENCE_RECIPE, "schedule": REFERENCE_SCHEDULE}
-            made += [
-                Curve(of | {"options": options}, _reference(reference), REFERENCE) for options in {*some["options"]}
+        if ours.empty and fits and reference is not None:
+            keys = dict.fromkeys(CURVE) | REFERENCE_OF | {"recipe": REFERENCE_RECIPE, "schedule": REFERENCE_SCHEDULE}
+            found += [
+                Curve(keys | {"options": options}, _reference(reference), REFERENCE) for options in {*some["options"]}
             ]
-    if not any(point.epochs for curve in made for point in curve.points.values()):
+    if not any(point.epochs for curve in found for point in curve.points.values()):
         raise NoAnswerError(_nothing(counted, target))
-    return made
+    return found
 
 
 def _plain(key: Hashable) -> tuple[Any, ...]:
     return tuple(None if pd.isna(value) else value for value in key) if isinstance(key, tuple) else (key,)
 
 
-def _point(runs: pd.DataFrame) -> Point:
+def _point(runs: pd.DataFrame) -> BatchEpochs:
     reached = runs["reached"].dropna().tolist()
     whole = len(reached) == len(runs)
-    return Point(over_repeats(reached, noise=0) if whole else None, len(reached), len(runs))
+    return BatchEpochs(over_repeats(reached, noise=0) if whole else None, len(reached), len(runs))
 
 
-def _reference(table: pd.DataFrame) -> dict[int, Point]:
+def _reference(table: pd.DataFrame) -> dict[int, BatchEpochs]:
     """Two points of one batch count as their mean."""
     column = f"mean_epochs_to_{REFERENCE_TARGET}"
     points = {}
     for batch, some in table.groupby("global_batch"):
         n = int(some["runs"].sum())
-        points[int(str(batch))] = Point(Interval(float(some[column].mean()), None, None, n), n, n)
+        points[int(str(batch))] = BatchEpochs(Interval(float(some[column].mean()), None, None, n), n, n)
     return points
 
 
@@ -147,8 +147,8 @@ def _nothing(counted: pd.DataFrame, target: float) -> str:
     wanted = f"top-1 {target:g}"
     if len(counted):
         best = counted.sort_values("best", kind="stable").iloc[-1]
-        told = int(counted["reached"].notna().sum())
-        some = f"{told} of {len(counted)} trainings reached" if told else "no run reached"
+        count = int(counted["reached"].notna().sum())
+        some = f"{count} of {len(counted)} trainings reached" if count else "no run reached"
         return f"{some} {wanted}; the best had {best['best']:.4g} ({best['run']})"
-    known = f"MLPerf's reference knows {REFERENCE_OF['model']} on {REFERENCE_OF['dataset']} at {REFERENCE_TARGET} only"
-    return f"nobody knows the epochs to {wanted}: no run was trained in full with a loader that learns, and {known}"
+    others = f"MLPerf's reference knows {REFERENCE_OF['model']} on {REFERENCE_OF['dataset']} at {REFERENCE_TARGET} only"
+    return f"nobody knows the epochs to {wanted}: no run was trained in full with a loader that learns, and {others}"

@@ -24,7 +24,7 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
     Of candidates that differ in schedule or recipe only, the best is drawn; the table has all.
     """
     table = pd.DataFrame([row for row in rows if row["why_not"] is None])
-    unit, hours = next((one for one in UNITS if table["hours"].min() >= one[1]), UNITS[-1])
+    unit, hours = next((unit for unit in UNITS if table["hours"].min() >= unit[1]), UNITS[-1])
     sold = bool((table["price"].astype(float) > 0).all())
     numbers = {"hours": float, "hours_low": float, "hours_high": float}
     table = table.astype(numbers).assign(cost=table["price"] if sold else table["worker_hours"])
@@ -36,10 +36,10 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
     figure, panels = _style.panels(table, by, options)
     for axes, some in panels:
         for label, points in some.groupby("line", sort=True):
-            one = points.iloc[0]
+            head = points.iloc[0]
             style = _looks.nth_style(lines.index(str(label)))  # fill tells what is predicted, so markers differ
-            if one["system"] is None:
-                style["color"] = _looks.member_style(one["framework"], one["loader"], options.frameworks)["color"]
+            if head["system"] is None:
+                style["color"] = _looks.member_style(head["framework"], head["loader"], options.frameworks)["color"]
             look: dict[str, Any] = {
                 "color": style["color"],
                 "marker": style["marker"],
@@ -52,11 +52,11 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
                 name = f"_{label}, {by_what}"
                 axes.plot(shown["hours"], shown["cost"], **look, markerfacecolor=face, label=name, zorder=3)
             ends = points[points["front"].astype(bool)]
-            known = ends[ends["hours_low"].notna()]
-            reach = [known["hours"] - known["hours_low"], known["hours_high"] - known["hours"]]
+            bars = ends[ends["hours_low"].notna()]
+            reach = [bars["hours"] - bars["hours_low"], bars["hours_high"] - bars["hours"]]
             reach = [end.clip(lower=0.0) for end in reach]  # of equal rates they may be less by rounding
             axes.errorbar(
-                known["hours"], known["cost"], xerr=reach, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3
+                bars["hours"], bars["cost"], xerr=reach, fmt="none", ecolor=style["color"], elinewidth=1, capsize=3
             )
         ends = some[some["front"].astype(bool)].sort_values(["hours", "cost"])
         axes.plot(ends["hours"], ends["cost"], label="front of both", **_style.IDEAL)

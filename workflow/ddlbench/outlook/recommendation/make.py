@@ -31,14 +31,14 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     target = config["target"]
     if target is None:
         raise ConfigError("config: target: is missing; a top-1 accuracy in 0..1: --config target=0.759")
-    of = given(config, folders, results)
-    machine = None if of.study.records else of.machine
-    with of.named():
-        found = rows(of.tables["runs"], of.tables["epochs"], target, machine, of.planned_workers())
-    table, picture = of.table(NAME, found), of.figure(NAME)
-    _style.save(front.draw(found, of.options(target=target)), picture)
+    base = given(config, folders, results)
+    machine = None if base.study.records else base.machine
+    with base.named():
+        found = rows(base.tables["runs"], base.tables["epochs"], target, machine, base.planned_workers())
+    table, picture = base.table(NAME, found), base.figure(NAME)
+    _style.save(front.draw(found, base.options(target=target)), picture)
     where = f"All candidates: {table}; price over time: {picture}.png; what they mean: docs/prediction.md"
-    return "\n".join([*text(found, target, machine), fairness(table.with_name("audit.csv")), *of.refused, where])
+    return "\n".join([*text(found, target, machine), fairness(table.with_name("audit.csv")), *base.refused, where])
 
 
 def fairness(audit: Path) -> str:
@@ -69,28 +69,29 @@ def rows(
     curves = convergence.curves(measured, epochs, target, pd.read_csv(REFERENCE) if machine else None)
     if machine is None:
         curves = [replace(curve, source=convergence.THEIRS) for curve in curves]
-    made = candidates.rows(measured, curves, machine, planned)
-    usable = [row for row in made if row["why_not"] is None]
+    table = candidates.rows(measured, curves, machine, planned)
+    usable = [row for row in table if row["why_not"] is None]
     if not usable:
-        reasons = sorted({row["why_not"] for row in made})
+        reasons = sorted({row["why_not"] for row in table})
         why = reasons[0] if reasons else "no loader of a finished timed run has anything to learn from"
         more = f" (and {count_of(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
         raise NoAnswerError("\n  ".join([f"no candidate: {why}{more}", *_known(curves), WHAT_TO_DO]))
-    choice.mark_front(made)
+    choice.mark_front(table)
     ordered: list[dict[str, Any]] = []
     for chosen in choices(usable):
         alike = [id(row) for row in chosen.alike]
         ordered += [
             {**row, "place": place, "like_first": id(row) in alike} for place, row in enumerate(chosen.ordered, 1)
         ]
-    return ordered + [{**row, "place": None, "like_first": None} for row in made if row["why_not"] is not None]
+    return ordered + [{**row, "place": None, "like_first": None} for row in table if row["why_not"] is not None]
 
 
 def _known(curves: Sequence[convergence.Curve]) -> Iterator[str]:
     """What full trainings say of which batch reaches the target, though nobody measured how fast they are."""
     for curve in curves:
         if needed := [f"{at.epochs.middle:.3g} at batch {n}" for n, at in sorted(curve.points.items()) if at.epochs]:
-            named = ", ".join(str(curve.of[name]) for name in ("model", "recipe", "schedule") if curve.of[name])
+            keys = [curve.settings[name] for name in ("model", "recipe", "schedule")]
+            named = ", ".join(str(key) for key in keys if key)
             yield f"epochs to the target of {named}, whose speed was not measured: {', '.join(needed)}"
 
 
@@ -102,23 +103,23 @@ def choices(usable: Sequence[dict[str, Any]]) -> list[choice.Choice]:
     return [choice.choose(some) for some in groups.values()]
 
 
-def text(made: Sequence[dict[str, Any]], target: float, machine: Machine | None) -> list[str]:
-    """What people read. `made` are `rows`."""
-    said: list[str] = []
-    for chosen in choices([row for row in made if row["why_not"] is None]):
-        said += words.lines(chosen, target)
+def text(table: Sequence[dict[str, Any]], target: float, machine: Machine | None) -> list[str]:
+    """What people read. `table` are `rows`."""
+    lines: list[str] = []
+    for chosen in choices([row for row in table if row["why_not"] is None]):
+        lines += words.lines(chosen, target)
     steps = "those of training steps: validation, checkpoints and starts of epochs come on top"
-    said.append(f"hours are {steps if machine else 'those that the logs say, with everything in them'}")
-    if any(row["speed_by"] == candidates.PREDICTED and row["why_not"] is None for row in made):
-        said.append("[predicted]: nobody ran so many workers; docs/prediction.md says how good such numbers are")
-    largest = max(row["workers"] for row in made if row["speed_by"] == candidates.MEASURED)
+    lines.append(f"hours are {steps if machine else 'those that the logs say, with everything in them'}")
+    if any(row["speed_by"] == candidates.PREDICTED and row["why_not"] is None for row in table):
+        lines.append("[predicted]: nobody ran so many workers; docs/prediction.md says how good such numbers are")
+    largest = max(row["workers"] for row in table if row["speed_by"] == candidates.MEASURED)
     if machine and largest <= machine.workers_per_node < machine.workers:
         beyond = 2 * machine.workers_per_node
-        said.append(f"nothing is said of more than one node, because none was measured: measure {beyond} workers")
+        lines.append(f"nothing is said of more than one node, because none was measured: measure {beyond} workers")
     reasons: dict[tuple[str, str], int] = {}
-    for row in made:
+    for row in table:
         if row["why_not"] is not None:
             reasons[row["model"], row["why_not"]] = reasons.get((row["model"], row["why_not"]), 0) + 1
     for (model, why), count in reasons.items():
-        said.append(f"left out of {model}, {count_of(count, 'candidate')}: {why}")
-    return said
+        lines.append(f"left out of {model}, {count_of(count, 'candidate')}: {why}")
+    return lines

@@ -16,21 +16,21 @@ Row = dict[str, Any]
 def lines(choice: Choice, target: float) -> Iterator[str]:
     """What is said of one model on one data set."""
     first, front = choice.first, [row for row in choice.ordered if row["front"]]
-    own = first["dataset"] == registry.OWN
-    of = (
+    ours = first["dataset"] == registry.OWN
+    subject = (
         first["model"]
-        + f" on {first['dataset']}" * (not own)
+        + f" on {first['dataset']}" * (not ours)
         + (f", {first['accelerator']}," if first["accelerator"] else "")
     )
-    yield f"{of} to top-1 {target:g}, {count_of(len(choice.ordered), 'candidate')}:"
+    yield f"{subject} to top-1 {target:g}, {count_of(len(choice.ordered), 'candidate')}:"
     several = " (one of several that the data cannot separate, see below)" if choice.alike else ""
     yield f"  take {name(first)}{several}"
     yield f"    it takes {numbers(first)}"
-    known = f"predicted from {first['measured_workers']} workers"
+    source = f"predicted from {first['measured_workers']} workers"
     if first["speed_by"] != PREDICTED:
-        known = f"measured (n = {first['repeats']})"
+        source = f"measured (n = {first['repeats']})"
     rate = f"{rounded(first['images_per_s'], 3)} {first['sample']}/s"
-    yield f"    throughput: {rate}, {known}; epochs: {_epochs(first)}"
+    yield f"    throughput: {rate}, {source}; epochs: {_epochs(first)}"
     more = any(row["workers"] > first["workers"] for row in choice.ordered)
     why = "candidates with more workers cost more than they save" if more else "no candidate has more workers"
     yield f"    reason: the smallest product of time and worker hours; {why}"
@@ -79,14 +79,14 @@ def numbers(row: Row) -> str:
     """Time, worker hours, price and energy, as far as they are known."""
     interval = "no interval"
     if row["hours_low"] is not None:
-        of = {"rate": ", of the throughput only", LOGGED: ", by the log"}.get(row["interval_of"], "")
-        interval = f"95 %: {' to '.join(dict.fromkeys((_hours(row['hours_low']), _hours(row['hours_high']))))}{of}"
-    said = [f"{_hours(row['hours'])} ({interval})", f"{rounded(row['worker_hours'], 3)} worker hours"]
+        basis = {"rate": ", of the throughput only", LOGGED: ", by the log"}.get(row["interval_of"], "")
+        interval = f"95 %: {' to '.join(dict.fromkeys((_hours(row['hours_low']), _hours(row['hours_high']))))}{basis}"
+    parts = [f"{_hours(row['hours'])} ({interval})", f"{rounded(row['worker_hours'], 3)} worker hours"]
     if row["price"] is not None:
-        said.append(f"{rounded(row['price'], 3)} {row['currency'] or ''}".strip())
+        parts.append(f"{rounded(row['price'], 3)} {row['currency'] or ''}".strip())
     if row["energy_kwh"] is not None:
-        said.append(f"{rounded(row['energy_kwh'], 3)} kWh")
-    return ", ".join(said)
+        parts.append(f"{rounded(row['energy_kwh'], 3)} kWh")
+    return ", ".join(parts)
 
 
 def _epochs(row: Row) -> str:

@@ -20,7 +20,7 @@ from ddlbench.settings.study import Block, Study
 
 if TYPE_CHECKING:
     from ddlbench.plan.bill import Row
-    from ddlbench.plan.estimate import Estimator, Measured
+    from ddlbench.plan.estimate import Estimator, RecordedTime
     from ddlbench.plan.runs import Plan
     from ddlbench.plan.stale import Memory
 
@@ -70,7 +70,7 @@ class Job(Generic[S]):
 
 
 @dataclass(frozen=True)
-class Given:
+class PlanBasis:
     """What jobs are planned with: `runs` are all runs of the study by id, `blocks` the ids that each block names;
     `images` are those of an epoch by data set, where its module is not right."""
 
@@ -90,7 +90,7 @@ class Books:
     plan: Plan
     images: Mapping[str, int]
     results: Path
-    records: Mapping[str, Measured]
+    records: Mapping[str, RecordedTime]
     estimator: Estimator
     memories: Mapping[str, Memory]
     command: str | None
@@ -114,7 +114,7 @@ class Kind(Protocol):
     def runs(self, study: Study, machine: Machine, block: Block) -> Sequence[RunSpec]:
         """The runs of this kind that a block of the study names. Raises ConfigError for one that cannot be."""
 
-    def jobs(self, given: Given) -> Mapping[str, Job[Any]]:
+    def jobs(self, given: PlanBasis) -> Mapping[str, Job[Any]]:
         """All jobs of this kind in a study, by id. Raises ConfigError for one that cannot be."""
 
     def rows(self, jobs: Sequence[Job[Any]], books: Books, before: Sequence[Row]) -> list[Row]:

@@ -32,7 +32,7 @@ from ddlbench.plan.estimate import (
     Estimator,
     taken,
 )
-from ddlbench.plan.kinds import Books, Given, Job, Resources
+from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
 from ddlbench.plan.kinds.training import manifest
 from ddlbench.plan.stale import DONE, STALE, changes, unfinished
 from ddlbench.settings.config import complain
@@ -65,7 +65,7 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
     return []
 
 
-def jobs(given: Given) -> dict[str, Job[InferSpec]]:
+def jobs(given: PlanBasis) -> dict[str, Job[InferSpec]]:
     """Every job of the study's key `inference`, by id. Raises ConfigError if its block has no run to take a model from,
     or the machine cannot hold a job."""
     study, machine, wanted = given.study, given.machine, given.study.inference
@@ -89,7 +89,7 @@ def jobs(given: Given) -> dict[str, Job[InferSpec]]:
     return {spec.id: _job(spec, given) for spec in specs}
 
 
-def _job(spec: InferSpec, given: Given) -> Job[InferSpec]:
+def _job(spec: InferSpec, given: PlanBasis) -> Job[InferSpec]:
     machine = given.machine
 
     def asks(attempt: int) -> Resources:
@@ -104,7 +104,7 @@ def work_s(spec: InferSpec, rate: float) -> float:
     one_s = FORWARD / rate
     # Three requests of each batch size come before those that are counted (`_measure.latencies`).
     sent = sum((requests(batch * one_s) + 3) * batch for batch in spec.batches)
-    return one_s * (sent + 2 * datasets.of(spec.run.dataset).IMAGES["val"])
+    return one_s * (sent + 2 * datasets.get(spec.run.dataset).IMAGES["val"])
 
 
 def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:

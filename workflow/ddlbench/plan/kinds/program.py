@@ -18,7 +18,7 @@ from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import fits, launch
 from ddlbench.plan.bill import Entry, Row, make_row
 from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, taken
-from ddlbench.plan.kinds import Books, Given, Job, Resources
+from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
 from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, block_of
 from ddlbench.plan.stale import DONE, state
 from ddlbench.settings.machine import Machine
@@ -50,11 +50,11 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
     return specs
 
 
-def jobs(given: Given) -> dict[str, Job[RunSpec]]:
+def jobs(given: PlanBasis) -> dict[str, Job[RunSpec]]:
     return {run: _job(spec, given) for run, spec in given.runs.items() if spec.program}
 
 
-def _job(spec: RunSpec, given: Given) -> Job[RunSpec]:
+def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
     machine = given.machine
 
     def asks(attempt: int) -> Resources:

@@ -16,7 +16,7 @@ from ddlbench.data import datasets
 from ddlbench.plan import checkpoints, first_guess, fits, launch, stale
 from ddlbench.plan.bill import Entry, Row, make_row
 from ddlbench.plan.estimate import taken
-from ddlbench.plan.kinds import Books, Given, Job, Resources
+from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 
@@ -86,11 +86,11 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
         yield spec
 
 
-def jobs(given: Given) -> dict[str, Job[RunSpec]]:
+def jobs(given: PlanBasis) -> dict[str, Job[RunSpec]]:
     return {run: _job(spec, given) for run, spec in given.runs.items() if not spec.program}
 
 
-def _job(spec: RunSpec, given: Given) -> Job[RunSpec]:
+def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
     machine = given.machine
 
     def asks(attempt: int) -> Resources:
@@ -110,7 +110,7 @@ def manifest(spec: RunSpec, machine: Machine) -> str | None:
 def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int | None = None) -> int:
     """Run time limit [min] (`first_guess.limit_minutes`). A guess for queues: `estimate.py` predicts. `images` are
     those of an epoch; None: as many as the data set's module says."""
-    images = images or datasets.of(spec.dataset).IMAGES["train"]
+    images = images or datasets.get(spec.dataset).IMAGES["train"]
     model, work = (spec.model, spec.recipe.image_size), spec.epochs * images
     return first_guess.limit_minutes(model, machine, spec.nodes, attempt, lambda rate: work / (rate * spec.workers))
 

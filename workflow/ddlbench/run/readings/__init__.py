@@ -31,7 +31,7 @@ class Line(NamedTuple):
     rank: int = 0
 
 
-class Point(NamedTuple):
+class StepEnd(NamedTuple):
     """The end of a step as a program tells it. Steps are counted in its own way; None where it does not say it."""
 
     time_s: float  # [s since 1970]
@@ -50,7 +50,7 @@ class Evaluation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class Output:
     """What a reading may look at: the run, the program's own folder, that of the record, and what it printed.
 
     `lines` are those that the reading wants; `last` are the last ones that it printed, whatever they say. `again_s` are
@@ -94,11 +94,11 @@ class ReadingMember(Protocol):
     def wanted(self, spec: RunSpec) -> list[re.Pattern[str]]:
         """Patterns of the lines that it needs; others are not kept."""
 
-    def read(self, source: Source) -> Reading:
+    def read(self, source: Output) -> Reading:
         """The steps. Raises UnreadError if there are none; its message is for people."""
 
 
-def reading(source: Source, points: Iterable[Point], evaluations: Sequence[Evaluation] = ()) -> Reading:
+def reading(source: Output, points: Iterable[StepEnd], evaluations: Sequence[Evaluation] = ()) -> Reading:
     """The steps between points; the first point only says when they began.
 
     The first mention of a step counts. Where steps lie between two points, each of them took an equal share. A step
@@ -106,7 +106,7 @@ def reading(source: Source, points: Iterable[Point], evaluations: Sequence[Evalu
     that count no steps.
     """
     spec, again_s = source.spec, [*source.again_s]
-    ends: list[Point] = []
+    ends: list[StepEnd] = []
     seen: dict[int, int] = {}
     before, offset, since = 0, 0, 0  # the last step as it was told; what is added to it; points since that changed
     lost_s = 0.0  # between an interruption and the step with which the run went on
@@ -140,32 +140,32 @@ def reading(source: Source, points: Iterable[Point], evaluations: Sequence[Evalu
             number, last = start.step + place - first.step - 1, place == count
             at_s = start.time_s - first.time_s + place * each_s
             rows += shares(spec, number, each_s, at_s, end if last else end._replace(loss=None, lr=None))
-    made = Reading(first.time_s, rows, list(evaluations), dict.fromkeys(UNSPLIT, TOTAL))
+    run = Reading(first.time_s, rows, list(evaluations), dict.fromkeys(UNSPLIT, TOTAL))
     for name in ("loss", "lr"):
         if all(getattr(end, name) is None for end in ends[1:]):
-            made.not_known[name] = "the program does not say it"
+            run.not_known[name] = "the program does not say it"
     if max(every) > 1:
-        made.remarks["told_every_steps"] = max(every)
+        run.remarks["told_every_steps"] = max(every)
     if all(end.samples is None for end in ends[1:]):
-        made.remarks["samples"] = "the global batch: the program does not say its samples"
-    return made
+        run.remarks["samples"] = "the global batch: the program does not say its samples"
+    return run
 
 
 UNSPLIT = ("data_wait_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
 
 
-def shares(spec: RunSpec, step: int, took_s: float, end_s: float, told: Point) -> list[StepRow]:
+def shares(spec: RunSpec, step: int, took_s: float, end_s: float, point: StepEnd) -> list[StepRow]:
     """A step's row on each rank, where only the whole is known."""
     nan, ranks = float("nan"), spec.workers
-    samples = round(told.samples if told.samples is not None else spec.global_batch)
+    samples = round(point.samples if point.samples is not None else spec.global_batch)
     return [
         StepRow(
             epoch=0,
             step=step,
             rank=rank,
             images=samples // ranks + (rank < samples % ranks),
-            lr=nan if told.lr is None else told.lr,
-            loss=nan if told.loss is None else told.loss / ranks,
+            lr=nan if point.lr is None else point.lr,
+            loss=nan if point.loss is None else point.loss / ranks,
             data_wait_s=0.0,
             forward_s=took_s,
             backward_s=0.0,

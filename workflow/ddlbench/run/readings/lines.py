@@ -9,7 +9,7 @@ import re
 import statistics
 
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Evaluation, Point, Reading, Source, UnreadError, reading
+from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, reading
 
 UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "%": 0.01}
 NUMBER = re.compile(r"([-+]?[\d.,_' ]*\d\.?(?:[eE][-+]?\d+)?|[-+]?(?:[nN]a[nN]|inf))\s*([kKMGB%]?)(?:[^\d.,].*)?")
@@ -33,55 +33,55 @@ def number(text: str | None) -> float | None:
         return None
 
 
-def read(source: Source) -> Reading:
+def read(source: Output) -> Reading:
     """The steps. Raises UnreadError, which names a pattern that did not match and a line that it did not match."""
-    points: list[Point] = []
+    points: list[StepEnd] = []
     evaluations: list[Evaluation] = []
     rates: list[float] = []
     patterns = wanted(source.spec)
     of_steps = [pattern for pattern in patterns if {"step", "seen"} & {*pattern.groupindex}]
-    told = {line.rank for line in source.lines if any(pattern.search(line.text) for pattern in of_steps)}
+    ranks = {line.rank for line in source.lines if any(pattern.search(line.text) for pattern in of_steps)}
     for line in source.lines:
         for found in filter(None, (pattern.search(line.text) for pattern in patterns)):
-            said = {name: number(text) for name, text in found.groupdict().items()}
-            if (workers := said.get("workers")) not in (None, source.spec.workers):
+            values = {name: number(text) for name, text in found.groupdict().items()}
+            if (workers := values.get("workers")) not in (None, source.spec.workers):
                 alone = f"rank {line.rank} printed {line.text.strip()[:200]!r}: {workers:g} workers, and not"
                 raise UnreadError(f"{alone} {source.spec.workers}; it must join the ranks of RANK and WORLD_SIZE")
-            if told and line.rank != min(told):  # all ranks say the same, at moments of their own
+            if ranks and line.rank != min(ranks):  # all ranks say the same, at moments of their own
                 continue
-            if said.get("seen") is not None:
-                said["step"] = said["seen"] * source.spec.workers / source.spec.global_batch  # type: ignore[operator]
-            if (step := said.get("step")) is not None and math.isfinite(step):
-                known = {name: said.get(name) for name in ("loss", "lr", "samples")}
-                points.append(Point(line.time_s, round(step), **known))
-            elif points and said.get("loss") is not None:  # of a line of its own
-                points[-1] = points[-1]._replace(loss=said["loss"])
-            if said.get("samples_per_s") is not None:
-                rates.append(said["samples_per_s"])  # type: ignore[arg-type]
-            if said.get("top1") is not None or said.get("eval_loss") is not None:
-                evaluations.append(Evaluation(line.time_s, said.get("top1"), said.get("eval_loss")))
+            if values.get("seen") is not None:
+                values["step"] = values["seen"] * source.spec.workers / source.spec.global_batch  # type: ignore[operator]
+            if (step := values.get("step")) is not None and math.isfinite(step):
+                rest = {name: values.get(name) for name in ("loss", "lr", "samples")}
+                points.append(StepEnd(line.time_s, round(step), **rest))
+            elif points and values.get("loss") is not None:  # of a line of its own
+                points[-1] = points[-1]._replace(loss=values["loss"])
+            if values.get("samples_per_s") is not None:
+                rates.append(values["samples_per_s"])  # type: ignore[arg-type]
+            if values.get("top1") is not None or values.get("eval_loss") is not None:
+                evaluations.append(Evaluation(line.time_s, values.get("top1"), values.get("eval_loss")))
     if any(e.top1 is not None and e.top1 > 1 for e in evaluations):  # in percent, without its sign
         evaluations = [e._replace(top1=None if e.top1 is None else e.top1 / 100) for e in evaluations]
     if not points:
         raise UnreadError(_unmatched(source, patterns))
-    made = reading(source, points, evaluations)
+    run = reading(source, points, evaluations)
     if rates:
-        _compare(made, statistics.median(rates))
-    return made
+        _compare(run, statistics.median(rates))
+    return run
 
 
-def _compare(made: Reading, printed: float) -> None:
+def _compare(run: Reading, printed: float) -> None:
     """Keep what a printed rate says, and whether the clock says the same."""
-    took = max(row.end_s for row in made.rows)
-    clock = sum(row.images for row in made.rows) / took if took else math.nan
+    took = max(row.end_s for row in run.rows)
+    clock = sum(row.images for row in run.rows) / took if took else math.nan
     believed = abs(printed - clock) <= FAR * clock
-    made.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": believed}
+    run.remarks["printed_rate"] = {"printed_per_s": printed, "by_clock_per_s": clock, "agrees": believed}
     if not believed:
-        told = f"prints a rate of {printed:g} per s, its clock says {clock:g}: that of the clock counts"
-        print(f"{told}; it may be one rank's, or of parts of samples: `sample` is what a batch holds", flush=True)
+        text = f"prints a rate of {printed:g} per s, its clock says {clock:g}: that of the clock counts"
+        print(f"{text}; it may be one rank's, or of parts of samples: `sample` is what a batch holds", flush=True)
 
 
-def _unmatched(source: Source, patterns: list[re.Pattern[str]]) -> str:
+def _unmatched(source: Output, patterns: list[re.Pattern[str]]) -> str:
     steps = next((p.pattern for p in patterns if {"step", "seen"} & {*p.groupindex}), "")
     last = next((text for text in reversed(source.last) if text.strip()), None)
     if last is None:

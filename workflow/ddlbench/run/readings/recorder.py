@@ -12,7 +12,7 @@ from typing import Any
 
 from ddlbench.core.record import StepRow
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Evaluation, Reading, Source, UnreadError
+from ddlbench.run.readings import Evaluation, Output, Reading, UnreadError
 
 REST = "the recorder knows the wait for data and the rest of a step: all of that rest stands in forward_s"
 FIELDS = [("step", "<i8"), *((name, "<f8") for name in ("began_s", "end_s", "wait_s", "samples", "loss", "lr"))]
@@ -23,16 +23,16 @@ def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     return []
 
 
-def read(source: Source) -> Reading:
+def read(source: Output) -> Reading:
     """The steps. Raises UnreadError if no rank recorded any, or ranks were others than the run's."""
     workers, there = source.spec.workers, sorted(source.partial.glob("recorder-*.jsonl"))
-    said = {int(path.stem.split("-")[1]): _said(path) for path in there}
-    if not said:
+    logs = {int(path.stem.split("-")[1]): _said(path) for path in there}
+    if not logs:
         raise UnreadError("no Recorder was made: rec = Recorder(), rec.step(loss, samples) in the program")
-    worlds = {line["world"] for lines in said.values() for line in lines if "world" in line}
-    if max(*said, *(world - 1 for world in worlds)) >= workers:
-        raise UnreadError(f"it was told {workers} workers, and ran with {max(*worlds, max(said) + 1)}: use {{workers}}")
-    tables = {rank: _table(source.partial / f"recorder-{rank}.steps") for rank in said}
+    worlds = {line["world"] for lines in logs.values() for line in lines if "world" in line}
+    if max(*logs, *(world - 1 for world in worlds)) >= workers:
+        raise UnreadError(f"it was told {workers} workers, and ran with {max(*worlds, max(logs) + 1)}: use {{workers}}")
+    tables = {rank: _table(source.partial / f"recorder-{rank}.steps") for rank in logs}
     tables = {rank: table for rank, table in tables.items() if table}
     if not tables:
         raise UnreadError("a Recorder was made and no step recorded: call rec.step(loss, samples) after each step")
@@ -41,32 +41,32 @@ def read(source: Source) -> Reading:
         raise UnreadError(f"no step was recorded by all of ranks {', '.join(map(str, tables))}")
     first = tables.get(0) or next(iter(tables.values()))
     steps = sorted(common)
-    made = Reading(min(table[steps[0]]["began_s"] for table in tables.values()), [])
+    run = Reading(min(table[steps[0]]["began_s"] for table in tables.values()), [])
     for rank in range(workers):  # a rank that recorded nothing goes with the first
-        began = [line["began_s"] for line in said.get(rank, said[min(said)]) if "began_s" in line]
-        made.rows += _rows(rank, [tables.get(rank, first)[step] for step in steps], began, source.spec)
+        began = [line["began_s"] for line in logs.get(rank, logs[min(logs)]) if "began_s" in line]
+        run.rows += _rows(rank, [tables.get(rank, first)[step] for step in steps], began, source.spec)
     if len(tables) < workers:
-        made.remarks["ranks_recorded"] = sorted(tables)
+        run.remarks["ranks_recorded"] = sorted(tables)
     if all(row["samples"] != row["samples"] for row in first.values()):
-        made.remarks["samples"] = "the global batch: the program does not say its samples"
+        run.remarks["samples"] = "the global batch: the program does not say its samples"
     else:
         total = [0] * len(steps)
-        for row in made.rows:
+        for row in run.rows:
             total[row.step] += row.images
-        made.rows = [row._replace(loss=row.loss * workers * row.images / max(total[row.step], 1)) for row in made.rows]
-    made.not_known = dict.fromkeys(("forward_s", "backward_s", "communication_s", "optimizer_s"), REST)
+        run.rows = [row._replace(loss=row.loss * workers * row.images / max(total[row.step], 1)) for row in run.rows]
+    run.not_known = dict.fromkeys(("forward_s", "backward_s", "communication_s", "optimizer_s"), REST)
     if all(row["wait_s"] != row["wait_s"] for row in first.values()):
-        made.not_known["data_wait_s"] = "the program does not take its batches from rec.batches(loader)"
+        run.not_known["data_wait_s"] = "the program does not take its batches from rec.batches(loader)"
     for name in ("loss", "lr"):
         if all(row[name] != row[name] for row in first.values()):
-            made.not_known[name] = "the program does not say it"
-    told = [line for line in said.get(0, []) if "evaluated" in line]
-    for rank, lines in said.items():
+            run.not_known[name] = "the program does not say it"
+    ends = [line for line in logs.get(0, []) if "evaluated" in line]
+    for rank, lines in logs.items():
         for memory in [line["memory"] for line in lines if "memory" in line]:
-            peaks = made.ranks.setdefault(rank, {})
+            peaks = run.ranks.setdefault(rank, {})
             peaks |= {name: max(number, peaks.get(name, 0)) for name, number in memory.items()}
-    made.evaluations = [Evaluation(line["time_s"], **line["evaluated"]) for line in told]
-    return made
+    run.evaluations = [Evaluation(line["time_s"], **line["evaluated"]) for line in ends]
+    return run
 
 
 def _said(path: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Evaluation, Point, Reading, Source, UnreadError, reading
+from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, reading
 
 INSTALL = "pip install tensorboard==2.21.0"
 EVENTS = "events.out.tfevents.*"
@@ -28,7 +28,7 @@ def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     return []
 
 
-def read(source: Source) -> Reading:
+def read(source: Output) -> Reading:
     """The steps. Raises UnreadError without TensorBoard, event files, or a scalar of a loss."""
     if not registry.importable("tensorboard"):
         raise UnreadError(f"TensorBoard is not installed, which reads event files: {INSTALL}")
@@ -42,23 +42,23 @@ def read(source: Source) -> Reading:
         for tag in events.Tags()["scalars"]:
             found.setdefault((tag, bool(VALIDATION.search(f"{below}/{tag}"))), []).extend(events.Scalars(tag))
     curves = {name: sorted(found[name], key=lambda event: event.wall_time) for name in sorted(found, key=_shortest)}
-    of = {
+    tags = {
         name: next((curve for curve in curves if curve[1] == validates and re.search(pattern, curve[0], re.I)), None)
         for name, validates, pattern in WANTED
     }
-    if of["loss"] is None:
+    if tags["loss"] is None:
         names = ", ".join(dict.fromkeys(tag for tag, _ in curves)) or "none at all"
         raise UnreadError(f"its event files have no scalar of a loss of training, but {names}")
-    events_of = {name: curves[curve] if curve else [] for name, curve in of.items()}
+    events_of = {name: curves[curve] if curve else [] for name, curve in tags.items()}
     rates = {event.step: event.value for event in events_of["lr"]}
-    points = [Point(e.wall_time, e.step, e.value, rates.get(e.step)) for e in events_of["loss"]]
+    points = [StepEnd(e.wall_time, e.step, e.value, rates.get(e.step)) for e in events_of["loss"]]
     seen: dict[int, Evaluation] = {}
     for name, field in (("top1", "top1"), ("eval_loss", "loss")):
         for e in events_of[name]:
             seen[e.step] = seen.get(e.step, Evaluation(e.wall_time))._replace(**{field: e.value})
-    made = reading(source, points, [seen[step] for step in sorted(seen)])
-    made.remarks["scalars"] = {name: curve[0] for name, curve in of.items() if curve}
-    return made
+    run = reading(source, points, [seen[step] for step in sorted(seen)])
+    run.remarks["scalars"] = {name: curve[0] for name, curve in tags.items() if curve}
+    return run
 
 
 def _shortest(name: tuple[str, bool]) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.spec import RunSpec
-from ddlbench.run.readings import Evaluation, Point, Reading, Source, UnreadError, reading
+from ddlbench.run.readings import Evaluation, Output, Reading, StepEnd, UnreadError, reading
 
 LOSS = re.compile(r"\{'loss': ")
 NAME = "trainer_state.json"
@@ -22,30 +22,30 @@ def wanted(spec: RunSpec) -> list[re.Pattern[str]]:
     return [LOSS]
 
 
-def read(source: Source) -> Reading:
+def read(source: Output) -> Reading:
     """The steps that the Trainer logged. Raises UnreadError without a file, or without entries in it."""
     path = source.newest(NAME)
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
-        told = [entry for entry in state["log_history"] if "loss" in entry and "step" in entry]
+        log = [entry for entry in state["log_history"] if "loss" in entry and "step" in entry]
         evaluated = [entry for entry in state["log_history"] if "eval_loss" in entry]
     except (ValueError, KeyError, TypeError) as error:
         raise UnreadError(f"{path}: cannot be read ({error!r})") from None
-    if not told:
+    if not log:
         raise UnreadError(f"{path}: has no entry with a loss in log_history: lower logging_steps")
     _check_batch(source.spec, path, state)
     first = min((line.rank for line in source.lines if LOSS.search(line.text)), default=0)
     stamps = [line.time_s for line in source.lines if LOSS.search(line.text) and line.rank == first]
-    if source.again_s and len(stamps) > len(told):  # what was trained behind the checkpoint was trained again
+    if source.again_s and len(stamps) > len(log):  # what was trained behind the checkpoint was trained again
         before = sum(at < source.again_s[-1] for at in stamps)
-        del stamps[max(0, before - len(stamps) + len(told)) : before]
-    if len(stamps) != len(told):
-        raise UnreadError(f"{path}: {len(told)} entries with a loss, and {len(stamps)} printed: these have the times")
+        del stamps[max(0, before - len(stamps) + len(log)) : before]
+    if len(stamps) != len(log):
+        raise UnreadError(f"{path}: {len(log)} entries with a loss, and {len(stamps)} printed: these have the times")
     points = [
-        Point(at, entry["step"], entry.get("loss"), entry.get("learning_rate"))
-        for at, entry in zip(stamps, told, strict=True)
+        StepEnd(at, entry["step"], entry.get("loss"), entry.get("learning_rate"))
+        for at, entry in zip(stamps, log, strict=True)
     ]
-    at = dict(zip([entry["step"] for entry in told], stamps, strict=True))
+    at = dict(zip([entry["step"] for entry in log], stamps, strict=True))
     evaluations = [
         Evaluation(at.get(entry["step"], stamps[-1]), entry.get("eval_accuracy"), entry["eval_loss"])
         for entry in evaluated

@@ -44,20 +44,20 @@ def finished(
     options: Options,
     parts: Mapping[str, str],
     panels: Sequence[tuple[Axes, pd.DataFrame]],
-    said: str = "",
+    result: str = "",
 ) -> _style.Picture:
-    """The figure with the names of its axes, its legend, and its result: `said`, or else the longest and the shortest
+    """The figure with the names of its axes, its legend, and its result: `result`, or else the longest and the shortest
     bar, and of several parts the largest of all bars together."""
     rows = pd.concat([some.assign(panel=axes.get_title()) for axes, some in panels]) if panels else pd.DataFrame()
-    if not said and len(rows) and len(rows := rows[~rows["published"]]):
+    if not result and len(rows) and len(rows := rows[~rows["published"]]):
         names = [", ".join(filter(None, map(str, row))) for row in rows[["framework", "workers", "panel"]].to_numpy()]
         whole = dict(zip(names, rows[list(parts)].sum(axis=1), strict=True))
         what, unit = x.split(" [")[0], x.partition("[")[2].rstrip("]")
-        said = f"{what[:1].upper()}{what[1:]}, middle values: {_style.ranked(whole, unit)}."
+        result = f"{what[:1].upper()}{what[1:]}, middle values: {_style.ranked(whole, unit)}."
         sums = rows[list(parts)].sum()
         if len(parts) > 1 and sums.sum() > 0:
-            said += f" Of all bars together, {parts[str(sums.idxmax())]} is {100 * sums.max() / sums.sum():.0f} %."
-    return _style.finished(figure, x, f"framework, {_style.worker_label(options)}", said)
+            result += f" Of all bars together, {parts[str(sums.idxmax())]} is {100 * sums.max() / sums.sum():.0f} %."
+    return _style.finished(figure, x, f"framework, {_style.worker_label(options)}", result)
 
 
 def reach(axes: Axes, x: float) -> None:

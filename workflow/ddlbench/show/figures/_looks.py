@@ -65,9 +65,9 @@ def name_lines(table: pd.DataFrame, by: Sequence[str], options: Options) -> tupl
     A label says what differs: neither what the panels (`by`) say nor what all lines share. Colours are those of
     frameworks, or of loaders where there is one framework.
     """
-    own = [member for member in MEMBERS if member not in by]
-    varies = [member for member in own if table[member].nunique() > 1]
-    shared = [str(table[member].iloc[0]) for member in own if member not in varies and len(table)]
+    members = [member for member in MEMBERS if member not in by]
+    varies = [member for member in members if table[member].nunique() > 1]
+    shared = [str(table[member].iloc[0]) for member in members if member not in varies and len(table)]
     loaders = table["loader"] if "loader" in varies else table["loader"].map(lambda _: "")
     pairs = list(zip(table["framework"], loaders, strict=True))
     styles = [member_style(*pair, options.frameworks) for pair in pairs]
@@ -75,7 +75,7 @@ def name_lines(table: pd.DataFrame, by: Sequence[str], options: Options) -> tupl
         styles = [nth_style(_loader(loader)) for loader in loaders]
     # A program has no loader of ours.
     shared = [name for name in shared if name != registry.OWN]
-    named = table[varies or own].itertuples(index=False)
+    named = table[varies or members].itertuples(index=False)
     lines = [", ".join(str(name) for name in row if name != registry.OWN) for row in named]
     return styled(table, lines, styles), ", ".join(shared if varies else ())
 

@@ -78,7 +78,7 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     columns = sorted(set(table["column"]))
     for axes, rows in panels:
         rows = rows.assign(says=[_says(row, number) for row in rows.to_dict("records")])
-        values, says, told = (
+        values, says, decided = (
             rows.pivot(index="model", columns="column", values=name).reindex(flops.index, columns=columns)
             for name in ("value", "says", "told")
         )
@@ -88,7 +88,7 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
         axes.set_ylabel("")
         axes.tick_params(axis="y", labelrotation=0)  # seaborn turns them by the size that the figure has so far
         axes.set_xticks(axes.get_xticks(), columns, rotation=60, ha="right", rotation_mode="anchor")
-        for text, apart in zip(axes.texts, told.stack().dropna(), strict=True):
+        for text, apart in zip(axes.texts, decided.stack().dropna(), strict=True):
             text.set_fontweight("bold" if apart else "normal")
     _style.labels(figure, "data set, recipe" if at[1:] else "recipe", "model, operations per image")
     if not panels:

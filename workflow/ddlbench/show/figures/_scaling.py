@@ -17,13 +17,13 @@ from ddlbench.show.figures._tables import distinguishing, references
 Panels = list[tuple[Axes, pd.DataFrame]]  # with their rows
 MOST_LINES = 4  # that share a panel, where framework and loader both vary
 # What a measure of scaling is of, by the basis that a study names.
-OF = {"steps": "training steps", "run": "the whole training"}
+SPAN = {"steps": "training steps", "run": "the whole training"}
 
 
-def of(data: pd.DataFrame, options: Options) -> str:
+def subject(data: pd.DataFrame, options: Options) -> str:
     """What speed-up and efficiency are of; the whole training of others' logs ends at their target."""
     others = len(data) > 0 and data["loader"].isna().all()
-    return "time to accuracy" if others and options.basis == "run" else OF[options.basis]
+    return "time to accuracy" if others and options.basis == "run" else SPAN[options.basis]
 
 
 def data(tables: Tables, options: Options, measure: str) -> pd.DataFrame:
@@ -139,8 +139,8 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
             axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
     _style.count_axis(figure, seen | {*counts})
     unit = y_label.partition("[")[2].rstrip("]") or ("of 1" if measure == "efficiency" else "times")
-    said = result(places, measure, unit, options)
-    return _style.finished(figure, _style.worker_label(options), y_label, said, shared)
+    words = result(places, measure, unit, options)
+    return _style.finished(figure, _style.worker_label(options), y_label, words, shared)
 
 
 def _ideal(rows: pd.DataFrame, measure: str, counts: list[int]) -> Iterator[tuple[list[int], list[float]]]:

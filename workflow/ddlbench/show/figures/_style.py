@@ -341,7 +341,7 @@ def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
     and what of that only this one has."""
     others = {"cpu": "On GPUs ", "cuda": "On CPUs "}.get(device, "\n")
     sentences = re.split(r"(?<=\.) ", " ".join(how_to_read.split()))
-    read = [one for one in sentences if not one.startswith(others)]
+    read = [sentence for sentence in sentences if not sentence.startswith(others)]
     if not isinstance(figure, Picture):
         return " ".join(read)
     return " ".join(filter(None, [figure.result, *read, *figure.notes]))
@@ -355,12 +355,12 @@ def stamp(figure: Figure, rules: Sequence[str]) -> None:
     figure.text(0.5, 0.52, "\n".join(["unfair comparison", *shown]), rotation=15, ha="center", va="center", **look)
 
 
-def save(figure: Figure, prefix: Path, said: str = "") -> None:
+def save(figure: Figure, prefix: Path, text: str = "") -> None:
     """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure; aside, then renamed.
 
-    Each of them carries the caption, `said`.
+    Each of them carries the caption, `text`.
     """
-    marks, words = _hover.name(figure), said or None
+    marks, words = _hover.name(figure), text or None
     about: tuple[tuple[str, dict[str, Any]], ...] = (
         (".svg", {"Date": None, "Description": words}),
         (".pdf", {"CreationDate": None, "Subject": words}),

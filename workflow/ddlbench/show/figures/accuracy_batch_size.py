@@ -56,6 +56,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     _style.count_axis(figure, sizes)
     ends = sorted({data["global_batch"].min(), data["global_batch"].max()}) if panels else []
     middle = data.groupby("global_batch")["top1_percent"].median()
-    said = " and ".join(f"{rounded(float(middle[size]), 3)} % with batches of {int(size):,}" for size in ends)
-    said = f"Middle top-1 accuracy: {said}." if said else ""
-    return _style.finished(figure, "global batch size [images]", "top-1 accuracy [%]", said)
+    result = " and ".join(f"{rounded(float(middle[size]), 3)} % with batches of {int(size):,}" for size in ends)
+    result = f"Middle top-1 accuracy: {result}." if result else ""
+    return _style.finished(figure, "global batch size [images]", "top-1 accuracy [%]", result)

@@ -41,5 +41,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     last = _style.curves(panels, "epoch", "percent")
     for axes, _ in panels:
         _style.whole_numbers(axes.xaxis)
-    said = f"After the last epoch, middle values: {_style.ranked(last, '%')}." if last else ""
-    return _style.finished(figure, "epoch", "top-1 accuracy [%]", said, shared)
+    result = f"After the last epoch, middle values: {_style.ranked(last, '%')}." if last else ""
+    return _style.finished(figure, "epoch", "top-1 accuracy [%]", result, shared)

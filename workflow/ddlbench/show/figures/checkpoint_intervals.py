@@ -57,5 +57,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     _style.logarithmic(figure)
     chosen = sure[sure["interval"] == CHOSEN]
     loss = {count_of(int(str(n)), unit): rows.median() for n, rows in chosen.groupby("workers")["loss_percent"]}
-    said = f"Expected loss with the chosen interval: {_style.ranked(loss, '%')}." if loss else ""
-    return _style.finished(figure, "interval between checkpoints [min]", "expected loss [%]", said)
+    result = f"Expected loss with the chosen interval: {_style.ranked(loss, '%')}." if loss else ""
+    return _style.finished(figure, "interval between checkpoints [min]", "expected loss [%]", result)

@@ -20,4 +20,4 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model and batch; E_G = S_G * ref / G of `analysis/scaling.py`."""
-    return _scaling.draw(data, options, "efficiency", f"efficiency\n({_scaling.of(data, options)})", "efficiency")
+    return _scaling.draw(data, options, "efficiency", f"efficiency\n({_scaling.subject(data, options)})", "efficiency")

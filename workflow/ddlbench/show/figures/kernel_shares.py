@@ -40,8 +40,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         if rows["published"].any():
             figure.note("Paler bars are published shares, those in doubt marked; their loading may count other things.")
     shares = {label: data[part].median() for part, label in PARTS.items()} if panels else {}
-    said = f"Middle shares of kernel time: {_style.ranked(shares, '%')}." if panels else ""
-    return _bars.finished(figure, "kernel time [%]", options, PARTS, panels, said)
+    result = f"Middle shares of kernel time: {_style.ranked(shares, '%')}." if panels else ""
+    return _bars.finished(figure, "kernel time [%]", options, PARTS, panels, result)
 
 
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:

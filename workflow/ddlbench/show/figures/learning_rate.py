@@ -34,5 +34,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             axes.plot(epochs, rates, label=schedule, **style)
         axes.set_ylim(bottom=0)
         _style.whole_numbers(axes.xaxis)
-    said = f"The highest rate is {rounded(float(data['lr'].max()), 3)}." if panels else ""
-    return _style.finished(figure, "epochs trained", "learning rate", said)
+    result = f"The highest rate is {rounded(float(data['lr'].max()), 3)}." if panels else ""
+    return _style.finished(figure, "epochs trained", "learning rate", result)

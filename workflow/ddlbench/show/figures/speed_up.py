@@ -24,4 +24,4 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     bases = sorted(map(int, data["ref_workers"].unique()))
     over = f" over {' or '.join(map(str, bases))} {worker(options.device)}{'s' * (bases != [1])}" if bases else ""
     over = over if len(bases) < 3 else f" over the fewest {worker(options.device)}s"
-    return _scaling.draw(data, options, "speed_up", f"speed-up{over}\n({_scaling.of(data, options)})", "speed-up")
+    return _scaling.draw(data, options, "speed_up", f"speed-up{over}\n({_scaling.subject(data, options)})", "speed-up")

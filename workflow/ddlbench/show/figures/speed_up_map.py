@@ -25,5 +25,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per framework and worker count."""
     most = max([1.25, *data["value"], *(1 / data["value"])])
     scale = LogNorm(1 / most, most)  # white is in the middle
-    label = f"time of {', '.join(sorted(set(data['base'])))} over time of the other\n({_scaling.OF[options.basis]})"
+    label = f"time of {', '.join(sorted(set(data['base'])))} over time of the other\n({_scaling.SPAN[options.basis]})"
     return _map.draw(data, options, scale, "{:.2f}", label, f"Speed-up over {', '.join(sorted(set(data['base'])))}")

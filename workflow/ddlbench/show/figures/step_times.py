@@ -32,6 +32,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         _bars.whiskers(axes, rows, *SPREAD)
         if (unknown := rows["communication_s"].isna()).any():
             figure.note("At a question mark communication was not measured; it is within the other parts.")
-            _bars.beside(axes, rows, ["?" if one else "" for one in unknown])
+            _bars.beside(axes, rows, ["?" if missing else "" for missing in unknown])
             _bars.unknown(axes, "communication not measured")
     return _bars.finished(figure, "median step [ms]", options, PARTS, panels)

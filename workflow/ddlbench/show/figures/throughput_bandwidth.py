@@ -35,5 +35,5 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     _style.logarithmic(figure)
     least = drawn[drawn["bandwidth_mbit"] == drawn["bandwidth_mbit"].min()]
     values = _style.ranked(dict(zip(least["line"], least[RATE], strict=True)), f"{options.sample}/s")
-    said = f"At {least['bandwidth_mbit'].iloc[0]:g} Mbit/s, middle values: {values}." if panels else ""
-    return _style.finished(figure, "bandwidth [Mbit/s]", f"throughput [{options.sample}/s]", said, shared)
+    result = f"At {least['bandwidth_mbit'].iloc[0]:g} Mbit/s, middle values: {values}." if panels else ""
+    return _style.finished(figure, "bandwidth [Mbit/s]", f"throughput [{options.sample}/s]", result, shared)

@@ -46,7 +46,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     """Panels per number of workers, of measured and of computed values; rows are models by size."""
     data = data.assign(held=data[list(PARTS)].sum(axis=1) / GIB)
     points = pd.DataFrame(
-        [one for _, rows in data.groupby("workers") for one in _points(rows, options)], columns=COLUMNS
+        [point for _, rows in data.groupby("workers") for point in _points(rows, options)], columns=COLUMNS
     )
     points["values"] = pd.Categorical(points["values"], [MEASURED, COMPUTED])
     by = [] if points.empty else ["workers"] * (points["workers"].nunique() > 1) + ["values"]
@@ -73,8 +73,8 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         axes = figure.axes[0]
         axes.plot([], [], color="black", linewidth=1.6, linestyle="none", marker="|", label="formula of the ZeRO paper")
     held = points[points["values"] == MEASURED].groupby("framework")["held"].median()
-    said = f"Measured, middle values: {_style.ranked(held.to_dict(), 'GiB')}." if len(held) else ""
-    return _style.finished(figure, "memory of a worker [GiB]", "model, millions of parameters", said)
+    result = f"Measured, middle values: {_style.ranked(held.to_dict(), 'GiB')}." if len(held) else ""
+    return _style.finished(figure, "memory of a worker [GiB]", "model, millions of parameters", result)
 
 
 def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:

@@ -83,7 +83,7 @@ class Study:
         return f"of records that others made ({self.device})"
 
 
-def of(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> Study:
+def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> Study:
     """What the page of a plan's study is about, with the rows of its plan (`plan/bill.py`)."""
     study, machine = plan.study, plan.machine
     device = study.records.kind if study.records else machine.device

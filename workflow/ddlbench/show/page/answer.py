@@ -51,32 +51,33 @@ class First:
 def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]]) -> First:
     """The answers of a study, from its tables and its audit's findings."""
     runs = together.usable(tables["runs"])
-    taken = {one.take for one in ranked.sides(study, runs, tables["comparisons"])}
+    taken = {answer.take for answer in ranked.sides(study, runs, tables["comparisons"])}
     sized = [*asked.batches(runs)]
-    reached = {point.name.removeprefix("batch "): point.words for one in sized for point in one.points}
+    reached = {point.name.removeprefix("batch "): point.words for answer in sized for point in answer.points}
     grows = [*asked.workers(study, runs, taken, reached)]
-    made = [
-        *ranked.sides(study, runs, tables["comparisons"], *(one.take for one in grows)),
+    answers = [
+        *ranked.sides(study, runs, tables["comparisons"], *(answer.take for answer in grows)),
         *grows,
         *sized,
         *asked.schedules(runs),
         *asked.times(study, runs, tables["reached"]),
         *asked.costs(study, runs, tables["costs"]),
         *asked.memory(study, runs),
-        *(one for kind in kinds.beside() for one in asked.latencies(tables[kind.TABLE])),
+        *(answer for kind in kinds.beside() for answer in asked.latencies(tables[kind.TABLE])),
     ]
-    of = OF_PROGRAMS if len(runs) and (runs["loader"] == OWN).all() else ASKED
-    asks = {question.replace("workers", study.unit): key for question, key in of.items()}
-    if not any(one.question in asks for one in made):
-        made += asked.rates(study, runs)
+    named = OF_PROGRAMS if len(runs) and (runs["loader"] == OWN).all() else ASKED
+    asks = {question.replace("workers", study.unit): key for question, key in named.items()}
+    if not any(answer.question in asks for answer in answers):
+        answers += asked.rates(study, runs)
     broken = rules_by_run(audit, SEVERITIES[0])
-    unfair = [tuple(sorted({rule for run in one.runs for rule in broken.get(run, ())})) for one in made]
+    unfair = [tuple(sorted({rule for run in answer.runs for rule in broken.get(run, ())})) for answer in answers]
     moved = {run for row in audit if row["rule"] == "drift" for run in row["runs"].split("; ")}
-    said = {one.question for one in made}
+    drifts = [MOVED] * any(moved & {*answer.runs} for answer in answers)
+    questions = {answer.question for answer in answers}
     return First(
-        tuple(replace(one, unfair=rules) for one, rules in zip(made, unfair, strict=True)),
-        " ".join([comparisons.in_words(tables["comparisons"]), *[MOVED] * any(moved & {*one.runs} for one in made)]),
-        tuple(f"{question} {key}" for question, key in asks.items() if question not in said) if len(runs) else (),
+        tuple(replace(answer, unfair=rules) for answer, rules in zip(answers, unfair, strict=True)),
+        " ".join([comparisons.in_words(tables["comparisons"]), *drifts]),
+        tuple(f"{question} {key}" for question, key in asks.items() if question not in questions) if len(runs) else (),
         _errors(audit),
     )
 

@@ -38,21 +38,21 @@ def workers(study: Study, runs: pd.DataFrame, taken: Collection[str], reached: M
     of these that of the framework and loader that are `taken`. `reached` says what accuracy a batch reaches."""
     table = placed(runs)
     table = table.assign(named=names, compared_s=compared_s(table, "steps"))
-    made = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
-    if made:
-        tell = telling(pd.concat(made))
-        made.sort(key=lambda series: _weight(series, taken), reverse=True)
-        apart = [_apart(series) for series in made]
-        judged = iter(at_once([one for of in apart for one in of.values()]))  # people read them together
+    groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
+    if groups:
+        tell = telling(pd.concat(groups))
+        groups.sort(key=lambda series: _weight(series, taken), reverse=True)
+        apart = [_apart(series) for series in groups]
+        judged = iter(at_once([ratio for ratios in apart for ratio in ratios.values()]))  # people read them together
         first, *rest = [
-            _grows(study, part, {n: next(judged) for n in of}, tell, reached)
-            for part, of in zip(made, apart, strict=True)
+            _grows(study, part, {n: next(judged) for n in ratios}, tell, reached)
+            for part, ratios in zip(groups, apart, strict=True)
         ]
-        told = tuple(one.words[0] for one in rest[:OTHERS])
+        texts = tuple(answer.words[0] for answer in rest[:OTHERS])
         # Of others' records each series is another system.
-        whose = [f"{one.take} of {_who(part.iloc[0])}" for one, part in zip((first, *rest), made, strict=True)]
-        of_others = replace(first, take=listed(whose), words=(*first.words, *told))
-        yield replace(first, others=told) if study.ours else of_others
+        whose = [f"{answer.take} of {_who(part.iloc[0])}" for answer, part in zip((first, *rest), groups, strict=True)]
+        of_others = replace(first, take=listed(whose), words=(*first.words, *texts))
+        yield replace(first, others=texts) if study.ours else of_others
 
 
 def series(study: Study, runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -64,8 +64,8 @@ def series(study: Study, runs: pd.DataFrame) -> list[dict[str, Any]]:
         name = ", ".join([_who(rows.iloc[0]), *settings(rows.iloc[0].to_dict(), tell)])
         points = []
         for row in rows.astype(object).where(rows.notna(), None).to_dict("records"):
-            of = {"rate": RATE, "speed": "speed_up"}.items()
-            sides = {short: [row[f"{measure}{end}"] for end in ("", "_low", "_high")] for short, measure in of}
+            measures = {"rate": RATE, "speed": "speed_up"}.items()
+            sides = {short: [row[f"{measure}{end}"] for end in ("", "_low", "_high")] for short, measure in measures}
             points.append({"workers": row["workers"], **sides})
         found.append({"name": name, "points": points})
     return found
@@ -96,19 +96,19 @@ def _grows(
     name = {n: count_of(n, study.worker) for n in by_count}
     points = [Point(name[fewest], over_repeats([1.0]), (), fewest == taken, "the base")]
     for n in more:
-        pairs = [base[one] / by_count[n][one] for one in base.keys() & by_count[n].keys()] or [apart[n].middle]
+        pairs = [base[repeat] / by_count[n][repeat] for repeat in base.keys() & by_count[n].keys()] or [apart[n].middle]
         points.append(Point(name[n], apart[n], tuple(pairs), n == taken, f"ideal {digits(n / fewest)}"))
     where = ", ".join([who, *settings(series.iloc[0].to_dict(), tell)])
     times = _as_fast(apart[most], points[-1])
-    said = f"With {where}, {name[most]} train {times} as many {study.sample}/s as {fewest}"
+    text = f"With {where}, {name[most]} train {times} as many {study.sample}/s as {fewest}"
     take = f"Take {taken} unless more runs say otherwise: {_further(apart[most], series, (fewest, most))}."
     if most in faster:
         shares = [100 * (end or 0) * fewest / most for end in (apart[most].low, apart[most].high)]
-        said += f", {between(*shares)} % of the ideal {digits(most / fewest)}"
+        text += f", {between(*shares)} % of the ideal {digits(most / fewest)}"
         take = f"Take {taken}" + ": more lose a larger share of their hours than they save of the time." * (
             taken != most
         )
-    said += "." if most in faster else ": not shown to pay."
+    text += "." if most in faster else ": not shown to pay."
     each = series.iloc[0]["batch_per_worker"]  # of weak scaling
     if taken > fewest and pd.notna(each):
         larger, least = (f"{each * n:,}" for n in (taken, fewest))
@@ -118,7 +118,7 @@ def _grows(
     measure = f"{study.sample}/s over those of {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
     return Answer(
-        question, name[taken], most in faster, (said, take.rstrip(".") + "."), measure, tuple(points), ids(series)
+        question, name[taken], most in faster, (text, take.rstrip(".") + "."), measure, tuple(points), ids(series)
     )
 
 
@@ -142,31 +142,31 @@ def batches(runs: pd.DataFrame) -> Iterator[Answer]:
     """What accuracy each batch reaches, and the largest that surely costs no more than a point."""
     learned = _learned(runs)
     series = [part for same in _with_most(learned, "global_batch") for _, part in same.groupby("schedule")]
-    made = [_reaches(part) for part in series if part["global_batch"].nunique() > 1]
-    if made:
-        first, *others = sorted(made, key=lambda one: (-len(one.points), -one.points[0].interval.middle))
-        yield replace(first, others=tuple(" ".join(one.words) for one in others))
+    answers = [_reaches(part) for part in series if part["global_batch"].nunique() > 1]
+    if answers:
+        first, *others = sorted(answers, key=lambda answer: (-len(answer.points), -answer.points[0].interval.middle))
+        yield replace(first, others=tuple(" ".join(answer.words) for answer in others))
 
 
 def schedules(runs: pd.DataFrame) -> Iterator[Answer]:
     """Which schedule reaches the best accuracy, where nothing else differs."""
-    made = []
+    answers = []
     for same in _with_most(_learned(runs), "schedule", ("workers", "global_batch")):
         top1 = {str(name): _by_repeat(part, "top1") for name, part in same.groupby("schedule")}
         rows = [point(name, [*values.values()], 100.0) for name, values in top1.items()]
-        best, *rest = rows = sorted(rows, key=lambda one: -one.interval.middle)
-        apart = at_once([difference(top1[one.name], top1[best.name]) for one in rest], same=0.0)
-        level = [one.name for one, judged in zip(rest, apart, strict=True) if judged.verdict != SLOWER]
-        reached = [f"{one.name} {ends(one.interval) if one.sure else digits(one.interval.middle)} %" for one in rows]
+        best, *rest = rows = sorted(rows, key=lambda row: -row.interval.middle)
+        apart = at_once([difference(top1[row.name], top1[best.name]) for row in rest], same=0.0)
+        level = [row.name for row, judged in zip(rest, apart, strict=True) if judged.verdict != SLOWER]
+        reached = [f"{row.name} {ends(row.interval) if row.sure else digits(row.interval.middle)} %" for row in rows]
         reached[0] = reached[0].replace(" ", " reaches ", 1)
         first, each = same.iloc[0], count_of(min(map(len, top1.values())), "run")
         under = f"({first['model']}, batch {first['global_batch']:,}, {each} each)"
         words = f"With {_who(first)}, {listed(reached)} {under}."
         answer = _first(SCHEDULE, rows, words, "top-1 after the last epoch [%]", ids(same))
-        told = (f"Not told apart from {best.name}: {listed(level)}.",) * bool(level)
-        made.append(replace(answer, sure=not level, words=(words, *told)))
-    if made:
-        yield replace(made[0], others=tuple(" ".join(one.words) for one in made[1:]))
+        doubt = (f"Not told apart from {best.name}: {listed(level)}.",) * bool(level)
+        answers.append(replace(answer, sure=not level, words=(words, *doubt)))
+    if answers:
+        yield replace(answers[0], others=tuple(" ".join(answer.words) for answer in answers[1:]))
 
 
 def _learned(runs: pd.DataFrame) -> pd.DataFrame:
@@ -186,57 +186,59 @@ def _reaches(series: pd.DataFrame) -> Answer:
     taken = max([least, *(size for size in kept if size < min(lost, default=size + 1))])
     unsaid = [f"{size:,}" for size in larger if size > taken and size not in lost]
     rows = [point(f"batch {size:,}", [*values.values()], 100.0) for size, values in by_batch.items()]
-    told = {least, taken, min(lost, default=taken), larger[-1]} if len(by_batch) > MOST else {*by_batch}
-    reached = [f"{size:,} {ends(one.interval) if one.sure else digits(one.interval.middle)} %"
-               for size, one in zip(by_batch, rows, strict=True) if size in told]  # fmt: skip
+    sizes = {least, taken, min(lost, default=taken), larger[-1]} if len(by_batch) > MOST else {*by_batch}
+    reached = [f"{size:,} {ends(row.interval) if row.sure else digits(row.interval.middle)} %"
+               for size, row in zip(by_batch, rows, strict=True) if size in sizes]  # fmt: skip
     reached[0] = reached[0].replace(" ", " reaches ", 1)
     first, each = series.iloc[0], "one run each" if repeats == 1 else f"{repeats} runs each"
     under = "" if first["schedule"] == OWN else f", schedule {first['schedule']}"
-    said = [f"Batch {listed(reached)} ({first['model']}{under}, {each})."]
+    text = [f"Batch {listed(reached)} ({first['model']}{under}, {each})."]
     single = "as far as one run says, " * (repeats == 1)
     because = f": {single}from {min(lost):,} on it costs more than a point" if lost else ""
-    said.append(f"Take {taken:,}{because or f': {single}it costs no more than a point' * (taken == max(by_batch))}.")
+    text.append(f"Take {taken:,}{because or f': {single}it costs no more than a point' * (taken == max(by_batch))}.")
     if unsaid or single:
         took = duration(3 * float(series.groupby("global_batch")["run_s"].median().sum()), two_digits)
         of_which = f" of {listed(unsaid)}" if unsaid else ""
-        said.append(f"3 more repeats (`repeats: {repeats + 3}`) would say more{of_which}, in {took}.")
-    shown = tuple(replace(one, taken=size == taken) for size, one in zip(by_batch, rows, strict=True))
+        text.append(f"3 more repeats (`repeats: {repeats + 3}`) would say more{of_which}, in {took}.")
+    shown = tuple(replace(row, taken=size == taken) for size, row in zip(by_batch, rows, strict=True))
     measure = "top-1 after the last epoch [%], by images per step of all workers"
-    return Answer(BATCH, f"{taken:,}", not unsaid and not single, tuple(said), measure, shown, ids(series))
+    return Answer(BATCH, f"{taken:,}", not unsaid and not single, tuple(text), measure, shown, ids(series))
 
 
 def _first(question: str, rows: Sequence[Point], words: str, measure: str, runs: tuple[str, ...] = ()) -> Answer:
     """An answer that takes the first of its rows, which is sure if its interval ends before those of others begin."""
     best, *others = rows
-    level = [one.name for one in others if not (best.sure and one.sure and best.interval.high < one.interval.low)]  # type: ignore[operator]
+    level = [row.name for row in others if not (best.sure and row.sure and best.interval.high < row.interval.low)]  # type: ignore[operator]
     doubt = f"Not told from it: {'; '.join(level[:MOST])}." if level else ""
     if best.interval.low is None:
         doubt = "One run has no interval; `repeats: 3` gives one."
-    shown, said = (replace(best, taken=True), *others[: ROWS - 1]), tuple(filter(None, (words, doubt)))
-    return Answer(question, best.name, best.sure and not level, said, measure, shown, runs)
+    shown, text = (replace(best, taken=True), *others[: ROWS - 1]), tuple(filter(None, (words, doubt)))
+    return Answer(question, best.name, best.sure and not level, text, measure, shown, runs)
 
 
 def times(study: Study, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[Answer]:
     """Which settings reach the accuracy that the study names soonest, with energy where it was measured."""
     for target in sorted({*reached["target"]} if len(reached) else ()):
         rows = reached[reached["target"] == target].sort_values("reached_s").head(ROWS)
-        made = []
+        points = []
         for row in rows.to_dict("records"):
             name = ", ".join([_who(row), count_of(int(row["workers"]), study.worker), *settings(row, telling(rows))])
             low, high = (None if pd.isna(row[end]) else float(row[end]) for end in ("reached_s_low", "reached_s_high"))
-            made.append(Point(name, Interval(row["reached_s"], low, high, row["repeats"]), (row["reached_s"],)))
+            points.append(Point(name, Interval(row["reached_s"], low, high, row["repeats"]), (row["reached_s"],)))
         best = together.alike(placed(runs), rows.iloc[0], [*SERIES, "workers"])
         spent = rows["workers"] * rows["reached_s"] / 3600
-        words = f"{made[0].name} reaches {100 * target:.3g} % top-1 soonest, after {duration(made[0].interval.middle)}"
+        words = (
+            f"{points[0].name} reaches {100 * target:.3g} % top-1 soonest, after {duration(points[0].interval.middle)}"
+        )
         if best["full_energy_j"].notna().any():
             words += f", with {digits(float(best['full_energy_j'].median()) / 3.6e6)} kWh"
-        if made[1:]:
-            later = digits(made[1].interval.middle / made[0].interval.middle)
-            words += f"; the next, {made[1].name}, takes {later} times as long"
+        if points[1:]:
+            later = digits(points[1].interval.middle / points[0].interval.middle)
+            words += f"; the next, {points[1].name}, takes {later} times as long"
         if rows["workers"].nunique() > 1:
             least = int(spent.argmin())
-            words += f". The fewest {study.worker} hours: {made[least].name}, {digits(float(spent.iloc[least]))}"
-        yield _first(TIME, made, f"{words}.", f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
+            words += f". The fewest {study.worker} hours: {points[least].name}, {digits(float(spent.iloc[least]))}"
+        yield _first(TIME, points, f"{words}.", f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
 
 
 def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Answer]:
@@ -263,7 +265,7 @@ def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Ans
             f" {unit} in {cheap}{f'; the fastest was {fast[0].name}, in {quick}' * (fast[0].name != rows[0][0].name)}."
         )
         measure = f"{unit} of a training, less is better"
-        yield _first(COST, [one for one, _ in rows], words, measure, ids(rows[0][1]))
+        yield _first(COST, [row for row, _ in rows], words, measure, ids(rows[0][1]))
 
 
 def memory(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
@@ -275,38 +277,38 @@ def memory(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
     where = "GPU memory" if taken["peak_device_memory_bytes"].notna().any() else "memory"
     for same in _with_most(taken, axis, ("workers", "global_batch", "schedule"))[:1]:
         held = {str(name): _by_repeat(part, "peak") for name, part in same.groupby(axis)}
-        rows = sorted((point(name, [*held[name].values()]) for name in held), key=lambda one: one.interval.middle)
-        apart = {one.name: ratio(held[one.name], held[rows[0].name], one_of=len(rows) - 1) for one in rows[1:]}
-        more = {name for name, one in apart.items() if one.low and one.low > MORE}
+        rows = sorted((point(name, [*held[name].values()]) for name in held), key=lambda row: row.interval.middle)
+        apart = {row.name: ratio(held[row.name], held[rows[0].name], one_of=len(rows) - 1) for row in rows[1:]}
+        more = {name for name, pair in apart.items() if pair.low and pair.low > MORE}
         if more:
             on = count_of(int(same["workers"].iloc[0]), study.worker)
             words = f"On {on} a worker of {same['model'].iloc[0]} takes the least {where} with {rows[0].name}, "
-            times = [f"{name} {ends(one) if one.low else digits(one.middle)} times" for name, one in apart.items()]
+            times = [f"{name} {ends(pair) if pair.low else digits(pair.middle)} times" for name, pair in apart.items()]
             words += f"{rows[0].words} {unit}; {listed(times)} that."
-            shown = tuple(replace(one, taken=one.name not in more) for one in rows)
-            take = " or ".join(one.name for one in shown if one.taken)  # what is not surely a tenth more is as good
+            shown = tuple(replace(row, taken=row.name not in more) for row in rows)
+            take = " or ".join(row.name for row in shown if row.taken)  # what is not surely a tenth more is as good
             measure = f"{unit} of a worker's {where} on {on}, less is better"
             yield Answer(MEMORY, take, True, (words,), measure, shown, ids(same))
 
 
 def latencies(table: pd.DataFrame) -> Iterator[Answer]:
     """Which way to ask a trained model answers soonest, with the smallest request."""
-    made = []
+    answers = []
     for model, ours in table.dropna(subset=["latency_p50_s", "member"]).groupby("model") if len(table) else ():
         ours = ours[ours["batch"] == ours["batch"].min()]
         ways = [point(str(way), (1e3 * part["latency_p50_s"]).tolist()) for way, part in ours.groupby("member")]
-        ways.sort(key=lambda one: one.interval.middle)
+        ways.sort(key=lambda way: way.interval.middle)
         asked = count_of(int(ours["batch"].iloc[0]), "picture")
-        taken = listed([f"{digits(one.interval.middle)} ms by {one.name}" for one in ways])
+        taken = listed([f"{digits(way.interval.middle)} ms by {way.name}" for way in ways])
         words = f"{model} answers half of all requests of {asked} in {taken}."
-        made.append(_first(LATENCY, ways, words, f"ms for {asked} to {model}, less is better"))
-    if made:
-        yield replace(made[0], others=tuple(one.words[0] for one in made[1:]))
+        answers.append(_first(LATENCY, ways, words, f"ms for {asked} to {model}, less is better"))
+    if answers:
+        yield replace(answers[0], others=tuple(answer.words[0] for answer in answers[1:]))
 
 
 def rates(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
     """What a study says that compares nothing: its rates."""
-    rows = [one for one, _ in _rows(study, runs[runs[RATE].notna()], RATE, ("model", "settings", "options"))][::-1]
+    rows = [row for row, _ in _rows(study, runs[runs[RATE].notna()], RATE, ("model", "settings", "options"))][::-1]
     if rows:
         rate = f"{digits(rows[0].interval.middle)} {study.sample}/s"
         words = f"{rows[0].name}: {rows[0].words} {study.sample}/s."
@@ -329,14 +331,14 @@ def _rows(
     tell = [name for name in (*named, "schedule", "global_batch") if len(runs) and _moves(runs, name)]
     parts = [part for _, part in runs.groupby([*SIDES, "model", "workers", "global_batch", "schedule"], dropna=False)]
     parts.sort(key=lambda part: _median(part, measure))
-    made = []
+    rows = []
     for part in parts:
         first = part.iloc[0]
         words = [_who(first), *(together.title(name, first[name]) for name in tell)]
-        made.append(
+        rows.append(
             (point(", ".join([*words, count_of(int(first["workers"]), study.worker)]), part[measure].tolist()), part)
         )
-    return made
+    return rows
 
 
 def _moves(runs: pd.DataFrame, name: str) -> bool:
@@ -364,8 +366,8 @@ def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[
         groups = [part for _, part in same.groupby(setting, dropna=False)] if setting else [same]
         if axis == "global_batch":  # where a batch was trained on several numbers of workers, each alone
             mixed = [part["workers"].groupby(part[axis]).nunique().max() > 1 for part in groups]
-            groups = [one for part, many in zip(groups, mixed, strict=True)
-                      for one in ([ours for _, ours in part.groupby("workers")] if many else [part])]  # fmt: skip
+            groups = [group for part, many in zip(groups, mixed, strict=True)
+                      for group in ([ours for _, ours in part.groupby("workers")] if many else [part])]  # fmt: skip
             groups = [part for part in groups if part["workers"].nunique() == 1 or part[axis].nunique() > 2]
         most = max(groups, key=lambda part: (part[axis].nunique(), part["workers"].max(), len(part)), default=None)
         if most is not None and most[axis].nunique() > 1:

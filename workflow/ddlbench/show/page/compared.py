@@ -24,12 +24,12 @@ FIGURES = {"throughput": "Throughput of both sides", "step-times": "Where a step
 HEADS = {column.name: column.name.replace("_s", " [s]").replace("_", " ") for column in COLUMNS}
 
 
-def write(path: Path, sides: Mapping[str, Sequence[Path]], rows: Sequence[Row], said: Sequence[str]) -> None:
-    """Write the page. `sides` are folders of runs by the side's name, `said` are lines for people."""
+def write(path: Path, sides: Mapping[str, Sequence[Path]], rows: Sequence[Row], lines: Sequence[str]) -> None:
+    """Write the page. `sides` are folders of runs by the side's name, `lines` are for people."""
     names = list(sides)
     style = (Path(__file__).with_name("page.css")).read_text(encoding="utf-8")
     body = [f"<h1>{html.escape(' and '.join(names))}</h1>", "<ul>"]
-    body += [f"<li>{html.escape(line.strip())}</li>" for line in said]
+    body += [f"<li>{html.escape(line.strip())}</li>" for line in lines]
     table = pd.DataFrame([[_cell(row[name]) for name in HEADS] for row in rows], columns=[*HEADS.values()])
     body += ["</ul>", "<h2>Ratios: after over before, with 95 % intervals</h2>"]
     with pd.option_context("display.max_colwidth", None):  # else names of runs are cut
@@ -64,13 +64,13 @@ def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
     device = str(runs["device"].iloc[0]) if len(runs) else "cpu"
     names = {"cpu": "CPU core", "cuda": "GPU"}
     shared = Options("", device, names.get(device, device), tuple(sorted(set(runs["framework"]))))
-    made = []
+    figures = []
     for number, (plot, title) in enumerate(FIGURES.items()):
         member: FigureMember = registry.member("figures", plot)
         data, svg = folder / f"{plot}.csv", folder / f"{plot}.svg"
         options = replace(shared, title=title)
         _tables.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
         draw(plot, data, folder / plot, options)
-        drawn, words = picture.inline(svg, f"f{number}", title), html.escape(picture.said(svg))
-        made.append(f'<figure><div class="picture">{drawn}</div><figcaption>{words}</figcaption></figure>')
-    return made
+        drawn, words = picture.inline(svg, f"f{number}", title), html.escape(picture.caption(svg))
+        figures.append(f'<figure><div class="picture">{drawn}</div><figcaption>{words}</figcaption></figure>')
+    return figures

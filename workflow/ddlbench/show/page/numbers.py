@@ -31,7 +31,7 @@ QUANTITIES = tuple(c for c in summary.COLUMNS if c.type in ("float64", "Int64") 
 
 
 def found(
-    study: Study, read: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], said: First
+    study: Study, read: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], first: First
 ) -> dict[str, Any]:
     """What a study found, as JSON has it, from its tables, its audit's findings and its first screen."""
     runs = usable(read["runs"])
@@ -47,11 +47,11 @@ def found(
         "to": None if began.empty else rows.day(float(began.max())),
         "system": {name: named(runs, name) for name in ("cpu", "gpu")},
         "software": {name: named(runs, name) for name in VERSIONS},
-        "points": [_point(of) for _, of in runs.groupby([n for n in SAME if n in runs], dropna=False, sort=False)],
+        "points": [_point(part) for _, part in runs.groupby([n for n in SAME if n in runs], dropna=False, sort=False)],
         "scaling": records(series),
         "answers": [
-            {"question": one.question, "take": one.take, "sure": one.sure, "words": " ".join(one.words)}
-            for one in said.answers
+            {"question": answer.question, "take": answer.take, "sure": answer.sure, "words": " ".join(answer.words)}
+            for answer in first.answers
         ],
         "verdicts": records(read["verdicts"]),
         "findings": [dict(row) for row in _findings.worst(audit, SEVERITIES[1])],
@@ -60,8 +60,8 @@ def found(
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table's rows as JSON has them: numbers and words as they are, null for what is not there."""
-    made: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
-    return made
+    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
+    return rows
 
 
 def named(runs: pd.DataFrame, *columns: str) -> list[str]:
@@ -77,8 +77,8 @@ def _point(runs: pd.DataFrame) -> dict[str, Any]:
     for column in QUANTITIES:
         values = [float(value) for value in runs[column.name].dropna()]
         if values and all(value > 0 and math.isfinite(value) for value in values):
-            of = over_repeats(values)
-            interval = {"n": of.n, "median": of.middle, "low": of.low, "high": of.high}
+            summary = over_repeats(values)
+            interval = {"n": summary.n, "median": summary.middle, "low": summary.low, "high": summary.high}
             quantities[column.name] = {"unit": column.unit, **interval}
     settings = {name: first[name] for name in SAME if name in first and first[name] is not None}
     return {"settings": settings, "runs": [str(run) for run in runs["run"]], "quantities": quantities}

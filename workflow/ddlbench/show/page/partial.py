@@ -52,7 +52,7 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
         counts = {figure.name: _figure(plan, figure, home) for figure in study.figures}
         there = _tables.counted(_tables.shown(home / "tables", list(plan.runs)))
         rows = bill.rows(plan, images, results)
-        page = about.of(plan, rows, spent.planned(plan, images, read_published()), there)
+        page = about.from_plan(plan, rows, spent.planned(plan, images, read_published()), there)
         write.write(page, home / "index.html", results)
         if out.exists():
             out.rename(Path(aside) / "before")

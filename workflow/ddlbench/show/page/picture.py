@@ -20,7 +20,7 @@ PATTERN = ("patternUnits", "patternTransform", "patternContentUnits", "clipPathU
 TEXT = ("font-size", "font-family", "font-weight", "font-style", "text-anchor")
 ATTRIBUTES = {*SHAPES, *PAINT, *STROKE, *PATTERN, *TEXT, "stroke-miterlimit"}
 NARROW = 380.0  # points: a wider picture is not made smaller on a phone, but scrolled (page.css)
-SAID = ".//{http://purl.org/dc/elements/1.1/}description"
+DESCRIPTION = ".//{http://purl.org/dc/elements/1.1/}description"
 MIME = {".svg": "image/svg+xml", ".pdf": "application/pdf", ".csv": "text/csv;charset=utf-8"}
 
 
@@ -33,7 +33,7 @@ def inline(path: Path, prefix: str, name: str) -> Markup:
         raise ValueError(f"{path}: is no SVG picture")
     root.attrib |= {"role": "img", "aria-label": name}
     wide = float(re.sub(r"[^\d.]", "", root.get("width", "")) or 0) > NARROW
-    coloured = any(one.get("id") == f"{prefix}-colours" for one in root.iter())  # a map, whose colours have a meaning
+    coloured = any(node.get("id") == f"{prefix}-colours" for node in root.iter())  # a map, whose colours have a meaning
     if classes := " ".join(["wide"] * wide + ["colours"] * coloured):
         root.set("class", classes)
     return Markup(ElementTree.tostring(root, encoding="unicode"))
@@ -62,13 +62,13 @@ def _clean(element: ElementTree.Element, prefix: str) -> ElementTree.Element | N
         clean.set("href", target)
     if tag in ("title", "text"):
         clean.text = element.text
-    clean.extend(child for one in element if (child := _clean(one, prefix)) is not None)
+    clean.extend(child for part in element if (child := _clean(part, prefix)) is not None)
     return clean
 
 
-def said(path: Path) -> str:
+def caption(path: Path) -> str:
     """The caption that the file of a picture carries; "" if it has none."""
-    return ElementTree.parse(path).findtext(SAID, "")
+    return ElementTree.parse(path).findtext(DESCRIPTION, "")
 
 
 def data_url(path: Path) -> str:

@@ -54,19 +54,19 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: 
             others = [cell.line(tell) for cell in cells[1 : OTHERS + 1]]
             if more := len(cells) - 1 - len(others):
                 others.append(f"{more} more in the table of pairs.")
-            made = cells[0].answer(question, tell, others)
+            answer = cells[0].answer(question, tell, others)
             words = _as_taken(cells, taken.get(BESIDE[compared], ""), workers)
             if cells[2:] or (cells[1:] and not words):
-                told = sum(any(row["verdict"] in (FASTER, SLOWER) for row in cell.pairs) for cell in cells[1:])
-                words.append(_elsewhere(told, *(cell.ranked[0].name for cell in cells)))
-            yield replace(made, words=(*made.words, *words))
+                apart = sum(any(row["verdict"] in (FASTER, SLOWER) for row in cell.pairs) for cell in cells[1:])
+                words.append(_elsewhere(apart, *(cell.ranked[0].name for cell in cells)))
+            yield replace(answer, words=(*answer.words, *words))
 
 
 def _as_taken(cells: Sequence["_Cell"], beside: str, workers: str) -> list[str]:
     """What is said where the other answers take another side, or other workers, than those that judge here."""
     first = cells[0]
     wanted = [first.place[0], beside or first.beside, workers or first.workers]
-    others = [one for one in wanted if one not in first.place]
+    others = [name for name in wanted if name not in first.place]
     there = next((cell for cell in cells if [*cell.place] == wanted), None)
     if not others or there is None:
         no = f"The other answers take {listed(others)}, with which no {first.compared}s were compared."
@@ -75,17 +75,16 @@ def _as_taken(cells: Sequence["_Cell"], beside: str, workers: str) -> list[str]:
     return [f"With {listed(others)}, which other answers take, it is {take}{', not sure' * bool(there.level)}."]
 
 
-def _elsewhere(told: int, best: str, *others: str) -> str:
+def _elsewhere(apart: int, best: str, *others: str) -> str:
     """How often the fastest side is the fastest under the other settings, too; or which one is most often; and under
-    how many of them sides are `told` apart."""
+    how many of them sides are told apart (`apart`)."""
     ((most, count),) = Counter(others).most_common(1)
     if len(others) == 1:
-        return (
-            f"Under the other setting {most} is the fastest{', too' * (most == best)}{', not told apart' * (not told)}."
-        )
-    said = f"{best} is the fastest in {others.count(best)} of {count_of(len(others), 'other setting')}"
-    said += f", {most} in {count}." if count > others.count(best) else ", too."
-    return f"{said} Sides are told apart in {told} of them."
+        words = f"Under the other setting {most} is the fastest{', too' * (most == best)}"
+        return f"{words}{', not told apart' * (not apart)}."
+    words = f"{best} is the fastest in {others.count(best)} of {count_of(len(others), 'other setting')}"
+    words += f", {most} in {count}." if count > others.count(best) else ", too."
+    return f"{words} Sides are told apart in {apart} of them."
 
 
 class _Cell:
@@ -96,12 +95,12 @@ class _Cell:
         ours = runs[runs["run"].isin({run for row in self.pairs for run in row["runs"].split()})]
         self.runs = ours
         side = names(runs).loc[ours.index] if compared == "loader" else ours[compared]
-        made = [point(str(name), part[RATE].tolist()) for name, part in ours.groupby(side)]
-        self.points = sorted(made, key=lambda one: -one.interval.middle)
+        points = [point(str(name), part[RATE].tolist()) for name, part in ours.groupby(side)]
+        self.points = sorted(points, key=lambda point: -point.interval.middle)
         self.ceiling = {
             str(name) for name, loader in zip(side, ours["loader"], strict=True) if not _learns(loader, compared)
         }
-        self.ranked = [one for one in self.points if one.name not in self.ceiling] or self.points
+        self.ranked = [point for point in self.points if point.name not in self.ceiling] or self.points
 
         first = self.pairs[0]
         self.beside, self.workers = str(first["with"]), count_of(int(first["workers"]), study.worker)
@@ -121,36 +120,36 @@ class _Cell:
         """
         best = self.ranked[0].name
         rows = {row["right"]: row for pair in self.pairs for row in (pair, _turned(pair)) if row["left"] == best}
-        return {one.name: rows[one.name] for one in self.ranked if one.name in rows}
+        return {side.name: rows[side.name] for side in self.ranked if side.name in rows}
 
     @property
     def level(self) -> list[Point]:
         """The sides that are not told from the best."""
-        return [one for one in self.ranked if one.name in self.rows and self.rows[one.name]["verdict"] != FASTER]
+        return [side for side in self.ranked if side.name in self.rows and self.rows[side.name]["verdict"] != FASTER]
 
     @property
     def taken(self) -> Point:
         """The fastest, or of those that are not told from it one that comes with PyTorch."""
         best = self.ranked[0]
-        return next((one for name in PLAIN for one in (best, *self.level) if one.name == name), best)
+        return next((side for name in PLAIN for side in (best, *self.level) if side.name == name), best)
 
     def answer(self, question: str, tell: list[str], others: list[str]) -> Answer:
         """What to take, what is told from it, and what is not."""
         best, rows, taken = self.ranked[0], self.rows, self.taken
-        said = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
-        said += [self._told(), self._take()] if rows else []
-        alone = [one.name for one in self.ranked[1:] if one.name not in rows]
+        text = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
+        text += [self._told(), self._take()] if rows else []
+        alone = [side.name for side in self.ranked[1:] if side.name not in rows]
         if other := [name for name in alone if _loader(name) != _loader(best.name)]:
-            said.append(f"{listed(other)} read another form: not judged beside {best.name}.")
+            text.append(f"{listed(other)} read another form: not judged beside {best.name}.")
         if alone != other:
-            said.append(f"Forms of {_loader(best.name)} are judged in the next answer.")
-        shown = [replace(one, taken=one is taken, note=CEILING * (one.name in self.ceiling)) for one in self.points]
+            text.append(f"Forms of {_loader(best.name)} are judged in the next answer.")
+        shown = [replace(side, taken=side is taken, note=CEILING * (side.name in self.ceiling)) for side in self.points]
         measure = f"{self.study.sample}/s on {self.workers}"
         return Answer(
             question,
             taken.name,
             not self.level and not alone,
-            tuple(said),
+            tuple(text),
             measure,
             tuple(shown),
             ids(self.runs),
@@ -159,39 +158,39 @@ class _Cell:
 
     def line(self, tell: list[str]) -> str:
         """One sentence on another setting of the study."""
-        told = f" {self._told()}" if self.rows else ""
-        return f"On {self.workers}{self._where(tell)}, {self._rates()}.{told}"
+        sentence = f" {self._told()}" if self.rows else ""
+        return f"On {self.workers}{self._where(tell)}, {self._rates()}.{sentence}"
 
     def _where(self, tell: list[str]) -> str:
         """With which loader or framework, and under which of the settings that differ in the study."""
         beside = [f"with {self.beside}"] if self.beside and self.beside != OWN else []
-        return "".join(f", {one}" for one in (*beside, *settings(self.pairs[0], tell)) if one != self.beside)
+        return "".join(f", {text}" for text in (*beside, *settings(self.pairs[0], tell)) if text != self.beside)
 
     def _rates(self) -> str:
         """`DeepSpeed trains 1,277, Horovod 979 and DDP 869 images/s`."""
         first, *rest = self.ranked
-        named = [f"{one.name} {digits(one.interval.middle)}" for one in rest]
+        named = [f"{side.name} {digits(side.interval.middle)}" for side in rest]
         if len(named) > MOST:
             named = [*named[: MOST - 1], f"{len(named) - MOST + 1} more {digits(rest[-1].interval.middle)} at least"]
         words = f"{first.name} trains {listed([digits(first.interval.middle), *named])} {self.study.sample}/s"
-        above = [one for one in self.points if one.name in self.ceiling and one not in self.ranked]
-        return words + "".join(f" ({one.name}, which loads nothing: {digits(one.interval.middle)})" for one in above)
+        above = [side for side in self.points if side.name in self.ceiling and side not in self.ranked]
+        return words + "".join(f" ({side.name}, which loads nothing: {digits(side.interval.middle)})" for side in above)
 
     def _told(self) -> str:
         """What is told apart, and by how much."""
         best, rows = self.ranked[0], self.rows
-        told = [name for name, row in rows.items() if row["verdict"] == FASTER]
+        slower = [name for name, row in rows.items() if row["verdict"] == FASTER]
         if max(row["n"] for row in rows.values()) < 2:
             return "One run each: nothing is told apart."
-        if not told and len(rows) == 1:
+        if not slower and len(rows) == 1:
             (row,) = rows.values()
             return f"They are not told apart ({best.name} is {_times(row)} as fast)."
-        if not told:
+        if not slower:
             return "None is told apart from the fastest."
-        whom = "all others" if len(told) == len(rows) > 1 else listed(told)
-        of_whom = f" {told[0]}" if len(told) > 1 else ""
-        much = f"({_times(rows[told[0]])}{of_whom})"
-        if len(told) < len(rows):
+        whom = "all others" if len(slower) == len(rows) > 1 else listed(slower)
+        of_whom = f" {slower[0]}" if len(slower) > 1 else ""
+        much = f"({_times(rows[slower[0]])}{of_whom})"
+        if len(slower) < len(rows):
             return f"{best.name} is told apart from {whom} only {much}."
         return f"{best.name} over {whom} is told apart {much}."
 
@@ -222,7 +221,7 @@ class _Cell:
 
     def _once(self, *sides: Point) -> float:
         """Seconds that one run of each of these sides takes, one after the other."""
-        names_ = {one.name for one in sides}
+        names_ = {side.name for side in sides}
         side = self.runs["loader" if self.compared == "loader" else self.compared].astype(str)
         ours = self.runs[side.isin({_loader(name) for name in names_})]
         return float(ours.groupby(side)["run_s"].median().sum())

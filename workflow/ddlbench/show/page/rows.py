@@ -71,16 +71,16 @@ def cell(value: Any) -> Cell:
     return Cell(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]} ... ({len(text)} letters)")
 
 
-def runs_cell(runs: Iterable[str], known: set[str]) -> Cell:
+def runs_cell(runs: Iterable[str], ids: set[str]) -> Cell:
     """Runs that a row rests on, as links to their rows."""
     names = [*runs]
-    links = tuple((f"{place}", f"#{quote(anchor(run))}") for place, run in enumerate(names[:MANY], 1) if run in known)
+    links = tuple((f"{place}", f"#{quote(anchor(run))}") for place, run in enumerate(names[:MANY], 1) if run in ids)
     named = "\n".join(names[:NAMED] + ([f"and {len(names) - NAMED} more"] if len(names) > NAMED else []))
     return Cell(count_of(len(names), "run"), float(len(names)), links, named)
 
 
 def plain(
-    id: str, title: str, means: str, table: pd.DataFrame, columns: Mapping[str, str], known: set[str], file: str = ""
+    id: str, title: str, means: str, table: pd.DataFrame, columns: Mapping[str, str], ids: set[str], file: str = ""
 ) -> Table:
     """Rows of a table as they are, in these columns (name -> explanation); `runs` becomes links.
 
@@ -100,13 +100,13 @@ def plain(
     columns = {
         name: text for name, text in columns.items() if name in table and (table.empty or table[name].notna().any())
     }
-    columns = dict(sorted(columns.items(), key=lambda one: (one[0] == "runs", one[0] in SHARED)))
+    columns = dict(sorted(columns.items(), key=lambda item: (item[0] == "runs", item[0] in SHARED)))
     for record in table[[*columns]].to_dict("records"):
         cells = []
         for name, value in record.items():
             if name == "runs":
-                cells.append(runs_cell(str(value).replace(";", " ").split() if isinstance(value, str) else (), known))
-            elif name == "run" and value in known:
+                cells.append(runs_cell(str(value).replace(";", " ").split() if isinstance(value, str) else (), ids))
+            elif name == "run" and value in ids:
                 cells.append(Cell("", links=((str(value), f"#{quote(anchor(str(value)))}"),)))
             else:
                 cells.append(cell(value))

@@ -68,7 +68,7 @@ class Answer:
 
     @property
     def scale(self) -> "Scale":
-        return Scale.of(self.points)
+        return Scale.fit(self.points)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Scale:
     ends: tuple[str, str] = ("", "")
 
     @classmethod
-    def of(cls, points: Sequence[Point]) -> "Scale":
+    def fit(cls, points: Sequence[Point]) -> "Scale":
         """Reaches over all runs, and over intervals up to half below and above them."""
         values = [value for point in points for value in (*point.runs, point.interval.middle)]
         if not values:

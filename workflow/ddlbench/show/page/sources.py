@@ -21,34 +21,34 @@ ELSEWHERE = ("dataset", "device", "gpu", "recipe", "model")  # conditions that s
 
 
 def tables(
-    study: str, data: Mapping[str, pd.DataFrame], made: Sequence[Table], known: set[str]
+    study: str, data: Mapping[str, pd.DataFrame], page: Sequence[Table], ids: set[str]
 ) -> tuple[list[Table], list[Table]]:
-    """The tables of this study's sources, and those of `made` that are none of them."""
-    given: list[Any] = [one for one in read_yaml(FILE)["tables"] if study in one["studies"]]
-    taken = {one.get("table") for one in given}
-    found = [replace(table, folded=False) for one in given for table in _of(one, data, made, known)]
-    return found, [table for table in made if table.id not in taken]
+    """The tables of this study's sources, and those of the `page` that are none of them."""
+    given: list[Any] = [item for item in read_yaml(FILE)["tables"] if study in item["studies"]]
+    taken = {item.get("table") for item in given}
+    found = [replace(table, folded=False) for item in given for table in _of(item, data, page, ids)]
+    return found, [table for table in page if table.id not in taken]
 
 
 def _of(
-    one: Mapping[str, Any], data: Mapping[str, pd.DataFrame], made: Sequence[Table], known: set[str]
+    item: Mapping[str, Any], data: Mapping[str, pd.DataFrame], page: Sequence[Table], ids: set[str]
 ) -> Iterator[Table]:
-    if "rows" in one:
-        heads = [*one["columns"], "these runs", "runs"]
+    if "rows" in item:
+        heads = [*item["columns"], "these runs", "runs"]
         by_id = {claim.id: claim for claim in claims.read(CONFIG / "references/claims.csv")}
         rows = []
-        for *cells, name in one["rows"]:
-            said, runs = _said(by_id[name], data)
-            rows.append(("", (*(Cell(str(text)) for text in cells), Cell(said), runs_cell(runs, known))))
+        for *cells, name in item["rows"]:
+            verdict, runs = _said(by_id[name], data)
+            rows.append(("", (*(Cell(str(text)) for text in cells), Cell(verdict), runs_cell(runs, ids))))
         means = "The source's cells, and what these runs say to them."
-        yield Table(f"source-{one['rows'][0][-1]}", one["title"], means, tuple((h, "") for h in heads), tuple(rows))
+        yield Table(f"source-{item['rows'][0][-1]}", item["title"], means, tuple((h, "") for h in heads), tuple(rows))
         return
-    ours = [table for table in made if table.id == one["table"]]
-    yield from (replace(table, title=one["title"]) for table in ours)
-    if one.get("file") and not any("published" in head for table in ours for head, _ in table.columns):
-        numbers = pd.read_csv(CONFIG / "references" / one["file"]).drop(columns="source")
+    ours = [table for table in page if table.id == item["table"]]
+    yield from (replace(table, title=item["title"]) for table in ours)
+    if item.get("file") and not any("published" in head for table in ours for head, _ in table.columns):
+        numbers = pd.read_csv(CONFIG / "references" / item["file"]).drop(columns="source")
         means = "What the source prints. Nothing of these runs stands beside it: they profiled no GPU."
-        yield plain(f"source-{one['table']}", one["title"], means, numbers, {str(name): "" for name in numbers}, known)
+        yield plain(f"source-{item['table']}", item["title"], means, numbers, {str(name): "" for name in numbers}, ids)
 
 
 def _said(claim: claims.Claim, data: Mapping[str, pd.DataFrame]) -> tuple[str, list[str]]:

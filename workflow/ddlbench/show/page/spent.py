@@ -7,7 +7,7 @@ from typing import Any
 from ddlbench.core import kinds
 from ddlbench.core.plural import rounded, total
 from ddlbench.plan.bill import Row
-from ddlbench.plan.estimate import Estimator, Published
+from ddlbench.plan.estimate import Doubling, Estimator
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE
 
@@ -61,7 +61,7 @@ def _states(todo: Sequence[Row]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "all of the study"
 
 
-def planned(plan: Plan, images: Mapping[str, int], published: Sequence[Published]) -> dict[str, float | None]:
+def planned(plan: Plan, images: Mapping[str, int], published: Sequence[Doubling]) -> dict[str, float | None]:
     """What `ddlbench plan` would have said before there was any record, by run [s]; None where it knew nothing."""
     before = Estimator(plan.machine, (), published)
     jobs = {run: job.spec for run, job in plan.runs.items() if job.spec.dataset in images}

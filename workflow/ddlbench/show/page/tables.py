@@ -31,27 +31,29 @@ def every(
     study: Study,
     tables: Mapping[str, pd.DataFrame],
     audit: Sequence[Mapping[str, str]],
-    known: set[str],
+    ids: set[str],
     about: Mapping[str, Sequence[str]],
     results: Path,
 ) -> list[rows.Table]:
     """The page's tables, in its order; those without rows are left out, but that of runs."""
     from ddlbench.analysis import costs, failures, frameworks, kernels, refusals
 
-    def of(columns: Sequence[Column], *without: str) -> dict[str, str]:
+    def meanings(columns: Sequence[Column], *without: str) -> dict[str, str]:
         return {
-            one.name: f"{one.means}{f' [{one.unit}]' if one.unit else ''}" for one in columns if one.name not in without
+            column.name: f"{column.means}{f' [{column.unit}]' if column.unit else ''}"
+            for column in columns
+            if column.name not in without
         }
 
     def plain(name: str, title: str, means: str, table: pd.DataFrame, columns: dict[str, str]) -> rows.Table:
-        return rows.plain(name, title, means, table, columns, known, f"tables/{name}.csv")
+        return rows.plain(name, title, means, table, columns, ids, f"tables/{name}.csv")
 
     judged = tables["verdicts"]["verdict"] != NOT_TESTABLE
     costed = tables["costs"][tables["costs"]["interval"] == costs.CHOSEN].dropna(axis="columns", how="all")
     shown = {**tables, "kernels": _beside(study, tables["kernels"]), "costs": costed}
     titles = TITLES | {kind.TABLE: kind.PAGE for kind in kinds.beside()}
-    columns = {name: of(EVERY[name].columns) for name in titles}
-    columns |= {"kernels": of(kernels.BESIDE), "costs": of(costs.COLUMNS, *NOT_SHOWN)}
+    columns = {name: meanings(EVERY[name].columns) for name in titles}
+    columns |= {"kernels": meanings(kernels.BESIDE), "costs": meanings(costs.COLUMNS, *NOT_SHOWN)}
     findings = pd.DataFrame([row for row in audit if row["severity"] != _findings.NOT_CHECKED])
     claims = {
         "verdict": "What these runs say to it.",
@@ -75,33 +77,33 @@ def every(
         "took_s": "Wall time by its record [s].",
         "ratio": "Took over planned.",
     }
-    made = [
+    page = [
         rows.runs(tables["runs"], results, about, study.up),
         *(plain(name, title, EVERY[name].means, shown[name], columns[name]) for name, title in titles.items()),
         plain("verdicts", "What sources claim", "Verdicts on claims of papers and documents whose conditions these "
               "runs meet.", tables["verdicts"][judged], claims),
         rows.plain("not-testable", "Claims that these runs cannot judge", "Their conditions are not met here: "
                    "data set, device, model, workers.", tables["verdicts"][~judged],
-                   {name: claims[name] for name in ("claim", "source", "place", "why")}, known,
+                   {name: claims[name] for name in ("claim", "source", "place", "why")}, ids,
                    "tables/verdicts.csv"),
         plain("frameworks", "Frameworks", "What each can do. The versions are those installed where this page was "
-              "made; what the runs used is told at its end.", tables["frameworks"], of(frameworks.COLUMNS)),
+              "made; what the runs used is told at its end.", tables["frameworks"], meanings(frameworks.COLUMNS)),
         plain("audit", "Findings of the audit", f"What makes comparisons unfair: {_findings.summary(audit)}. "
-              "docs/audit.md explains the rules.", findings, of(_findings.COLUMNS)),
+              "docs/audit.md explains the rules.", findings, meanings(_findings.COLUMNS)),
         rows.plain("planned", "Plan and record", "What a plan said before there was any record, beside what it took.",
-                   pd.DataFrame(spent.took(study.bill, study.planned)), planned, known),
+                   pd.DataFrame(spent.took(study.bill, study.planned)), planned, ids),
         plain("failures", "Failed runs", "Runs that left no record, and why.", failures.of_runs(tables["failures"]),
-              of(failures.COLUMNS, "rule")),
+              meanings(failures.COLUMNS, "rule")),
         plain("refused", "Refused records", "Records that cannot be true, or cannot be read.", tables["refused"],
-              of(refusals.COLUMNS)),
+              meanings(refusals.COLUMNS)),
     ]  # fmt: skip
     nodes = results / "machines" / study.machine / "nodes.csv"
     if nodes.exists():
-        made.append(
+        page.append(
             rows.plain("nodes", "Hosts", f"Each host of {study.machine} beside the others, by all its records.",
-                       pd.read_csv(nodes), of(NODES), known, f"{study.up}machines/{study.machine}/nodes.csv")
+                       pd.read_csv(nodes), meanings(NODES), ids, f"{study.up}machines/{study.machine}/nodes.csv")
         )  # fmt: skip
-    return [table for table in made if table.rows or table.id == "runs"]
+    return [table for table in page if table.rows or table.id == "runs"]
 
 
 def _beside(study: Study, shares: pd.DataFrame) -> pd.DataFrame:

@@ -36,9 +36,9 @@ def write(study: Study, out: Path, results: Path = layout.RESULTS) -> None:
     for programs. Each is whole, or not there. Raises OSError for a table or a figure that is missing.
     """
     read, audit = _read(study, out.parent)
-    said = answer.first(study, read, audit)
-    write_json(out.with_name("study.json"), numbers.found(study, read, audit, said))
-    write_text(out, html(study, read, audit, said, out.parent, results))
+    first = answer.first(study, read, audit)
+    write_json(out.with_name("study.json"), numbers.found(study, read, audit, first))
+    write_text(out, html(study, read, audit, first, out.parent, results))
 
 
 def _read(study: Study, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
@@ -57,13 +57,13 @@ def html(
     study: Study,
     read: Mapping[str, pd.DataFrame],
     audit: list[dict[str, str]],
-    said: answer.First,
+    first: answer.First,
     home: Path,
     results: Path = layout.RESULTS,
 ) -> str:
     """The page of what was read of the folder `home`."""
     runs = read["runs"]
-    known = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
+    ids = set(runs["run"].head(rows.MOST_ROWS))  # those that have a row to lead to
     about = answer.rules_by_run(audit, "warning")
     style, script = ((HERE / f"page.{suffix}").read_text(encoding="utf-8") for suffix in ("css", "js"))
     environment = jinja2.Environment(
@@ -71,21 +71,21 @@ def html(
     )
     environment.globals["anchor"] = rows.anchor
     environment.filters["code"] = _code
-    figures = [_figure(figure, number, runs, known, home) for number, figure in enumerate(study.figures, 1)]
-    made = tables.every(study, read, audit, known, about, results)
-    shown, others = sources.tables(study.name, read, made, known)
+    figures = [_figure(figure, number, runs, ids, home) for number, figure in enumerate(study.figures, 1)]
+    page = tables.every(study, read, audit, ids, about, results)
+    shown, others = sources.tables(study.name, read, page, ids)
     return environment.get_template("page.html.jinja").render(
         study=study,
         policy=f"default-src 'none'; img-src data:; style-src {_digest(style)}; script-src {_digest(script)}; "
         "base-uri 'none'; form-action 'none'",
         style=Markup(style),
         script=Markup(script),
-        answer=said,
+        answer=first,
         tiles=spent.tiles(study.bill, study.unit, study.planned) if study.bill else [],
         figures=figures,
         sources=shown,
         series=(series := asked.series(study, runs)),
-        wide=any(len(one["points"]) > 4 for one in series),
+        wide=any(len(line["points"]) > 4 for line in series),
         tables=others,
         ended=bool(ended_well(runs).any()),
         measured=_measured(runs),
@@ -97,8 +97,8 @@ def html(
 
 def _reached(study: Study, home: Path) -> pd.DataFrame:
     """Times to the accuracies that the study's figures name, with this accuracy: column `target`."""
-    named = [one for one in study.figures if one.plot == "time-to-accuracy" and one.target]
-    read = [pd.read_csv(home / f"figures/{one.name}.csv").assign(target=one.target) for one in named]
+    named = [figure for figure in study.figures if figure.plot == "time-to-accuracy" and figure.target]
+    read = [pd.read_csv(home / f"figures/{figure.name}.csv").assign(target=figure.target) for figure in named]
     return pd.concat(read) if read else pd.DataFrame()
 
 
@@ -112,8 +112,8 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _figure(figure: Figure, number: int, runs: pd.DataFrame, known: set[str], home: Path) -> dict[str, Any]:
-    """What the template shows of a figure; its runs that are `known` are named."""
+def _figure(figure: Figure, number: int, runs: pd.DataFrame, ids: set[str], home: Path) -> dict[str, Any]:
+    """What the template shows of a figure; its runs in `ids` are named."""
     file = home / "figures" / figure.name
     paths = {suffix: file.with_name(f"{file.name}.{suffix}") for suffix in ("pdf", "svg", "csv")}
     # Of records of others no plan says which a figure shows.
@@ -122,17 +122,17 @@ def _figure(figure: Figure, number: int, runs: pd.DataFrame, known: set[str], ho
     missing = max(0, len(figure.runs) - len(shown))
     if figure.jobs:
         return _pictured(figure, number, paths) | {"made": f"{figure.jobs}.", "runs": []}
-    names = {*shown["run"]} & known
-    made = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
+    names = {*shown["run"]} & ids
+    text = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
     return _pictured(figure, number, paths) | {
-        "made": f"{made}, up to {count_of(repeats, 'repeat')}.",
+        "made": f"{text}, up to {count_of(repeats, 'repeat')}.",
         "runs": [run for run in figure.runs or shown["run"] if run in names],
     }
 
 
 def _pictured(figure: Figure, number: int, paths: Mapping[str, Path]) -> dict[str, Any]:
     """The picture with its files and its words: its own, which begin with what it shows, or else those of its kind."""
-    caption = picture.said(paths["svg"]) or figure.caption
+    caption = picture.caption(paths["svg"]) or figure.caption
     return {
         "id": f"figure-{number}",
         "title": figure.title,

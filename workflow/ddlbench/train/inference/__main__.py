@@ -20,7 +20,7 @@ from ddlbench.data.manifest import Manifest
 from ddlbench.train.assignment import seen_here
 from ddlbench.train.inference import InferSpec, Way
 from ddlbench.train.inference._record import ASSIGNMENT, FORMAT, RECORD
-from ddlbench.train.loaders import Source
+from ddlbench.train.loaders import PictureSet
 
 if TYPE_CHECKING:
     from ddlbench.train.loaders import Loader
@@ -130,7 +130,7 @@ def _end(number: int, frame: object) -> None:
 def pictures(spec: InferSpec, data: Path, manifest: Manifest, memory: Path | None) -> Loader:
     """The validation pictures, all of them for each rank, from the loader that the run has."""
     run = replace(spec.run, workers=1, workers_per_node=1, global_batch=max(spec.batches))
-    source = Source(data, "val", manifest.splits["val"].images, len(manifest.classes), memory)
+    source = PictureSet(data, "val", manifest.splits["val"].images, len(manifest.classes), memory)
     loader: Loader = registry.member("loaders", run.loader).Loader(source, run, 0)
     return loader
 

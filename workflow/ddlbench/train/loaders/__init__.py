@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Batch: TypeAlias = "tuple[Tensor, Tensor]"
 
 
-class Source(NamedTuple):
+class PictureSet(NamedTuple):
     """The pictures that a loader gives: so many, in so many classes. They are a split of the form in `folder`, which is
     None where nothing is read. `memory` is a folder of this run in the node's memory, which goes when its ranks have
     ended; None if there is none."""
@@ -72,7 +72,7 @@ class LoaderMember(Protocol):
     INSTALL: str  # the command that installs it
     DISTRIBUTION: str | None  # the package whose version a record names
 
-    def Loader(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> _Loader:
+    def Loader(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> _Loader:
         """Open a rank's share of these pictures. `state` is what the same rank of an equal run returned.
 
         Loaders are opened before the framework starts: their worker processes are forked, which must not happen beside

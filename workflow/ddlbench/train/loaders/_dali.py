@@ -15,7 +15,7 @@ from ddlbench.train.loaders._stream import KeptBatches
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch, Source
+    from ddlbench.train.loaders import Batch, PictureSet
 
 FORMS = ("tfrecord", "raw", "webdataset")
 FAMILY = "dali"
@@ -54,7 +54,7 @@ class DaliLoader:
     on_gpu: bool
     normalises_on_gpu = True
 
-    def __init__(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
         from nvidia.dali.plugin.pytorch import DALIGenericIterator
 

@@ -20,12 +20,12 @@ from ddlbench.train.loaders._stream import copied
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
     from ddlbench.data.forms import Samples
-    from ddlbench.train.loaders import Batch, Source
+    from ddlbench.train.loaders import Batch, PictureSet
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom [pixels]
 
 
-def opened(source: Source, spec: RunSpec) -> Samples:
+def opened(source: PictureSet, spec: RunSpec) -> Samples:
     """The pictures of the form that the run reads. Raises OSError, ValueError, RuntimeError."""
     assert source.folder is not None and spec.reads is not None
     samples: Samples | None = registry.member("forms", spec.reads).samples(source.folder, source.split)

@@ -17,7 +17,7 @@ from ddlbench.train.loaders._share import Indices, Order, share, shuffled
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch, Source
+    from ddlbench.train.loaders import Batch, PictureSet
 
 FORMS: tuple[str, ...] = ("raw", "webdataset")
 FAMILY = "native"
@@ -32,7 +32,7 @@ class Loader:
     """One rank's share of a split. Worker processes start with the first epoch: ask for it before any framework has
     started threads."""
 
-    def __init__(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         import torch
         from torch.utils.data import DataLoader
 
@@ -50,7 +50,7 @@ class Loader:
         )
         self.on_device = self.copier(spec)
 
-    def pictures(self, source: Source, spec: RunSpec) -> Any:
+    def pictures(self, source: PictureSet, spec: RunSpec) -> Any:
         """What worker processes ask for batches, by keys of `Batches`."""
         return Batched(opened(source, spec), source.split == "train", spec)
 

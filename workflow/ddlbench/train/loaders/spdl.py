@@ -16,7 +16,7 @@ from ddlbench.train.loaders._share import share, shuffled
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch, Source
+    from ddlbench.train.loaders import Batch, PictureSet
 
 FORMS: tuple[str, ...] = ("raw", "webdataset")
 FAMILY = "spdl"
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 class Loader:
     """One rank's share of a split."""
 
-    def __init__(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         self.pictures = Pictures(opened(source, spec), source.split == "train", spec)
         self.normalised = Normalised(spec)
         self.spec, self.rank, self.images = spec, rank, source.images

@@ -27,7 +27,7 @@ from ddlbench.train.loaders._pictures import opened
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Source
+    from ddlbench.train.loaders import PictureSet
 
 FORMS, FAMILY, LEARNS, DEVICE = native.FORMS, native.FAMILY, native.LEARNS, native.DEVICE
 PACKAGE, INSTALL, DISTRIBUTION = native.PACKAGE, native.INSTALL, native.DISTRIBUTION
@@ -39,7 +39,7 @@ THREADS = 16  # that copy: a parallel file system answers many at once
 class Loader(native.Loader):
     """One rank's share of a split. `staged` is what the copy took."""
 
-    def pictures(self, source: Source, spec: RunSpec) -> Any:
+    def pictures(self, source: PictureSet, spec: RunSpec) -> Any:
         """Pictures of the copy. Messages name the original, which is still there afterwards."""
         copy = _of_node(source)
         self.staged: list[float] = json.loads((copy / TOOK).read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ class Loader(native.Loader):
         return native.Batched(samples, source.split == "train", spec)
 
 
-def _of_node(source: Source) -> Path:
+def _of_node(source: PictureSet) -> Path:
     """The node's copy, made by the first rank that comes here; the others wait for it. Raises RuntimeError, OSError."""
     folder, memory = source.folder, source.memory
     assert folder is not None

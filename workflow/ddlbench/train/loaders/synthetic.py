@@ -12,7 +12,7 @@ from ddlbench.train.loaders._share import share
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch, Source
+    from ddlbench.train.loaders import Batch, PictureSet
 
 FORMS: tuple[str, ...] = ()
 FAMILY = "synthetic"
@@ -26,7 +26,7 @@ DISTRIBUTION: str | None = "torch"
 class Loader:
     """As many images an epoch as the data set has, all from one batch."""
 
-    def __init__(self, source: Source, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, source: PictureSet, spec: RunSpec, rank: int, state: dict[str, Any] | None = None) -> None:
         import torch
 
         generator = torch.Generator().manual_seed(spec.seed + rank)

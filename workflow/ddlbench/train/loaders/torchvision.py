@@ -22,7 +22,7 @@ from ddlbench.train.loaders._share import MEAN, STD, Order
 
 if TYPE_CHECKING:
     from ddlbench.core.spec import RunSpec
-    from ddlbench.train.loaders import Batch, Source
+    from ddlbench.train.loaders import Batch, PictureSet
 
 FORMS: tuple[str, ...] = ("raw",)
 FAMILY = "torchvision"
@@ -36,7 +36,7 @@ DISTRIBUTION: str | None = "torchvision"
 class Loader(native.Loader):
     """One rank's share of a split, by `native`'s DataLoader."""
 
-    def pictures(self, source: Source, spec: RunSpec) -> Any:
+    def pictures(self, source: PictureSet, spec: RunSpec) -> Any:
         """torchvision's ImageFolder. Raises RuntimeError if it finds another number of pictures."""
         assert source.folder is not None
         return Batched(source.folder, source.split, spec, source.images)
