@@ -19,16 +19,13 @@ def listing(begins_with: str) -> list[str]:
     return [line[1].rstrip("/") for line in lines if line]
 
 
-def test_the_listing_is_what_lies_in_the_repository() -> None:
+def test_the_listings_show_what_lies_in_the_repository_and_the_rooms_in_their_order() -> None:
+    assert listing("core") == list(ROOMS)
     tracked = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     names = {line.split("/")[0] for line in tracked.splitlines() if (ROOT / line).exists()}
     assert sorted(listing("config/")) == sorted(name for name in names if not name.startswith("."))
-
-
-def test_the_rooms_are_shown_in_their_order() -> None:
-    assert listing("core") == list(ROOMS)
 
 
 def test_what_the_page_names_exists() -> None:

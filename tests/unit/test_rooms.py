@@ -25,6 +25,7 @@ ROOMS = (
     "commands",
 )
 PACKAGE = registry.PACKAGE
+NO_NOUNS = {"said", "one", "known", "made", "left", "own", "told", "of"}  # say nothing of what they hold
 
 
 def room(path: Path) -> str:
@@ -58,3 +59,14 @@ def test_no_import_goes_back_up() -> None:
         if ROOMS.index(other) > ROOMS.index(room(path))
     ]
     assert back == []
+
+
+def test_names_are_nouns() -> None:
+    """`left` may stand beside `right`; `of` is a key of studies."""
+    for path in PACKAGE.rglob("*.py"):
+        nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+        bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+        bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        bound -= {"left"} if "right" in bound else {"of"} if path.stem == "study_keys" else set()
+        assert not bound & NO_NOUNS, f"{path}: name what it holds, not {', '.join(bound & NO_NOUNS)}"

@@ -82,8 +82,8 @@ def _summary(place: Path, log: Log) -> Summary:
     if benchmark == "resnet" and plain(log.keys.get("global_batch_size")) < workers:
         what = f"a batch of {log.keys['global_batch_size']} is less than one image for each of {workers} accelerators"
         raise RefusedError(place, what, _sound.MEND)
-    if benchmark == "resnet" and "resnet" not in (said := str(log.keys.get("submission_benchmark", benchmark))).lower():
-        raise RefusedError(place, f"submission_benchmark is {said[:40]!r}: it cannot be of {benchmark}", _sound.MEND)
+    if benchmark == "resnet" and "resnet" not in (kind := str(log.keys.get("submission_benchmark", benchmark))).lower():
+        raise RefusedError(place, f"submission_benchmark is {kind[:40]!r}: it cannot be of {benchmark}", _sound.MEND)
     times = _times.times(log, benchmark, _samples(log, benchmark))
     if times.several:
         what = "holds more than one training: run_start comes again after run_stop"
