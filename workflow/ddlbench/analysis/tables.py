@@ -100,8 +100,8 @@ TABLES = {
     ),
     "step_times": Table("One row per timed run: the median of each part of a step, after warm-up.", times.MEDIANS),
     "losses": Table(
-        "One row per timed run: where the time of the training went, as the worker in the middle of each step spent "
-        "it (`analysis/losses.py`). The parts add up to `total_s`.",
+        "One row per timed run: where the time of the training went, by the median worker of each step "
+        "(`analysis/losses.py`). The parts add up to `total_s`.",
         losses.COLUMNS,
     ),
     "comparisons": Table("One row per pair of frameworks, loaders or forms, of equal settings.", comparisons.COLUMNS),

@@ -75,7 +75,7 @@ def check_targets(targets: Collection[str], plan: runs.Plan) -> None:
         for kind in kinds.beside():
             if named == kind.FOLDER and place not in plan.beside:
                 asked = f"{''.join(kind.NOUN)} of study {study} on machine {machine}"
-                sys.exit(f"{place}: is no {asked}, or not any more")
+                sys.exit(f"{place}: is no {asked}; was the study edited?")
 
 
 def left_over(plan: runs.Plan) -> list[str]:

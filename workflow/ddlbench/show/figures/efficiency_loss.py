@@ -1,8 +1,8 @@
 """Where the efficiency went. A bar is the efficiency of the whole training, and then what took the rest: for each part
 the worker-seconds per image beyond those on the fewest workers. Efficiency and parts add up to 1; a part that takes
-less time than on the fewest workers reaches below 0. Parts are as the worker in the middle of each step spent its
-time, so the cost of a slow worker is waiting. Where a framework cannot tell waiting, transfer and compute apart, they
-are one part. Bars are of the total times of all repeats.
+less time than on the fewest workers reaches below 0. Parts are the times of the median worker of each step, so the
+cost of a slow worker is waiting. Where a framework cannot tell waiting, transfer and compute apart, they are one part.
+Bars are of the total times of all repeats.
 """
 
 from collections.abc import Mapping, Sequence
