@@ -294,10 +294,12 @@ def test_answers_of_runs_that_cannot_be_compared_say_so() -> None:
 
 
 @pytest.mark.parametrize("cells", [9, 10])
-def test_many_comparisons_say_what_a_slow_node_hides(cells: int) -> None:
-    sides = [{"framework": name, "global_batch": 64 * k} for k in range(1, cells + 1) for name in ("ddp", "horovod")]
-    judged = first([one for side in sides for one in ran(100.0, **side)]).judged
-    assert ("slow node" in judged) == (cells == 10) and judged.startswith(f"0 of {cells} comparisons")
+def test_many_settings_are_told_apart_first_with_their_batch_and_what_a_slow_node_hides(cells: int) -> None:
+    sides = [(k, name) for k in range(1, cells + 1) for name in ("ddp", "horovod")]
+    rates = {(k, name): 200.0 if (k, name) == (4, "horovod") else 100.0 for k, name in sides}
+    found = first([one for k, name in sides for one in ran(rates[k, name], framework=name, global_batch=64 * k)])
+    assert ("slow node" in found.judged) == (cells == 10) and found.judged.startswith(f"1 of {cells} comparisons")
+    assert "batch size 256, horovod" in found.answers[0].others[0]
 
 
 def test_what_was_killed_or_is_a_control_is_in_no_answer() -> None:

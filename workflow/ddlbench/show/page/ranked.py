@@ -50,14 +50,17 @@ def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: 
             found[compared], taken[compared] = cells, cells[0].taken.name
     for compared, question in QUESTIONS.items():
         if cells := found.get(compared, []):
-            tell = telling(comparisons[comparisons["compared"] == compared])
-            others = [cell.line(tell) for cell in cells[1 : OTHERS + 1]]
+            rows = comparisons[comparisons["compared"] == compared]
+            tell = telling(rows)
+            if rows.groupby([*tell, "with", "workers"], dropna=False)["global_batch"].nunique().max() > 1:
+                tell.append("global_batch")
+            others = [cell.line(tell) for cell in sorted(cells[1:], key=_Cell.alike)[:OTHERS]]
             if more := len(cells) - 1 - len(others):
                 others.append(f"{more} more in the table of pairs.")
             answer = cells[0].answer(question, tell, others)
             words = _as_taken(cells, taken.get(BESIDE[compared], ""), workers)
             if cells[2:] or (cells[1:] and not words):
-                apart = sum(any(row["verdict"] in (FASTER, SLOWER) for row in cell.pairs) for cell in cells[1:])
+                apart = sum(not cell.alike() for cell in cells[1:])
                 words.append(_elsewhere(apart, *(cell.ranked[0].name for cell in cells)))
             yield replace(answer, words=(*answer.words, *words))
 
@@ -121,6 +124,10 @@ class _Cell:
         best = self.ranked[0].name
         rows = {row["right"]: row for pair in self.pairs for row in (pair, _turned(pair)) if row["left"] == best}
         return {side.name: rows[side.name] for side in self.ranked if side.name in rows}
+
+    def alike(self) -> bool:
+        """Whether none of its sides is told from another."""
+        return all(row["verdict"] not in (FASTER, SLOWER) for row in self.pairs)
 
     @property
     def level(self) -> list[Point]:
