@@ -48,25 +48,22 @@ def test_a_model_finds_its_own_truth(model: str, truth: object) -> None:
     assert rivals.MODELS[model](measured, at, [64.0, 64.0]) == pytest.approx([100 * truth(n) for n in at], rel=0.02)
 
 
+def width(measured: Measured, at: int = 64) -> float:
+    """Of the interval at so many workers, in logarithms."""
+    made = last_rate.predict(measured, [at], [64.0], PRIORS)
+    assert made.low[0] < made.images_per_s[0] < made.high[0]
+    return math.log(made.high[0] / made.low[0])
+
+
 class TestLastRate:
     def test_its_interval_widens_with_distance_and_narrows_with_points(self) -> None:
-        def width(measured: Measured, at: int) -> float:
-            made = last_rate.predict(measured, [at], [64.0], PRIORS)
-            assert made.low is not None and made.high is not None
-            assert made.low[0] < made.images_per_s[0] < made.high[0]
-            return math.log(made.high[0] / made.low[0])
-
         few, many = ideal(4, 8), ideal(4, 8, 16, 32)
         widths = [width(many, 32 * 2**k) for k in range(1, 6)]
         assert widths == sorted(widths)
         assert width(few, 256) > 1.3 * width(many, 256)
 
     def test_a_series_that_leaves_the_line_has_wider_intervals(self) -> None:
-        def width(measured: Measured) -> float:
-            made = last_rate.predict(measured, [64], [64.0], PRIORS)
-            return float(made.high[0] / made.low[0])
-
-        assert width(series({4: 400, 8: 500, 16: 1600})) > 1.5 * width(series({4: 400, 8: 740, 16: 1450}))
+        assert width(series({4: 400, 8: 500, 16: 1600})) > math.log(1.5) + width(series({4: 400, 8: 740, 16: 1450}))
 
     def test_from_one_node_nothing_beyond_is_predicted(self) -> None:
         with pytest.raises(TooLittleError, match=r"lie within one node of 4 workers.*measure 8 workers"):
