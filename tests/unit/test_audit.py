@@ -21,7 +21,6 @@ from ddlbench.commands.main import main
 from ddlbench.core.columns import types
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import STEPS
-from ddlbench.core.registry import OWN
 
 from tests.conftest import ROOT
 from tests.unit.audit_clean import changed, claims, found, one, publication, study
@@ -55,7 +54,7 @@ def test_how_long_ranks_wait_for_each_other_is_no_difference() -> None:
 
 
 def test_a_program_that_ended_early_with_code_0_is_found_beside_its_repeats() -> None:
-    program = changed(lambda tables: tables["runs"].update({"dataset": [OWN] * len(tables["runs"])}), STUDY)
+    program = {**STUDY, "runs": STUDY["runs"].assign(dataset="own")}
     (row,) = found("same-samples", changed(FAULTS["same-samples"], program))
     assert row["runs"].split("; ")[0] == STUDY["runs"].loc[6, "run"] and "samples of repeats" in row["evidence"]
 

@@ -46,12 +46,9 @@ FIGURE = "results/mine/local/figures/throughput.png"
 
 
 def test_a_program_has_a_figure_and_is_made_again_when_its_files_change(project: Path) -> None:
-    for name, text in {
-        "config/programs/plain.yaml": PROGRAM,
-        "config/studies/mine.yaml": STUDY,
-        "train.py": TRAIN,
-    }.items():
-        (project / name).write_text(text)
+    (project / "config/programs/plain.yaml").write_text(PROGRAM)
+    (project / "config/studies/mine.yaml").write_text(STUDY)
+    (project / "train.py").write_text(TRAIN)
     done = snakemake(project, *OPTIONS, "--", FIGURE)
     assert done.returncode == 0, done.stdout
     drawn = pd.read_csv((project / FIGURE).with_suffix(".csv")).set_index(["settings", "workers"])
