@@ -139,19 +139,10 @@ def _speeds(line: Scaling, machine: Machine | None, planned: Iterable[int], prio
             prediction = last_rate.predict(measured, [count], [of_one], priors)
         except TooLittleError:  # as beyond a node from points within one: said once, by `predict`
             continue
-        yield Speed(
-            count,
-            min(count, machine.workers_per_node),
-            round(of_one * count),
-            float(prediction.images_per_s[0]),
-            float(prediction.low[0]),
-            float(prediction.high[0]),
-            PREDICTED,
-            0,
-            names,
-            last_rate.next_run(measured, count, dict.fromkeys([n for n in (*counts, count) if n <= count], 1.0)),
-            adapter=adapter,
-        )
+        rate, low, high = (float(each[0]) for each in (prediction.images_per_s, prediction.low, prediction.high))
+        shorter = dict.fromkeys([n for n in (*counts, count) if n <= count], 1.0)
+        next_run, node = last_rate.next_run(measured, count, shorter), min(count, machine.workers_per_node)
+        yield Speed(count, node, round(of_one * count), rate, low, high, PREDICTED, 0, names, next_run, adapter=adapter)
 
 
 def _row(speed: Speed, epochs: Epochs | str, line: Scaling, machine: Machine | None) -> dict[str, Any]:
@@ -159,11 +150,8 @@ def _row(speed: Speed, epochs: Epochs | str, line: Scaling, machine: Machine | N
     row |= {"speed_by": speed.by, "repeats": speed.repeats, "measured_workers": speed.measured}
     row |= {"epochs_by": None, "interval_of": None, **dict.fromkeys(NUMBERS), "currency": None}
     row |= {"images_per_s": speed.rate, "images_per_s_low": speed.low, "images_per_s_high": speed.high}
-    row |= {
-        "sample": sample(line.runs),
-        "next_run": speed.next_run,
-        "why_not": epochs if isinstance(epochs, str) else None,
-    }
+    row |= {"sample": sample(line.runs), "next_run": speed.next_run}
+    row["why_not"] = epochs if isinstance(epochs, str) else None
     if isinstance(epochs, str):
         return row
     row |= {"epochs_by": epochs.by, "epochs_to_target": epochs.middle}
