@@ -1,17 +1,14 @@
 """Who a rank is, by its launcher; what the supervisor tells it, and when a run goes on from an earlier try."""
 
 import json
-import os
-import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 from ddlbench.core import registry
 from ddlbench.core.record import STEP_COLUMNS
-from ddlbench.mends import deepspeed_devices
-from ddlbench.preflight import scout
 from ddlbench.run import __main__ as supervisor
 from ddlbench.train import checkpoint, place
 from ddlbench.train.assignment import FILE, Assignment
@@ -81,38 +78,24 @@ def test_no_launcher_is_said() -> None:
         place.here(1)
 
 
-@pytest.mark.parametrize(("visible", "number"), [(1, 0), (4, 3), (8, 3)])
+@pytest.mark.parametrize(
+    ("local_rank", "visible", "named", "takes"),
+    [(3, 1, "3", [0]), (3, 4, "0,1,2,3", [3]), (3, 8, None, [3]), (3, 3, "0,1,2", []), (1, 1, None, [])],
+)
 def test_a_rank_takes_its_own_gpu_of_those_that_it_sees(
-    monkeypatch: pytest.MonkeyPatch, visible: int, number: int
+    monkeypatch: pytest.MonkeyPatch, local_rank: int, visible: int, named: str | None, takes: list[int]
 ) -> None:
-    """Rank 3 of a node: psslurm shows it one GPU, SLURM all of them."""
+    """psslurm shows a rank one GPU, SLURM all of them. It takes no other rank's, and two do not share the only one."""
     taken: list[int] = []
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join("0123456"[:visible]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
     monkeypatch.setattr("torch.cuda.device_count", lambda: visible)
     monkeypatch.setattr("torch.cuda.set_device", taken.append)
-    place.take_device(3)
-    assert taken == [number]
-
-
-def test_a_rank_takes_no_other_ranks_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    with pytest.raises(place.WorldError, match=r"number 3 .* sees 3 \(CUDA_VISIBLE_DEVICES: 0,1,2\)"):
-        place.take_device(3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with pytest.raises(place.WorldError, match=r"number 1 .* sees 1 \(CUDA_VISIBLE_DEVICES: not set\)"):
-        place.take_device(1)
-
-
-def test_the_preflight_looks_at_the_gpu_that_a_rank_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One GPU is shown to each of four ranks: all of them have one."""
-    properties = {0: SimpleNamespace(name="A100", total_memory=40 << 30, uuid="GPU-3")}
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda number: properties[number].name)
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: properties[number])
-    assert scout.gpus(3)["gpu"]["uuid"] == "GPU-3"
+    said = rf"number {local_rank} .* sees {visible} \(CUDA_VISIBLE_DEVICES: {named or 'not set'}\)"
+    with nullcontext() if takes else pytest.raises(place.WorldError, match=said):
+        place.take_device(local_rank)
+    assert taken == takes
 
 
 def test_a_meter_measures_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,25 +174,3 @@ def test_another_run_or_other_data_begin_anew(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         leave(folder / ".partial", spec, data)
         assert supervisor._prepare_folder(folder, folder / ".partial", SPEC, DATA) is None
-
-
-def test_uuids_of_visible_gpus_become_numbers_for_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first that CUDA shows is NVML's second. What has numbers stays as it is."""
-    nvml = ModuleType("pynvml")
-    of = {
-        "nvmlInit": lambda: None,
-        "nvmlDeviceGetCount": lambda: 2,
-        "nvmlDeviceGetHandleByIndex": lambda number: number,
-        "nvmlDeviceGetUUID": lambda number: f"GPU-{number}",
-    }
-    vars(nvml).update(of)
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: SimpleNamespace(uuid=1 - number))
-    for before, after in {"GPU-1,GPU-0": "1,0", "3, 2": "3, 2"}.items():
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
-        deepspeed_devices.number_visible()
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == after
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    deepspeed_devices.number_visible()
-    assert "CUDA_VISIBLE_DEVICES" not in os.environ

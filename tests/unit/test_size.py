@@ -13,6 +13,7 @@ SHORTEN = (
     "installed already. A lower count lowers the limit; raise it only where the commit says what the lines buy"
 )
 MADE = {Path("docs/audit.md"), Path("docs/columns.md"), Path("docs/faults.md"), Path("config/README.md")}
+MADE |= {Path("docs/measurements/untried.md")}
 WRITTEN = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "config/*.md", "bench/*.md", "results/README.md")
 
 
