@@ -25,7 +25,7 @@ CONTRACTS = {
     "records": "RecordReader",
     "application": "FormatMember",
     "exports": "Export",
-    "gpucheck": "Part",
+    "gpucheck": "Check",
     "kinds": "Kind",
     "readings": "ReadingMember",
 }
