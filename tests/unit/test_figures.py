@@ -212,6 +212,8 @@ def test_members_look_the_same_in_all_figures_and_differ_in_grey() -> None:
     assert len({(s["color"], s["fillstyle"]) for s in styles.values()}) == len(frameworks)
     assert len({(s["marker"], str(s["linestyle"])) for s in styles.values()}) == len(loaders)
     assert _looks.member_style("once", "upon")["marker"] not in {s["marker"] for s in styles.values()}
+    two = ("hugging-face", "lightning")  # whose names have one colour
+    assert len({_looks.member_style(name, "", two)["color"] for name in two}) == 2
     # Members that are added look different, too.
     looks = [_looks.nth_style(n) for n in range(3 * len(_looks.LINES))]
     assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(looks)

@@ -36,7 +36,8 @@ def member_style(framework: str, loader: str = "", shown: Iterable[str] = ()) ->
         taken: list[int] = []
         for name in sorted({*shown, framework} - {*members}):
             slot = _slot(name)
-            while slot in taken:  # of two names of one study that share it, the second has the next
+            free = {*range(len(OTHER_COLOURS))} - {one % len(OTHER_COLOURS) for one in taken}
+            while slot in taken or (free and slot % len(OTHER_COLOURS) not in free):  # a colour of its own, if there is
                 slot = (slot + 1) % len(_SLOTS)
             taken.append(slot)
             if name == framework:
