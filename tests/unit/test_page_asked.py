@@ -231,6 +231,8 @@ def test_a_study_of_one_side_says_its_rate_and_how_to_ask() -> None:
 def test_a_study_of_programs_says_its_sample_and_settings() -> None:
     rows = [one for name in ("ddp", "fsdp") for one in ran(50.0 + len(name), framework=name, loader="native")]
     rows = [one | {"loader": OWN, "form": None} for one in rows]
+    both = [one | {"model": one["framework"], "workers": w, "repeat": 1} for one in rows[::3] for w in (1, 2)]
+    assert "With ddp, 2 GPUs train" in only(both, asked.WORKERS.replace("workers", "GPUs")).words[0]
     found = first(rows, replace(STUDY, sample="tokens"))
     assert found.answers[0].words[0] == "On 2 GPUs, fsdp trains 54 and ddp 53 tokens/s."
     assert found.not_asked == ("How many GPUs pay? `workers: [1, 2]`", "How large a batch? `global_batch: [32, 256]`")

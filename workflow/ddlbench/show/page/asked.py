@@ -98,7 +98,7 @@ def _grows(
     for n in more:
         pairs = [base[repeat] / by_count[n][repeat] for repeat in base.keys() & by_count[n].keys()] or [apart[n].middle]
         points.append(Point(name[n], apart[n], tuple(pairs), n == taken, f"ideal {digits(n / fewest)}"))
-    where = ", ".join([who, *settings(series.iloc[0].to_dict(), tell)])
+    where = ", ".join(dict.fromkeys([who, *settings(series.iloc[0].to_dict(), tell)]))  # a program is its own model
     times = _as_fast(apart[most], points[-1])
     text = f"With {where}, {name[most]} train {times} as many {study.sample}/s as {fewest}"
     take = f"Take {taken} unless more runs say otherwise: {_further(apart[most], series, (fewest, most))}."
