@@ -29,7 +29,7 @@ FULL_ENERGY = Column(
 )
 COLUMNS = (*times.COLUMNS, MFU, *accuracy.COLUMNS, *recorded.RESOURCES, FULL_ENERGY, *recorded.COLUMNS)
 # Of what `make` gives. Raise it where that changes for a record that is there: all summaries are then made again.
-VERSION = 3
+VERSION = 4
 LISTS = {"epochs": accuracy.EPOCHS, "learning_rates": accuracy.LEARNING_RATES}
 TABLES = LISTS | {
     "values": COLUMNS,

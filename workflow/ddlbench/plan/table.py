@@ -178,7 +178,8 @@ def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
         else f"Data: {form.dataset} as {form.form} is not there any more; no run that is to be made reads it."
         for form in forms
     ]
-    for loader in sorted({r.loader for r in todo if registry.constant("loaders", r.loader, "IN_MEMORY")}):
+    loaders = {row.loader for row in todo} - {registry.OWN}  # a program's own is no member
+    for loader in sorted(name for name in loaders if registry.constant("loaders", name, "IN_MEMORY")):
         room = max((form.bytes + PAGE_BYTES * form.inodes for form in forms), default=0.0)
         text.append(f"Memory: loader {loader} fills up to {_gb(room)} of a node's; hours count its time once measured.")
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
