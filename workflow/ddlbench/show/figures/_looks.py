@@ -36,7 +36,7 @@ def member_style(framework: str, loader: str = "", shown: Iterable[str] = ()) ->
         taken: list[int] = []
         for name in sorted({*shown, framework} - {*members}):
             slot = _slot(name)
-            free = {*range(len(OTHER_COLOURS))} - {one % len(OTHER_COLOURS) for one in taken}
+            free = {*range(len(OTHER_COLOURS))} - {number % len(OTHER_COLOURS) for number in taken}
             while slot in taken or (free and slot % len(OTHER_COLOURS) not in free):  # a colour of its own, if there is
                 slot = (slot + 1) % len(_SLOTS)
             taken.append(slot)
