@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ddlbench.analysis.prediction import RecordedTime as Series
+from ddlbench.analysis.prediction import Measured as Series
 from ddlbench.analysis.prediction import _priors, last_rate
 from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
