@@ -71,7 +71,14 @@ class Crew:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
-        self.pool.shutdown(cancel_futures=True)
+        thread, queue = (vars(self.pool)[name] for name in ("_executor_manager_thread", "_call_queue"))
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        thread.join(GRACE_S)
+        if thread.is_alive():
+            # Python 3.11.2, Debian 12's, waits for ever while it writes to a pipe that no process reads any more. With
+            # the pipe's end closed the write fails, and it ends. https://github.com/python/cpython/issues/94777
+            queue._reader.close()
+            thread.join()
 
 
 def _begin(family: int) -> None:
