@@ -178,7 +178,7 @@ class _Cell:
         first, *rest = self.ranked
         named = [f"{side.name} {digits(side.interval.middle)}" for side in rest]
         if len(named) > MOST:
-            named = [*named[: MOST - 1], f"{len(named) - MOST + 1} more {digits(rest[-1].interval.middle)} at least"]
+            named = [*named[: MOST - 1], f"{len(named) - MOST + 1} more at least {digits(rest[-1].interval.middle)}"]
         words = f"{first.name} trains {listed([digits(first.interval.middle), *named])} {self.study.sample}/s"
         above = [side for side in self.points if side.name in self.ceiling and side not in self.ranked]
         return words + "".join(f" ({side.name}, which loads nothing: {digits(side.interval.middle)})" for side in above)
