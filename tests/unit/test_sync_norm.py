@@ -16,7 +16,8 @@ from torch.multiprocessing import start_processes
 
 # Images of each rank in a step; a rank with none takes part with its last batch, which weighs nothing.
 STEPS = ((5, 3), (4, 4), (1, 0), (2, 1))
-NEAR = {torch.float32: {"rtol": 1e-5, "atol": 1e-6}, torch.float64: {"rtol": 1e-9, "atol": 1e-12}}
+# Single precision is as near as a processor's order of sums: 1.2e-6 apart on one, half of that on another.
+NEAR = {torch.float32: {"rtol": 1e-4, "atol": 1e-5}, torch.float64: {"rtol": 1e-9, "atol": 1e-12}}
 
 
 def net() -> nn.Module:
