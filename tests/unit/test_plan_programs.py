@@ -1,6 +1,8 @@
 """A study's key `programs`: runs of a program of the user's own, in the plan and its bill."""
 
 import json
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ from tests.specs import LAPTOP
 from tests.unit import programs
 
 PROGRAM = {
-    "command": "python train.py --batch-size {batch_per_worker} --precision {precision}",
+    "command": shlex.quote(sys.executable) + " train.py --batch-size {batch_per_worker} --precision {precision}",
     "files": ["train.py"],
     "settings": {"precision": ["bf16", "fp32"]},
     "lines": "step (?P<step>\\d+)",
