@@ -30,6 +30,7 @@ TOGETHER = {
     "second cluster": ("tests/slurm/",),  # all that the first does not name
     "study": ("tests/workflow/test_study.py",),
     "engines": ("tests/contract/test_frameworks.py", "tests/contract/test_deepspeed_options.py"),
+    "cuda build": ("tests/cuda_build/",),  # else each process compiles one
 }
 OF_RUNS = ("tests/contract/test_training.py", "tests/contract/test_record.py")
 Once = Callable[[str, Callable[[Path], object]], Path]
