@@ -3,6 +3,7 @@
 `audit_clean.py` has the clean tables, `audit_faults.py` a fault for each rule, by what the rules are about.
 """
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -390,6 +391,8 @@ def test_the_command_ends_with_1_on_errors_only(
         assert ("ERROR same-precision" in said) == bool(code)
         assert said.startswith(f"audit: {code} error")
         assert len(_findings.worst(_findings.read(tmp_path / "audit.csv"), "error")) == code
+        assert call(monkeypatch, str(tmp_path), "--json") == code
+        assert json.loads(capsys.readouterr().out) == _findings.read(tmp_path / "audit.csv")
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,8 @@ def test_verify_ends_with_an_error_about_what_is_not_there(here: Path, capsys: p
 def test_nodes_of_no_records(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("nodes") == 0
     assert "0 runs of local on two hosts or more" in capsys.readouterr().out
+    assert ended("nodes", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_help_fits_a_screen(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

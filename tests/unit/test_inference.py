@@ -21,7 +21,7 @@ from ddlbench.train.inference._measure import AT_LEAST, AT_MOST, requests
 from ddlbench.train.inference._record import FORMAT
 
 from tests.specs import LAPTOP, run_spec
-from tests.unit.spoiled import STUDY, Files
+from tests.unit.spoiled import STUDY, Files, bad_input
 
 
 def infer_spec(**changes: Any) -> InferSpec:
@@ -103,59 +103,12 @@ def study_with(files: Files, inference: object, **changes: object) -> None:
 TRAIN = {"runs": "scaling", "members": ["plain"]}
 
 
-@pytest.mark.parametrize(
-    ("inference", "changes", "says"),
-    [
-        (TRAIN | {"runs": "scalin"}, {}, '"scalin" is not allowed; did you mean scaling? allowed: batch-size, scaling'),
-        (
-            TRAIN | {"members": ["int4"]},
-            {},
-            'inference.members: "int4" is not allowed; did you mean int8? allowed: compiled, deepspeed, int8',
-        ),
-        (TRAIN | {"members": []}, {}, "inference.members: [] is not allowed; allowed: a list, at least 1 item"),
-        (TRAIN | {"batches": [0]}, {}, "inference.batches.0: 0 is not allowed; allowed: a whole number, at least 1"),
-        (TRAIN | {"weights": "best"}, {}, 'inference.weights: "best" is not allowed; allowed: initial, trained'),
-        (TRAIN | {"workers": [1]}, {}, "inference.workers.0: 1 is not allowed; allowed: a whole number, at least 2"),
-        (
-            TRAIN | {"members": ["tensor-slicing"], "workers": [4]},
-            {},
-            "inference.workers: 4 is not allowed; allowed: at most 2",
-        ),
-        ({"members": ["plain"]}, {}, "inference.runs: is missing"),
-        (TRAIN | {"batch": [1]}, {}, "inference.batch: unknown key; did you mean batches? allowed: batches"),
-        ([], {}, "inference: [] is not allowed; allowed: a mapping of keys to values"),
-        (
-            TRAIN,
-            {
-                "runs": {
-                    "scaling": {
-                        "frameworks": ["horovod"],
-                        "loaders": ["native"],
-                        "workers": [1],
-                        "batch_per_worker": [64],
-                    }
-                }
-            },
-            "allowed: a block with framework ddp and a loader that reads",
-        ),
-        (
-            TRAIN,
-            {
-                "runs": {
-                    "scaling": {
-                        "frameworks": ["ddp"],
-                        "loaders": ["synthetic"],
-                        "workers": [1],
-                        "batch_per_worker": [64],
-                    }
-                }
-            },
-            "allowed: a block with framework ddp and a loader that reads",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line(files: Files, inference: object, changes: dict[str, object], says: str) -> None:
-    study_with(files, inference, **{"figures": {}} | changes)
+@pytest.mark.parametrize(("inference", "changes", "says"), bad_input("inference"))
+def test_a_mistake_is_one_line(files: Files, inference: str, changes: str, says: str) -> None:
+    asked = yaml.safe_load(inference)
+    if isinstance(asked, dict):
+        asked = {key: value for key, value in {**TRAIN, **asked}.items() if value is not None}
+    study_with(files, asked, **{"figures": {}} | yaml.safe_load(changes))
     said = files.complaint()
     assert said.startswith(f"{files.path['study']}: inference")
     assert says in said

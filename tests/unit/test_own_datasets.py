@@ -20,7 +20,7 @@ from ddlbench.settings.config import ConfigError
 from ddlbench.settings.dataset import load_dataset
 
 from tests.sources import picture
-from tests.unit.spoiled import Files
+from tests.unit.spoiled import Files, bad_input
 
 
 @pytest.fixture
@@ -209,19 +209,7 @@ def test_the_plan_guesses_and_says_so(described: Callable[..., Manifest], pictur
     pictures.with_name("away").rename(pictures)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("folders: /x", r"folders: unknown key; did you mean folder\? allowed: folder, validation_every"),
-        ("validation_every: 3", "folder: is missing"),
-        ("folder: ''", "folder: "),
-        (
-            "{folder: /x, validation_every: 1}",
-            "validation_every: 1 is not allowed; allowed: a whole number, at least 2",
-        ),
-        ("folder: $NOWHERE_SET/x", "folder: .* NOWHERE_SET"),
-    ],
-)
+@pytest.mark.parametrize(("text", "says"), bad_input("pictures"))
 def test_a_wrong_description_is_one_line(files: Files, text: str, says: str) -> None:
     folder = files.folder / "datasets"
     folder.mkdir()

@@ -1,6 +1,7 @@
 """A study's key `programs`: runs of a program of the user's own, in the plan and its bill."""
 
 import json
+import re
 import shlex
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ from ddlbench.settings.study import load_study
 
 from tests.specs import LAPTOP
 from tests.unit import programs
+from tests.unit.spoiled import bad_input
 
 PROGRAM = {
     "command": shlex.quote(sys.executable) + " train.py --batch-size {batch_per_worker} --precision {precision}",
@@ -129,22 +131,7 @@ def test_what_failed_is_a_failed_run(planned: Planned, tmp_path: Path) -> None:
     assert kinds.of_folder(left.parent).RULE == "train"
 
 
-@pytest.mark.parametrize(
-    ("changes", "where", "words"),
-    [
-        ({"programs": ["plane"]}, "programs", '"plane" is not allowed; did you mean plain'),
-        ({"models": ["lenet"]}, "models", "leave it out"),
-        ({"runs": {"all": {"epochs": 3}}}, "runs.all.", "is missing"),  # it trains ours, of which more must be said
-        ({"runs": {"all": {"programs": ["plain"], "recipe": "demo"}}}, "runs.all.recipe", "leave it out"),
-        ({"workers": None}, "runs.all.workers", "is missing"),
-        ({"batch_per_worker": None}, "runs.all", "batch_per_worker or global_batch is missing"),
-        ({"workers": [64]}, "runs.all.workers", "allowed: at most"),
-        ({"global_batch": [3], "batch_per_worker": None, "workers": [2]}, "runs.all.global_batch", "multiples of"),
-    ],
-)
-def test_a_mistake_is_one_line(planned: Planned, changes: dict[str, object], where: str, words: str) -> None:
-    with pytest.raises(ConfigError) as complaint:
-        planned(**changes)
-    assert f"mine.yaml: {where}" in str(complaint.value)
-    assert words in str(complaint.value)
-    assert "\n" not in str(complaint.value)
+@pytest.mark.parametrize(("changes", "where", "words"), bad_input("programs"))
+def test_a_mistake_is_one_line(planned: Planned, changes: str, where: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"mine\.yaml: {re.escape(where)}.*{re.escape(words)}.*$"):
+        planned(**yaml.safe_load(changes))

@@ -123,7 +123,7 @@ def audit(call: Call) -> int:
     if out or named:
         write(rows, out or named / "audit.csv")
     answer = _findings.lines(rows, call.all)
-    if named or published:
+    if (named or published) and not call.json:  # they are of no study, which could be made again
         print(*answer, sep="\n", flush=True)
     else:
         call.show([f"all findings: {folder}/audit.csv"], rows, "tables", answer=answer)

@@ -32,7 +32,7 @@ STUDY: dict[str, tuple[Callable[[answers.Call], int], str]] = {
     "compare": (answers.compare, "the same runs on two machines, in two folders, or kept"),
 }
 COMMANDS = (*STUDY, "new", "seal", "completion")
-JSON = ("plan", "status", "failures", "verdicts")
+JSON = ("plan", "status", "failures", "audit", "verdicts", "nodes", "compare")
 ALL = ("plan", "status", "failures", "audit", "verdicts")
 PATIENCE_S = 1.5  # before a command says that it computes
 COMPLETION = """\
