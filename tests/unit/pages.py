@@ -80,7 +80,7 @@ def make(
             (".csv", "a,b"),
         ):
             (home / f"figures/one{suffix}").write_text(text)
-    shown = (about.Figure("one", title, "efficiency", f"A caption. {title}", tuple(s.id for s in specs)),)
+    shown = (about.PageFigure("one", title, "efficiency", f"A caption. {title}", tuple(s.id for s in specs)),)
     bill = tuple(
         Row(
             **NOBODY_KNOWS | {"run": s.id, "state": "done", "workers": 2, "nodes": 1, "wall_s": 90.0, "gpu_hours": 0.05}
@@ -88,6 +88,6 @@ def make(
         for s in specs
     )
     plan = {s.id: 60.0 for s in specs[1:]}
-    page = about.Study("test", title, "local", "cpu", title, "snakemake page", shown if figures else (), bill, plan)
+    page = about.PageStudy("test", title, "local", "cpu", title, "snakemake page", shown if figures else (), bill, plan)
     write.write(page, home / "index.html", results)
     return home / "index.html"

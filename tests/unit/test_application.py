@@ -17,7 +17,7 @@ from ddlbench.outlook.application import _content as application
 from ddlbench.outlook.application._content import Contents, blocks
 from ddlbench.outlook.recommendation import make as recommendation
 from ddlbench.plan.bill import Row
-from ddlbench.plan.reads import Form
+from ddlbench.plan.reads import PlannedForm
 from ddlbench.plan.runs import make_plan
 from ddlbench.plan.stale import MISSING
 from ddlbench.settings.machine import load_machine
@@ -95,7 +95,7 @@ def planned(**changed: object) -> Row:
 
 def request(*bill: Row, **machine: object) -> list[Block]:
     one = replace(load_machine("juwels-booster"), **machine)  # type: ignore[arg-type]
-    data = [Form("imagenet", "raw", True, 150e9, 1000)]
+    data = [PlannedForm("imagenet", "raw", True, 150e9, 1000)]
     made = blocks(replace(given(), machine=one, bill=bill, forms=data))
     return made[next(i for i, b in enumerate(made) if isinstance(b, Heading) and b.text == "Requested resources") :]
 

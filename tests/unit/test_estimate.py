@@ -21,7 +21,7 @@ from ddlbench.plan.stale import DONE, FAILED, MISSING, STALE, STOPPED, Memory, s
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import Machine, load_machine
 from ddlbench.settings.study import load_study
-from ddlbench.settings.study_keys import Measure
+from ddlbench.settings.study_keys import MeasureKeys
 
 from tests.specs import JUWELS, pick
 
@@ -364,7 +364,7 @@ def test_a_record_is_what_it_took_and_lets_others_be_estimated(demo: Plan, tmp_p
 
 
 def test_a_measured_study_pays_for_the_epochs_that_it_trains(paper: Plan, tmp_path: Path) -> None:
-    blocks = tuple(replace(block, measure=Measure(epochs=3, of=90)) for block in paper.study.blocks[:1])
+    blocks = tuple(replace(block, measure=MeasureKeys(epochs=3, of=90)) for block in paper.study.blocks[:1])
     short = bill_of(make_plan(replace(paper.study, blocks=blocks, figures=()), JUWELS), tmp_path)
     full = {(r.model, r.framework, r.loader, r.workers): r for r in bill_of(paper, tmp_path) if r.epochs == 90}
     for row in short:

@@ -140,8 +140,8 @@ def test_shares_of_kernels_stand_beside_those_of_their_figures_reference() -> No
     shares = {f"{name}_percent": 20.0 for name in kernels.CLASSES}
     settings = {"model": "resnet50", "framework": "ddp", "loader": "torchvision", "workers": 4}
     table = pd.DataFrame([{"run": "a", "on": "device", "kernel_s": 1.0} | settings | shares])
-    figure = about.Figure("one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv")
-    study = about.Study("test", "", "local", "cuda", "GPU", "", (figure,), (), {})
+    figure = about.PageFigure("one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv")
+    study = about.PageStudy("test", "", "local", "cuda", "GPU", "", (figure,), (), {})
     (row,) = tables._beside(study, table).to_dict("records")
     assert (row["communication_percent"], row["published_communication_percent"]) == (20, 22.4)
     alone = tables._beside(replace(study, figures=()), table)

@@ -16,7 +16,7 @@ from ddlbench.show.page.shown import Answer
 
 from tests.unit.drawings import row
 
-STUDY = about.Study("test", "T", "local", "cuda", "A100", "snakemake", (), (), {})
+STUDY = about.PageStudy("test", "T", "local", "cuda", "A100", "snakemake", (), (), {})
 NOISE = (0.0, 0.01, -0.01)
 Rows = list[dict[str, object]]
 
@@ -35,7 +35,7 @@ LATER = ("run_s", "full_energy_j", "full_train_s", "peak_device_memory_bytes", "
 
 
 def first(
-    rows: Rows, study: about.Study = STUDY, audit: tuple[Mapping[str, str], ...] = (), **more: pd.DataFrame
+    rows: Rows, study: about.PageStudy = STUDY, audit: tuple[Mapping[str, str], ...] = (), **more: pd.DataFrame
 ) -> answer.First:
     runs = frame("runs", rows)
     tables = {"runs": runs, "comparisons": frame("comparisons", comparisons.rows(runs)), "losses": pd.DataFrame()}

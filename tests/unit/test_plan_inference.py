@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import status
-from ddlbench.commands.snakefile import Rule, Start
+from ddlbench.commands.snakefile import JobRule, Start
 from ddlbench.plan import bill, table
 from ddlbench.plan.estimate import Estimator, RecordedTime
 from ddlbench.plan.kinds.inference import FORWARD, Asking, guess_minutes, work_s
@@ -118,7 +118,7 @@ def test_a_job_that_is_done_wants_no_data_that_are_gone(
     dag = SimpleNamespace(forcerules=[], forcefiles=set(), targetfiles=set())
     start.workflow, start.waits = SimpleNamespace(is_main_process=True, dag=dag), False
     start._settled = True
-    serving = Rule(start, "infer", None)
+    serving = JobRule(start, "infer", None)
     manifest = str(plan.beside[spec.id].manifest)
 
     def reads(job: InferSpec, run_is_done: bool) -> object:

@@ -1,6 +1,7 @@
 """The order of the rooms: whoever imports, imports from rooms before its own, so that data has one way to go."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 from ddlbench.core import registry
@@ -70,3 +71,11 @@ def test_names_are_nouns() -> None:
         bound |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         bound -= {"left"} if "right" in bound else {"of"} if path.stem == "study_keys" else set()
         assert not bound & NO_NOUNS, f"{path}: name what it holds, not {', '.join(bound & NO_NOUNS)}"
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """But where it keeps the contract of its room."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    of_contracts = {"Loader", "Engine", "Clock", "Samples", "Batched"}
+    assert {name for name, count in names.items() if count > 1} == of_contracts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ddlbench.commands import configuration, snakefile
-from ddlbench.commands.snakefile import Rule, Start
+from ddlbench.commands.snakefile import JobRule, Start
 from ddlbench.core import layout, registry
 from ddlbench.mends import snakemake_python
 from ddlbench.plan import reads
@@ -25,7 +25,7 @@ class Waits(Exception):
     """Stands for Snakemake's word that a checkpoint is still to be made."""
 
 
-def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any) -> Rule:
+def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], **state: Any) -> JobRule:
     """Rule train of study `demo`; `calls` notes what is asked before training starts."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(survivors, "settle", lambda *_: calls.append("settle"))
@@ -43,10 +43,10 @@ def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, calls: list[str], *
     about = {"persistence": persistence, "dag": dag, "output_settings": quiet}
     workflow = SimpleNamespace(**(about | STARTS_JOBS | state))
     checkpoints = SimpleNamespace(preflight=SimpleNamespace(get=get))
-    return Rule(Start(workflow, configuration.read({"study": "demo", "machine": "local"})), "train", checkpoints)
+    return JobRule(Start(workflow, configuration.read({"study": "demo", "machine": "local"})), "train", checkpoints)
 
 
-def wildcards(of: Rule) -> Any:
+def wildcards(of: JobRule) -> Any:
     return SimpleNamespace(run=next(run for run, job in of.plan.runs.items() if job.manifest))
 
 

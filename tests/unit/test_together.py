@@ -30,7 +30,7 @@ from ddlbench.outlook.recommendation import make as recommendation
 from ddlbench.settings.machine import load_machine
 from ddlbench.show.figures import Options, _scaling
 from ddlbench.show.page import about, answer, asked, rows
-from ddlbench.show.page.about import Study
+from ddlbench.show.page.about import PageStudy
 
 from tests.unit.test_scaling import runs_table, sized
 
@@ -113,7 +113,7 @@ class TestFaultsOfBefore:
     def test_a_sentence_names_the_runs_that_its_interval_rests_on(self) -> None:
         runs = killed_and_control()
         row = scaling(runs, "run").iloc[-1].to_dict()
-        study = about.Study("test", "T", "local", "cpu", "core", "", (), (), {})
+        study = about.PageStudy("test", "T", "local", "cpu", "core", "", (), (), {})
         (told,) = asked.workers(study, together.usable(runs), (), {})
         assert row["repeats"] == 2
         assert len(told.runs) == 6
@@ -241,7 +241,7 @@ def test_sides_of_a_comparison_share_their_settings() -> None:
 
 
 def said_by_the_page(found: pd.DataFrame = RUNS) -> list[str]:
-    study = Study("mine", "Mine", "local", "cpu", "core", "", (), (), {}, sample="tokens")
+    study = PageStudy("mine", "Mine", "local", "cpu", "core", "", (), (), {}, sample="tokens")
     costs = pd.DataFrame({"cost": [1.0], "node_hours": [1.0], "currency": ["EUR"]})
     nothing = {name: pd.DataFrame() for name in ("reached", *(kind.TABLE for kind in kinds.beside()))}
     tables = nothing | {"runs": found, "comparisons": pd.DataFrame(comparisons.rows(found)), "costs": costs}

@@ -1,5 +1,5 @@
 # What trained models cost to ask: one job per model, way to serve and repeat, for studies with a key `inference`.
-SERVING = snakefile.Rule(START, "infer", checkpoints)
+SERVING = snakefile.JobRule(START, "infer", checkpoints)
 INFERRED = [job for job in PLAN.beside.values() if job.kind == "inference"]
 
 

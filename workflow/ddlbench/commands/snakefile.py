@@ -1,5 +1,5 @@
-"""What the Snakefile asks: before it reads its rules, once before any job starts (`Start`), of each job (`Rule`), and
-what it prints at its end.
+"""What the Snakefile asks: before it reads its rules, once before any job starts (`Start`), of each job (`JobRule`),
+and what it prints at its end.
 
 All that changes Snakemake's own state is here, or in `mends/`.
 """
@@ -271,7 +271,7 @@ class Start:
         print(*(f"warning: {line}" for line in remarks), sep="\n", end="\n" * bool(remarks), file=sys.stderr)
 
 
-class Rule:
+class JobRule:
     """A rule that starts jobs: its `input`, `weights`, `threads`, `priority`, `resources` and `spec` are functions of a
     job's wildcards.
 

@@ -17,11 +17,11 @@ def watch(model: nn.Module, look: Callable[[Tensor], None]) -> None:
     from torch.distributed.fsdp import FSDPModule
     from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
 
-    class Watched(DefaultReduceScatter):
+    class WatchedReduceScatter(DefaultReduceScatter):
         def __call__(self, output_tensor: Tensor, input_tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
             look(input_tensor)
             return super().__call__(output_tensor, input_tensor, *args, **kwargs)
 
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            module.set_custom_reduce_scatter(Watched())
+            module.set_custom_reduce_scatter(WatchedReduceScatter())

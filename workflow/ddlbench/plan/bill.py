@@ -69,7 +69,7 @@ class Row:
     rule: str = "train"
 
 
-class Entry(NamedTuple):
+class BillEntry(NamedTuple):
     """Where a row stands in the plan, and how far its run or job is; `state` and `why` are those of `stale.state`."""
 
     run: str
@@ -80,7 +80,7 @@ class Entry(NamedTuple):
 
 
 def make_row(
-    entry: Entry, planned: Job[Any], machine: Machine, took: Estimate, energy_j: float | None, **columns: Any
+    entry: BillEntry, planned: Job[Any], machine: Machine, took: Estimate, energy_j: float | None, **columns: Any
 ) -> Row:
     """What follows for all kinds alike; `columns` are those that each says itself. `energy_j` is measured; where it is
     None, the machine's file says the power."""

@@ -17,7 +17,7 @@ from ddlbench.settings.study import Study
 
 
 @dataclass(frozen=True)
-class Form:
+class PlannedForm:
     """One form of a data set that runs read: what is there, or what it will need."""
 
     dataset: str
@@ -48,7 +48,7 @@ def images(study: Study, machine: Machine, sources: Mapping[str, str]) -> dict[s
     return counts
 
 
-def forms(plan: Plan, sources: Mapping[str, str]) -> list[Form]:
+def forms(plan: Plan, sources: Mapping[str, str]) -> list[PlannedForm]:
     """Every form that a run reads. Raises ConfigError."""
     read = []
     pairs = {(r.spec.dataset, Path(r.manifest).parent.name, r.manifest) for r in plan.runs.values() if r.manifest}
@@ -60,9 +60,9 @@ def forms(plan: Plan, sources: Mapping[str, str]) -> list[Form]:
             prepared = Manifest.read(Path(manifest).parent)
         except (OSError, TypeError, ValueError):
             in_place = registry.member("forms", form).IN_PLACE and member.in_place(given)
-            read.append(Form(dataset, form, False, 0.0 if in_place else size, 6 if in_place else inodes))
+            read.append(PlannedForm(dataset, form, False, 0.0 if in_place else size, 6 if in_place else inodes))
         else:
-            read.append(Form(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))
+            read.append(PlannedForm(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))
     return read
 
 

@@ -7,7 +7,7 @@ from ddlbench.core import kinds, registry
 from ddlbench.core.plural import amount, duration, total
 from ddlbench.plan.bill import Row, counted, gpu_hours
 from ddlbench.plan.estimate import GUESSED, MEASURED, PREDICTED, UNKNOWN
-from ddlbench.plan.reads import Form
+from ddlbench.plan.reads import PlannedForm
 from ddlbench.plan.runs import Plan
 from ddlbench.plan.stale import DONE, STALE
 
@@ -34,7 +34,7 @@ def answer(plan: Plan, table: Sequence[Row], limit: float | None) -> list[str]:
     return text
 
 
-def lines(plan: Plan, table: Sequence[Row], forms: Sequence[Form]) -> list[str]:
+def lines(plan: Plan, table: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:
     """The lines to print: a table that fits a screen, and the rest in words."""
     todo = [row for row in table if row.state != DONE]
     text = [f"{plan.study.name} on {plan.machine.name}: {plan.study.title}", ""]
@@ -167,7 +167,7 @@ def _words(plan: Plan, table: Sequence[Row], todo: Sequence[Row]) -> list[str]:
     return text
 
 
-def _disk(todo: Sequence[Row], forms: Sequence[Form]) -> list[str]:
+def _disk(todo: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:
     # Data are prepared if a job that is to be made reads some.
     new = [form for form in forms if not form.there and any(registry.member("loaders", r.loader).FORMS for r in todo)]
     text = [

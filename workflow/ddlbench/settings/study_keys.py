@@ -15,7 +15,7 @@ BorrowedName = Annotated[str, Field(pattern=f"^{NAME.pattern}(/{NAME.pattern})?$
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure(Keys):
+class MeasureKeys(Keys):
     epochs: Count = key("Epochs to train.")
     of: Count = key("Epochs of the full run, for which schedules are made.")
 
@@ -32,7 +32,7 @@ class BlockKeys(Keys):
     dataset: str = key("Data set, a member of workflow/ddlbench/data/datasets or a file in config/datasets.", None)
     recipe: Name = key("Name of a file in config/recipes, without .yaml.", None)
     epochs: Count = key("Epochs to train.", None)
-    measure: Measure = key(
+    measure: MeasureKeys = key(
         "Instead of epochs, `{epochs: 3, of: 90}`: train 3 epochs of a run of 90, and extrapolate its time to the full "
         "run. Tables and figures mark such values. Its keys are below.",
         None,

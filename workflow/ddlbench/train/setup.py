@@ -28,7 +28,7 @@ from ddlbench.train.measure import Meter
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartingPoint:
     """Where training begins in this process: at the run's first step, or at a checkpoint's."""
 
     step: int = 0  # counted over the whole run
@@ -49,7 +49,7 @@ class Arrived:
     images: dict[str, int]  # by split
     classes: int
     steps: int  # per epoch
-    start: Start
+    start: StartingPoint
     log: RankLog
 
     @property
@@ -215,13 +215,13 @@ def _gathering(framework: Framework, device: torch.device) -> Callable[[torch.Te
     return lambda tensor: framework.gather(tensor.to(device)).cpu()
 
 
-def _start(folder: Path, rank: int) -> tuple[Start, Saved]:
+def _start(folder: Path, rank: int) -> tuple[StartingPoint, Saved]:
     """Where training begins, and this rank's part of the checkpoint."""
     newest = checkpoint.latest(folder)
     if newest is None:
-        return Start(), None
+        return StartingPoint(), None
     at, saved = checkpoint.summary(newest), checkpoint.load(newest, rank)
-    return Start(at["step"], at["elapsed_s"], at["written"], saved["losses"], saved["used"]), saved
+    return StartingPoint(at["step"], at["elapsed_s"], at["written"], saved["losses"], saved["used"]), saved
 
 
 def weights_sha256(model: torch.nn.Module) -> str:

@@ -22,7 +22,7 @@ LONGEST = 200  # bytes of a class's name
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardSource:
     """`listed` has the pictures by split. The processes that prepare do without."""
 
     classes: tuple[str, ...]
@@ -47,7 +47,7 @@ def shards(folder: Path) -> list[Path]:
     return sorted(file for top in (folder, *(folder / split for split in SPLITS)) for file in top.glob("*.tar"))
 
 
-def opened(folder: Path, described: dict[str, Any], every: Every | None) -> Shards:
+def opened(folder: Path, described: dict[str, Any], every: Every | None) -> ShardSource:
     """All pictures of the shards, from one pass over their headers; `every` chooses those for validation.
 
     Raises SourceError if a sample has no class or not one picture, or a shard is of neither split.
@@ -65,7 +65,7 @@ def opened(folder: Path, described: dict[str, Any], every: Every | None) -> Shar
         listed[split].append(entry._replace(label=label))
     if every is not None:
         listed = {split: every.part(listed["train"], split) for split in SPLITS}
-    return Shards(classes, described, listed)
+    return ShardSource(classes, described, listed)
 
 
 def _split(file: Path, every: Every | None) -> str:

@@ -42,7 +42,7 @@ class Glance(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardForm:
     """The functions of `Form` that do not ask what a record is; the fields say what they must know of it."""
 
     suffix: str

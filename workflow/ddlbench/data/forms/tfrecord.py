@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.files import opened
-from ddlbench.data.forms._shards import Shards, index_text
+from ddlbench.data.forms._shards import ShardForm, index_text
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import Checked
 from ddlbench.data.source import Entry, Picture
@@ -251,7 +251,7 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number is cut off")
 
 
-_SHARDS = Shards(
+_SHARDS = ShardForm(
     suffix="",
     beside_bytes=250,
     lists=0,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ddlbench.core.files import opened
 from ddlbench.data.forms import _kept
-from ddlbench.data.forms._shards import Shards, index_of, index_text
+from ddlbench.data.forms._shards import ShardForm, index_of, index_text
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import Checked
 from ddlbench.data.source import Entry, Picture
@@ -309,7 +309,7 @@ def _samples(shard: Path) -> list[Sample]:
     return listed
 
 
-_SHARDS = Shards(
+_SHARDS = ShardForm(
     suffix=".tar",
     beside_bytes=5 * BLOCK + BLOCK // 2 + 130,  # three headers, label and json, half a block; index and list
     lists=3,  # one per split, and their digests

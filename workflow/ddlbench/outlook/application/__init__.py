@@ -49,12 +49,12 @@ class Table(_Texts):
 
 
 @dataclass(frozen=True)
-class Picture(_Texts):
+class Image(_Texts):
     caption: str
     path: Path  # without suffix: .png and .pdf are there
 
 
-Block = Heading | Paragraph | Table | Picture
+Block = Heading | Paragraph | Table | Image
 
 
 def shares(table: Table, line: int) -> list[float]:

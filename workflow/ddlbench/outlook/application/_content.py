@@ -22,10 +22,10 @@ from ddlbench.core.files import sha256
 from ddlbench.core.plural import listed, rounded
 from ddlbench.core.record import MLLOG
 from ddlbench.outlook import NoAnswerError, study
-from ddlbench.outlook.application import Block, Heading, Paragraph, Picture, Table
+from ddlbench.outlook.application import Block, Heading, Image, Paragraph, Table
 from ddlbench.plan import bill, reads
 from ddlbench.plan.bill import Row
-from ddlbench.plan.reads import Form
+from ddlbench.plan.reads import PlannedForm
 from ddlbench.plan.stale import DONE
 from ddlbench.settings.machine import Machine
 
@@ -55,7 +55,7 @@ class Contents:
     bill: Sequence[Row]
     digests: Mapping[str, str]
     figures: Mapping[str, Path]
-    forms: Sequence[Form] = ()
+    forms: Sequence[PlannedForm] = ()
 
 
 def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
@@ -103,7 +103,7 @@ def blocks(given: Contents) -> list[Block]:
     workers = "accelerators" if others else "GPUs" if given.machine.device == "cuda" else "workers"
     table, sentences = _scaling(timed, references, workers)
     section: list[Block] = [Heading(f"Scaling: {given.title}"), table]
-    section += [Picture(f"{title} (measured).", path) for title, path in given.figures.items()]
+    section += [Image(f"{title} (measured).", path) for title, path in given.figures.items()]
     section += [Paragraph(text) for text in (sentences, verdicts(given.comparisons, references.to, workers)) if text]
     section += _predicted(given.predictions, references, workers, together.sample(timed))
     section += _request(given.bill, given.forms, given.machine, workers)
@@ -212,7 +212,7 @@ def hours(row: Row, machine: Machine) -> float | None:
     return row.core_hours if machine.budget_unit == "core hours" else row.wall_s / 3600 * each[machine.budget_unit]
 
 
-def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, workers: str) -> list[Block]:
+def _request(bill: Sequence[Row], forms: Sequence[PlannedForm], machine: Machine, workers: str) -> list[Block]:
     """The request, derived: runs that are still to be made, by how many workers they have."""
     unit, missing = machine.budget_unit, [row for row in bill if row.state != DONE]
     section: list[Block] = [Heading("Requested resources", 3)]
@@ -253,7 +253,7 @@ def _request(bill: Sequence[Row], forms: Sequence[Form], machine: Machine, worke
     return [*section, Paragraph(" ".join(sentences))]
 
 
-def _storage(missing: Sequence[Row], forms: Sequence[Form]) -> Table:
+def _storage(missing: Sequence[Row], forms: Sequence[PlannedForm]) -> Table:
     """Bytes and inodes of data sets, records and checkpoints, each by itself and in sum."""
     amounts: list[tuple[str, float | None, int | None]] = [
         (f"data set {form.dataset} as {form.form}{', which is there' * form.there}", form.bytes, form.inodes)

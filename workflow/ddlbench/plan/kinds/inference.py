@@ -20,7 +20,7 @@ from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import first_guess, launch
-from ddlbench.plan.bill import Entry, Row, make_row
+from ddlbench.plan.bill import BillEntry, Row, make_row
 from ddlbench.plan.estimate import (
     ANOTHER,
     BEGIN_AND_END_S,
@@ -193,7 +193,7 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
         if record is None:
             is_now, why = unfinished(job.folder(books.results))
         row = make_row(
-            Entry(spec.id, KEY, place, is_now, why),
+            BillEntry(spec.id, KEY, place, is_now, why),
             job,
             books.estimator.machine,
             taken(record.took_s) if is_now == DONE and record else asking.estimate(spec),

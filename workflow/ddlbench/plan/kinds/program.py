@@ -16,7 +16,7 @@ from ddlbench.core.record import MLLOG
 from ddlbench.core.registry import OWN
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import fits, launch
-from ddlbench.plan.bill import Entry, Row, make_row
+from ddlbench.plan.bill import BillEntry, Row, make_row
 from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, taken
 from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
 from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, block_of
@@ -78,7 +78,7 @@ def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> l
         is_now, why = state(folder, spec, record.spec if record else None, None, books.memories.get(run), books.command)
         done = is_now == DONE and record is not None
         row = make_row(
-            Entry(run, block[run], books.plan.places[run], is_now, why),
+            BillEntry(run, block[run], books.plan.places[run], is_now, why),
             job,
             books.estimator.machine,
             taken(record.took_s) if done and record else _estimate(spec, took.get(_alike(json.loads(spec.to_json())))),

@@ -14,7 +14,7 @@ from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import checkpoints, first_guess, fits, launch, stale
-from ddlbench.plan.bill import Entry, Row, make_row
+from ddlbench.plan.bill import BillEntry, Row, make_row
 from ddlbench.plan.estimate import taken
 from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
 from ddlbench.settings.machine import Machine
@@ -145,7 +145,7 @@ def _row(job: Job[RunSpec], books: Books, block: str) -> Row:
     if energy_j is None and took.s is not None and per_worker_w is not None:
         energy_j = per_worker_w * spec.workers * took.s
     return make_row(
-        Entry(run, block, books.plan.places[run], is_now, why),
+        BillEntry(run, block, books.plan.places[run], is_now, why),
         job,
         estimator.machine,
         took,

@@ -13,7 +13,7 @@ from ddlbench.core.program import IMAGES
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure as Picture
+    from matplotlib.figure import Figure
 
 # The rows of the runs to show of each table in the figure's TABLES, by the table's name (`analysis/tables.py`).
 Tables = Mapping[str, "pd.DataFrame"]
@@ -54,5 +54,5 @@ class FigureMember(Protocol):
         Rows are in an order that depends on nothing but the runs, so that the same runs give the same bytes.
         """
 
-    def draw(self, data: pd.DataFrame, options: Options) -> Picture:
+    def draw(self, data: pd.DataFrame, options: Options) -> Figure:
         """The picture, from what `data` gave, read back from its file."""

@@ -18,7 +18,7 @@ from ddlbench.settings.machine import Machine
 
 
 @dataclass(frozen=True)
-class Figure:
+class PageFigure:
     """A figure of the study: its file is `layout.figure(home, name)`; `runs` are those that it shows (ids).
 
     `reference` is the file of published numbers that is drawn beside it.
@@ -36,7 +36,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Study:
+class PageStudy:
     """What a page is about. `command` makes it again; `planned` is what a plan said beforehand, by run [s].
 
     `sample` is what a step counts.
@@ -49,7 +49,7 @@ class Study:
     device: str
     device_name: str
     command: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PageFigure, ...]
     bill: tuple[Row, ...]
     planned: Mapping[str, float | None]
     partial: str = ""
@@ -83,12 +83,12 @@ class Study:
         return f"of records that others made ({self.device})"
 
 
-def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> Study:
+def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> PageStudy:
     """What the page of a plan's study is about, with the rows of its plan (`plan/bill.py`)."""
     study, machine = plan.study, plan.machine
     device = study.records.kind if study.records else machine.device
     figures = tuple(
-        Figure(
+        PageFigure(
             figure.name,
             figure.title or figure.name,
             figure.plot,
@@ -106,7 +106,7 @@ def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | Non
     named = (study.name, study.title, machine.name, device, machine.device_name)
     samples = {job.spec.program.sample if job.spec.program else IMAGES for job in plan.runs.values()} or {IMAGES}
     sample = samples.pop() if len(samples) == 1 else "samples"
-    return Study(*named, again, figures, tuple(bill), planned, partial, sample)
+    return PageStudy(*named, again, figures, tuple(bill), planned, partial, sample)
 
 
 def _beside(plan: Plan, figure: str) -> list[Job[Any]]:

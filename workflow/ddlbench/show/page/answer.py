@@ -15,7 +15,7 @@ from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.core import kinds
 from ddlbench.core.registry import OWN
 from ddlbench.show.page import asked, ranked
-from ddlbench.show.page.about import Study
+from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.shown import Answer
 
 Errors = tuple[tuple[str, tuple[Mapping[str, str], ...]], ...]
@@ -48,7 +48,7 @@ class First:
     errors: Errors
 
 
-def first(study: Study, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]]) -> First:
+def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]]) -> First:
     """The answers of a study, from its tables and its audit's findings."""
     runs = together.usable(tables["runs"])
     taken = {answer.take for answer in ranked.sides(study, runs, tables["comparisons"])}

@@ -18,7 +18,7 @@ from ddlbench.analysis.together import SERIES
 from ddlbench.core.plural import between, count_of, duration, listed, memory_unit
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
-from ddlbench.show.page.about import Study
+from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
 from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, point, two_digits
 
@@ -33,7 +33,9 @@ SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
 SIDES = together.settings(AXIS)
 
 
-def workers(study: Study, runs: pd.DataFrame, taken: Collection[str], reached: Mapping[str, str]) -> Iterator[Answer]:
+def workers(
+    study: PageStudy, runs: pd.DataFrame, taken: Collection[str], reached: Mapping[str, str]
+) -> Iterator[Answer]:
     """How much faster more workers are than the fewest; the first series is that with repeats and the most counts, and
     of these that of the framework and loader that are `taken`. `reached` says what accuracy a batch reaches."""
     table = placed(runs)
@@ -55,7 +57,7 @@ def workers(study: Study, runs: pd.DataFrame, taken: Collection[str], reached: M
         yield replace(first, others=texts) if study.ours else of_others
 
 
-def series(study: Study, runs: pd.DataFrame) -> list[dict[str, Any]]:
+def series(study: PageStudy, runs: pd.DataFrame) -> list[dict[str, Any]]:
     """Series over workers for people who explore: each point has its rate and speed-up, with their intervals."""
     table = scaling(runs).assign(named=names)
     tell = telling(table)
@@ -85,7 +87,7 @@ def _weight(series: pd.DataFrame, taken: Collection[str]) -> tuple[Any, ...]:
 
 
 def _grows(
-    study: Study, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str], reached: Mapping[str, str]
+    study: PageStudy, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str], reached: Mapping[str, str]
 ) -> Answer:
     by_count = {int(str(n)): _by_repeat(part, "compared_s") for n, part in series.groupby("workers")}
     fewest, *more = by_count
@@ -216,7 +218,7 @@ def _first(question: str, rows: Sequence[Point], words: str, measure: str, runs:
     return Answer(question, best.name, best.sure and not level, text, measure, shown, runs)
 
 
-def times(study: Study, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[Answer]:
+def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[Answer]:
     """Which settings reach the accuracy that the study names soonest, with energy where it was measured."""
     for target in sorted({*reached["target"]} if len(reached) else ()):
         rows = reached[reached["target"] == target].sort_values("reached_s").head(ROWS)
@@ -241,7 +243,7 @@ def times(study: Study, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[A
         yield _first(TIME, points, f"{words}.", f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
 
 
-def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Answer]:
+def costs(study: PageStudy, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Answer]:
     """The cheapest and the fastest whole training, where a price or energy is known."""
     timed = runs[runs["full_train_s"].notna() & runs["timed"].astype(bool)]
     spent, unit = timed["full_energy_j"].astype("float64") / 1e3, "kJ"
@@ -268,7 +270,7 @@ def costs(study: Study, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator[Ans
         yield _first(COST, [row for row, _ in rows], words, measure, ids(rows[0][1]))
 
 
-def memory(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
+def memory(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
     """Which side takes the least memory of a worker, where another surely takes a tenth more."""
     peak = runs["peak_device_memory_bytes"].fillna(runs["peak_resident_bytes"]).astype("float64")
     unit, size = memory_unit(peak.max())  # as figure `memory` has it
@@ -306,7 +308,7 @@ def latencies(table: pd.DataFrame) -> Iterator[Answer]:
         yield replace(answers[0], others=tuple(answer.words[0] for answer in answers[1:]))
 
 
-def rates(study: Study, runs: pd.DataFrame) -> Iterator[Answer]:
+def rates(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
     """What a study says that compares nothing: its rates."""
     rows = [row for row, _ in _rows(study, runs[runs[RATE].notna()], RATE, ("model", "settings", "options"))][::-1]
     if rows:
@@ -325,7 +327,7 @@ def _who(row: Any) -> str:
 
 
 def _rows(
-    study: Study, runs: pd.DataFrame, measure: str, named: Sequence[str] = ()
+    study: PageStudy, runs: pd.DataFrame, measure: str, named: Sequence[str] = ()
 ) -> list[tuple[Point, pd.DataFrame]]:
     """A row for each setting with its runs, the least first; `named` are settings that are said where they differ."""
     tell = [name for name in (*named, "schedule", "global_batch") if len(runs) and _moves(runs, name)]

@@ -21,7 +21,7 @@ from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import SAME, usable
 from ddlbench.audit import SEVERITIES, _findings
 from ddlbench.show.page import rows
-from ddlbench.show.page.about import Study
+from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.answer import First
 
 FORM = 1
@@ -31,7 +31,7 @@ QUANTITIES = tuple(c for c in summary.COLUMNS if c.type in ("float64", "Int64") 
 
 
 def found(
-    study: Study, read: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], first: First
+    study: PageStudy, read: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]], first: First
 ) -> dict[str, Any]:
     """What a study found, as JSON has it, from its tables, its audit's findings and its first screen."""
     runs = usable(read["runs"])

@@ -19,7 +19,7 @@ from ddlbench.analysis.statistics import FASTER, SLOWER, Interval
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of, duration, listed, percents
 from ddlbench.core.registry import OWN
-from ddlbench.show.page.about import Study
+from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, point, two_digits
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
@@ -35,7 +35,7 @@ RATE = "throughput_images_per_s"
 Rows = list[dict[str, Any]]
 
 
-def sides(study: Study, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: str = "") -> Iterator[Answer]:
+def sides(study: PageStudy, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: str = "") -> Iterator[Answer]:
     """The answers for frameworks, loaders and forms, as far as the study compares them; `workers` are those that the
     page takes (`2 GPUs`). Frameworks and forms are judged with the loader taken, where they were run with it."""
     found: dict[str, list[_Cell]] = {}
@@ -93,7 +93,7 @@ def _elsewhere(apart: int, best: str, *others: str) -> str:
 class _Cell:
     """Sides with the same settings, and the pairs of them."""
 
-    def __init__(self, study: Study, runs: pd.DataFrame, compared: str, pairs: pd.DataFrame) -> None:
+    def __init__(self, study: PageStudy, runs: pd.DataFrame, compared: str, pairs: pd.DataFrame) -> None:
         self.study, self.compared, self.pairs = study, compared, _records(pairs)
         ours = runs[runs["run"].isin({run for row in self.pairs for run in row["runs"].split()})]
         self.runs = ours

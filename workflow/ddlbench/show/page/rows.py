@@ -40,7 +40,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A table with its heading, what its rows are, its columns (heading, explanation) and rows (anchor, cells)."""
 
     id: str
@@ -81,7 +81,7 @@ def runs_cell(runs: Iterable[str], ids: set[str]) -> Cell:
 
 def plain(
     id: str, title: str, means: str, table: pd.DataFrame, columns: Mapping[str, str], ids: set[str], file: str = ""
-) -> Table:
+) -> PageTable:
     """Rows of a table as they are, in these columns (name -> explanation); `runs` becomes links.
 
     Settings that all rows share are told once, above the table; the others come after what the table is about. What
@@ -112,7 +112,7 @@ def plain(
                 cells.append(cell(value))
         rows.append(("", tuple(cells)))
     heads = tuple((_head(name, text), text) for name, text in columns.items())
-    return Table(id, title, means, heads, tuple(rows), file)
+    return PageTable(id, title, means, heads, tuple(rows), file)
 
 
 def _head(name: str, means: str) -> str:
@@ -134,7 +134,7 @@ MEANS = {column.name: column.means for column in EVERY["runs"].columns}
 MEANS |= {name: role.means for name, role in spec.ROLES.items()}
 
 
-def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../../") -> Table:
+def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str]], up: str = "../../") -> PageTable:
     """One row per run that left a record. `findings`: rules of the audit with an error or a warning, by run.
 
     `up` leads from the page to `results`.
@@ -163,7 +163,7 @@ def runs(table: pd.DataFrame, results: Path, findings: Mapping[str, Sequence[str
     means = "One row per run. Empty cells were not measured; table not_measured says why."
     if len(table) > MOST_ROWS:
         means += f" The first {MOST_ROWS} of {len(table)} rows."
-    return Table("runs", "Runs", means, tuple(columns), tuple(rows), "tables/runs.csv")
+    return PageTable("runs", "Runs", means, tuple(columns), tuple(rows), "tables/runs.csv")
 
 
 def day(seconds: float) -> str:

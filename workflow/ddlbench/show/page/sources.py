@@ -13,7 +13,7 @@ import pandas as pd
 from ddlbench.analysis import claims
 from ddlbench.core.plural import around
 from ddlbench.settings.config import CONFIG, read_yaml
-from ddlbench.show.page.rows import Cell, Table, plain, runs_cell
+from ddlbench.show.page.rows import Cell, PageTable, plain, runs_cell
 from ddlbench.show.page.shown import digits
 
 FILE = CONFIG / "references/tables.yaml"
@@ -21,8 +21,8 @@ ELSEWHERE = ("dataset", "device", "gpu", "recipe", "model")  # conditions that s
 
 
 def tables(
-    study: str, data: Mapping[str, pd.DataFrame], page: Sequence[Table], ids: set[str]
-) -> tuple[list[Table], list[Table]]:
+    study: str, data: Mapping[str, pd.DataFrame], page: Sequence[PageTable], ids: set[str]
+) -> tuple[list[PageTable], list[PageTable]]:
     """The tables of this study's sources, and those of the `page` that are none of them."""
     given: list[Any] = [item for item in read_yaml(FILE)["tables"] if study in item["studies"]]
     taken = {item.get("table") for item in given}
@@ -31,8 +31,8 @@ def tables(
 
 
 def _of(
-    item: Mapping[str, Any], data: Mapping[str, pd.DataFrame], page: Sequence[Table], ids: set[str]
-) -> Iterator[Table]:
+    item: Mapping[str, Any], data: Mapping[str, pd.DataFrame], page: Sequence[PageTable], ids: set[str]
+) -> Iterator[PageTable]:
     if "rows" in item:
         heads = [*item["columns"], "these runs", "runs"]
         by_id = {claim.id: claim for claim in claims.read(CONFIG / "references/claims.csv")}
@@ -41,7 +41,9 @@ def _of(
             verdict, runs = _said(by_id[name], data)
             rows.append(("", (*(Cell(str(text)) for text in cells), Cell(verdict), runs_cell(runs, ids))))
         means = "The source's cells, and what these runs say to them."
-        yield Table(f"source-{item['rows'][0][-1]}", item["title"], means, tuple((h, "") for h in heads), tuple(rows))
+        yield PageTable(
+            f"source-{item['rows'][0][-1]}", item["title"], means, tuple((h, "") for h in heads), tuple(rows)
+        )
         return
     ours = [table for table in page if table.id == item["table"]]
     yield from (replace(table, title=item["title"]) for table in ours)

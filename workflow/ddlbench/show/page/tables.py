@@ -12,7 +12,7 @@ from ddlbench.audit import _findings
 from ddlbench.core import kinds
 from ddlbench.core.columns import Column
 from ddlbench.show.page import rows, spent
-from ddlbench.show.page.about import Study
+from ddlbench.show.page.about import PageStudy
 
 # Headings of the study's tables that are shown with the words and the columns that describe them everywhere.
 TITLES = {
@@ -28,13 +28,13 @@ NOT_SHOWN = ("options", "interval", "between_s", "expected_s")
 
 
 def every(
-    study: Study,
+    study: PageStudy,
     tables: Mapping[str, pd.DataFrame],
     audit: Sequence[Mapping[str, str]],
     ids: set[str],
     about: Mapping[str, Sequence[str]],
     results: Path,
-) -> list[rows.Table]:
+) -> list[rows.PageTable]:
     """The page's tables, in its order; those without rows are left out, but that of runs."""
     from ddlbench.analysis import costs, failures, frameworks, kernels, refusals
 
@@ -45,7 +45,7 @@ def every(
             if column.name not in without
         }
 
-    def plain(name: str, title: str, means: str, table: pd.DataFrame, columns: dict[str, str]) -> rows.Table:
+    def plain(name: str, title: str, means: str, table: pd.DataFrame, columns: dict[str, str]) -> rows.PageTable:
         return rows.plain(name, title, means, table, columns, ids, f"tables/{name}.csv")
 
     judged = tables["verdicts"]["verdict"] != NOT_TESTABLE
@@ -106,7 +106,7 @@ def every(
     return [table for table in page if table.rows or table.id == "runs"]
 
 
-def _beside(study: Study, shares: pd.DataFrame) -> pd.DataFrame:
+def _beside(study: PageStudy, shares: pd.DataFrame) -> pd.DataFrame:
     """Shares of kernel time with what was published of them, if a figure of the study has such a file."""
     from ddlbench.analysis import kernels
 

@@ -24,14 +24,14 @@ from ddlbench.core.files import sha256, write_json, write_text
 from ddlbench.core.plural import count_of
 from ddlbench.preflight.__main__ import summary
 from ddlbench.show.page import answer, asked, numbers, picture, rows, sources, spent, tables
-from ddlbench.show.page.about import Figure, Study
+from ddlbench.show.page.about import PageFigure, PageStudy
 
 HERE = Path(__file__).parent
 TABLES = ("runs", "comparisons", "losses", "kernels", "operations", "messages", "costs", "failures", "refused")
 MEASURED = 20  # lines of what a preflight measured; its file has all
 
 
-def write(study: Study, out: Path, results: Path = layout.RESULTS) -> None:
+def write(study: PageStudy, out: Path, results: Path = layout.RESULTS) -> None:
     """The page of a study as one file, from what lies beside it and in `results`; `study.json` beside it says the same
     for programs. Each is whole, or not there. Raises OSError for a table or a figure that is missing.
     """
@@ -41,7 +41,7 @@ def write(study: Study, out: Path, results: Path = layout.RESULTS) -> None:
     write_text(out, html(study, read, audit, first, out.parent, results))
 
 
-def _read(study: Study, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
+def _read(study: PageStudy, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[str, str]]]:
     """The tables that a page shows, by name, and the audit's findings."""
     folder = home / "tables"
     read = {name: pd.read_parquet(folder / f"{name}.parquet") for name in TABLES}
@@ -54,7 +54,7 @@ def _read(study: Study, home: Path) -> tuple[dict[str, pd.DataFrame], list[dict[
 
 
 def html(
-    study: Study,
+    study: PageStudy,
     read: Mapping[str, pd.DataFrame],
     audit: list[dict[str, str]],
     first: answer.First,
@@ -95,7 +95,7 @@ def html(
     )
 
 
-def _reached(study: Study, home: Path) -> pd.DataFrame:
+def _reached(study: PageStudy, home: Path) -> pd.DataFrame:
     """Times to the accuracies that the study's figures name, with this accuracy: column `target`."""
     named = [figure for figure in study.figures if figure.plot == "time-to-accuracy" and figure.target]
     read = [pd.read_csv(home / f"figures/{figure.name}.csv").assign(target=figure.target) for figure in named]
@@ -112,7 +112,7 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _figure(figure: Figure, number: int, runs: pd.DataFrame, ids: set[str], home: Path) -> dict[str, Any]:
+def _figure(figure: PageFigure, number: int, runs: pd.DataFrame, ids: set[str], home: Path) -> dict[str, Any]:
     """What the template shows of a figure; its runs in `ids` are named."""
     file = home / "figures" / figure.name
     paths = {suffix: file.with_name(f"{file.name}.{suffix}") for suffix in ("pdf", "svg", "csv")}
@@ -130,7 +130,7 @@ def _figure(figure: Figure, number: int, runs: pd.DataFrame, ids: set[str], home
     }
 
 
-def _pictured(figure: Figure, number: int, paths: Mapping[str, Path]) -> dict[str, Any]:
+def _pictured(figure: PageFigure, number: int, paths: Mapping[str, Path]) -> dict[str, Any]:
     """The picture with its files and its words: its own, which begin with what it shows, or else those of its kind."""
     caption = picture.caption(paths["svg"]) or figure.caption
     return {
@@ -160,7 +160,7 @@ def _measured(runs: pd.DataFrame) -> str:
     return f"runs began {rows.day(float(began.min()))} to {rows.day(float(began.max()))}"
 
 
-def _preflight(study: Study, results: Path) -> dict[str, Any] | None:
+def _preflight(study: PageStudy, results: Path) -> dict[str, Any] | None:
     """What the last preflight found and measured, if there was one."""
     path = results / "machines" / study.machine / f"preflight-{study.name}.json"
     try:
@@ -177,7 +177,7 @@ def _preflight(study: Study, results: Path) -> dict[str, Any] | None:
         return None
 
 
-def _files(study: Study, home: Path) -> list[tuple[str, str, str]]:
+def _files(study: PageStudy, home: Path) -> list[tuple[str, str, str]]:
     """(file, its address from the page, its SHA-256): what the page is made of."""
     paths = [home / "tables" / f"{name}.parquet" for name in TABLES]
     paths += [home / "tables" / f"{name}.csv" for name in ("verdicts", "audit", "frameworks")]
