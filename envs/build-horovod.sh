@@ -23,7 +23,7 @@ export CMAKE_POLICY_VERSION_MINIMUM=3.5 MAKEFLAGS="-j$(nproc)"
 tag=$("$python" -c 'import sys, platform, torch; print(f"cp{sys.version_info.major}{sys.version_info.minor}-torch{torch.__version__}-{platform.machine()}-glibc{platform.libc_ver()[1]}")')
 gpus=${HOROVOD_BUILD_CUDA_CC_LIST:-}
 options="${HOROVOD_GPU_OPERATIONS:-cpu}${gpus:+-cc${gpus//,/+}}-${HOROVOD_WITH_MPI:+mpi-}gloo"
-cache="${XDG_CACHE_HOME:-$HOME/.cache}/ddlbench/horovod-$version-includes-$tag-$options"
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/ddlbench/horovod-$version-includes${gpus:+-origin}-$tag-$options"
 if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
@@ -34,6 +34,10 @@ if ! ls "$cache"/horovod-*.whl >/dev/null 2>&1; then
     source="$work/horovod-$version"
     sed -i 's/set(CMAKE_CXX_STANDARD 14)/set(CMAKE_CXX_STANDARD 17)/' \
         "$source/CMakeLists.txt" "$source/horovod/torch/CMakeLists.txt"
+    # A cached wheel looked for libraries in the .venv that built it; those of its own .venv go first.
+    beside='$ORIGIN/../../torch/lib;$ORIGIN/../../nvidia/nccl/lib;$ORIGIN/../../nvidia/cu13/lib'
+    sed -i '/^project(/a set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)\nset(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)' "$source/CMakeLists.txt"
+    sed -i "/^project(/a set(CMAKE_INSTALL_RPATH \"$beside\")" "$source/CMakeLists.txt"
     # Other headers of libstdc++ 13 and later no longer bring these along (Horovod's PR 3957, which was never released).
     sed -i '0,/^#include <string>/s//#include <stdexcept>\n&/' "$source/horovod/common/common.h"
     sed -i '0,/^#include <unordered_map>/s//#include <string>\n&/' "$source/horovod/common/group_table.h"

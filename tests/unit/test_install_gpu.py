@@ -94,7 +94,7 @@ def nccl(tmp_path: Path) -> Path:
     answers = f'case "$2" in *torch.version.cuda*) echo {cuda};; *purelib*) echo {site};; *platform*) echo {tag};; esac'
     pip = f'case "$3" in install) echo "$@" >>{tmp_path}/installed;; *) echo no network >&2; exit 7;; esac'
     executable(tmp_path / "python", f'#!/bin/bash\nif [ "$1" = -c ]; then {answers}; else {pip}; fi\n')
-    cached = tmp_path / "cache/ddlbench/horovod-0.28.1-includes-cp311-NCCL-cc80+90-gloo"
+    cached = tmp_path / "cache/ddlbench/horovod-0.28.1-includes-origin-cp311-NCCL-cc80+90-gloo"
     cached.mkdir(parents=True)
     (cached / "horovod-0.28.1.whl").touch()
     return tmp_path
