@@ -1,5 +1,6 @@
 """The commands: what they read as Snakemake does, what they answer, their exit codes, and in one line what is wrong."""
 
+import errno
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -130,7 +132,7 @@ def test_a_plan_is_a_table_a_text_and_json(here: Path, capsys: pytest.CaptureFix
     assert len(rows) == 48 and {row["state"] for row in rows} == {"missing"}
 
 
-def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     plan = configuration.read(configuration.of_command_line(None, [])).plan
     failed, stopped, *_ = plan.runs
     Path(layout.run(stopped), ".partial").mkdir(parents=True)
@@ -143,8 +145,12 @@ def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert ended("failures", "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["run"], row["cause"]) == (failed, "out of memory")
+    with monkeypatch.context() as full:
+        full.setattr(pd.DataFrame, "to_csv", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        why = ended("failures")
+    assert why == "results/demo/local/tables/failures.csv: No space left on device; make room, and ask again"
+    assert f"{failed}: rank 0: no room" in capsys.readouterr().out  # though there is no room for the table
     assert ended("failures") == 0
-    assert f"{failed}: rank 0: no room" in capsys.readouterr().out
     assert (here / "results/demo/local/tables/failures.csv").exists()
 
 

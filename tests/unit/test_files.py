@@ -1,11 +1,11 @@
 """Files that are whole or not there, and how much of one lies in memory; the processes that write and verify them."""
 
 import errno
-import hashlib
 import os
 import re
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from ddlbench.core import files
 from ddlbench.data import crew, prepare
 from ddlbench.run import facts
 
+from tests.kills import killed_at
 from tests.specs import run_spec
 
 
@@ -34,9 +35,15 @@ def test_an_aside_keeps_the_suffix(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").exists()
 
 
-def test_digest(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"abc")
-    assert files.sha256(tmp_path / "a") == hashlib.sha256(b"abc").hexdigest()
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "tables"):
+        folder.mkdir(exist_ok=True)
+        assert killed_at(3, partial(files.write_text, folder / "a.csv", "half"))
+    with files.aside(tmp_path / "b.csv") as living:
+        living.touch()
+        assert len(list(tmp_path.rglob(".*"))) == 3
+        files.remove_left(tmp_path)
+    assert {*tmp_path.rglob("*")} == {tmp_path / "tables", tmp_path / "b.csv"}
 
 
 def test_an_error_is_a_line_on_the_terminal_and_a_traceback_in_the_log(
@@ -54,9 +61,12 @@ def test_an_error_is_a_line_on_the_terminal_and_a_traceback_in_the_log(
 
 
 def test_an_error_is_told_where_the_disk_of_the_log_is_full(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises((SystemExit, OSError)), files.logged("/dev/full"):
+    with pytest.raises(SystemExit), files.logged("/dev/full"):
         raise ValueError("wrong")
     assert capsys.readouterr().err == "ValueError: wrong (more in /dev/full)\n"
+    with pytest.raises(SystemExit), files.logged("/dev/full"):
+        print("all is well")
+    assert capsys.readouterr().err == "OSError: [Errno 28] No space left on device (more in /dev/full)\n"
 
 
 SIZE = 40 * 4096

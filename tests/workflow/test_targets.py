@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,10 @@ def test_what_is_there_is_shown_at_any_time_and_apart(finished: Path) -> None:
     assert links and all((partial / link).exists() for link in links)
     assert {path: path.stat().st_mtime_ns for path in whole if path.is_file()}.items() <= whole.items()
     assert not (finished / CEILING).exists()
+    killed = partial.with_name(f".{socket.gethostname()}-99999999-partial-x")
+    (killed / "partial").mkdir(parents=True)
     assert ask(finished, "partial").returncode == 0  # again, in the place of the one before
+    assert not killed.exists()
 
 
 def of_study(project: Path) -> list[str]:

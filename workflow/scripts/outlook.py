@@ -18,5 +18,4 @@ except NoAnswerError as error:  # which is an answer too
 except ConfigError as error:
     files.write_text(log, f"{rule}: {error}\n")
     sys.exit(f"{rule}: {error}")
-files.write_text(log, f"{text}\n")
-print(f"\n{text}", flush=True)
+files.answer(f"\n{text}", log)

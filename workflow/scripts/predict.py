@@ -19,5 +19,4 @@ with files.aside(Path(snakemake.params.table)) as hidden:
 text = "\n".join(
     [*_table.lines(made, sample(runs)), f"All numbers: {snakemake.params.table}; how good they are: docs/prediction.md"]
 )
-files.write_text(Path(snakemake.log[0]), f"{text}\n")
-print(f"\n{text}", flush=True)
+files.answer(f"\n{text}", snakemake.log[0])

@@ -7,9 +7,10 @@ import csv
 from pathlib import Path
 
 from ddlbench.core import layout
-from ddlbench.core.files import aside, sha256
+from ddlbench.core.files import aside, logged, sha256
 
-with aside(Path(snakemake.output[0])) as hidden, hidden.open("w", newline="") as file:
+made = Path(snakemake.output[0])
+with logged(snakemake.log[0]), aside(made) as hidden, hidden.open("w", newline="") as file:
     table = csv.writer(file, lineterminator="\n")
     table.writerow(("run", "sha256"))
     table.writerows((run, sha256(Path(layout.run_log(run)))) for run in snakemake.params.runs)

@@ -100,10 +100,10 @@ def failures(call: Call) -> int:
     planned = call.settings.plan
     rows = failures.failures(planned.folders())
     folder = Path(layout.tables(planned.home))
-    tables.write("failures", rows, folder)
     # Records are checked when tables are made: this is what was refused then.
     answer = [f"{failures.counted(rows)}: {folder}/failures.csv", *failures.lines(rows, None if call.all else MOST)]
     call.show(refusals.lines(refusals.read(folder)), rows, answer=answer)
+    tables.write("failures", rows, folder)
     return 0
 
 
@@ -190,10 +190,10 @@ def nodes(call: Call) -> int:
     machine = call.settings.machine.name
     found, runs, refused = nodes.records(machine, Path(layout.runs()))
     rows, table = nodes.rows(found), Path(layout.nodes(machine))
-    write_csv(rows, nodes.COLUMNS, table)
     counted = f"{runs} runs of {machine} on two hosts or more, one row per host and part: {table}"
     failed = queue.failed_tries(queue.tries()) if call.settings.machine.launcher == "slurm" else []
     call.show([*nodes.lines(rows), counted, *failed, *refused], rows)
+    write_csv(rows, nodes.COLUMNS, table)
     return 0
 
 
@@ -258,15 +258,15 @@ def compare(call: Call) -> int:
         sides.append(runs)
         refused += some
     rows, table = compare.rows(*sides), Path(layout.comparison(before, after))
-    write_csv(rows, compare.COLUMNS, table)
     lines = [*compare.same(*sides), *(f"differs: {line}" for line in compare.differences(*sides))]
     lines += [*compare.lines(rows), *refused]
     if not rows:
         lines.append("no run is on both sides: pairs are runs that differ in nothing but their machine's name")
     page = table.with_suffix(".html")
+    call.show([*lines, f"one row per run, host and part: {table}; the page: {page}"], rows)
+    write_csv(rows, compare.COLUMNS, table)
     folders = {name: [run.folder for run in runs] for name, runs in zip(names, sides, strict=True)}
     compared.write(page, folders, rows, lines)
-    call.show([*lines, f"one row per run, host and part: {table}; the page: {page}"], rows)
     return 0
 
 

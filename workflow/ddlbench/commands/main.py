@@ -5,6 +5,7 @@ or something that people wrote is; 2 for a command line that argparse refuses.
 """
 
 import argparse
+import errno
 import os
 import sys
 import threading
@@ -132,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ConfigError as error:
         sys.exit(str(error))
     except OSError as error:
-        sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        todo = "; make room, and ask again" if error.errno == errno.ENOSPC else ""
+        sys.exit(f"{error.filename}: {error.strerror}{todo}" if error.filename else str(error))
     finally:
         waiting.cancel()
 

@@ -5,6 +5,8 @@ import hashlib
 import json
 import math
 import os
+import shutil
+import socket
 import stat
 import sys
 import traceback
@@ -35,6 +37,20 @@ def read_bytes(path: str | Path) -> bytes:
         return file.read()
 
 
+def hidden_name(name: str) -> str:
+    """The name of what this process writes aside: `remove_left` knows by it who wrote it."""
+    return f".{socket.gethostname()}-{os.getpid()}-{name}"
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what processes of this host, killed since, have left under such names in a folder and those within."""
+    host = f".{socket.gethostname()}-"
+    with suppress(OSError):  # another user's, or gone meanwhile
+        for path in sorted(folder.rglob(f"{host}*-*")):
+            if not Path("/proc", path.name.removeprefix(host).split("-")[0]).exists():
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
 @contextmanager
 def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> Iterator[Path]:
     """A path beside `path` to write to: renamed to `path` if the block ends well, else removed.
@@ -42,15 +58,17 @@ def aside(path: Path, hidden: Path | None = None, *, through: bool = False) -> I
     `hidden` is another name for it than one of this process. With `through` the file is forced to the disk before it
     gets its name: it is whole after a power failure too. Raises what the block raises; `path` then stays as it was.
     """
-    hidden = hidden or path.with_name(f".{os.getpid()}-{path.name}")
+    hidden = hidden or path.with_name(hidden_name(path.name))
     hidden.unlink(missing_ok=True)  # left by a kill; or a link, through which another file would be overwritten
     try:
         yield hidden
         if through:
             sync(hidden)
         hidden.replace(path)
-    except BaseException:
+    except BaseException as error:
         hidden.unlink(missing_ok=True)
+        if isinstance(error, OSError):  # a full disk is told without a name
+            error.filename = error.filename or str(path)
         raise
 
 
@@ -69,6 +87,13 @@ def write_text(path: Path, text: str) -> None:
         hidden.write_text(text, encoding="utf-8")
 
 
+def answer(text: str, log: str | Path) -> None:
+    """Print an answer, and keep it in a log if there is room."""
+    print(text, flush=True)
+    with suppress(OSError):
+        write_text(Path(log), f"{text.strip()}\n")
+
+
 def write_json(path: Path, data: Any) -> None:
     """Replace a file by this value on one line of JSON."""
     write_text(path, json.dumps(data))
@@ -80,15 +105,19 @@ def logged(path: str | Path) -> Iterator[TextIO]:
 
     An error of the block is one line on the terminal, and its traceback is in the log. Raises SystemExit then.
     """
-    terminal = sys.stderr
-    with Path(path).open("w", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
-        try:
-            yield log
-        except Exception as error:
-            print(f"{type(error).__name__}: {printable(error)} (more in {path})", file=terminal, flush=True)
-            with suppress(OSError):  # a full disk
+    terminal, failed = sys.stderr, None
+    try:
+        with Path(path).open("w", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
+            try:
+                yield log
+            except Exception as error:
+                failed = error
                 traceback.print_exc(file=log)
-            sys.exit(1)
+    except OSError as error:  # a full disk: what was printed is written when the log is closed
+        failed = failed or error
+    if failed:
+        print(f"{type(failed).__name__}: {printable(failed)} (more in {path})", file=terminal, flush=True)
+        sys.exit(1)
 
 
 def sha256(path: Path) -> str:

@@ -22,6 +22,7 @@ from matplotlib.ticker import FixedLocator, Locator, LogLocator, MaxNLocator, Nu
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from ddlbench.analysis import together
+from ddlbench.core.files import aside
 from ddlbench.core.plural import listed, rounded, worker
 from ddlbench.show.figures import Options, _hover
 from ddlbench.show.figures._looks import Style
@@ -356,7 +357,7 @@ def stamp(figure: Figure, rules: Sequence[str]) -> None:
 
 
 def save(figure: Figure, prefix: Path, text: str = "") -> None:
-    """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure; aside, then renamed.
+    """`<prefix>.png`, `.svg` and `.pdf`, the same bytes for the same figure.
 
     Each of them carries the caption, `text`.
     """
@@ -367,8 +368,7 @@ def save(figure: Figure, prefix: Path, text: str = "") -> None:
         (".png", {"Description": words} if words else {}),
     )
     for suffix, metadata in about:
-        aside = prefix.with_name(f".{prefix.name}{suffix}")
-        figure.savefig(aside, format=suffix[1:], dpi=200, metadata=metadata)
-        if suffix == ".svg":
-            aside.write_text(_hover.titled(aside.read_text(encoding="utf-8"), marks), encoding="utf-8")
-        aside.replace(prefix.with_name(prefix.name + suffix))
+        with aside(prefix.with_name(prefix.name + suffix)) as hidden:
+            figure.savefig(hidden, format=suffix[1:], dpi=200, metadata=metadata)
+            if suffix == ".svg":
+                hidden.write_text(_hover.titled(hidden.read_text(encoding="utf-8"), marks), encoding="utf-8")

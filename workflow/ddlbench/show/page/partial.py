@@ -22,6 +22,7 @@ from ddlbench.audit._audit import audit
 from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
 from ddlbench.core import layout, registry
+from ddlbench.core.files import hidden_name, remove_left
 from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
 from ddlbench.plan.kinds import Job
@@ -45,7 +46,8 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
     plan = runs.make_plan(study, machine, config["account"], images)
     out = Path(layout.partial(plan.home, results=results))
     out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=out.parent, prefix=".partial-") as aside:
+    remove_left(out.parent)
+    with TemporaryDirectory(dir=out.parent, prefix=hidden_name("partial-")) as aside:
         home = Path(aside) / out.name
         _tables_of(plan, terms, home / "tables", results)
         (home / "figures").mkdir()
