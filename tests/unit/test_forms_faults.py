@@ -18,6 +18,7 @@ from ddlbench.data.source import BadImage
 
 from tests.conftest import ROOT
 from tests.conftest import SLOW as SLOW_TIER
+from tests.disks import small_disk
 from tests.sources import contents, picture, some
 
 FORMS = registry.members("forms")
@@ -153,43 +154,34 @@ def test_another_job_starts_anew_and_spares_what_is_there(tmp_path: Path) -> Non
     assert contents(folder) == contents(tmp_path / "alone/tfrecord")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Path:
-    """A file system of 3 MB, its own."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", folder], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
 @pytest.mark.parametrize("form", FORMS)
-def test_a_full_disk(small_disk: Path, tmp_path: Path, form: str) -> None:
+def test_a_full_disk(tmp_path: Path, form: str) -> None:
     def again(folder: Path) -> subprocess.CompletedProcess[str]:
         manifest = folder / form / "manifest.json"
         return prepare("synthetic-imagenet", form, manifest, "--source", "train=40,val=8,classes=8", "--processes", 2)
 
-    done = again(small_disk)
-    work = small_disk / f".{form}.partial"
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    said = re.fullmatch(r"(\S+): No space left on device: about ([\d.]+) MB more are needed, ([\d.]+) MB are .*", line)
-    assert said, line
-    assert Path(said[1]).is_relative_to(work)
-    assert float(said[2]) > float(said[3])
-    assert not list(work.rglob("*.partial"))
-    kept = sorted(p.name for p in work.glob({"raw": "train/*"}.get(form, PARTS[form])))
-    assert kept
-    subprocess.run(["mount", "-o", "remount,size=30m", small_disk], check=True)
-    done = again(small_disk)
-    assert done.returncode == 0, done.stderr
-    assert f"{len(kept)} of them done before" in done.stdout
-    assert again(tmp_path / "large").returncode == 0
-    assert contents(small_disk / form) == contents(tmp_path / "large" / form)
+    disk = tmp_path / "small"
+    disk.mkdir()
+    with small_disk(disk, "3m"):
+        done = again(disk)
+        work = disk / f".{form}.partial"
+        assert done.returncode == 1
+        (line,) = done.stderr.splitlines()
+        said = re.fullmatch(
+            r"(\S+): No space left on device: about ([\d.]+) MB more are needed, ([\d.]+) MB are .*", line
+        )
+        assert said, line
+        assert Path(said[1]).is_relative_to(work)
+        assert float(said[2]) > float(said[3])
+        assert not list(work.rglob("*.partial"))
+        kept = sorted(p.name for p in work.glob({"raw": "train/*"}.get(form, PARTS[form])))
+        assert kept
+        subprocess.run(["mount", "-o", "remount,size=30m", disk], check=True)
+        done = again(disk)
+        assert done.returncode == 0, done.stderr
+        assert f"{len(kept)} of them done before" in done.stdout
+        assert again(tmp_path / "large").returncode == 0
+        assert contents(disk / form) == contents(tmp_path / "large" / form)
 
 
 @pytest.fixture

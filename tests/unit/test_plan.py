@@ -22,6 +22,7 @@ from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import FrameworkVariant, load_study
 
 from tests.specs import LAPTOP, pick, run_spec
+from tests.unit.test_studies import SHORT_ADDS, adds
 
 # What the studies name
 
@@ -42,21 +43,8 @@ def test_aach2023_has_the_runs_of_figures_3_to_9_and_table_2(paper: Plan) -> Non
 
 
 def test_aach2023_makes_shared_runs_once(paper: Plan) -> None:
-    new, seen = {}, set[str]()
-    for block, named in paper.blocks.items():
-        new[block] = len(set(named) - seen)
-        seen |= set(named)
-    assert new == {
-        "resnet50-dali": 108,
-        "resnet50-native": 96,
-        "resnets": 54,
-        "resnet101-dali": 27,
-        "resnet101-native": 48,
-        "schedules": 54,
-        "profiled-dali": 72,
-        "profiled-native": 63,
-        "profiled-4": 18,
-    }
+    new = adds(paper)
+    assert new == {block: SHORT_ADDS[block] for block in paper.blocks} | {"schedules": 54}
     assert len(paper.runs) == sum(new.values()) == 540
 
 

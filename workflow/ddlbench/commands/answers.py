@@ -216,7 +216,10 @@ def keep(call: Call) -> int:
         to.mkdir(parents=True, exist_ok=True)
         for file in folder.iterdir():
             if file.is_file() and not (to / file.name).exists():
-                _link(file, to / file.name)
+                try:  # another name for the same bytes, which stay when the first is replaced
+                    os.link(file, to / file.name)
+                except OSError:  # a disk without links
+                    shutil.copy2(file, to / file.name)
     aside.rename(at)
     print(f"{at}: {len(runs)} of {len(planned.runs)} runs of {planned.study.name}, its tables, figures and page")
     print(f"To compare with it: ddlbench compare {name}/{at.name} {at.name}")
@@ -231,14 +234,6 @@ def export(call: Call) -> int:
     out = exports.export(kind, Path(layout.page(call.settings.plan.home)).parent)
     print(f"{out}: {registry.member('exports', kind).__doc__.splitlines()[-1].format(folder=out)}")
     return 0
-
-
-def _link(file: Path, to: Path) -> None:
-    """Another name for the same bytes, which stay when the first is replaced; a copy where the disk has no links."""
-    try:
-        os.link(file, to)
-    except OSError:
-        shutil.copy2(file, to)
 
 
 def compare(call: Call) -> int:

@@ -56,7 +56,8 @@ class Lines:
         """Print the line about a run that has ended."""
         (self.failed.add if broken else self.failed.discard)(name)
         self.ended += not broken
-        needed = self._left() | {name}
+        to_make = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in self.rules]
+        needed = {str(getattr(job.wildcards, self.rules[job.rule.name])) for job in to_make} | {name}
         if self.others is None:
             jobs = self.plan.jobs.items()
             self.others = {run for run, job in jobs if run not in needed and not job.outputs()[0].exists()}
@@ -64,11 +65,6 @@ class Lines:
         columns = shutil.get_terminal_size().columns if sys.stderr.isatty() else 0
         text = line(self.plan, name, ahead | self.others - self.failed, self.failed, self._end(len(ahead)), columns)
         print(text, file=sys.stderr, flush=True)
-
-    def _left(self) -> set[str]:
-        """The runs that this call still has to make."""
-        jobs = [job for job in self.workflow.dag.needrun_jobs() if job.rule.name in self.rules]
-        return {str(getattr(job.wildcards, self.rules[job.rule.name])) for job in jobs}
 
     def _end(self, ahead: int) -> float | None:
         """When all will have ended, if the others take as long as those that have [s since 1970]."""

@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import time
-import uuid
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -89,8 +88,7 @@ def keep(path: Path, data: bytes) -> None:
         if path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The hidden name is of this process alone, on any node.
-        with aside(path, path.with_name(f".{path.name}.{uuid.uuid4().hex}")) as hidden:
+        with aside(path) as hidden:
             hidden.write_bytes(data)
     except OSError as error:
         raise SourceError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -41,7 +41,8 @@ def read(source: Output) -> Reading:
         below = str(folder.relative_to(source.folder))
         for tag in events.Tags()["scalars"]:
             found.setdefault((tag, bool(VALIDATION.search(f"{below}/{tag}"))), []).extend(events.Scalars(tag))
-    curves = {name: sorted(found[name], key=lambda event: event.wall_time) for name in sorted(found, key=_shortest)}
+    shortest = sorted(found, key=lambda name: (len(name[0]), name[0]))
+    curves = {name: sorted(found[name], key=lambda event: event.wall_time) for name in shortest}
     tags = {
         name: next((curve for curve in curves if curve[1] == validates and re.search(pattern, curve[0], re.I)), None)
         for name, validates, pattern in WANTED
@@ -59,7 +60,3 @@ def read(source: Output) -> Reading:
     run = reading(source, points, [seen[step] for step in sorted(seen)])
     run.remarks["scalars"] = {name: curve[0] for name, curve in tags.items() if curve}
     return run
-
-
-def _shortest(name: tuple[str, bool]) -> tuple[int, str]:
-    return len(name[0]), name[0]

@@ -76,7 +76,8 @@ def draw(
     table = table.assign(column=["\n".join(names) for names in table[at].to_numpy()])
     figure, panels = _style.panels(table, by, options)
     flops = table.groupby("model")["flops_per_image"].median().sort_values(kind="stable")
-    models = [f"{model}, {_operations(count)}" for model, count in flops.items()]
+    as_written = EngFormatter(sep="").format_eng  # operations of one picture, forward and backward
+    models = [f"{model}, {'?' if pd.isna(n) else as_written(float(f'{n:.3g}'))}" for model, n in flops.items()]
     columns = sorted(set(table["column"]))
     for axes, rows in panels:
         rows = rows.assign(says=[_says(row, number) for row in rows.to_dict("records")])
@@ -122,8 +123,3 @@ def _says(row: Mapping[Any, Any], number: str) -> str:
     """What stands in a cell: the value and, of several repeats, its interval."""
     value, low, high = (number.format(row[name]) for name in ("value", "low", "high"))
     return value if pd.isna(row["low"]) else f"{value}\n{low} to {high}"
-
-
-def _operations(flops: float) -> str:
-    """Operations of one picture, forward and backward, as people write them."""
-    return "?" if pd.isna(flops) else EngFormatter(sep="").format_eng(float(f"{flops:.3g}"))

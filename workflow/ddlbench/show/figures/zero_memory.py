@@ -86,13 +86,9 @@ def _points(rows: pd.DataFrame, options: Options) -> Iterator[list[Any]]:
             held = runs.loc[runs["model"] == model, "held"].tolist()
             middle = median(held) if held else formula + 4 * buffers / GIB
             shown = held if len(held) > 1 else []
-            label = f"{model}\n{_millions(parameters)} M"
+            digits = 0 if parameters >= 1e8 else 1 if parameters >= 1e6 else 2
+            label = f"{model}\n{parameters / 1e6:,.{digits}f} M"
             yield [workers, MEASURED if held else COMPUTED, label, str(name), middle, formula, shown]
-
-
-def _millions(parameters: float) -> str:
-    digits = 0 if parameters >= 1e8 else 1 if parameters >= 1e6 else 2
-    return f"{parameters / 1e6:,.{digits}f}"
 
 
 def _models(rows: pd.DataFrame, options: Options) -> list[tuple[str, float, float]]:

@@ -330,7 +330,8 @@ def _rows(
     study: PageStudy, runs: pd.DataFrame, measure: str, named: Sequence[str] = ()
 ) -> list[tuple[Point, pd.DataFrame]]:
     """A row for each setting with its runs, the least first; `named` are settings that are said where they differ."""
-    tell = [name for name in (*named, "schedule", "global_batch") if len(runs) and _moves(runs, name)]
+    settings, alike = (*named, "schedule", "global_batch"), runs.groupby("workers")
+    tell = [name for name in settings if len(runs) and alike[name].nunique().max() > 1]
     parts = [part for _, part in runs.groupby([*SIDES, "model", "workers", "global_batch", "schedule"], dropna=False)]
     parts.sort(key=lambda part: _median(part, measure))
     rows = []
@@ -341,11 +342,6 @@ def _rows(
             (point(", ".join([*words, count_of(int(first["workers"]), study.worker)]), part[measure].tolist()), part)
         )
     return rows
-
-
-def _moves(runs: pd.DataFrame, name: str) -> bool:
-    """Whether a setting differs among runs on as many workers."""
-    return bool(runs.groupby("workers")[name].nunique().max() > 1)
 
 
 def _median(runs: pd.DataFrame, measure: str) -> float:

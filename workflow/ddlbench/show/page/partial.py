@@ -6,6 +6,7 @@ of its runs it is; `<figure>.runs.csv` says of which.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +26,6 @@ from ddlbench.core import layout, registry
 from ddlbench.core.files import hidden_name, remove_left
 from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
-from ddlbench.plan.kinds import Job
 from ddlbench.settings.config import CONFIG, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Figure, load_study
@@ -86,15 +86,11 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
     for name, jobs in plan.by_kind().items():
         table = registry.member("kinds", name).TABLE
         if table in tables.BESIDE:
-            tables.write(table, [row for job in jobs for row in _answers(table, job, results)], folder)
-
-
-def _answers(table: str, job: Job[Any], results: Path) -> list[dict[str, Any]]:
-    """The rows of a job that does not train; none if its record is refused: the table of the whole study says why."""
-    try:
-        return list(registry.member("analysis", table).of_record(job.outputs(results)[0], job.spec))
-    except RefusedError:
-        return []
+            rows: tables.Rows = []
+            for job in jobs:
+                with suppress(RefusedError):  # the table of the whole study says why
+                    rows += registry.member("analysis", table).of_record(job.outputs(results)[0], job.spec)
+            tables.write(table, rows, folder)
 
 
 def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
