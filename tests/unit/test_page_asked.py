@@ -105,6 +105,17 @@ def test_frameworks_are_ranked_and_one_is_taken(
     assert [one.name for one in found.points if one.taken] == [take]
 
 
+@pytest.mark.parametrize(("repeats", "how"), [(3, "-10.0 to -10.0"), (2, "2 runs each"), (1, "1 run each")])
+def test_what_is_fast_at_a_loss_of_accuracy_is_said_with_its_loss(repeats: int, how: str) -> None:
+    rows = [*ran(500.0, NOISE[:repeats], framework="ddp"), *ran(490.0, NOISE[:repeats], top1=0.748, framework="fsdp")]
+    assert "top-1" not in " ".join(only(rows, ranked.FRAMEWORK).words)
+    rows += ran(900.0, NOISE[:repeats], top1=0.65, framework="powersgd", workers=2)
+    said = f"Mind the accuracy. Points of top-1 beside ddp: powersgd -10.0 ({how})."
+    assert said in only(rows, ranked.FRAMEWORK).words
+    # The other settings' lines say it, too.
+    assert said in only([*rows, *({**one, "workers": 1} for one in rows)], ranked.FRAMEWORK).others[0]
+
+
 def test_a_loader_that_loads_nothing_is_the_ceiling_and_is_never_taken() -> None:
     rates = {"synthetic": 1000.0, "dali-cpu": 800.0, "native": 500.0}
     found = only([one for name, rate in rates.items() for one in ran(rate, loader=name)], ranked.LOADER)

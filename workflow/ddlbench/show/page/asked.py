@@ -20,13 +20,12 @@ from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
-from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, point, two_digits
+from ddlbench.show.page.shown import LOSS, Answer, Point, by_repeat, digits, ends, ids, learned, point, two_digits
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
 SCHEDULE = "Which schedule?"
 TIME, COST, MEMORY, RATES = "How long to the target?", "What does it cost?", "How much memory?", "How fast?"
 LATENCY = "Which way to ask a model?"
-LOSS = 1.0  # points of top-1 that count as a loss
 MORE = 1.1  # times as much memory, or money, as another takes is worth a sentence
 ROWS = 8  # of a figure
 SAME = together.settings(SETTING, EXTENT, without=("model", "schedule"))
@@ -75,7 +74,7 @@ def series(study: PageStudy, runs: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _apart(series: pd.DataFrame) -> dict[int, Ratio]:
     """How many times as fast as the fewest workers each number of them is."""
-    base, *more = ((int(str(n)), _by_repeat(part, "compared_s")) for n, part in series.groupby("workers"))
+    base, *more = ((int(str(n)), by_repeat(part, "compared_s")) for n, part in series.groupby("workers"))
     return {n: ratio(base[1], times) for n, times in more}
 
 
@@ -89,7 +88,7 @@ def _weight(series: pd.DataFrame, taken: Collection[str]) -> tuple[Any, ...]:
 def _grows(
     study: PageStudy, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str], reached: Mapping[str, str]
 ) -> Answer:
-    by_count = {int(str(n)): _by_repeat(part, "compared_s") for n, part in series.groupby("workers")}
+    by_count = {int(str(n)): by_repeat(part, "compared_s") for n, part in series.groupby("workers")}
     fewest, *more = by_count
     base, who, most = by_count[fewest], _who(series.iloc[0]), more[-1]
     faster = [n for n in more if apart[n].verdict == FASTER]
@@ -142,8 +141,8 @@ def _further(apart: Ratio, runs: pd.DataFrame, counts: Sequence[int]) -> str:
 
 def batches(runs: pd.DataFrame) -> Iterator[Answer]:
     """What accuracy each batch reaches, and the largest that surely costs no more than a point."""
-    learned = _learned(runs)
-    series = [part for same in _with_most(learned, "global_batch") for _, part in same.groupby("schedule")]
+    known = learned(runs)
+    series = [part for same in _with_most(known, "global_batch") for _, part in same.groupby("schedule")]
     answers = [_reaches(part) for part in series if part["global_batch"].nunique() > 1]
     if answers:
         first, *others = sorted(answers, key=lambda answer: (-len(answer.points), -answer.points[0].interval.middle))
@@ -153,8 +152,8 @@ def batches(runs: pd.DataFrame) -> Iterator[Answer]:
 def schedules(runs: pd.DataFrame) -> Iterator[Answer]:
     """Which schedule reaches the best accuracy, where nothing else differs."""
     answers = []
-    for same in _with_most(_learned(runs), "schedule", ("workers", "global_batch")):
-        top1 = {str(name): _by_repeat(part, "top1") for name, part in same.groupby("schedule")}
+    for same in _with_most(learned(runs), "schedule", ("workers", "global_batch")):
+        top1 = {str(name): by_repeat(part, "top1") for name, part in same.groupby("schedule")}
         rows = [point(name, [*values.values()], 100.0) for name, values in top1.items()]
         best, *rest = rows = sorted(rows, key=lambda row: -row.interval.middle)
         apart = at_once([difference(top1[row.name], top1[best.name]) for row in rest], same=0.0)
@@ -171,13 +170,8 @@ def schedules(runs: pd.DataFrame) -> Iterator[Answer]:
         yield replace(answers[0], others=tuple(" ".join(answer.words) for answer in answers[1:]))
 
 
-def _learned(runs: pd.DataFrame) -> pd.DataFrame:
-    """Runs that say how well they learned, with `top1` in percent."""
-    return runs[runs["final_top1"].notna()].assign(top1=lambda table: (100 * table["final_top1"]).clip(0.01))
-
-
 def _reaches(series: pd.DataFrame) -> Answer:
-    by_batch = {int(str(size)): _by_repeat(part, "top1") for size, part in series.groupby("global_batch")}
+    by_batch = {int(str(size)): by_repeat(part, "top1") for size, part in series.groupby("global_batch")}
     least, *larger = by_batch
     judged = at_once([difference(by_batch[size], by_batch[least]) for size in larger], same=0.0)
     change = dict(zip(larger, judged, strict=True))
@@ -278,7 +272,7 @@ def memory(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
     axis = "framework" if taken["framework"].nunique() > 1 else "loader"
     where = "GPU memory" if taken["peak_device_memory_bytes"].notna().any() else "memory"
     for same in _with_most(taken, axis, ("workers", "global_batch", "schedule"))[:1]:
-        held = {str(name): _by_repeat(part, "peak") for name, part in same.groupby(axis)}
+        held = {str(name): by_repeat(part, "peak") for name, part in same.groupby(axis)}
         rows = sorted((point(name, [*held[name].values()]) for name in held), key=lambda row: row.interval.middle)
         apart = {row.name: ratio(held[row.name], held[rows[0].name], one_of=len(rows) - 1) for row in rows[1:]}
         more = {name for name, pair in apart.items() if pair.low and pair.low > MORE}
@@ -346,10 +340,6 @@ def _rows(
 
 def _median(runs: pd.DataFrame, measure: str) -> float:
     return float(runs[measure].median())
-
-
-def _by_repeat(runs: pd.DataFrame, measure: str) -> dict[int, float]:
-    return {int(n): float(value) for n, value in zip(runs["repeat"], runs[measure], strict=True)}
 
 
 def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[pd.DataFrame]:

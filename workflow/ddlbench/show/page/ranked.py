@@ -15,12 +15,12 @@ import pandas as pd
 
 from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.scaling import names
-from ddlbench.analysis.statistics import FASTER, SLOWER, Interval
+from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER, Interval, at_once, difference
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of, duration, listed, percents
 from ddlbench.core.registry import OWN
 from ddlbench.show.page.about import PageStudy
-from ddlbench.show.page.shown import Answer, Point, digits, ends, ids, point, two_digits
+from ddlbench.show.page.shown import LOSS, Answer, Point, by_repeat, digits, ends, ids, learned, point, two_digits
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
 QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}
@@ -31,6 +31,7 @@ CEILING = "the ceiling"
 OTHERS = 40  # other settings that are told; the table has all
 MANY = 100  # repeats that nobody makes
 ALIKE = 0.05  # sides that differ by less than this are alike for all that people do
+NEAR = 0.8  # of the fastest side's rate: what comes with PyTorch is not taken below it
 RATE = "throughput_images_per_s"
 Rows = list[dict[str, Any]]
 
@@ -45,7 +46,7 @@ def sides(study: PageStudy, runs: pd.DataFrame, comparisons: pd.DataFrame, worke
         # Table `comparisons` has all pairs of a setting, one row each.
         keys = [name for name in ("with", *SHOWN) if name in rows]
         cells = [_Cell(study, runs, compared, group) for _, group in rows.groupby(keys, dropna=False)]
-        weight = partial(_Cell.weight, loader=taken["loader"])
+        weight = partial(_Cell.weight, loader=taken["loader"], workers=workers)
         if cells := sorted((cell for cell in cells if len(cell.points) > 1), key=weight, reverse=True):
             found[compared], taken[compared] = cells, cells[0].taken.name
     for compared, question in QUESTIONS.items():
@@ -66,7 +67,7 @@ def sides(study: PageStudy, runs: pd.DataFrame, comparisons: pd.DataFrame, worke
 
 
 def _as_taken(cells: Sequence["_Cell"], beside: str, workers: str) -> list[str]:
-    """What is said where the other answers take another side, or other workers, than those that judge here."""
+    """What is said where the page's other answers take another side, or other workers, than those that judge here."""
     first = cells[0]
     wanted = [first.place[0], beside or first.beside, workers or first.workers]
     others = [name for name in wanted if name not in first.place]
@@ -74,8 +75,9 @@ def _as_taken(cells: Sequence["_Cell"], beside: str, workers: str) -> list[str]:
     if not others or there is None:
         no = f"The other answers take {listed(others)}, with which no {first.compared}s were compared."
         return [no] * bool(others)
-    take = "the same" if there.taken.name == first.taken.name else there.taken.name
-    return [f"With {listed(others)}, which other answers take, it is {take}{', not sure' * bool(there.level)}."]
+    also = ", too" * (there.taken.name == first.taken.name)
+    doubt = ", not sure" * bool(there.level)
+    return [f"With {listed(others)}, the page's other answers, it is {there.taken.name}{also}{doubt}."]
 
 
 def _elsewhere(apart: int, best: str, *others: str) -> str:
@@ -87,7 +89,7 @@ def _elsewhere(apart: int, best: str, *others: str) -> str:
         return f"{words}{', not told apart' * (not apart)}."
     words = f"{best} is the fastest in {others.count(best)} of {count_of(len(others), 'other setting')}"
     words += f", {most} in {count}." if count > others.count(best) else ", too."
-    return f"{words} Sides are told apart in {apart} of them."
+    return f"{words} Differences are told apart in {apart} of them."
 
 
 class _Cell:
@@ -99,6 +101,7 @@ class _Cell:
         self.runs = ours
         side = names(runs).loc[ours.index] if compared == "loader" else ours[compared]
         points = [point(str(name), part[RATE].tolist()) for name, part in ours.groupby(side)]
+        self.top1 = {str(name): by_repeat(part, "top1") for name, part in learned(ours).groupby(side)}
         self.points = sorted(points, key=lambda point: -point.interval.middle)
         self.ceiling = {
             str(name) for name, loader in zip(side, ours["loader"], strict=True) if not _learns(loader, compared)
@@ -109,11 +112,11 @@ class _Cell:
         self.beside, self.workers = str(first["with"]), count_of(int(first["workers"]), study.worker)
         self.place = (str(first["model"]), self.beside, self.workers)
 
-    def weight(self, loader: str) -> tuple[int, ...]:
-        """What makes it the answer: repeats, sides, workers, and that it is with the `loader` that is taken."""
-        least, workers = min(row["n"] for row in self.pairs), int(self.pairs[0]["workers"])
+    def weight(self, loader: str, workers: str) -> tuple[int, ...]:
+        """What makes it the answer: repeats, sides, the `loader` and the `workers` that the page takes, or the most."""
+        least, most = min(row["n"] for row in self.pairs), int(self.pairs[0]["workers"])
         fits = self.beside == loader or self.beside.endswith(f" and {_loader(loader)}")
-        return min(least, 2), len(self.ranked), workers, fits, least, len(self.runs)
+        return min(least, 2), len(self.ranked), fits + (self.workers == workers), most, least, len(self.runs)
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -140,11 +143,29 @@ class _Cell:
         best = self.ranked[0]
         return next((side for name in PLAIN for side in (best, *self.level) if side.name == name), best)
 
+    def _accuracy(self) -> list[str]:
+        """Whose top-1 is more than a point from that of the side that comes with PyTorch, or of the slowest: told
+        apart, or further from it than the runs of a side are from each other."""
+        known = [side.name for side in self.ranked if side.name in self.top1]
+        base = next((name for name in (*PLAIN, *known[::-1]) if name in known), "")
+        others = [name for name in known if name != base]
+        apart = at_once([difference(self.top1[name], self.top1[base]) for name in others], same=0.0)
+        found = []
+        for name, points in zip(others, apart, strict=True):
+            ours, theirs = (sorted(self.top1[side].values()) for side in (name, base))
+            beyond = max(ours[0] - theirs[-1], theirs[0] - ours[-1]) > max(ours[-1] - ours[0], theirs[-1] - theirs[0])
+            told = points.verdict != CANNOT_TELL
+            if abs(points.middle) > LOSS and (told or beyond):
+                how = f"{points.low:+.1f} to {points.high:+.1f}" if told else f"{count_of(points.n, 'run')} each"
+                found.append(f"{name} {points.middle:+.1f} ({how})")
+        return [f"Mind the accuracy. Points of top-1 beside {base}: {listed(found)}."] * bool(found)
+
     def answer(self, question: str, tell: list[str], others: list[str]) -> Answer:
         """What to take, what is told from it, and what is not."""
         best, rows, taken = self.ranked[0], self.rows, self.taken
         text = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
         text += [self._told(), self._take()] if rows else []
+        text += self._accuracy()
         alone = [side.name for side in self.ranked[1:] if side.name not in rows]
         if other := [name for name in alone if _loader(name) != _loader(best.name)]:
             text.append(f"{listed(other)} read another form: not judged beside {best.name}.")
@@ -165,8 +186,8 @@ class _Cell:
 
     def line(self, tell: list[str]) -> str:
         """One sentence on another setting of the study."""
-        sentence = f" {self._told()}" if self.rows else ""
-        return f"On {self.workers}{self._where(tell)}, {self._rates()}.{sentence}"
+        told = [self._told()] if self.rows else []
+        return " ".join([f"On {self.workers}{self._where(tell)}, {self._rates()}.", *told, *self._accuracy()])
 
     def _where(self, tell: list[str]) -> str:
         """With which loader or framework, and under which of the settings that differ in the study."""

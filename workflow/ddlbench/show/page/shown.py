@@ -10,6 +10,7 @@ from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.core.plural import count_of, rounded
 
 NOISY = 10.0  # an interval whose ends are further apart than this factor says nothing, and stretches no axis
+LOSS = 1.0  # points of top-1 that count as a loss
 LOG = 20.0  # values further apart than this factor are drawn on a logarithmic scale
 
 
@@ -108,6 +109,16 @@ def point(name: str, values: Sequence[float], most: float = math.inf) -> Point:
     if interval.high is not None and interval.high > most:
         interval = replace(interval, high=most)
     return Point(name, interval, tuple(values))
+
+
+def learned(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs that say how well they learned, with `top1` in percent."""
+    return runs[runs["final_top1"].notna()].assign(top1=lambda table: (100 * table["final_top1"]).clip(0.01))
+
+
+def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int, float]:
+    """A measure of runs of the same settings, by the number of their repeat."""
+    return {int(n): float(value) for n, value in zip(runs["repeat"], runs[measure], strict=True)}
 
 
 def digits(value: float) -> str:
