@@ -154,6 +154,17 @@ def test_status_and_failures(here: Path, capsys: pytest.CaptureFixture[str], mon
     assert (here / "results/demo/local/tables/failures.csv").exists()
 
 
+def test_work_is_named_while_there_is_some(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = configuration.read(configuration.of_command_line(None, [])).plan
+    made = [job.outputs()[0] for job in plan.jobs.values()]
+    for path in (*made, Path(layout.page(plan.home))):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert ended("failures") == 0 and "To do the work" not in capsys.readouterr().out
+    Path(layout.page(plan.home)).unlink()
+    assert ended("failures") == 0 and "To do the work: snakemake" in capsys.readouterr().out
+
+
 def test_the_audit_reads_tables_and_says_how_to_make_them(here: Path) -> None:
     line = ended("audit", "--study", "frameworks")
     assert line.endswith("make them: snakemake --profile profiles/local tables --config study=frameworks")

@@ -49,8 +49,22 @@ class Call:
         entries = ["--config", *self.entries] if self.entries else []
         return shlex.join(["snakemake", "--profile", profile, *targets, *entries])
 
-    def show(self, lines: Iterable[str], data: object, *targets: str, answer: Sequence[str] = ()) -> None:
-        """Print the answer, the other lines, and what does the work; with --json `data` alone.
+    def unfinished(self) -> bool:
+        """Whether a job has no result, or the page is missing or older than a result or the study's files."""
+        from ddlbench.commands import snakefile
+
+        _, study, machine, _, planned = self.settings
+        try:
+            made_s = Path(layout.page(planned.home)).stat().st_mtime
+            read = [*(job.outputs()[0] for job in planned.jobs.values()), *snakefile.written(study, machine)]
+            return any(Path(path).stat().st_mtime > made_s for path in read)
+        except FileNotFoundError:
+            return True
+
+    def show(
+        self, lines: Iterable[str], data: object, *targets: str, answer: Sequence[str] = (), stale: bool = False
+    ) -> None:
+        """Print the answer, the other lines, and what does the work if any is left; with --json `data` alone.
 
         Where there is an answer a terminal shows the other lines with --all only.
         """
@@ -58,7 +72,8 @@ class Call:
             print(json.dumps(data, indent=1, default=str))
             return
         rest = [*lines] if self.all or not answer else ["More: the same with --all"]
-        print(*answer, *rest, f"To do the work: {self.snakemake(*targets)}", sep="\n", flush=True)
+        work = [f"To do the work: {self.snakemake(*targets)}"] if stale or self.unfinished() else []
+        print(*answer, *rest, *work, sep="\n", flush=True)
 
 
 def plan(call: Call) -> int:
@@ -72,7 +87,8 @@ def plan(call: Call) -> int:
     lines = table.lines(planned, rows, reads.forms(planned, sources))
     lines += reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
     lines.append(f"One row per run: {folder}/plan.csv")
-    call.show(lines, [vars(row) for row in rows], answer=answer)
+    changed = any(row.state == stale.STALE for row in rows)
+    call.show(lines, [vars(row) for row in rows], answer=answer, stale=changed)
     bill.write(rows, "\n".join([*answer, *lines]) + "\n", folder)
     return 0
 
