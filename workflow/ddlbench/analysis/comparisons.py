@@ -79,8 +79,8 @@ def in_words(table: pd.DataFrame) -> str:
     if len(tried) > 1:
         words += (
             " All are judged at once (Benjamini and Hochberg): where no two sides differ, 95 of 100 such studies tell "
-            "none apart; else at most one in 20 of those told apart is wrong. So their intervals rest on all of them, "
-            "those of figures on one setting alone."
+            "none apart; else, on average, at most one in 20 of those told apart is wrong. So an interval here may be "
+            "wider than a figure's, which is judged alone."
         )
     if len(tried) >= MANY and count < len(tried):
         words += " If some runs met a slow node, differences of 5 % stay hidden: `ddlbench nodes` looks for one."

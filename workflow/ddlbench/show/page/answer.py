@@ -53,10 +53,10 @@ def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[
     runs = together.usable(tables["runs"])
     taken = {answer.take for answer in ranked.sides(study, runs, tables["comparisons"])}
     sized = [*asked.batches(runs)]
-    reached = {point.name.removeprefix("batch "): point.words for answer in sized for point in answer.points}
+    reached = {point.name.removeprefix("batch "): point for answer in sized for point in answer.points}
     grows = [*asked.workers(study, runs, taken, reached)]
     answers = [
-        *ranked.sides(study, runs, tables["comparisons"], *(answer.take for answer in grows)),
+        *ranked.sides(study, runs, tables["comparisons"], *(answer.take.split(",")[0] for answer in grows)),
         *grows,
         *sized,
         *asked.schedules(runs),

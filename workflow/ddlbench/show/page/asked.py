@@ -33,10 +33,10 @@ SIDES = together.settings(AXIS)
 
 
 def workers(
-    study: PageStudy, runs: pd.DataFrame, taken: Collection[str], reached: Mapping[str, str]
+    study: PageStudy, runs: pd.DataFrame, taken: Collection[str], reached: Mapping[str, Point]
 ) -> Iterator[Answer]:
     """How much faster more workers are than the fewest; the first series is that with repeats and the most counts, and
-    of these that of the framework and loader that are `taken`. `reached` says what accuracy a batch reaches."""
+    of these that of the framework and loader that are `taken`. `reached` is the accuracy by batch."""
     table = placed(runs)
     table = table.assign(named=names, compared_s=compared_s(table, "steps"))
     groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
@@ -86,7 +86,7 @@ def _weight(series: pd.DataFrame, taken: Collection[str]) -> tuple[Any, ...]:
 
 
 def _grows(
-    study: PageStudy, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str], reached: Mapping[str, str]
+    study: PageStudy, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str], reached: Mapping[str, Point]
 ) -> Answer:
     by_count = {int(str(n)): by_repeat(part, "compared_s") for n, part in series.groupby("workers")}
     fewest, *more = by_count
@@ -106,21 +106,30 @@ def _grows(
     if most in faster:
         shares = [100 * (end or 0) * fewest / most for end in (apart[most].low, apart[most].high)]
         text += f", {between(*shares)} % of the ideal {digits(most / fewest)}"
-        take = f"Take {taken}" + ": more lose a larger share of their hours than they save of the time." * (
-            taken != most
-        )
+        take = f"Take {taken}, where speed-up times efficiency is highest"
     text += "." if most in faster else ": not shown to pay."
     each = series.iloc[0]["batch_per_worker"]  # of weak scaling
+    head = name[taken]
     if taken > fewest and pd.notna(each):
-        larger, least = (f"{each * n:,}" for n in (taken, fewest))
-        take = f"{take.rstrip('.')}. Their batch is {larger}, not {least}: mind the accuracy"
-        if {larger, least} <= reached.keys():
-            take += f", {reached[larger]} in place of {reached[least]} % (below)"
+        batch = {n: f"{each * n:,}" for n in by_count}
+        take = f"{take.rstrip('.')}. Their batch is {batch[taken]}, not {batch[fewest]}"
+        known = {n: reached[batch[n]] for n in by_count if batch[n] in reached}
+        if {fewest, taken} <= known.keys():
+            size = next(int(batch.replace(",", "")) for batch, top1 in reached.items() if top1.taken)
+            keep = max([fewest, *(n for n in by_count if n <= taken and each * n <= size)])
+            take += f": {known[taken].words} % top-1 in place of {known[fewest].words} (below)"
+            head += f", {keep} at full accuracy" * _loses(known[taken], known[fewest])
+        else:
+            take += ", whose accuracy this study does not say"
     measure = f"{study.sample}/s over those of {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
-    return Answer(
-        question, name[taken], most in faster, (text, take.rstrip(".") + "."), measure, tuple(points), ids(series)
-    )
+    return Answer(question, head, most in faster, (text, take.rstrip(".") + "."), measure, tuple(points), ids(series))
+
+
+def _loses(top1: Point, base: Point) -> bool:
+    """Whether it is surely more than a point below."""
+    high, low = top1.interval.high, base.interval.low
+    return high is not None and low is not None and high < low - LOSS
 
 
 def _as_fast(apart: Ratio, shown: Point) -> str:
@@ -136,7 +145,8 @@ def _further(apart: Ratio, runs: pd.DataFrame, counts: Sequence[int]) -> str:
         return f"`repeats: 3` gives an interval, in {duration(2 * once)}"
     if not apart.more or apart.more > MANY:
         return f"not even {MANY} more repeats would tell"
-    return f"{count_of(apart.more, 'more repeat')} would probably tell, in {duration(apart.more * once, two_digits)}"
+    took = duration(apart.more * once, two_digits)
+    return f"{count_of(apart.more, 'more repeat')} would probably tell, in {took} of runs"
 
 
 def batches(runs: pd.DataFrame) -> Iterator[Answer]:
@@ -164,7 +174,7 @@ def schedules(runs: pd.DataFrame) -> Iterator[Answer]:
         under = f"({first['model']}, batch {first['global_batch']:,}, {each} each)"
         words = f"With {_who(first)}, {listed(reached)} {under}."
         answer = _first(SCHEDULE, rows, words, "top-1 after the last epoch [%]", ids(same))
-        doubt = (f"Not told apart from {best.name}: {listed(level)}.",) * bool(level)
+        doubt = (f"{listed([best.name, *level])} are not told apart: take either, or repeat.",) * bool(level)
         answers.append(replace(answer, sure=not level, words=(words, *doubt)))
     if answers:
         yield replace(answers[0], others=tuple(" ".join(answer.words) for answer in answers[1:]))
@@ -190,12 +200,13 @@ def _reaches(series: pd.DataFrame) -> Answer:
     under = "" if first["schedule"] == OWN else f", schedule {first['schedule']}"
     text = [f"Batch {listed(reached)} ({first['model']}{under}, {each})."]
     single = "as far as one run says, " * (repeats == 1)
-    because = f": {single}from {min(lost):,} on it costs more than a point" if lost else ""
-    text.append(f"Take {taken:,}{because or f': {single}it costs no more than a point' * (taken == max(by_batch))}.")
+    because = f": {single}{min(lost):,} and larger lose more than a point of top-1" if lost else ""
+    kept_all = f": {single}it loses no more than a point of top-1" * (taken == max(by_batch))
+    text.append(f"Take {taken:,}{because or kept_all}.")
     if unsaid or single:
         took = duration(3 * float(series.groupby("global_batch")["run_s"].median().sum()), two_digits)
-        of_which = f" of {listed(unsaid)}" if unsaid else ""
-        text.append(f"3 more repeats (`repeats: {repeats + 3}`) would say more{of_which}, in {took}.")
+        of_which = f" about {listed(unsaid)}" if unsaid else ""
+        text.append(f"3 more repeats (`repeats: {repeats + 3}`) would tell more{of_which}, in {took} of runs.")
     shown = tuple(replace(row, taken=size == taken) for size, row in zip(by_batch, rows, strict=True))
     measure = "top-1 after the last epoch [%], by images per step of all workers"
     return Answer(BATCH, f"{taken:,}", not unsaid and not single, tuple(text), measure, shown, ids(series))
@@ -233,7 +244,7 @@ def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterat
             words += f"; the next, {points[1].name}, takes {later} times as long"
         if rows["workers"].nunique() > 1:
             least = int(spent.argmin())
-            words += f". The fewest {study.worker} hours: {points[least].name}, {digits(float(spent.iloc[least]))}"
+            words += f". {points[least].name} takes the fewest {study.worker} hours, {digits(float(spent.iloc[least]))}"
         yield _first(TIME, points, f"{words}.", f"seconds to {100 * target:.3g} % top-1, less is better", ids(best))
 
 
@@ -279,10 +290,12 @@ def memory(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
         if more:
             on = count_of(int(same["workers"].iloc[0]), study.worker)
             words = f"On {on} a worker of {same['model'].iloc[0]} takes the least {where} with {rows[0].name}, "
-            times = [f"{name} {ends(pair) if pair.low else digits(pair.middle)} times" for name, pair in apart.items()]
+            times = [f"{name} {ends(pair) if pair.low else digits(pair.middle)} times" for name, pair in apart.items()
+                     if name in more]  # fmt: skip
             words += f"{rows[0].words} {unit}; {listed(times)} that."
             shown = tuple(replace(row, taken=row.name not in more) for row in rows)
-            take = " or ".join(row.name for row in shown if row.taken)  # what is not surely a tenth more is as good
+            good = [row.name for row in shown if row.taken]  # what is not surely a tenth more is as good
+            take = f"any but {listed([*more])}" if len(good) > MOST else " or ".join(good)
             measure = f"{unit} of a worker's {where} on {on}, less is better"
             yield Answer(MEMORY, take, True, (words,), measure, shown, ids(same))
 

@@ -124,9 +124,9 @@ class _Cell:
 
         Loaders that read different forms, of which one reads the other's form too, are no pair.
         """
-        best = self.ranked[0].name
+        best = self.fit[0].name
         rows = {row["right"]: row for pair in self.pairs for row in (pair, _turned(pair)) if row["left"] == best}
-        return {side.name: rows[side.name] for side in self.ranked if side.name in rows}
+        return {side.name: rows[side.name] for side in self.fit if side.name in rows}
 
     def alike(self) -> bool:
         """Whether none of its sides is told from another."""
@@ -135,38 +135,51 @@ class _Cell:
     @property
     def level(self) -> list[Point]:
         """The sides that are not told from the best."""
-        return [side for side in self.ranked if side.name in self.rows and self.rows[side.name]["verdict"] != FASTER]
+        return [side for side in self.fit if side.name in self.rows and self.rows[side.name]["verdict"] != FASTER]
 
     @property
     def taken(self) -> Point:
-        """The fastest, or of those that are not told from it one that comes with PyTorch."""
-        best = self.ranked[0]
-        return next((side for name in PLAIN for side in (best, *self.level) if side.name == name), best)
+        """The best, or of those that are not told from it one that comes with PyTorch and is nearly as fast."""
+        best = self.fit[0]
+        near = [side for side in (best, *self.level) if side.interval.middle >= NEAR * best.interval.middle]
+        return next((side for name in PLAIN for side in near if side.name == name), best)
 
-    def _accuracy(self) -> list[str]:
-        """Whose top-1 is more than a point from that of the side that comes with PyTorch, or of the slowest: told
-        apart, or further from it than the runs of a side are from each other."""
+    @cached_property
+    def fit(self) -> list[Point]:
+        """The sides that lose no accuracy, the best first: the fastest."""
+        return [side for side in self.ranked if not self.accuracy.get(side.name, "").startswith("-")]
+
+    @cached_property
+    def accuracy(self) -> dict[str, str]:
+        """By side, points of top-1 beside the side that comes with PyTorch, or the slowest: `-9.1 (2 runs each)`. Those
+        of more than a point that are told apart, or further from it than the runs of a side from each other."""
         known = [side.name for side in self.ranked if side.name in self.top1]
         base = next((name for name in (*PLAIN, *known[::-1]) if name in known), "")
         others = [name for name in known if name != base]
         apart = at_once([difference(self.top1[name], self.top1[base]) for name in others], same=0.0)
-        found = []
+        found = {}
         for name, points in zip(others, apart, strict=True):
             ours, theirs = (sorted(self.top1[side].values()) for side in (name, base))
             beyond = max(ours[0] - theirs[-1], theirs[0] - ours[-1]) > max(ours[-1] - ours[0], theirs[-1] - theirs[0])
             told = points.verdict != CANNOT_TELL
             if abs(points.middle) > LOSS and (told or beyond):
                 how = f"{points.low:+.1f} to {points.high:+.1f}" if told else f"{count_of(points.n, 'run')} each"
-                found.append(f"{name} {points.middle:+.1f} ({how})")
-        return [f"Mind the accuracy. Points of top-1 beside {base}: {listed(found)}."] * bool(found)
+                found[name] = f"{points.middle:+.1f} ({how}) beside {base}"
+        return found
+
+    def _accuracy(self) -> list[str]:
+        """What loses accuracy is not taken; what gains some is said."""
+        found = [f"{name} {points}" for name, points in self.accuracy.items()]
+        words = f"Mind the accuracy, in points of top-1: {listed(found)}."
+        return [words + " What loses is not taken." * (len(self.fit) < len(self.ranked))] * bool(found)
 
     def answer(self, question: str, tell: list[str], others: list[str]) -> Answer:
         """What to take, what is told from it, and what is not."""
-        best, rows, taken = self.ranked[0], self.rows, self.taken
+        best, rows, taken = self.fit[0], self.rows, self.taken
         text = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
         text += [self._told(), self._take()] if rows else []
         text += self._accuracy()
-        alone = [side.name for side in self.ranked[1:] if side.name not in rows]
+        alone = [side.name for side in self.fit[1:] if side.name not in rows]
         if other := [name for name in alone if _loader(name) != _loader(best.name)]:
             text.append(f"{listed(other)} read another form: not judged beside {best.name}.")
         if alone != other:
@@ -201,12 +214,15 @@ class _Cell:
         if len(named) > MOST:
             named = [*named[: MOST - 1], f"{len(named) - MOST + 1} more at least {digits(rest[-1].interval.middle)}"]
         words = f"{first.name} trains {listed([digits(first.interval.middle), *named])} {self.study.sample}/s"
+        repeats = min(len(side.runs) for side in self.ranked)
+        aside = [f"{repeats} runs each"] * (repeats > 1)
         above = [side for side in self.points if side.name in self.ceiling and side not in self.ranked]
-        return words + "".join(f" ({side.name}, which loads nothing: {digits(side.interval.middle)})" for side in above)
+        aside += [f"{side.name}, which loads nothing: {digits(side.interval.middle)}" for side in above]
+        return words + f" ({'; '.join(aside)})" * bool(aside)
 
     def _told(self) -> str:
         """What is told apart, and by how much."""
-        best, rows = self.ranked[0], self.rows
+        best, rows = self.fit[0], self.rows
         slower = [name for name, row in rows.items() if row["verdict"] == FASTER]
         if max(row["n"] for row in rows.values()) < 2:
             return "One run each: nothing is told apart."
@@ -214,7 +230,7 @@ class _Cell:
             (row,) = rows.values()
             return f"They are not told apart ({best.name} is {_times(row)} as fast)."
         if not slower:
-            return "None is told apart from the fastest."
+            return f"None is told apart from {best.name}."
         whom = "all others" if len(slower) == len(rows) > 1 else listed(slower)
         of_whom = f" {slower[0]}" if len(slower) > 1 else ""
         much = f"({_times(rows[slower[0]])}{of_whom})"
@@ -223,7 +239,7 @@ class _Cell:
         return f"{best.name} over {whom} is told apart {much}."
 
     def _take(self) -> str:
-        best, taken, level = self.ranked[0], self.taken, self.level
+        best, taken, level = self.fit[0], self.taken, self.level
         if not level:
             return f"Take {taken.name}."
         rival = level[0] if taken is best else taken
@@ -244,8 +260,8 @@ class _Cell:
             return f"not even {MANY} more repeats would tell {best.name} from {rival.name}"
         more = int(row["more_repeats"])
         took = duration(more * self._once(best, rival), two_digits)
-        again = f"{count_of(more, 'more repeat')} of {best.name} and {rival.name} would probably tell, in {took}"
-        return f"{again}, if they differ as much as these"
+        again = f"{count_of(more, 'more repeat')} of both {best.name} and {rival.name} would probably tell"
+        return f"{again}, in {took} of runs, if the difference stays as it is"
 
     def _once(self, *sides: Point) -> float:
         """Seconds that one run of each of these sides takes, one after the other."""

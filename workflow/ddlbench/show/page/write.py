@@ -16,12 +16,13 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
+from ddlbench.analysis import together
 from ddlbench.analysis.tables import BESIDE
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.audit import _findings
 from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_json, write_text
-from ddlbench.core.plural import count_of
+from ddlbench.core.plural import count_of, listed
 from ddlbench.preflight.__main__ import summary
 from ddlbench.show.page import answer, asked, numbers, picture, rows, sources, spent, tables
 from ddlbench.show.page.about import PageFigure, PageStudy
@@ -88,6 +89,7 @@ def html(
         wide=any(len(line["points"]) > 4 for line in series),
         tables=others,
         ended=bool(ended_well(runs).any()),
+        what=_what(runs),
         measured=_measured(runs),
         hardware=_hardware(runs),
         preflight=_preflight(study, results),
@@ -157,7 +159,19 @@ def _measured(runs: pd.DataFrame) -> str:
     began = runs["started_s"].dropna()
     if began.empty:
         return "no run says when it began"
-    return f"runs began {rows.day(float(began.min()))} to {rows.day(float(began.max()))}"
+    days = dict.fromkeys(rows.day(float(when)).split()[0] for when in (began.min(), began.max()))
+    return f"begun {' to '.join(days)}"
+
+
+def _what(runs: pd.DataFrame) -> str:
+    """Says how many runs of what: `48 runs of lenet on mnist5k, up to 3 repeats`."""
+    usable = together.usable(runs)
+    models, data = (sorted({*usable[name].dropna().astype(str)}) for name in ("model", "dataset"))
+    if len(models) not in range(1, 4):
+        return ""
+    on = f" on {listed(data)}" if len(data) in range(1, 4) and data != models else ""
+    repeats = count_of(usable["repeat"].nunique(), "repeat")
+    return f"{count_of(len(usable), 'run')} of {listed(models)}{on}, up to {repeats}"
 
 
 def _preflight(study: PageStudy, results: Path) -> dict[str, Any] | None:
