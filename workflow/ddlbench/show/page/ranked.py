@@ -153,17 +153,17 @@ class _Cell:
     def accuracy(self) -> dict[str, str]:
         """By side, points of top-1 beside the side that comes with PyTorch, or the slowest: `-9.1 (2 runs each)`. Those
         of more than a point that are told apart, or further from it than the runs of a side from each other."""
-        known = [side.name for side in self.ranked if side.name in self.top1]
-        base = next((name for name in (*PLAIN, *known[::-1]) if name in known), "")
-        others = [name for name in known if name != base]
+        judged = [side.name for side in self.ranked if side.name in self.top1]
+        base = next((name for name in (*PLAIN, *judged[::-1]) if name in judged), "")
+        others = [name for name in judged if name != base]
         apart = at_once([difference(self.top1[name], self.top1[base]) for name in others], same=0.0)
         found = {}
         for name, points in zip(others, apart, strict=True):
             ours, theirs = (sorted(self.top1[side].values()) for side in (name, base))
             beyond = max(ours[0] - theirs[-1], theirs[0] - ours[-1]) > max(ours[-1] - ours[0], theirs[-1] - theirs[0])
-            told = points.verdict != CANNOT_TELL
-            if abs(points.middle) > LOSS and (told or beyond):
-                how = f"{points.low:+.1f} to {points.high:+.1f}" if told else f"{count_of(points.n, 'run')} each"
+            certain = points.verdict != CANNOT_TELL
+            if abs(points.middle) > LOSS and (certain or beyond):
+                how = f"{points.low:+.1f} to {points.high:+.1f}" if certain else f"{count_of(points.n, 'run')} each"
                 found[name] = f"{points.middle:+.1f} ({how}) beside {base}"
         return found
 
@@ -199,8 +199,8 @@ class _Cell:
 
     def line(self, tell: list[str]) -> str:
         """One sentence on another setting of the study."""
-        told = [self._told()] if self.rows else []
-        return " ".join([f"On {self.workers}{self._where(tell)}, {self._rates()}.", *told, *self._accuracy()])
+        pairs = [self._told()] if self.rows else []
+        return " ".join([f"On {self.workers}{self._where(tell)}, {self._rates()}.", *pairs, *self._accuracy()])
 
     def _where(self, tell: list[str]) -> str:
         """With which loader or framework, and under which of the settings that differ in the study."""
