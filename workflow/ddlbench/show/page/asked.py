@@ -113,12 +113,12 @@ def _grows(
     if taken > fewest and pd.notna(each):
         batch = {n: f"{each * n:,}" for n in by_count}
         take = f"{take.rstrip('.')}. Their batch is {batch[taken]}, not {batch[fewest]}"
-        known = {n: reached[batch[n]] for n in by_count if batch[n] in reached}
-        if {fewest, taken} <= known.keys():
-            size = next(int(batch.replace(",", "")) for batch, top1 in reached.items() if top1.taken)
+        top1 = {n: reached[batch[n]] for n in by_count if batch[n] in reached}
+        if {fewest, taken} <= top1.keys():
+            size = next(int(batch.replace(",", "")) for batch, row in reached.items() if row.taken)
             keep = max([fewest, *(n for n in by_count if n <= taken and each * n <= size)])
-            take += f": {known[taken].words} % top-1 in place of {known[fewest].words} (below)"
-            head += f", {keep} at full accuracy" * _loses(known[taken], known[fewest])
+            take += f": {top1[taken].words} % top-1 in place of {top1[fewest].words} (below)"
+            head += f", {keep} at full accuracy" * _loses(top1[taken], top1[fewest])
         else:
             take += ", whose accuracy this study does not say"
     measure = f"{study.sample}/s over those of {name[fewest]}, with {who}"
@@ -151,8 +151,8 @@ def _further(apart: Ratio, runs: pd.DataFrame, counts: Sequence[int]) -> str:
 
 def batches(runs: pd.DataFrame) -> Iterator[Answer]:
     """What accuracy each batch reaches, and the largest that surely costs no more than a point."""
-    known = learned(runs)
-    series = [part for same in _with_most(known, "global_batch") for _, part in same.groupby("schedule")]
+    judged = learned(runs)
+    series = [part for same in _with_most(judged, "global_batch") for _, part in same.groupby("schedule")]
     answers = [_reaches(part) for part in series if part["global_batch"].nunique() > 1]
     if answers:
         first, *others = sorted(answers, key=lambda answer: (-len(answer.points), -answer.points[0].interval.middle))
