@@ -2,12 +2,10 @@
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from ddlbench.run import watch as monitoring
 from ddlbench.run.watch import Probe, RankMonitor, WatchResult, diagnose, look, watch
 
 from tests.conftest import until
+from tests.unit.programs import handlers  # noqa: F401 (each test gives back its signals)
 
 soon = partial(until, seconds=20, every_s=0.01)
 
@@ -215,13 +214,9 @@ time.sleep(30)
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beats, "BEAT_S", 0.05)
     monkeypatch.setattr(beats, "POLL_S", 0.1)
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("stopped", [0, 1])

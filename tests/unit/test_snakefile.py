@@ -136,6 +136,9 @@ def test_a_folder_of_another_user_is_named(closed: str, tmp_path: Path, monkeypa
     monkeypatch.setattr("os.access", lambda path, _: Path(path) != tmp_path / closed)  # root may write anywhere
     with pytest.raises(SystemExit, match=f"^{tmp_path / closed}: not writable"):
         snakefile.check_folder(tmp_path)
+    monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=0, f_blocks=9))
+    with pytest.raises(SystemExit, match=f"^{tmp_path}: its disk is full.*; make room, and start again$"):
+        snakefile.check_folder(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from ddlbench.analysis.scaling import scaling
-from ddlbench.core.record import STEP_PARTS
 
 from tests.conftest import Once, copy_project
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
@@ -73,14 +71,6 @@ def test_records_pass_mlperf_s_checker(demo: Path, tmp_path: Path) -> None:
     for log in logs[:: len(logs) // 5]:  # the contract tier checks one of each framework
         done = subprocess.run([*checker, str(log)], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0 and "SUCCESS" in done.stdout + done.stderr, done.stdout + done.stderr
-
-
-def test_steps(demo: Path) -> None:
-    folder, *_ = sorted(demo.glob("results/runs/*horovod-native-2workers*"))  # three repeats
-    steps = pq.read_table(folder / "steps.parquet").to_pandas()
-    assert set(steps["rank"]) == {0, 1}
-    assert steps.groupby("epoch")["images"].sum().unique().tolist() == [4000]
-    assert (steps[[*STEP_PARTS]] >= 0).all().all()
 
 
 def test_figures_and_report(demo: Path) -> None:

@@ -125,6 +125,20 @@ def test_each_file_that_is_deleted_is_made_again(finished: Path) -> None:
     assert "Nothing to be done" in mini(finished, "-n").stdout
 
 
+@pytest.mark.parametrize("name", ["index.html", *["runs.parquet", "throughput.png"] * SLOW])
+def test_a_job_is_killed_before_its_file_has_its_name(finished: Path, name: str) -> None:
+    files = finished / "workflow/ddlbench/core/files.py"
+    whole, home, named = files.read_text(), finished / "results/mini", "        hidden.replace(path)\n"
+    files.write_text(whole.replace(named, f"        path.name != {name!r} or os.kill(os.getpid(), 9)\n{named}"))
+    shutil.rmtree(home)
+    assert mini(finished).returncode != 0
+    assert not list(home.rglob(name)) and list(home.rglob(f".*-{name}"))
+    files.write_text(whole)
+    assert mini(finished).returncode == 0
+    assert list(home.rglob(name)) and not list(home.rglob(".*"))
+    assert_nothing_to_do(finished)
+
+
 def test_what_the_page_shows_makes_it_stale(finished: Path) -> None:
     for what, changes in (("studies", {"title": "Other"}), ("machines", {"device_name": "core"})):
         edit(finished / f"config/{what}/mini.yaml", **changes)

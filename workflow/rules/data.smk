@@ -41,4 +41,4 @@ rule data_table:
     message:
         f"data {STUDY.name}: what its forms hold"
     shell:
-        "python -m ddlbench.data.manifest {input:q} > {output:q} 2> {log:q}"
+        "python -m ddlbench.data.manifest {input:q} 2>&1 > {output:q} | tee {log:q} >&2"

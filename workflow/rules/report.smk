@@ -15,4 +15,5 @@ rule report:
     shell:
         # This Snakemake holds the lock and knows its own jobs; the inner one only reads what they left.
         "snakemake --snakefile {params.snakefile:q} --nolock --executor local --cores 1 --report {output:q} "
-        "--config {params.config:q} -- {input.shown:q} > {log:q} 2>&1"
+        "--config {params.config:q} -- {input.shown:q} > {log:q} 2>&1 || "
+        '{{ echo "$(grep . {log:q} | tail -n 1) (more in {log})" >&2; exit 1; }}'

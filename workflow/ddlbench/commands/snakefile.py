@@ -46,7 +46,10 @@ def check_commands(targets: Collection[str]) -> None:
 
 
 def check_folder(here: Path) -> None:
-    """Exit with one line where this user may not write Snakemake's notes; Snakemake itself ends in a traceback."""
+    """Exit with one line where Snakemake's notes cannot be written; Snakemake itself ends in a traceback."""
+    disk = os.statvfs(here)
+    if disk.f_bavail == 0 < disk.f_blocks:  # some file systems count nothing
+        sys.exit(f"{here}: its disk is full, and Snakemake keeps its notes there; make room, and start again")
     notes = here / ".snakemake"
     for folder in (notes, notes / "locks") if notes.exists() else (here,):
         if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
