@@ -136,7 +136,7 @@ def test_a_job_is_killed_before_its_file_has_its_name(finished: Path, name: str)
     files.write_text(whole)
     assert mini(finished).returncode == 0
     assert list(home.rglob(name)) and not list(home.rglob(".*"))
-    assert_nothing_to_do(finished)
+    assert_nothing_to_do(mini(finished))
 
 
 def test_what_the_page_shows_makes_it_stale(finished: Path) -> None:

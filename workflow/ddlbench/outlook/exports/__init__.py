@@ -5,7 +5,6 @@ own packages; `PACKAGE` names what to install.
 """
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from ddlbench.core import registry
+from ddlbench.core.files import hidden_name
 from ddlbench.settings.config import ConfigError
 from ddlbench.show.page.numbers import FORM
 
@@ -44,7 +44,7 @@ def export(kind: str, home: Path) -> Path:
     if not isinstance(found, dict) or found.get("version") != FORM:
         raise ConfigError(f"{source}: version {FORM} is wanted; make it again: snakemake page") from None
     runs, epochs = (pd.read_parquet(home / "tables" / f"{table}.parquet") for table in ("runs", "epochs"))
-    aside = out.with_name(f".{kind}-{os.getpid()}")
+    aside = out.with_name(hidden_name(kind))
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
