@@ -362,14 +362,7 @@ def _between(
 
 
 def factor(
-    low: float | None,
-    high: float | None,
-    n: int,
-    value: float,
-    tries: float,
-    most: bool,
-    off: float,
-    among: float = 1,
+    low: float | None, high: float | None, n: int, value: float, tries: float, most: bool, off: float, among: float = 1
 ) -> str:
     """Whether the 95 % interval of a ratio of n pairs is within `off` of `value`, or reaches what was said to be the
     `most` (or `off` less).

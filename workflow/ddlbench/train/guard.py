@@ -28,12 +28,7 @@ class Guard:
     over the whole run as everywhere here.
     """
 
-    def __init__(
-        self,
-        gather: Callable[[torch.Tensor], torch.Tensor],
-        minutes: float | None,
-        first: int = 0,
-    ) -> None:
+    def __init__(self, gather: Callable[[torch.Tensor], torch.Tensor], minutes: float | None, first: int = 0) -> None:
         self.gather = gather
         self.every_s = minutes * 60 if minutes else float("inf")
         self.last_s = time.monotonic()

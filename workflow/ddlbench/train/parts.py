@@ -17,10 +17,7 @@ class Parts:
     def __init__(self, spec: RunSpec, device: torch.device) -> None:
         size = spec.recipe.image_size
         self.count = spec.recipe.accumulation
-        self.spare: Batch = (
-            torch.zeros(1, 3, size, size).to(device),
-            torch.zeros(1, dtype=torch.int64).to(device),
-        )
+        self.spare: Batch = (torch.zeros(1, 3, size, size).to(device), torch.zeros(1, dtype=torch.int64).to(device))
 
     def cut(
         self, x: torch.Tensor, y: torch.Tensor, keep: bool

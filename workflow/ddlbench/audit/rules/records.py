@@ -33,12 +33,7 @@ def failed_runs(material: Material) -> Findings:
         yield Finding(ids(failures), f"{len(failures)} runs failed, {done} ended well: {text}")
 
 
-@rule(
-    "warning",
-    "refused.run",
-    "do what is said of each",
-    "ddlbench/records/_sound.py",
-)
+@rule("warning", "refused.run", "do what is said of each", "ddlbench/records/_sound.py")
 def refused_records(material: Material) -> Findings:
     """Records that cannot be true are named; they are in no table and no figure."""
     return each(material["refused"], material["refused"]["run"].notna(), "{file}: {what}; {what_to_do}")

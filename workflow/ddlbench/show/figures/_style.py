@@ -64,12 +64,7 @@ class CaptionedFigure(Figure):
 
 
 def panels(
-    rows: pd.DataFrame,
-    by: Sequence[str],
-    options: Options,
-    share_y: bool = True,
-    share_x: bool = True,
-    across: int = 2,
+    rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True, share_x: bool = True, across: int = 2
 ) -> tuple[CaptionedFigure, list[tuple[Axes, pd.DataFrame]]]:
     """A figure with one panel for each combination of the columns `by` in `rows`: (figure, [(axes, its rows)]).
 

@@ -26,7 +26,7 @@ from ddlbench.core import layout, registry
 from ddlbench.core.files import hidden_name, remove_left
 from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
-from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.config import CONFIG, CONVERGENCE, ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.study import Figure, load_study
 from ddlbench.show.figures import Options, _tables
@@ -81,8 +81,7 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
         CONFIG / "references/claims.csv", folder / "runs.parquet", folder / "kernels.parquet", folder / "verdicts.csv"
     )
     frameworks.write(folder / "frameworks.csv")
-    convergence = CONFIG / "references/mlperf-rcp-resnet50.csv"
-    write_audit(audit(of_study(folder, convergence)), folder / "audit.csv")
+    write_audit(audit(of_study(folder, CONVERGENCE)), folder / "audit.csv")
     for name, jobs in plan.by_kind().items():
         table = registry.member("kinds", name).TABLE
         if table in tables.BESIDE:
@@ -103,10 +102,8 @@ def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
     write_data(figure.plot, home / "tables", wanted, data, options)
     shown = _tables.shown(home / "tables", wanted)
     _tables.write(shown, path.with_name(f"{path.name}.runs.csv"))
-    broken: set[str] = set()
-    if plan.study.fail_on:
-        found = audit(of_study(home / "tables", only=wanted))
-        broken = {row["rule"] for row in _findings.worst(found, plan.study.fail_on)}
+    found = audit(of_study(home / "tables", only=wanted)) if plan.study.fail_on else []
+    broken = {row["rule"] for row in _findings.worst(found, plan.study.fail_on or "error")}
     count = _tables.counted(shown)
     draw(figure.plot, data, path, replace(options, title=f"{options.title}\n{count}"), sorted(broken))
     return count

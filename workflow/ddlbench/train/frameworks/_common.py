@@ -31,11 +31,7 @@ OPTIONS: Options = {
         "type": "boolean",
         "default": False,
     },
-    "compile": {
-        "description": "Compile the model with torch.compile.",
-        "type": "boolean",
-        "default": False,
-    },
+    "compile": {"description": "Compile the model with torch.compile.", "type": "boolean", "default": False},
     "compile_mode": {
         "description": "With compile: torch.compile's mode. reduce-overhead replays the steps as CUDA graphs.",
         "enum": ["default", "reduce-overhead"],
