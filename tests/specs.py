@@ -10,6 +10,7 @@ from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
+from ddlbench.train.inference import InferSpec
 
 JUWELS = load_machine("juwels-booster")
 LAPTOP = replace(load_machine("local"), workers_per_node=2)  # two workers fit, whatever computer tests this
@@ -40,6 +41,12 @@ def run_spec(**settings: Any) -> RunSpec:
     if isinstance(given["recipe"], str):
         given["recipe"] = load_recipe(given["recipe"]).at(given["global_batch"])
     return RunSpec(**given)
+
+
+def infer_spec(**changes: Any) -> InferSpec:
+    """The plain LeNet of `run_spec`, trained, serving 1 and 64 pictures."""
+    given = {"run": run_spec(), "trained": True, "member": "plain", "workers": 1, "workers_per_node": 1}
+    return InferSpec(**given | {"batches": (1, 64), "repeat": 1} | changes)
 
 
 def pick(of: Plan, **columns: object) -> RunSpec:

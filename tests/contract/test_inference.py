@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,9 +27,9 @@ from ddlbench.train import models
 from ddlbench.train.inference import InferSpec, Way, _measure
 from ddlbench.train.inference._record import FAILED, PARTIAL, RECORD
 
-from tests.conftest import shared
+from tests.conftest import shared, until
 from tests.contract import launches
-from tests.specs import run_spec
+from tests.specs import infer_spec, run_spec
 
 QUICK = ("plain", "int8")
 SPLITTING = [name for name in registry.members("inference") if registry.member("inference", name).SPLITS]
@@ -96,7 +95,7 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, precision: str, dat
     trained.mkdir()
     torch.manual_seed(7)  # other weights than those of the run's seed
     torch.save(models.build("lenet", 10, 32).state_dict(), trained / WEIGHTS)
-    spec = InferSpec(run=run, trained=True, member=name, workers=2, workers_per_node=2, batches=(1, 5), repeat=1)
+    spec = infer_spec(run=run, member=name, workers=2, workers_per_node=2, batches=(1, 5))
     done = job(spec, tmp_path / "job", data, "--trained", str(trained / "run.mllog"))
     assert done.returncode == 0, done.stdout
     assert [path.name for path in (tmp_path / "job").iterdir()] == [RECORD]
@@ -113,7 +112,7 @@ def test_two_ranks_share_a_model_and_answer_alike(name: str, precision: str, dat
     assert record["weights_bytes"] == record["plain_weights_bytes"] / 2
     assert [row["batch"] for row in record["batches"]] == [1, 5]
     assert all(len(row["latencies_s"]) >= _measure.AT_LEAST for row in record["batches"])
-    initial = job(InferSpec(**{**vars(spec), "trained": False}), tmp_path / "initial", data)
+    initial = job(replace(spec, trained=False), tmp_path / "initial", data)
     assert initial.returncode == 0, initial.stdout
     other = json.loads((tmp_path / "initial" / RECORD).read_text())
     assert other["weights_sha256"] != record["weights_sha256"]
@@ -131,7 +130,7 @@ def test_a_model_of_the_users_answers_with_its_trained_weights(
     run = launches.spec_of("own", "ddp", 1)
     torch.manual_seed(7)
     torch.save(models.build(run.model, 10, 32, sha256=run.model_sha256).state_dict(), tmp_path / WEIGHTS)
-    spec = InferSpec(run=run, trained=True, member="plain", workers=1, workers_per_node=1, batches=(1,), repeat=1)
+    spec = infer_spec(run=run, batches=(1,))
     done = job(spec, tmp_path / "job", data, "--trained", str(tmp_path / "run.mllog"))
     assert done.returncode == 0, done.stdout
     assert json.loads((tmp_path / "job" / RECORD).read_text())["other_answers"] == 0
@@ -141,16 +140,10 @@ def test_a_model_of_the_users_answers_with_its_trained_weights(
 def slicing(data: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], list[psutil.Process], Path]:
     """A job of two ranks that is asking: its supervisor, its ranks, its folder."""
     run = run_spec(machine="local", model="vgg16")  # slow enough to be hit
-    spec = InferSpec(
-        run=run, trained=False, member="tensor-slicing", workers=2, workers_per_node=2, batches=(64,), repeat=1
-    )
+    spec = infer_spec(run=run, trained=False, member="tensor-slicing", workers=2, workers_per_node=2, batches=(64,))
     folder = tmp_path / "job"
     supervisor = start(spec, folder, data)
-    give_up = time.monotonic() + 120 * shared()
-    while len(list(folder.glob(f"{PARTIAL}/beat-0"))) < 1 or len(notes.read(folder / PARTIAL, "rank")) < 2:
-        assert supervisor.poll() is None, supervisor.communicate()[0]
-        assert time.monotonic() < give_up
-        time.sleep(0.2)
+    until(lambda: (folder / PARTIAL / "beat-0").exists() and len(notes.read(folder / PARTIAL, "rank")) == 2, 120)
     time.sleep(8 * shared())  # both ranks have beaten by now
     ranks = [psutil.Process(who["pid"]) for _, who in sorted(notes.read(folder / PARTIAL, "rank").items())]
     return supervisor, ranks, folder
@@ -193,16 +186,9 @@ def test_ranks_end_with_a_supervisor_that_is_killed(
     supervisor, ranks, folder = slicing
     supervisor.kill()
     supervisor.wait()
-    _soon(lambda: not any(_lives(rank) for rank in ranks), 4 * beats.BEAT_S)
+    until(lambda: not any(_lives(rank) for rank in ranks), 4 * beats.BEAT_S)
     assert not (folder / RECORD).exists()
 
 
 def _lives(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
-def _soon(holds: Callable[[], bool], within_s: float) -> None:
-    give_up = time.monotonic() + within_s * shared()
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.2)

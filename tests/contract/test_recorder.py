@@ -7,9 +7,9 @@ from ddlbench.records import ours
 
 from tests.conftest import ROOT
 from tests.contract import launches
-from tests.unit.programs import failure, handlers, make, spec
+from tests.unit.programs import failure, make, spec
 
-__all__ = ["handlers"]
+pytestmark = pytest.mark.usefixtures("handlers")
 DELAY_S = 0.02
 PROGRAM = """
 import sys, time

@@ -1,13 +1,13 @@
 """One node of four is slow. The preflight that screens all nodes names it, and jobs keep off it once it is excluded.
 Where nobody screened, the records name it."""
 
-import csv
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from ddlbench.core.files import read_csv
 from ddlbench.core.record import read_log
 
 from tests.slurm.conftest import Cluster, Project
@@ -42,8 +42,7 @@ def slowed(cluster: Cluster, project: Project) -> Iterator[Project]:
 
 
 def table(project: Project) -> dict[str, dict[str, str]]:
-    with Path(project.folder, f"{PREFLIGHT}.nodes.csv").open() as file:
-        return {row["node"]: row for row in csv.DictReader(file)}
+    return {row["node"]: row for row in read_csv(project.folder / f"{PREFLIGHT}.nodes.csv")}
 
 
 def test_the_screening_finds_it(slowed: Project) -> None:

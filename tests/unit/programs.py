@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ddlbench.analysis.record import Record
 from ddlbench.core.program import Program
 from ddlbench.core.spec import RunSpec, of_program
@@ -89,15 +88,6 @@ def module(folder: Path, name: str, **variables: str) -> Path:
     file.parent.mkdir(parents=True)
     file.write_text("#%Module1.0\n" + "".join(f"setenv {name} {value}\n" for name, value in variables.items()))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def handlers() -> object:
-    """The supervisor takes the signals of its process; a test gives them back."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def stopped(folder: Path, run: RunSpec, **more: Any) -> tuple[int, Path]:

@@ -214,7 +214,7 @@ time.sleep(30)
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, handlers: None) -> None:
     monkeypatch.setattr(beats, "BEAT_S", 0.05)
     monkeypatch.setattr(beats, "POLL_S", 0.1)
 

@@ -3,10 +3,8 @@ packages of another Python."""
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,16 +73,7 @@ def test_a_variable_that_has_gone_is_named(machines: Path) -> None:
         reveal(["env", "WANDB_KEY=...", "python"], "gone", machines)
 
 
-@pytest.fixture
-def signals() -> Iterator[None]:
-    """The supervisor handles signals in its process, which here is that of all tests."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("signals")
+@pytest.mark.usefixtures("handlers")
 def test_they_are_in_the_environment_of_what_is_started(tmp_path: Path) -> None:
     look = "import os, sys; from pathlib import Path; Path(sys.argv[1]).write_text(os.environ['HOSTILE'])"
     seen = watch(["env", "A=1", sys.executable, "-c", look, str(tmp_path / "found")], tmp_path, SECRETS)

@@ -1,6 +1,5 @@
 """How long runs take: guessed from what was published, then from records; and what follows from it (`bill.py`)."""
 
-import csv
 import json
 import math
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from ddlbench.analysis.prediction import Measured as Series
 from ddlbench.analysis.prediction import _priors, last_rate
+from ddlbench.core.files import read_csv
 from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import bill, first_guess, reads
@@ -55,8 +55,7 @@ def rates(spec: RunSpec, records: Sequence[RecordedTime], machine: Machine = LAP
 
 def test_published_runtimes_are_within_the_first_guess(paper: Plan) -> None:
     estimator = Estimator(JUWELS, [], read_published())
-    with (CONFIG / "references/aach2023.csv").open() as lines:
-        rows = [row for row in csv.DictReader(line for line in lines) if row["quantity"] == "runtime"]
+    rows = [row for row in read_csv(CONFIG / "references/aach2023.csv") if row["quantity"] == "runtime"]
     assert len(rows) == 4
     for row in rows:
         published_s = float(row["value"]) * {"h": 3600, "s": 1}[row["unit"]]
@@ -338,8 +337,7 @@ def test_unknown_is_null_never_zero(demo: Plan, tmp_path: Path) -> None:
         unknown = (row.wall_s, row.gpu_hours, row.core_hours, row.energy_kwh, row.price)
         assert unknown == (None, None, None, None, None)
     bill.write(bill_of(demo, tmp_path), "text\n", tmp_path)
-    with (tmp_path / "plan.csv").open() as lines:
-        rows = list(csv.DictReader(lines))
+    rows = read_csv(tmp_path / "plan.csv")
     assert len(rows) == len(demo.runs)
     assert {row["gpu_hours"] for row in rows} == {""}
 

@@ -28,13 +28,7 @@ from tests.unit.test_checkpoint import save
 LAPTOP = replace(load_machine("local"), workers_per_node=8)
 
 
-@pytest.fixture(scope="module")
-def demo() -> Plan:
-    """Study demo on eight cores."""
-    return make_plan(load_study("demo"), LAPTOP)
-
-
-def test_minutes_and_estimates_know_how_many_synthetic_pictures_there_are(demo: Plan) -> None:
+def test_minutes_and_estimates_know_how_many_synthetic_pictures_there_are() -> None:
     study, machine = load_study("demo"), replace(LAPTOP, images_per_s=(("lenet", 10.0),))
     blocks = tuple(replace(block, dataset="synthetic-imagenet") for block in study.blocks)
     study = replace(study, blocks=blocks, figures=())

@@ -1,6 +1,5 @@
 """When ranks agree what comes next, and that they wait for each other. No GPU: time and collectives are pretended."""
 
-import signal
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -25,13 +24,10 @@ class Time:
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)}
+def clock(monkeypatch, handlers):
     pretended = Time()
     monkeypatch.setattr(guard, "time", pretended)
-    yield pretended
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return pretended
 
 
 def alone(first: int = 0) -> guard.Guard:

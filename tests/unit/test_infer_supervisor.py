@@ -14,10 +14,9 @@ import pytest
 from ddlbench.data.prepare import write_form
 from ddlbench.run import infer
 from ddlbench.run.hold import held
-from ddlbench.train.inference import InferSpec
 
 from tests.sources import some
-from tests.specs import run_spec
+from tests.specs import infer_spec, run_spec
 
 # A launcher of two ranks, which ends when one of them does; rank 1 does what the case says.
 LAUNCHER = """
@@ -60,9 +59,7 @@ class Job:
 
 def execute(tmp_path: Path, does: str, silent_s: float = 40.0) -> Job:
     """In a process of its own, because it takes over signals; a failure of an earlier try lies there."""
-    spec = InferSpec(
-        run=run_spec(), trained=False, member="tensor-slicing", workers=2, workers_per_node=2, batches=(1,), repeat=1
-    )
+    spec = infer_spec(trained=False, member="tensor-slicing", workers=2, workers_per_node=2, batches=(1,))
     folder, data = tmp_path / "job", tmp_path / "data"
     write_form(lambda: some(12, 6), "mnist5k", "raw", data)
     if does == "has no picture":
@@ -117,15 +114,7 @@ def test_a_launcher_that_ends_well_without_a_record_is_a_failure(tmp_path: Path)
 
 
 def test_only_one_supervisor_makes_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = InferSpec(
-        run=run_spec(machine="local"),
-        trained=False,
-        member="plain",
-        workers=1,
-        workers_per_node=1,
-        batches=(1,),
-        repeat=1,
-    )
+    spec = infer_spec(run=run_spec(machine="local"), trained=False)
     given = ["--folder", str(tmp_path), "--spec", spec.to_json(), "--manifest", str(tmp_path / "manifest.json")]
     monkeypatch.setattr(sys, "argv", ["infer", *given, "--", "true"])
     with held(tmp_path), pytest.raises(SystemExit, match="is being made by process"):

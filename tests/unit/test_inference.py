@@ -20,14 +20,8 @@ from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._measure import AT_LEAST, AT_MOST, requests
 from ddlbench.train.inference._record import FORMAT
 
-from tests.specs import LAPTOP, run_spec
+from tests.specs import LAPTOP, infer_spec
 from tests.unit.spoiled import STUDY, Files, bad_input
-
-
-def infer_spec(**changes: Any) -> InferSpec:
-    """The plain LeNet of `run_spec`, serving 1 and 64 pictures."""
-    given = {"run": run_spec(), "trained": True, "member": "plain", "workers": 1, "workers_per_node": 1}
-    return InferSpec(**given | {"batches": (1, 64), "repeat": 1} | changes)
 
 
 def test_an_id_is_readable_and_holds_what_differs() -> None:

@@ -12,10 +12,6 @@ from ddlbench import mends
 from ddlbench.core import registry
 from ddlbench.run.watch import remove_build_locks, watch
 
-from tests.unit.programs import handlers
-
-__all__ = ["handlers"]
-
 FILES = sorted((registry.PACKAGE / "mends").glob("[!_]*.py"))
 
 

@@ -18,8 +18,8 @@ from ddlbench.settings.program import load_program
 from ddlbench.settings.study import load_study
 
 from tests.conftest import ROOT
-from tests.unit.programs import handlers  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("handlers")
 ARGPARSE = """
 import argparse, sys, time, helper
 parser = argparse.ArgumentParser()

@@ -19,7 +19,7 @@ from ddlbench.settings.study import load_study
 from ddlbench.train.inference import InferSpec
 from ddlbench.train.inference._measure import AT_LEAST
 
-from tests.specs import JUWELS, LAPTOP, run_spec
+from tests.specs import JUWELS, LAPTOP, infer_spec, run_spec
 
 IMAGES = {"mnist5k": 4000}
 RATED = replace(LAPTOP, images_per_s=(("lenet", 1000.0), ("resnet8_half", 500.0)), price_per_gpu_hour=3, currency="EUR")
@@ -206,7 +206,7 @@ def test_status_shows_them(plan: Plan, tmp_path: Path) -> None:
 def test_a_queues_limit_grows_with_attempts_and_ends_at_the_queues() -> None:
     """JUWELS has a rate of ResNet-50; of models whose operations nobody counted it is all that the queue gives."""
     run = run_spec(machine="juwels-booster", device="cuda", model="resnet50", recipe="aach2023", dataset="imagenet")
-    spec = InferSpec(run=run, trained=True, member="plain", workers=1, workers_per_node=1, batches=(1, 64), repeat=1)
+    spec = infer_spec(run=run)
     first, second = (guess_minutes(spec, JUWELS, attempt) for attempt in (1, 2))
     assert 30 <= first < 60
     assert second == 2 * first

@@ -18,9 +18,9 @@ from ddlbench.records import ours
 from ddlbench.run import finish, printed, program
 
 from tests.kills import killed_at
-from tests.unit.programs import MODULES, PRINT, failure, handlers, launch, made, make, module, script, spec, stopped
+from tests.unit.programs import MODULES, PRINT, failure, launch, made, make, module, script, spec, stopped
 
-__all__ = ["handlers"]
+pytestmark = pytest.mark.usefixtures("handlers")
 
 
 def test_its_lines_become_a_record_that_tables_read(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Recipes of the sources: MLPerf's reference convergence points, and DeepSpeed's example after Liang et al. 2023."""
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ddlbench.core.files import read_csv
 from ddlbench.core.schedule import learning_rate
 from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG, ConfigError
@@ -16,8 +16,7 @@ from ddlbench.settings.study import load_study
 
 
 def points() -> list[dict[str, str]]:
-    with (CONFIG / "references" / "mlperf-rcp-resnet50.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return read_csv(CONFIG / "references/mlperf-rcp-resnet50.csv")
 
 
 def test_mlperf_lars_is_the_table() -> None:
@@ -127,10 +126,7 @@ def test_liang2023_has_deepspeeds_example() -> None:
 
 
 def test_published_accuracies_of_resnet50_are_those_of_the_paper_and_of_the_table() -> None:
-    both, paper = (
-        list(csv.DictReader((CONFIG / f"references/{name}.csv").read_text(encoding="utf-8").splitlines()))
-        for name in ("resnet50-top1", "aach2023")
-    )
+    both, paper = (read_csv(CONFIG / f"references/{name}.csv") for name in ("resnet50-top1", "aach2023"))
     paper = [row for row in paper if row["quantity"] == "top1"]
     assert both[: len(paper)] == paper
     mlperf = [

@@ -18,9 +18,9 @@ from ddlbench.analysis import summary
 from ddlbench.run.readings import Output, recorder
 
 from tests.conftest import ROOT
-from tests.unit.programs import failure, handlers, losses, made, make, spec, stopped
+from tests.unit.programs import failure, losses, made, make, spec, stopped
 
-__all__ = ["handlers"]
+pytestmark = pytest.mark.usefixtures("handlers")
 
 RECORDER = ROOT / "recorder"
 LOOP = """

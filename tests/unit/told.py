@@ -4,7 +4,6 @@ A teller gives the measures of one run; of a run that its source never made it g
 from everything that the source says. Repeats differ by 0.3 %, as in "in general < 5 %" of Aach et al.
 """
 
-import csv
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 import pandas as pd
 from ddlbench.analysis.tables import frame
 from ddlbench.core import registry
+from ddlbench.core.files import read_csv
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import Plan
 from ddlbench.settings.config import CONFIG
@@ -81,10 +81,9 @@ OTHERWISE = {
 
 
 def table2(model: str, loader: str, workers: int) -> Values:
-    with (CONFIG / "references/aach2023-kernels.csv").open(newline="", encoding="utf-8") as lines:
-        for row in csv.DictReader(lines):
-            if (row["model"], int(row["workers"])) == (model, workers) and row["loader"] == loader:
-                return {SHARES[0]: float(row["allreduce_percent"]), SHARES[1]: float(row["cudnn_percent"])}
+    for row in read_csv(CONFIG / "references/aach2023-kernels.csv"):
+        if (row["model"], int(row["workers"])) == (model, workers) and row["loader"] == loader:
+            return {SHARES[0]: float(row["allreduce_percent"]), SHARES[1]: float(row["cudnn_percent"])}
     raise LookupError(f"Table 2 has no {model}, {loader}, {workers}")
 
 

@@ -1,6 +1,5 @@
 """`ddlbench plan` as a user sees it: it agrees with what Snakemake would do; a limit stops before the first job."""
 
-import csv
 import os
 import re
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ddlbench.core.files import read_csv
 
 from tests.workflow.conftest import ask, assert_nothing_to_do, edit, mini, planned, snakemake
 
@@ -22,8 +22,7 @@ def plan(project: Path) -> dict[str, dict[str, str]]:
     """The rows of plan.csv by run; the number to be made is what a dry run says, too."""
     done = ask(project, "plan")
     assert done.returncode == 0, done.stdout
-    with (project / "results/mini/mini/tables/plan.csv").open() as lines:
-        rows = {row["run"]: row for row in csv.DictReader(lines)}
+    rows = {row["run"]: row for row in read_csv(project / "results/mini/mini/tables/plan.csv")}
     assert (project / "results/mini/mini/tables/plan.txt").read_text() in done.stdout
     assert sum(row["state"] != "done" for row in rows.values()) == planned(project).get("train", 0)
     return rows

@@ -1,12 +1,13 @@
 """Prepared data within the workflow: the rule verify, and the table that the report shows."""
 
-import csv
 import fcntl
 import re
 import subprocess
 import threading
 import time
 from pathlib import Path
+
+from ddlbench.core.files import read_csv
 
 from tests.sources import picture
 from tests.workflow.conftest import ask, mini, planned, snakemake
@@ -28,8 +29,7 @@ def test_verify(finished: Path) -> None:
 
 
 def test_what_the_forms_hold_is_a_table_in_the_report(finished: Path) -> None:
-    with (finished / "results/mini/mini/tables/data.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(finished / "results/mini/mini/tables/data.csv")
     assert [(r["dataset"], r["form"], r["split"], r["images"], r["skipped"]) for r in rows] == [
         ("mnist5k", "raw", "train", "4000", "0"),
         ("mnist5k", "raw", "val", "1000", "0"),

@@ -1,6 +1,6 @@
 """`make demo`, as a user has it: study demo from nothing to the report, really run. Minutes.
 
-The same from a few runs, every day: test_study.py.
+What each run and series leaves: test_study.py, every day from a few runs.
 """
 
 import subprocess
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ddlbench.analysis.scaling import scaling
 
 from tests.conftest import Once, copy_project
 from tests.workflow.conftest import assert_drawn, assert_nothing_to_do, snakemake
@@ -50,12 +49,6 @@ def test_every_framework_with_every_loader(runs: pd.DataFrame) -> None:
 def test_frameworks_train_the_same_thing(runs: pd.DataFrame) -> None:
     losses = runs[runs["timed"]].groupby(["loader", "workers", "repeat"])["final_loss"]
     assert (losses.nunique() == 1).all(), losses.unique()
-
-
-def test_speed_up_of_every_series_is_over_one_worker(runs: pd.DataFrame) -> None:
-    table = scaling(runs)
-    assert len(table) == len(SERIES) * 2
-    assert set(table["ref_workers"]) == {1}
 
 
 def test_large_batches_lose_accuracy(runs: pd.DataFrame) -> None:

@@ -1,6 +1,5 @@
 """Every command of docs/tutorial.md, in its order, in a clone; the install is the one that runs the tests."""
 
-import csv
 import os
 import re
 import subprocess
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ddlbench.audit import _findings
+from ddlbench.core.files import read_csv
 
 INSTALLS = ("make install", "source .venv/bin/activate")
 
@@ -34,8 +34,8 @@ def test_every_command_of_the_tutorial_works(project: Path) -> None:
     text = (project / "results/mine/local/index.html").read_text()
     assert "4 of 4" in text
     # What `new` wrote learns, on one worker and on two; the audit has nothing to say against it.
-    with (project / "results/mine/local/tables/runs.csv").open() as lines:
-        learnt = {(row["workers"], row["repeat"]): float(row["final_top1"]) for row in csv.DictReader(lines)}
+    rows = read_csv(project / "results/mine/local/tables/runs.csv")
+    learnt = {(row["workers"], row["repeat"]): float(row["final_top1"]) for row in rows}
     assert len(learnt) == 4 and min(learnt.values()) > 0.8, learnt
     assert "diverged" not in {row["rule"] for row in _findings.read(project / "results/mine/local/tables/audit.csv")}
     assert "6 of 6" in (project / "results/own/local/index.html").read_text()  # step 7

@@ -13,7 +13,6 @@ all-reduce sends twice. Its times are left out: DeepSpeed 0.19.6 writes for each
 that operation so far (its timer is read without a reset), and sums these sums. Bandwidths come of the same times.
 """
 
-import csv
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core.columns import Column, Why
+from ddlbench.core.files import read_csv
 from ddlbench.core.record import COMMS, FLOPS, FLOPS_COUNTED
 from ddlbench.core.spec import RunSpec
 from ddlbench.settings.config import CONFIG
@@ -179,11 +179,10 @@ def of_run(folder: Path, spec: RunSpec) -> list[dict[str, Any]] | Why:
 
 def read_published(path: Path = PUBLISHED) -> dict[tuple[str, int], tuple[float, str]]:
     """(operations of a forward pass, who says so) by model and pixels on a side. Files hold multiply-adds."""
-    with path.open(encoding="utf-8", newline="") as lines:
-        return {
-            (row["model"], int(row["image_size"])): (2 * float(row["multiply_adds"]), row["source"])
-            for row in csv.DictReader(lines)
-        }
+    return {
+        (row["model"], int(row["image_size"])): (2 * float(row["multiply_adds"]), row["source"])
+        for row in read_csv(path)
+    }
 
 
 def add_published(

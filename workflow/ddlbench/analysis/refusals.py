@@ -1,12 +1,11 @@
 """Records that are refused: which file, what is wrong with it, what to do. Table `refused` lists them."""
 
-import csv
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ddlbench.core.columns import Column
-from ddlbench.core.files import printable
+from ddlbench.core.files import printable, read_csv
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import SEALED_BEFORE, read_log, sealed
 
@@ -84,8 +83,5 @@ def lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def read(tables: Path) -> list[dict[str, str]]:
     """The rows of table `refused` in a study's folder of tables, as `collect` left them; none without the table."""
-    try:
-        with (tables / "refused.csv").open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except FileNotFoundError:
-        return []
+    table = tables / "refused.csv"
+    return read_csv(table) if table.exists() else []

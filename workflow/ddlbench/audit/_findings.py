@@ -1,12 +1,12 @@
 """Findings as rows of a table and as text for people. It imports no pandas: Snakemake's process prints them, too."""
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ddlbench.audit import SEVERITIES
 from ddlbench.core.columns import Column
+from ddlbench.core.files import read_csv
 from ddlbench.core.plural import count_of
 
 NOT_CHECKED = "not checked"
@@ -30,11 +30,7 @@ def worst(rows: Iterable[Mapping[str, str]], severity: str) -> list[Mapping[str,
 
 def read(path: Path) -> list[Row]:
     """The rows of a table of findings; none without the file."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return [*csv.DictReader(file)]
-    except FileNotFoundError:
-        return []
+    return [*read_csv(path)] if path.exists() else []
 
 
 def summary(rows: Iterable[Mapping[str, Any]]) -> str:

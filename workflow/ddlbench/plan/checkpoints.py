@@ -4,12 +4,12 @@
 are there while the next is written. They go when the run has ended well; one that was stopped or failed keeps its last.
 """
 
-import csv
 from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
 from ddlbench.core import registry
+from ddlbench.core.files import read_csv
 from ddlbench.core.recipe import numbers_kept
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.estimate import RecordedTime
@@ -69,10 +69,7 @@ def _same(record: RecordedTime, spec: RunSpec) -> bool:
 @cache
 def sizes() -> dict[tuple[str, int | None], Size]:
     """Sizes by model and image size, None where any image size gives the same; with 1000 classes, so not too small."""
-    with SIZES.open(encoding="utf-8", newline="") as lines:
-        return {
-            (row["model"], int(row["image_size"]) if row["image_size"] else None): Size(
-                float(row["parameters"]), float(row["buffers"])
-            )
-            for row in csv.DictReader(lines)
-        }
+    return {
+        (row["model"], int(row["image_size"] or 0) or None): Size(float(row["parameters"]), float(row["buffers"]))
+        for row in read_csv(SIZES)
+    }

@@ -18,7 +18,6 @@ worker, validation included. Where the rate and its interval come from:
   beside those of models of which something is known (`first_guess.py`).
 """
 
-import csv
 import json
 import math
 import re
@@ -34,6 +33,7 @@ from ddlbench.analysis.prediction import _priors, last_rate
 from ddlbench.analysis.recorded import resources
 from ddlbench.core import registry
 from ddlbench.core.columns import Why
+from ddlbench.core.files import read_csv
 from ddlbench.core.plural import count_of
 from ddlbench.core.record import MLLOG, Event, beside_s, ended_well, events, train_s
 from ddlbench.core.roles import AXIS, WATCHED
@@ -333,8 +333,7 @@ def read_published(folder: Path = CONFIG / "references") -> list[Doubling]:
     """Efficiencies of all reference files; a file's base is its smallest number of workers. Bounds count as values."""
     numbers = []
     for path in sorted(folder.glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as lines:
-            rows = [row for row in csv.DictReader(lines) if row.get("quantity") and row.get("workers")]
+        rows = [row for row in read_csv(path) if row.get("quantity") and row.get("workers")]
         if not rows:
             continue
         base = min(int(row["workers"]) for row in rows)

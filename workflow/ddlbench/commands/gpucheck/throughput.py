@@ -5,7 +5,6 @@ one was: the same kind of GPU, precision, and layout of memory. Of the first run
 loader reads made-up pictures, beside that first run as the ceiling.
 """
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from ddlbench.analysis.record import Record
 from ddlbench.commands.gpucheck import MEASURED, SKIPPED, Outcome, judged
 from ddlbench.commands.gpucheck._bench import Bench, each, images_per_s
 from ddlbench.core import registry
+from ddlbench.core.files import read_csv
 from ddlbench.core.spec import RunSpec
 from ddlbench.settings.config import CONFIG
 
@@ -102,8 +102,7 @@ def compare(what: str, rate: float, gpu: str | None, spec: RunSpec, file: Path =
     """Our rate [images/s] beside those published for this kind of GPU and precision."""
     if gpu is None:
         return Outcome(what, MEASURED, "a CPU; published are rates of GPUs", rate, "images/s")
-    with file.open(encoding="utf-8", newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["gpu"] in gpu]
+    rows = [row for row in read_csv(file) if row["gpu"] in gpu]
     kind = [row for row in rows if row["precision"] == spec.recipe.precision]
     if not kind:
         return Outcome(

@@ -62,15 +62,16 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
 
 def name(row: Row) -> str:
     """A candidate in a few words; what is predicted says so."""
+    size = f"{count_of(row['workers'], 'worker')}, batch {row['global_batch']}"
     if row["system"]:
-        return f"{row['system']} ({row['framework']}), {_workers(row['workers'])}, batch {row['global_batch']}"
+        return f"{row['system']} ({row['framework']}), {size}"
     mark = " [predicted]" if row["speed_by"] == PREDICTED else ""
     length = "" if row["of_epochs"] is None else f" over {count_of(row['of_epochs'], 'epoch')}"
     if row["dataset"] == registry.OWN:
-        return f"{row['framework']}, {_workers(row['workers'])}, batch {row['global_batch']}"
+        return f"{row['framework']}, {size}"
     variant = "" if row["options"] in (None, "{}") else f" {row['options']}"
     return (
-        f"{row['framework']}{variant}, {row['loader']}, {_workers(row['workers'])}, batch {row['global_batch']}, "
+        f"{row['framework']}{variant}, {row['loader']}, {size}, "
         f"schedule {row['schedule']}{length}, recipe {row['recipe']}{mark}"
     )
 
@@ -99,9 +100,9 @@ def _narrower(row: Row) -> str:
     """The run that would help most: of the wider of the two intervals, or of the one that nobody knows."""
     full = f"full trainings at batch {row['global_batch']}"
     full += f" with schedule {row['schedule']}" * (row["schedule"] != registry.OWN)
-    speed = f"more repeats with {_workers(row['workers'])}"
+    speed = f"more repeats with {count_of(row['workers'], 'worker')}"
     if row["speed_by"] == PREDICTED:
-        speed = f"runs with {_workers(row['next_run'] or row['workers'])}"
+        speed = f"runs with {count_of(row['next_run'] or row['workers'], 'worker')}"
     if str(row["epochs_by"]).startswith(REFERENCE):
         unknown = "the epochs are the reference's, with its recipe, and nobody published their interval"
         return f"{speed}; beside it {full}: {unknown}"
@@ -114,10 +115,6 @@ def _narrower(row: Row) -> str:
     if sum(both) ** 2 > 2 * sum(rate) ** 2:
         return f"{full}, because the epochs are less sure than the throughput"
     return f"{speed}, because the throughput is less sure than the epochs"
-
-
-def _workers(count: int) -> str:
-    return count_of(count, "worker")
 
 
 def _percent(share: float) -> str:
