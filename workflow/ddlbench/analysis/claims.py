@@ -233,9 +233,9 @@ def _row(claim: Claim, runs: pd.DataFrame, among: float) -> dict[str, Any]:
     why = "; ".join(filter(None, [claim.why, why, alone]))
     row |= {"verdict": verdict, "why": why, "measured": rests.middle, "low": rests.low, "high": rests.high}
     row |= {"n": rests.n, "more_repeats": (rests.more or None) if verdict == UNDECIDED else None}
-    shown = pd.concat([side for pair in sides for side in pair if side is not None])
-    row["runs"] = " ".join(sorted({*shown["run"]}))
-    return row | {"hardware": ", ".join(sorted({*(shown["machine"] + " (" + shown["device"] + ")")}))}
+    sides_shown = pd.concat([side for pair in sides for side in pair if side is not None])
+    row["runs"] = " ".join(sorted({*sides_shown["run"]}))
+    return row | {"hardware": ", ".join(sorted({*(sides_shown["machine"] + " (" + sides_shown["device"] + ")")}))}
 
 
 def _power(cell: Ratio, tries: float) -> str:
@@ -282,16 +282,16 @@ def _sides(
 ) -> Iterable[tuple[pd.DataFrame, pd.DataFrame | None]]:
     """Each group of runs that differ only in their repeat, or each two such groups that the claim compares."""
     settings = together.SAME
-    kept = ("run", "repeat", "machine", "device", QUANTITIES[claim.quantity])
+    columns = ("run", "repeat", "machine", "device", QUANTITIES[claim.quantity])
     compared = together.differing_with(*claim.right) | ({"epochs"} if claim.quantity in OF_LAST_STEPS else set())
     if right is None:
-        yield from ((ours, None) for ours in _groups(left, settings, kept).values())
+        yield from ((ours, None) for ours in _groups(left, settings, columns).values())
         return
     shared = [place for place, name in enumerate(settings) if name not in compared]
     fitting: dict[Key, list[pd.DataFrame]] = {}
-    for key, theirs in _groups(right, settings, kept).items():
+    for key, theirs in _groups(right, settings, columns).items():
         fitting.setdefault(tuple(key[place] for place in shared), []).append(theirs)
-    for key, ours in _groups(left, settings, kept).items():
+    for key, ours in _groups(left, settings, columns).items():
         yield from ((ours, theirs) for theirs in fitting.get(tuple(key[place] for place in shared), ()))
 
 
@@ -320,14 +320,14 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among:
     if claim.quantity == "variation":
         return _variation(claim.value, runs, values, tries, among)
     by_repeat = dict(zip(runs["repeat"].tolist(), values, strict=True))
-    given = dict.fromkeys(by_repeat, claim.value)
-    interval, apart = over_repeats(values), ratio(by_repeat, given, one_of=among)
+    claimed = dict.fromkeys(by_repeat, claim.value)
+    interval, apart = over_repeats(values), ratio(by_repeat, claimed, one_of=among)
     if claim.relation == "about":
         off = WITHIN.get(claim.quantity, claim.value * SHARE.get(claim.quantity, 0.0))
         verdict = factor(interval.low, interval.high, interval.n, claim.value, tries, False, off, among)
     else:
         wanted, against = (FASTER, SLOWER) if claim.relation == "above" else (SLOWER, FASTER)
-        surely = ratio(by_repeat, given, one_of=tries).verdict
+        surely = ratio(by_repeat, claimed, one_of=tries).verdict
         verdict = SUPPORTED if apart.verdict == wanted else CONTRADICTED if surely == against else UNDECIDED
     more = apart.more if interval.n > 1 else None
     return verdict, Ratio(interval.middle, interval.low, interval.high, interval.n, more=more)

@@ -84,9 +84,9 @@ def run(record: Record) -> Run | None:
     facts: dict[str, Any] = record.value("ddlbench_facts", {})
     software = {**(facts.get("versions") or {}), **{name: facts.get(name) for name in SOFTWARE}}
     software = {name: printable(value) for name, value in software.items() if value is not None}
-    given = {name: printable(value) for name, value in variables(str(facts.get("command") or "")).items()}
+    environment = {name: printable(value) for name, value in variables(str(facts.get("command") or "")).items()}
     began_s = record.last["run_start"].time_s
-    return Run(cell, record.spec.repeat, seconds, of_host, software, given, began_s, record.folder)
+    return Run(cell, record.spec.repeat, seconds, of_host, software, environment, began_s, record.folder)
 
 
 def _logs(name: str, results: Path) -> tuple[list[Path], str]:
@@ -134,9 +134,9 @@ def rows(before: Sequence[Run], after: Sequence[Run]) -> list[Row]:
             there = [(a.of_host[host], b.of_host[host]) for a, b in some if host in a.of_host and host in b.of_host]
             for name in OF_HOST:
                 table += _row(cell, host, name, [(a.get(name), b.get(name)) for a, b in there])
-    whole = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
-    at_once = statistics.at_once([ratio for _, ratio in whole], more_is_better=False)
-    judged = dict(zip((id(row) for row, _ in whole), at_once, strict=True))
+    epochs = [(row, ratio) for row, ratio in table if row["quantity"] == WHOLE]
+    at_once = statistics.at_once([ratio for _, ratio in epochs], more_is_better=False)
+    judged = dict(zip((id(row) for row, _ in epochs), at_once, strict=True))
     for row, alone in table:
         ratio = judged.get(id(row), alone)
         row |= {"ratio": ratio.middle, "low": ratio.low, "high": ratio.high, "pairs": ratio.n}

@@ -69,11 +69,11 @@ class HostEpoch(NamedTuple):
 def beside(seconds: Mapping[str, Mapping[str, float]], parts: Iterable[str] = PARTS) -> list[HostComparison]:
     """Hosts beside each other. `seconds` has, by part of PARTS and by host, what a step took [s]; two hosts or more."""
     hosts = list(seconds["compute"])
-    whole = median(sum(by_host[host] for by_host in seconds.values()) for host in hosts)
+    total_s = median(sum(by_host[host] for by_host in seconds.values()) for host in hosts)
     compared = []
     for part in parts:
         times = seconds[part]
-        rest = max(whole - median(times.values()), 0.0)
+        rest = max(total_s - median(times.values()), 0.0)
         took = {host: max(rest + times[host], 1e-9) for host in hosts}
         for host in hosts:
             others = [other for other in hosts if other != host]

@@ -156,9 +156,9 @@ def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mappi
     for column in OF_RANKS:
         name = column.in_record
         asked = [rank for rank in ranks if not column.once_a_node or rank.get("local_rank") == 0]
-        given = [rank[name] for rank in asked if rank.get(name) is not None]
-        if asked and len(given) == len(asked):
-            values[column.name] = OVER_RANKS[column.over_ranks](given)
+        of_ranks = [rank[name] for rank in asked if rank.get(name) is not None]
+        if asked and len(of_ranks) == len(asked):
+            values[column.name] = OVER_RANKS[column.over_ranks](of_ranks)
         else:
             reasons = (rank.get("not_measured", {}).get(name) for rank in asked)
             values[column.name] = Why(next(filter(None, reasons), unmeasured.get(name, UNKNOWN)))

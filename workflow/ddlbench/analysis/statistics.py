@@ -85,8 +85,8 @@ def warm_up(step_s: ArrayLike) -> tuple[int, bool]:
     if count < 2:
         return min(1, len(x)), False
     # Whole batches from the end: the odd steps are the first ones, which are cut first.
-    kept = np.minimum(x, _far_out(x))[len(x) - count * size :]
-    batches = kept.reshape(count, size).mean(axis=1)
+    steps_left = np.minimum(x, _far_out(x))[len(x) - count * size :]
+    batches = steps_left.reshape(count, size).mean(axis=1)
     batches = batches - batches.mean()  # sums of squares lose no digits
     rest = np.arange(count, 0, -1)
     sums, squares = (np.cumsum((batches**power)[::-1])[::-1] for power in (1, 2))

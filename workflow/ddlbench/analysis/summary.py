@@ -111,7 +111,7 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
     values["full_energy_j"] = _full_energy(values) if record.timed else None
     spoiler, reason = (PROFILER, "the run carried a profiler") if spec.profiled else (SHARING, "")
     reason = reason or "other runs shared the machine (timed: false)"
-    whole: Values = {}
+    of_run: Values = {}
     for column in columns:
         value = values.get(column.name)
         if spoiler in column.spoiled_by and not record.timed:
@@ -119,8 +119,8 @@ def measures(record: Record, epochs: pd.DataFrame) -> Values:
         elif not isinstance(value, Why) and pd.isna(value):
             value = Why(UNKNOWN)
         # A framework says what it cannot tell in some of its settings: other reasons come first.
-        whole[column.name] = Why(reasons.get(column.name, UNKNOWN)) if value == Why(UNKNOWN) else value
-    return whole
+        of_run[column.name] = Why(reasons.get(column.name, UNKNOWN)) if value == Why(UNKNOWN) else value
+    return of_run
 
 
 def mfu_of(run: Mapping[str, Any], values: Values, peaks: Mapping[str, float]) -> float | Why:

@@ -39,12 +39,12 @@ def _asked(rule: Rule, material: Material) -> list[Row]:
         values = (rule.name, severity, runs, evidence, advice, rule.source)
         return dict(zip((column.name for column in COLUMNS), values, strict=True))
 
-    lacks, whole = missing(material, rule.needs)
+    lacks, present = missing(material, rule.needs)
     rows = [row(NOT_CHECKED, "", lacks)] if lacks else []
-    if whole is None:
+    if present is None:
         return rows
     try:
-        return rows + [row(rule.severity, "; ".join(found.runs), found.evidence) for found in rule.check(whole)]
+        return rows + [row(rule.severity, "; ".join(finding.runs), finding.evidence) for finding in rule.check(present)]
     except UNREADABLE as error:
         return [*rows, row(NOT_CHECKED, "", f"cannot read the tables: {error!r}")]
 
@@ -80,7 +80,7 @@ def _by_design(material: Material, rows: pd.DataFrame, column: str) -> pd.Series
 def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | None]:
     """What a rule lacks that could have been there, in words, and what it can check: rows without a null in what it
     needs; None for nothing. A table of another kind of material, as of publications, lacks to no study."""
-    kept = dict(material.tables)
+    tables = dict(material.tables)
     lacks = []
     for need in needs:
         table, column = need.split(".")
@@ -91,8 +91,8 @@ def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | N
             return "table runs has no successful run", None
         if column not in material[table]:
             return f"column {column} of {table} is missing", None
-        null = kept[table][column].isna()
-        unsaid = null & ~_by_design(material, kept[table], column)
+        null = tables[table][column].isna()
+        unsaid = null & ~_by_design(material, tables[table], column)
         if len(null) and null.all():
             program = of_programs(material.tables["runs"]).all() if "runs" in material.tables else False
             to_add = f"; a program says it with {OF_PROGRAM[column]}" if program and column in OF_PROGRAM else ""
@@ -100,8 +100,8 @@ def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | N
         if unsaid.any():
             lacks.append(f"column {column} of {table} has no value in {unsaid.sum()} of {len(null)} rows")
         if null.any():
-            kept[table] = kept[table][~null]
-    return "; ".join(lacks), Material(kept)
+            tables[table] = tables[table][~null]
+    return "; ".join(lacks), Material(tables)
 
 
 def write(rows: Sequence[Mapping[str, str]], path: Path) -> None:

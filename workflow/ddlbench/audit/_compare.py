@@ -58,12 +58,12 @@ def differing(table: pd.DataFrame, column: str, keys: Sequence[str], says: str) 
         table = table[(counted > 1).to_numpy()]
     elif table[column].nunique() < 2:
         return
-    for what, rows in groups(table, keys):
+    for cell, rows in groups(table, keys):
         counts = rows[column].value_counts(sort=False).sort_index().sort_values(kind="stable")
         parts = [f"{short(value)} in {count_of(count, 'run')}" for value, count in counts.items()]
         more = [f"{len(parts) - 4} more values"] if len(parts) > 4 else []
         rarest_first = rows.iloc[rows[column].map(counts).argsort(kind="stable")]
-        yield Finding(ids(rarest_first), f"{says} differ{in_(what)}: {', '.join([*parts[:4], *more])}")
+        yield Finding(ids(rarest_first), f"{says} differ{in_(cell)}: {', '.join([*parts[:4], *more])}")
 
 
 def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -> Iterator[Finding]:
@@ -72,16 +72,16 @@ def frameworks_apart(runs: pd.DataFrame, column: str, says: str, least: float) -
     runs, pairs = runs[positive(runs[column])], []
     apart = differing_with("framework")
     for _, rows in groups(runs, [name for name in (*COMPARED, *CELL) if name not in apart]):
-        shown = present(rows, ["model", "loader", "workers", "global_batch"])
-        what = words(shown, rows[shown].iloc[0])
+        columns = present(rows, ["model", "loader", "workers", "global_batch"])
+        cell = words(columns, rows[columns].iloc[0])
         sides = [(name, side) for name, side in rows.groupby("framework") if side["repeat"].is_unique]
         for (left, ours), (right, theirs) in combinations(sides, 2):
             first, second = (dict(zip(side["repeat"], side[column], strict=True)) for side in (ours, theirs))
-            pairs.append((what, left, right, pd.concat([ours, theirs]), ratio(first, second)))
-    for (what, left, right, rows, _), pair in zip(pairs, at_once([each[-1] for each in pairs]), strict=True):
+            pairs.append((cell, left, right, pd.concat([ours, theirs]), ratio(first, second)))
+    for (cell, left, right, rows, _), pair in zip(pairs, at_once([each[-1] for each in pairs]), strict=True):
         if pair.verdict != CANNOT_TELL and abs(math.log(pair.middle)) > math.log1p(least):
             text = f"{says} of {left} is {pair.middle:.3g} times that of {right}"
-            yield Finding(ids(rows), f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_(what)}")
+            yield Finding(ids(rows), f"{text} ({pair.low:.3g} to {pair.high:.3g}, {pair.n} pairs){in_(cell)}")
 
 
 def in_(what: str) -> str:

@@ -73,8 +73,8 @@ def numbers(runs: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(base_images_per_s=[rates[number] for number in series.iloc[len(base) :]])
     table["series"] = series.iloc[len(base) :].to_numpy()
     weak = table["global_batch"].isna()
-    whole = (table["batch_per_worker"] * table["workers"]).astype("Int64")
-    table["global_batch"] = table["global_batch"].astype("Int64").where(~weak, whole)
+    global_batch = (table["batch_per_worker"] * table["workers"]).astype("Int64")
+    table["global_batch"] = table["global_batch"].astype("Int64").where(~weak, global_batch)
     long = table.melt(
         id_vars=[c for c in table if c not in QUANTITIES], value_vars=list(QUANTITIES), var_name="quantity"
     )

@@ -59,8 +59,8 @@ def parser() -> argparse.ArgumentParser:
     about.add_argument("--study", help="a name of config/studies; left out, as config/config.yaml or the profile says")
     about.add_argument("--machine", help="a name of config/machines, likewise")
     about.add_argument("--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as for snakemake")
-    whole = argparse.ArgumentParser(prog="ddlbench", description=ABOUT)
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    ddlbench = argparse.ArgumentParser(prog="ddlbench", description=ABOUT)
+    commands = ddlbench.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (answer, line) in STUDY.items():
         command = commands.add_parser(name, help=line, description=line, parents=[about])
         command.set_defaults(answer=answer)
@@ -110,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     seal.set_defaults(answer=answers.seal)
     completion = commands.add_parser("completion", help="for bash: source <(ddlbench completion)")
     completion.set_defaults(answer=_completion)
-    return whole
+    return ddlbench
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -118,13 +118,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     (name, *_) = asked = [*(sys.argv[1:] if arguments is None else arguments), ""]
     if name and not name.startswith("-") and name not in COMMANDS:
         parser().error(f"{name}: is no command; {one_of(COMMANDS, name)}")
-    given = parser().parse_args(asked[:-1])
-    waiting = threading.Timer(PATIENCE_S, print, [f"ddlbench {given.command}: computing ..."], {"file": sys.stderr})
+    options = parser().parse_args(asked[:-1])
+    waiting = threading.Timer(PATIENCE_S, print, [f"ddlbench {options.command}: computing ..."], {"file": sys.stderr})
     waiting.daemon = True
     if sys.stderr.isatty():
         waiting.start()
     try:
-        code = given.answer(answers.Call(given))
+        code = options.answer(answers.Call(options))
         sys.stdout.flush()
         sys.exit(code)
     except BrokenPipeError:  # whoever reads has seen enough, such as `| head`

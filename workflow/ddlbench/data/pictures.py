@@ -66,8 +66,8 @@ def mended(encoded: bytes, name: str) -> Picture:
     except ValueError as error:
         raise BadImage(f"{name}: {error}") from None
     if header.coding not in CODINGS or header.bits != 8 or header.components not in (1, 3, 4):
-        what = f"{header.components} components of {header.bits} bits, coding {header.coding:#x}"
-        raise BadImage(f"{name}: is a JPEG that decoders do not read: {what}; allowed: 1, 3 or 4 of 8 bits, {NAMED}")
+        coding = f"{header.components} components of {header.bits} bits, coding {header.coding:#x}"
+        raise BadImage(f"{name}: is a JPEG that decoders do not read: {coding}; allowed: 1, 3 or 4 of 8 bits, {NAMED}")
     _check_size(header.width, header.height, name)
     # After the end there may be more: cameras and web sites append, decoders stop at the marker. Within a scan the
     # marker cannot be (each FF is followed by 00 there), so one after the scan's beginning is the end.

@@ -216,9 +216,9 @@ def _write_parts(
     """All parts, by name: those that are there, and those that the crew writes now."""
     written: dict[str, Written] = {}
     for part in parts:
-        kept = noted(work, part)
-        if kept and rules.is_whole(part, source, work, kept) and not (kept.skipped and on_error == "stop"):
-            written[part.name] = kept
+        note = noted(work, part)
+        if note and rules.is_whole(part, source, work, note) and not (note.skipped and on_error == "stop"):
+            written[part.name] = note
     todo = [part for part in parts if part.name not in written]
     size = _mean_bytes(source, [entry for part in todo for entry in part.entries])
     progress = Progress(name, rules.PARTS, len(parts), len(written))
@@ -307,9 +307,9 @@ def main() -> None:
     environment_modules.check()
     folder = a.manifest.parent
     try:
-        for what, name, names in (("dataset", a.dataset, own.datasets()), ("form", a.form, registry.members("forms"))):
+        for kind, name, names in (("dataset", a.dataset, own.datasets()), ("form", a.form, registry.members("forms"))):
             if name not in names:
-                raise complain("prepare", what, name, one_of(names, name))
+                raise complain("prepare", kind, name, one_of(names, name))
         place = Place(a.source or None, a.cache or folder.parent / "fetched")
         manifest = prepare(a.dataset, a.form, folder, place=place, processes=a.processes, on_error=a.on_error)
     except (ConfigError, DataError, CrewError) as error:

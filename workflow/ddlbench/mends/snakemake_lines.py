@@ -27,13 +27,13 @@ class Message(NamedTuple):
     wildcards: Mapping[str, str] = {}
 
 
-def attach(shown: Callable[[Message], bool]) -> None:
-    """Print of Snakemake's lines those that are `shown`. Raises ReleaseError."""
+def attach(wanted: Callable[[Message], bool]) -> None:
+    """Print of Snakemake's lines those that are `wanted`. Raises ReleaseError."""
     from snakemake.logging import logger
     from snakemake_interface_logger_plugins.common import LogEvent
 
     only_for(*MINE)
-    events = {str(private(LogEvent, name, *MINE)): what for name, what in EVENTS.items()}
+    events = {str(private(LogEvent, name, *MINE)): message for name, message in EVENTS.items()}
 
     def line(record: Any) -> Message:
         event = vars(record)
@@ -46,7 +46,7 @@ def attach(shown: Callable[[Message], bool]) -> None:
 
     for handler in logger.handlers:
         if isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler):
-            handler.filters.insert(0, lambda record: shown(line(record)))  # Snakemake's own may stop a line before it
+            handler.filters.insert(0, lambda record: wanted(line(record)))  # Snakemake's own may stop a line before it
 
 
 def leave_out_jobs() -> None:

@@ -154,8 +154,8 @@ def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:
     table[[*RATES]] = table[[*RATES]].div(table["workers"], axis=0)
     kinds = [kind for kind in KINDS if (table["change"] == kind).any()] or [AS_IT_IS]
     as_it_is = table[table["change"] == AS_IT_IS]
-    shown = pd.concat([table[table["change"].isin([kind, AS_IT_IS])].assign(panel=kind) for kind in kinds])
-    figure, panels = _style.panels(shown, ["panel"], options)
+    by_panel = pd.concat([table[table["change"].isin([kind, AS_IT_IS])].assign(panel=kind) for kind in kinds])
+    figure, panels = _style.panels(by_panel, ["panel"], options)
     figure.suptitle(f"{options.title}\n{table['series'].iloc[0]}", wrap=True)
     for axes, some in panels:
         axes.set_title(some["panel"].iloc[0].replace("_", " "))

@@ -288,8 +288,8 @@ def read_measured(folder: Path) -> RecordedTime | None:
         return None
     with lines:
         # A log has thousands of lines of which few matter here: only those are parsed.
-        kept = [line for line in lines if EVENTS.search(line)]
-    for event in events(kept):
+        event_lines = [line for line in lines if EVENTS.search(line)]
+    for event in events(event_lines):
         last[event.key] = event
         if event.key == "epoch_start":
             epochs.append(event.time_s)

@@ -53,13 +53,13 @@ def forms(plan: Plan, sources: Mapping[str, str]) -> list[PlannedForm]:
     read = []
     pairs = {(r.spec.dataset, Path(r.manifest).parent.name, r.manifest) for r in plan.runs.values() if r.manifest}
     for dataset, form, manifest in sorted(pairs):
-        member, given = datasets.get(dataset), sources.get(dataset)
-        split, classes = expected(dataset, given)
+        member, source = datasets.get(dataset), sources.get(dataset)
+        split, classes = expected(dataset, source)
         size, inodes = registry.member("forms", form).needs(split, classes, member.PICTURE_BYTES)
         try:
             prepared = Manifest.read(Path(manifest).parent)
         except (OSError, TypeError, ValueError):
-            in_place = registry.member("forms", form).IN_PLACE and member.in_place(given)
+            in_place = registry.member("forms", form).IN_PLACE and member.in_place(source)
             read.append(PlannedForm(dataset, form, False, 0.0 if in_place else size, 6 if in_place else inodes))
         else:
             read.append(PlannedForm(dataset, form, True, float(sum(s.bytes for s in prepared.splits.values())), inodes))

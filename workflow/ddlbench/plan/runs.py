@@ -103,8 +103,8 @@ def make_plan(
         ordered = with_controls(study, ordered, cell)
         controls = {spec.id: spec for spec in ordered if spec.control}
         specs, blocks[CONTROL_BLOCK] = specs | controls, tuple(controls)
-    given = PlanBasis(study, machine, account, images or {}, specs, blocks)
-    jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(given).items()}
+    basis = PlanBasis(study, machine, account, images or {}, specs, blocks)
+    jobs = {name: job for kind in kinds.every() for name, job in kind.jobs(basis).items()}
     beside = {name: job for name, job in jobs.items() if not kinds.trains(job.rule)}
     places = tuple(spec.id for spec in ordered)
     runs = {run: jobs[run] for run in specs}

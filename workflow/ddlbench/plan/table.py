@@ -87,11 +87,11 @@ def _grouped(table: Sequence[Row], names: Sequence[str], key: Callable[[Row], tu
         groups = dict(sorted(groups.items()))
     columns = [c for c in COLUMNS if any(getattr(row, FIELDS.get(c, c), 0) is not None for row in table)]
     sold = f"price_{table[0].currency}"
-    shown = list(groups.items())[:MOST_ROWS]
+    first = list(groups.items())[:MOST_ROWS]
     cells = [[*names, *(sold if column == "price" else column for column in columns)]]
-    cells += [[*map(str, group), *(COLUMNS[column](rows) for column in columns)] for group, rows in shown]
-    if len(groups) > len(shown):
-        cells.append([f"... {len(groups) - len(shown)} more", *[""] * (len(cells[0]) - 1)])
+    cells += [[*map(str, group), *(COLUMNS[column](rows) for column in columns)] for group, rows in first]
+    if len(groups) > len(first):
+        cells.append([f"... {len(groups) - len(first)} more", *[""] * (len(cells[0]) - 1)])
     cells.append(["total", *[""] * (len(names) - 1), *(COLUMNS[column](table) for column in columns)])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     text_columns = sum(name != "workers" for name in names)
@@ -184,16 +184,16 @@ def _disk(todo: Sequence[Row], forms: Sequence[PlannedForm]) -> list[str]:
         text.append(f"Memory: loader {loader} fills up to {_gb(room)} of a node's; hours count its time once measured.")
     size, inodes = sum(row.disk_bytes for row in todo), sum(row.inodes for row in todo)
     runs = [row for row in todo if kinds.trains(row.rule)]
-    kept = [row.checkpoint_bytes for row in runs if row.checkpoint_bytes is not None]
-    room, files = sum(kept), sum(row.checkpoint_inodes or 0 for row in todo)
+    sizes = [row.checkpoint_bytes for row in runs if row.checkpoint_bytes is not None]
+    room, files = sum(sizes), sum(row.checkpoint_inodes or 0 for row in todo)
     if todo:
         text.append(f"Records: {_gb(size)}, {inodes} inodes.")
-    if kept:
+    if sizes:
         text.append(
-            f"Checkpoints: at most {_gb(max(kept))} for a run while it trains, {_gb(room)} and {files} inodes if all "
+            f"Checkpoints: at most {_gb(max(sizes))} for a run while it trains, {_gb(room)} and {files} inodes if all "
             "runs trained at once."
         )
-    if len(kept) < len(runs):
+    if len(sizes) < len(runs):
         models = ", ".join(sorted({row.model for row in runs if row.checkpoint_bytes is None}))
         text.append(f"Checkpoints of {models} are not counted: nobody knows how large before there is a record.")
     total = size + room + sum(form.bytes for form in new)

@@ -80,8 +80,8 @@ def _of_rank(facts: Mapping[str, Any], promised: Mapping[str, Any], everyone: bo
         yield True, wrong
     for package in facts["lacks"]:
         yield True, f"Python package {package} is not installed ({promised['packages'][package]})"
-    for what in (*facts["elsewhere"], *facts.get("unable", ())):
-        yield True, what
+    for complaint in (*facts["elsewhere"], *facts.get("unable", ())):
+        yield True, complaint
     absent = list(_absent_interfaces(facts["interfaces"], promised["environment"]))
     if absent:
         there = ", ".join(facts["interfaces"])

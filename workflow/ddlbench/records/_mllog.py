@@ -148,27 +148,27 @@ def read(path: Path) -> Log:
 
 def _part(path: Path, start: int, end: int) -> Log:
     """The lines that begin from byte `start` to before byte `end`."""
-    log, kept = Log(), b""
+    log, rest = Log(), b""
     with path.open("rb") as file:
         if start:
             file.seek(start - 1)
             start += len(file.readline()) - 1
         at = start
         while at < end and (piece := file.read(BLOCK)):
-            whole = piece.rfind(b"\n") + 1
+            line_end = piece.rfind(b"\n") + 1
             if at + len(piece) >= end:  # the last line may reach beyond
                 piece = piece[: end - at]
                 if not piece.endswith(b"\n"):
                     file.seek(at + len(piece))
                     piece += file.readline(BLOCK)
-                whole = len(piece)
+                line_end = len(piece)
             at += len(piece)
-            if not whole and len(kept) < BLOCK:
-                kept += piece
+            if not line_end and len(rest) < BLOCK:
+                rest += piece
                 continue
-            _scan(kept + piece[:whole], log)
-            kept = piece[whole:]
-    _scan(kept, log)
+            _scan(rest + piece[:line_end], log)
+            rest = piece[line_end:]
+    _scan(rest, log)
     return log
 
 

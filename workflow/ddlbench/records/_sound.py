@@ -265,9 +265,9 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
         each = f"{an_epoch} an epoch on each of {spec.workers} ranks"
         raise RefusedError(path, f"has {len(steps)} steps in {spec.epochs} epochs; expected: {each}")
     sizes = steps.groupby("step")["images"].sum()
-    whole = (images - (sizes.index.to_series() % an_epoch) * spec.global_batch).clip(upper=spec.global_batch)
+    full_size = (images - (sizes.index.to_series() % an_epoch) * spec.global_batch).clip(upper=spec.global_batch)
     # A program may count something else than its batch: tokens of sequences.
-    if (steps["images"] < 0).any() or (spec.program is None and (sizes != whole).any()):
+    if (steps["images"] < 0).any() or (spec.program is None and (sizes != full_size).any()):
         raise RefusedError(path, f"has steps of another batch than {spec.global_batch} images over all ranks")
     for name in SECONDS:
         column = steps[name].dropna() if name in NULLABLE else steps[name]
@@ -328,8 +328,8 @@ def check_published(place: Path, log: Log, fixed: int | None = None, is_share: b
     for key, most in (("global_batch_size", fixed or MOST), ("train_samples", MOST)):
         number = plain(log.keys.get(key, 1))
         if not (1 <= number <= most and number == int(number)):
-            what = f"{key} is no whole number from 1 to {most:.0f}: {str(log.keys[key])[:40]!r}"
-            raise RefusedError(place, what, MEND)
+            complaint = f"{key} is no whole number from 1 to {most:.0f}: {str(log.keys[key])[:40]!r}"
+            raise RefusedError(place, complaint, MEND)
 
 
 def check_summary(path: Path, summary: Summary, todo: str | None = None) -> None:

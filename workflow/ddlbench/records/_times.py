@@ -102,8 +102,8 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
     if clocks and not in_samples and samples is None:
         clocks, spans, why = None, np.empty((0, 3)), "the log says no train_samples"
     unit = 1.0 if in_samples else samples or 0.0
-    whole = np.column_stack([spans[:, 0], spans[:, 1], _without(spans, evaluations, clocks), spans[:, 2] * unit])
-    timed = whole[1:] if len(whole) > 2 else whole  # the first one starts up, as warm-up is cut of our own
+    epochs = np.column_stack([spans[:, 0], spans[:, 1], _without(spans, evaluations, clocks), spans[:, 2] * unit])
+    timed = epochs[1:] if len(epochs) > 2 else epochs  # the first one starts up, as warm-up is cut of our own
     timed = timed[timed[:, 2] > 0]
     reached = _reached(log, begin)
     validated = reached[np.isfinite(reached[:, :2]).all(axis=1), 0]
@@ -122,7 +122,7 @@ def times(log: Log, benchmark: str, fixed: int | None = None) -> Times:
         seen_samples=seen,
         back_s=_back(log, begin, end),
         several=several,
-        intervals=whole,
+        intervals=epochs,
         reached=reached,
         no_rate=f"the log says no rate, and {why}",
     )
@@ -178,15 +178,15 @@ def _between(log: Log, begin: float | None) -> Floats:
     return np.array(spans).reshape(-1, 3)
 
 
-def _pairs(log: Log, what: str, amount: Callable[[float], float]) -> Floats:
+def _pairs(log: Log, interval: str, amount: Callable[[float], float]) -> Floats:
     """Intervals of `<what>_start` and `<what>_stop` with one count: rows of start, end [s], `amount(count)`.
 
     Some writers count starts from 0 and ends from 1: then each start goes with the next number's end.
     """
-    starts = _by_count(_rows(log.marks[f"{what}_start"]), np.minimum)
-    stops = _by_count(_rows(log.marks[f"{what}_stop"]), np.maximum)
+    starts = _by_count(_rows(log.marks[f"{interval}_start"]), np.minimum)
+    stops = _by_count(_rows(log.marks[f"{interval}_stop"]), np.maximum)
     both = [(start, stops[n]) for n, start in starts.items() if n in stops]
-    shift = 1.0 if what != "eval" and 0.0 in starts and 0.0 not in stops else 0.0
+    shift = 1.0 if interval != "eval" and 0.0 in starts and 0.0 not in stops else 0.0
     if both and np.median([end - start for start, end in both]) < 0:
         shift = 1.0
     rows = [

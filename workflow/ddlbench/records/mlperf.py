@@ -77,17 +77,17 @@ def _summary(place: Path, log: Log) -> Summary:
     workers = system.workers
     if not workers:
         lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"
-        what = f"nothing says on how many accelerators it ran: {file} {lacks}"
-        raise RefusedError(place, what, "write both numbers into the system's file")
+        fault = f"nothing says on how many accelerators it ran: {file} {lacks}"
+        raise RefusedError(place, fault, "write both numbers into the system's file")
     if benchmark == "resnet" and plain(log.keys.get("global_batch_size")) < workers:
-        what = f"a batch of {log.keys['global_batch_size']} is less than one image for each of {workers} accelerators"
-        raise RefusedError(place, what, _sound.MEND)
+        fault = f"a batch of {log.keys['global_batch_size']} is less than one image for each of {workers} accelerators"
+        raise RefusedError(place, fault, _sound.MEND)
     if benchmark == "resnet" and "resnet" not in (kind := str(log.keys.get("submission_benchmark", benchmark))).lower():
         raise RefusedError(place, f"submission_benchmark is {kind[:40]!r}: it cannot be of {benchmark}", _sound.MEND)
     times = _times.times(log, benchmark, _samples(log, benchmark))
     if times.several:
-        what = "holds more than one training: run_start comes again after run_stop"
-        raise RefusedError(place, what, "make a log of each of them")
+        fault = "holds more than one training: run_start comes again after run_stop"
+        raise RefusedError(place, fault, "make a log of each of them")
     run = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{org}-{name}-{benchmark}-{place.stem}")
     row: dict[str, Any] = dict.fromkeys(spec.COLUMNS)
     row |= {

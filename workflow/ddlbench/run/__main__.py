@@ -53,8 +53,8 @@ def execute(
     found.
     """
     partial = folder / ".partial"
-    shown = [*command, str(partial)]
-    argv, hidden = reveal(shown, spec.machine)
+    command_line = [*command, str(partial)]
+    argv, hidden = reveal(command_line, spec.machine)
     end_survivors(partial)
     if ended_s := finish.trained(folder, partial, spec, data, keep_weights):
         print(f"{spec.id} was trained to its end by an earlier call; its record is made now", flush=True)
@@ -63,11 +63,11 @@ def execute(
     for name in (MLLOG, STEPS):  # of a record that is made again
         (folder / name).unlink(missing_ok=True)
     dies = None if finish.interruption_of(spec, folder) else spec.interrupt_steps
-    origin = facts(spec, shown, cited, data)
+    origin = facts(spec, command_line, cited, data)
     Assignment(partial, spec, data, origin, *every, silent_s, dies, keep_weights).write()
     notes.reserve(partial)
     finish.rehearse(partial)
-    print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
+    print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     if saved:
         print(f"goes on from the checkpoint after {checkpoint.summary(saved)['step']} steps", flush=True)
     os.environ["DDLBENCH_FOLDER"] = str(partial)

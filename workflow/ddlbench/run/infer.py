@@ -49,18 +49,18 @@ def execute(
         if files is not None and sha256(weights) != files.get(weights.name):  # version 0.1.0 sealed none
             raise ConfigError(f"{weights}: is not what the run left: move {trained} away and make the run again")
     began, partial = time.monotonic(), folder / PARTIAL
-    shown = [*command, str(partial)]
-    argv, hidden = reveal(shown, spec.run.machine)
+    command_line = [*command, str(partial)]
+    argv, hidden = reveal(command_line, spec.run.machine)
     end_survivors(partial)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     (folder / RECORD).unlink(missing_ok=True)
-    origin = facts(spec.run, shown, None, data)
+    origin = facts(spec.run, command_line, None, data)
     package = registry.member("inference", spec.member).DISTRIBUTION
     origin["package"], origin["versions"][package] = package, registry.release(package)
-    given = {"spec": json.loads(spec.to_json()), "data": str(data), "weights": str(weights) if weights else None}
-    write_json(partial / ASSIGNMENT, given | {"facts": origin, "silent_s": silent_s})
-    print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
+    inputs = {"spec": json.loads(spec.to_json()), "data": str(data), "weights": str(weights) if weights else None}
+    write_json(partial / ASSIGNMENT, inputs | {"facts": origin, "silent_s": silent_s})
+    print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     seen = job.watch_with_data(argv, partial, hidden, data, spec.id, nodes=spec.nodes, silent_s=silent_s, grace_s=0.0)
     code = seen.code
     if code == 0 and not (partial / RECORD).exists():

@@ -53,10 +53,10 @@ def execute(
     """
     assert spec.program is not None
     partial = folder / ".partial"
-    shown = [*command, str(partial)]
-    argv, hidden = reveal(shown, spec.machine)
+    command_line = [*command, str(partial)]
+    argv, hidden = reveal(command_line, spec.machine)
     end_survivors(partial)
-    task, origin = _prepare(folder, partial, spec), _origin(spec, shown, cited)
+    task, origin = _prepare(folder, partial, spec), _origin(spec, command_line, cited)
     for name in (MLLOG, STEPS):  # of a record that is made again
         (folder / name).unlink(missing_ok=True)
     if ENDED in task:
@@ -68,7 +68,7 @@ def execute(
     write_json(partial / ASSIGNMENT, task)
     notes.reserve(partial)
     finish.rehearse(partial)
-    print(f"{spec.id}\n$ {shlex.join(shown)}", flush=True)
+    print(f"{spec.id}\n$ {shlex.join(command_line)}", flush=True)
     reads: ReadingMember = registry.member("readings", spec.program.reads)
     earlier, labelled = _kept(partial, _printed_before(partial / LINES)), LABELLED & {*argv} != set()
 

@@ -56,7 +56,7 @@ def settle(locks: Path, outputs: Iterable[tuple[str, str]]) -> None:
 
 def at_work(folder: Path = MARKS) -> list[living.Process]:
     """The Snakemakes that live, or may live. Marks of dead ones are removed."""
-    found = []
+    working = []
     clock = folder.parent / f".now-{socket.gethostname()}-{os.getpid()}"
     for path in sorted(folder.glob("[!.]*.json")):  # not one that is being written
         process = living.read(path)
@@ -65,11 +65,11 @@ def at_work(folder: Path = MARKS) -> list[living.Process]:
             recent = clock.stat().st_mtime - path.stat().st_mtime < BEAT_S * MISSED_BEATS
             alive = process is not None and hold.alive(process)
             if process is not None and (alive or (alive is None and recent)):
-                found.append(process)
+                working.append(process)
             else:
                 path.unlink()
     clock.unlink(missing_ok=True)
-    return found
+    return working
 
 
 def remove_dead_lock(locks: Path, folder: Path = MARKS) -> None:

@@ -119,13 +119,13 @@ def value_of(cls: type[T], data: Mapping[str, Any], file: str | Path, under: str
         raise ConfigError(f"{file}: has a number of more than 4300 digits; allowed: below 2^63") from None
     # Whole numbers stay whole where others are allowed: 5, not 5.0. The text of a run decides whether it is stale.
     whole = {
-        name: tuple(given) if isinstance(given, list) else given
-        for name, given in data.items()
-        if type(given) is int or (isinstance(given, list) and any(type(item) is int for item in given))
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in data.items()
+        if type(value) is int or (isinstance(value, list) and any(type(item) is int for item in value))
     }
-    for name, given in whole.items():
-        if isinstance(given, int) and abs(given) >= 2**63:
-            raise _refused(file, _join(under, name), given, _keys(rules)[name])
+    for name, entry in whole.items():
+        if isinstance(entry, int) and abs(entry) >= 2**63:
+            raise _refused(file, _join(under, name), entry, _keys(rules)[name])
     return replace(value, **whole)  # type: ignore[type-var]
 
 

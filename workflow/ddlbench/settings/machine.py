@@ -348,8 +348,8 @@ def _rules(machine: Machine) -> Iterator[tuple[str, bool, str]]:
         alone = (getattr(machine, name) is None) != (getattr(machine, other) is None)
         yield name, alone, f"allowed: one with {other}, none without"
     for name in QUEUE_ONLY:
-        given = launcher != "slurm" and bool(getattr(machine, name))
-        yield name, given, f"allowed: none, because launcher is {launcher}"
+        is_set = launcher != "slurm" and bool(getattr(machine, name))
+        yield name, is_set, f"allowed: none, because launcher is {launcher}"
     for name, value in only[launcher].items():
         yield name, getattr(machine, name) != value, f"allowed: {value}, because launcher is {launcher}"
 

@@ -198,12 +198,12 @@ def _block(
             text = f"is said by a program itself (programs: {', '.join(programs or ())}); leave it out"
             raise ConfigError(f"{path}: {f'runs.{name}.{key}' if key in keys else key}: {text}")
     for either in (BATCH,) if programs else (BATCH, LENGTH):
-        given = [key for key in either if key in merged]
-        if not given:
+        batches = [key for key in either if key in merged]
+        if not batches:
             here = "here and at the study's top level"
             raise ConfigError(f"{path}: runs.{name}: {' or '.join(either)} is missing, {here}")
-        if len(given) != 1:
-            raise complain(path, f"runs.{name}", given, f"allowed: exactly one of {' and '.join(either)}")
+        if len(batches) != 1:
+            raise complain(path, f"runs.{name}", batches, f"allowed: exactly one of {' and '.join(either)}")
 
     def where(key: str) -> str:
         return f"runs.{name}.{key}" if key in keys else key

@@ -207,5 +207,5 @@ def _count(build: Callable[[], nn.Module], image_size: int, backward: bool) -> d
         with torch.random.fork_rng():
             counter = counted(build().cpu(), torch.rand(shape))
     counts = {name: sum(by_operator.values()) for name, by_operator in counter.get_flop_counts().items()}
-    whole = counts.pop("Global", 0)
-    return {name.partition(".")[2]: count for name, count in counts.items() if count} | {"": whole}
+    total = counts.pop("Global", 0)
+    return {name.partition(".")[2]: count for name, count in counts.items() if count} | {"": total}

@@ -101,20 +101,20 @@ def lines(table: Sequence[dict[str, Any]], sample: str = IMAGES) -> list[str]:
     refused: dict[tuple[str, str], list[str]] = {}  # worker counts by series and reason
     differ = ["model", *(name for name in telling(pd.DataFrame(table)) if name != "model")]
     for row in table:
-        what = " ".join(dict.fromkeys([*settings(row, differ), row["framework"], *filter(None, [row["loader"]])]))
-        what += f", batch {row['batch_per_worker']:.4g} per worker"
-        what += f" (measured: {row['measured']} workers)"
+        title = " ".join(dict.fromkeys([*settings(row, differ), row["framework"], *filter(None, [row["loader"]])]))
+        title += f", batch {row['batch_per_worker']:.4g} per worker"
+        title += f" (measured: {row['measured']} workers)"
         if row["why_not"]:
-            refused.setdefault((what, row["why_not"]), []).append(str(row["workers"]))
+            refused.setdefault((title, row["why_not"]), []).append(str(row["workers"]))
             continue
         rate = around(row["images_per_s"], row["low"], row["high"])
         numbers = f"{rate}, {row['efficiency']:.2f}, {row['train_h']:.3g} h"
-        text.append(f"  {what}: {row['workers']} workers: {numbers}")
+        text.append(f"  {title}: {row['workers']} workers: {numbers}")
         if row["next_run"]:
             text.append(f"      a run with {row['next_run']} workers would narrow this most per hour")
     series: dict[tuple[str, str], list[str]] = {}
-    for (what, why), counts in refused.items():
-        series.setdefault((", ".join(counts), why), []).append(what)
+    for (title, why), counts in refused.items():
+        series.setdefault((", ".join(counts), why), []).append(title)
     for (counted, why), whats in series.items():
-        text += [f"  not {counted} workers: {why}:", *(f"      {what}" for what in whats)]
+        text += [f"  not {counted} workers: {why}:", *(f"      {title}" for title in whats)]
     return text if table else ["nothing to predict: no timed run of a series over worker counts is done"]

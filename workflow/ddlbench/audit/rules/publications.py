@@ -129,8 +129,8 @@ def throughput_from_speed_up(material: Material) -> Findings:
         implied = {"relation": number["relation"], "value": number["value"] * number["base_images_per_s"]}
         for other in rates:
             if fit(number, other) and contradict(implied, other):
-                what = f"{digits(number)} times {number['base_images_per_s']:g} images/s are {digits(implied)} images/s"
-                yield Finding((number["row"], other["row"]), f"{what}; said is {digits(other)}")
+                says = f"{digits(number)} times {number['base_images_per_s']:g} images/s are {digits(implied)} images/s"
+                yield Finding((number["row"], other["row"]), f"{says}; said is {digits(other)}")
     if "ceiling_images_per_s" in numbers:
         above = numbers["base_images_per_s"] > (1 + ABOUT) * numbers["ceiling_images_per_s"]
         yield from each(numbers, above, "base: {base_images_per_s} images/s, its ceiling {ceiling_images_per_s}")

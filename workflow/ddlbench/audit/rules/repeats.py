@@ -125,11 +125,11 @@ def drift(material: Material) -> Findings:
     and down is found, too: neighbours in time are more alike than chance has it (von Neumann 1941, Ann Math Stat
     12:367). Without them it cannot be known. Intervals of one side then hold the truth too rarely; the page says so.
     """
-    for what, rows in groups(timed(material.runs), ["machine"]):
+    for where, rows in groups(timed(material.runs), ["machine"]):
         cells = rows.groupby(present(rows, [*COMPARED, *CELL]), dropna=False).ngroup()
         again = rows[is_control(rows)].sort_values("started_s")
         if statistics.wanders(again["throughput_images_per_s"]):
-            text = f"{len(again)} control runs wander{in_(what)}: neighbours in time are more alike than others"
+            text = f"{len(again)} control runs wander{in_(where)}: neighbours in time are more alike than others"
             yield Finding(ids(rows.sort_values("started_s")), text)
         trend = statistics.drift(cells.tolist(), rows["started_s"], rows["throughput_images_per_s"])
         if trend is None or not trend.beyond_noise:
@@ -138,7 +138,7 @@ def drift(material: Material) -> Findings:
         hours = float(np.ptp(rows["started_s"])) / 3600
         text = f"from the first to the last of {trend.n} runs, {hours:.2g} h, rates moved by {percents[0]} %"
         text += f" ({percents[1]} to {percents[2]} %)"
-        yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_(what)}; {len(again)} of them are control runs")
+        yield Finding(ids(rows.sort_values("started_s")), f"{text}{in_(where)}; {len(again)} of them are control runs")
 
 
 @rule(

@@ -83,7 +83,7 @@ def common_base(material: Material) -> Findings:
     """
     numbers, more = material.numbers, 1.05
     both = numbers[numbers["quantity"].isin(["efficiency", "throughput"])]
-    for what, rows in groups(both, [*COMPARED, "source", "batch_per_worker", "workers"]):
+    for cell, rows in groups(both, [*COMPARED, "source", "batch_per_worker", "workers"]):
         efficiency, rate = (rows[rows["quantity"] == q] for q in ("efficiency", "throughput"))
         table = efficiency.merge(rate, on=["framework", "loader"], suffixes=("", "_rate"))
         if len(table) < 2 or table.duplicated(["framework", "loader"]).any():
@@ -96,7 +96,7 @@ def common_base(material: Material) -> Findings:
                 for row in (best, fastest)
             ]
             named = (str(best["row"]), str(fastest["row"]))
-            yield Finding(named, f"the more efficient is slower{in_(what)}: {'; '.join(parts)}")
+            yield Finding(named, f"the more efficient is slower{in_(cell)}: {'; '.join(parts)}")
 
 
 @rule(
@@ -177,12 +177,12 @@ def missing_points(material: Material) -> Findings:
         table = timed(table) if "throughput_images_per_s" in table else pd.DataFrame()
     if not {"workers", "loader"} <= {*table.columns}:
         return
-    for what, rows in groups(table, [*COMPARED, "table"]):
+    for table_name, rows in groups(table, [*COMPARED, "table"]):
         everywhere = set(rows["workers"])
         for name, line in groups(rows, ["framework", "loader"]):
             missing = sorted(everywhere - set(line["workers"]))
             if missing:
-                text = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_(what)}"
+                text = f"{name} has nothing at {', '.join(map(str, missing))} workers{in_(table_name)}"
                 yield Finding(ids(line), f"{text}; others have")
 
 

@@ -106,7 +106,7 @@ def same_hosts(material: Material) -> Findings:
     """
     if "kernel" in material.runs:
         yield from differing(material.runs, "kernel", ["machine"], "kernels")
-    for what, rows in groups(material.runs, ["machine", "workers"]):
+    for cell, rows in groups(material.runs, ["machine", "workers"]):
         rows = rows[rows["hosts"] != ""]
         if rows["hosts"].nunique() < 2:
             continue
@@ -115,7 +115,7 @@ def same_hosts(material: Material) -> Findings:
         parts = [f"{host} in {count} of {len(rows)} runs" for host, count in counts[:8].items()]  # table runs has all
         more = [f"and {len(counts) - 8} more hosts"] if len(counts) > 8 else []
         rare = rows["hosts"].map(rows["hosts"].value_counts()).sort_values(kind="stable")
-        yield Finding(ids(rows.loc[rare.index]), f"hosts{in_(what)}: {', '.join(parts + more)}")
+        yield Finding(ids(rows.loc[rare.index]), f"hosts{in_(cell)}: {', '.join(parts + more)}")
 
 
 @rule("warning", "runs.workers", "train with one machine file", f"{SC15}, rules 2 and 9")
@@ -142,10 +142,10 @@ def same_environment(material: Material) -> Findings:
     differ.
     """
     runs = material.runs
-    given = {command: variables(command) for command in runs["command"].unique()}
-    for name in sorted({name for values in given.values() for name in values} - PATIENCE):
+    environments = {command: variables(command) for command in runs["command"].unique()}
+    for name in sorted({name for values in environments.values() for name in values} - PATIENCE):
         threads = name.endswith("_NUM_THREADS")  # a launcher that sets none leaves its own
-        values = {command: some.get(name, None if threads else "unset") for command, some in given.items()}
+        values = {command: some.get(name, None if threads else "unset") for command, some in environments.items()}
         if len(set(values.values())) > 1:
             table = runs.assign(**{name: runs["command"].map(values)})
             keys = [*COMPARED, "workers"] if threads else [*COMPARED, "framework", "workers"]

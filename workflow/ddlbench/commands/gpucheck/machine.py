@@ -22,11 +22,11 @@ def check(bench: Bench) -> Iterator[Outcome]:
     for room in ("frameworks", "loaders"):
         for name in registry.members(room):
             member = registry.member(room, name)
-            what = f"{room[:-1]} {name}"
+            place = f"{room[:-1]} {name}"
             if member.PACKAGE is None or registry.importable(member.PACKAGE):
-                yield Outcome(what, PASS, _version(member.DISTRIBUTION))
+                yield Outcome(place, PASS, _version(member.DISTRIBUTION))
             else:
-                yield Outcome(what, SKIPPED, f"no Python package {member.PACKAGE}; {member.INSTALL}")
+                yield Outcome(place, SKIPPED, f"no Python package {member.PACKAGE}; {member.INSTALL}")
     if bench.device == "cuda" and registry.importable("horovod"):
         import horovod.torch as hvd
 

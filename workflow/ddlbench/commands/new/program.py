@@ -145,10 +145,10 @@ def understood(text: str) -> Help:
 def text(script: Path, start: list[str], page: Help, environment: str | None) -> str:
     """The file, by `program.yaml.jinja`."""
     command = [shlex.quote(word).replace("{", "{{").replace("}", "}}") for word in start]
-    found = {value: page.named(names.split()) for value, names in USUAL.items()}
-    needs = [need for need in page.required if need not in found.values()]
+    options = {value: page.named(names.split()) for value, names in USUAL.items()}
+    needs = [need for need in page.required if need not in options.values()]
     command += [f"{need} {SET}" if need.startswith("-") else SET for need in needs]
-    command += [f"{option} {{{value}}}" for value, option in found.items() if option]
+    command += [f"{option} {{{value}}}" for value, option in options.items() if option]
     try:
         files = [str(script.parent / path) for path, _ in sources_of(script.parent, script.stem)] or [str(script)]
     except ConfigError:
@@ -159,8 +159,8 @@ def text(script: Path, start: list[str], page: Help, environment: str | None) ->
         "program",
         script=script,
         problem=page.problem,
-        batch=found["batch_per_worker"],
-        seed=found["seed"],
+        batch=options["batch_per_worker"],
+        seed=options["seed"],
         alone=not re.search(TOGETHER, source),
         command=_yaml(command=" ".join(command)),
         files=_yaml(files=files),

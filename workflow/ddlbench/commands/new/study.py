@@ -20,11 +20,11 @@ def write(
 ) -> Path:
     """Write config/studies/<name>.yaml. With a program of config/programs only workers count. Raises ConfigError."""
     path = free(config / "studies" / f"{name}.yaml", name)
-    given = {"model": model, "dataset": dataset, "frameworks": frameworks, "workers": workers}
-    lists = {what: ", ".join(filter(None, re.split(r"[\s,]+", text))) for what, text in given.items()}
-    for what, text in lists.items():
+    axes = {"model": model, "dataset": dataset, "frameworks": frameworks, "workers": workers}
+    lists = {axis: ", ".join(filter(None, re.split(r"[\s,]+", text))) for axis, text in axes.items()}
+    for axis, text in lists.items():
         if not re.fullmatch(r"[\w.,:\- ]+", text):
-            raise ConfigError(f"{what}: {text!r}; allowed: names or numbers, separated by commas")
+            raise ConfigError(f"{axis}: {text!r}; allowed: names or numbers, separated by commas")
     if program and not NAME.fullmatch(program):
         raise ConfigError(f"program: {program!r} is no name; allowed: {NAME_IN_WORDS}")
     # One more worker is a larger batch: some 60 steps of 64 pictures a worker, so that the largest batch learns too.

@@ -42,11 +42,11 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
     """Run the program, print what was read; 0 if steps were. Raises ConfigError."""
     programs = config / "programs"
     name = name or max(programs.glob("*.yaml"), key=lambda path: path.stat().st_mtime, default=Path("train")).stem
-    given = load_program(name_of(name), programs)
-    if SET in shlex.split(given.command):
-        raise ConfigError(f"{given.path}: command: {SET} is left in {given.command!r}; allowed: what belongs there")
+    file = load_program(name_of(name), programs)
+    if SET in shlex.split(file.command):
+        raise ConfigError(f"{file.path}: command: {SET} is left in {file.command!r}; allowed: what belongs there")
     machine = replace(load_machine(str(load(DEFAULT)["machine"]), config / "machines"), launcher="local")
-    program, place = given.programs()[0], {"machine": machine.name, "device": machine.device}
+    program, place = file.programs()[0], {"machine": machine.name, "device": machine.device}
     spec = of_program(program, workers=1, workers_per_node=1, global_batch=batch, **place)
     argv, hidden = reveal([*launch.of_program(spec, machine)], machine.name, config / "machines")
     member: ReadingMember = registry.member("readings", program.reads)
@@ -58,7 +58,7 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
         heard.last = deque(maxlen=MOST_HEARD)
         took_s, how = _run([*argv, str(partial)], partial, hidden, heard, seconds)
         settings = ", ".join(f"{key} {value}" for key, value in (("batch_per_worker", batch), *program.settings))
-        print(f"{given.path}: ran for {took_s:.0f} s on one worker, with {settings}; {how}")
+        print(f"{file.path}: ran for {took_s:.0f} s on one worker, with {settings}; {how}")
         source = Output(spec, partial / FOLDER, partial, heard.lines, [*heard.last])
         try:
             run = member.read(source)

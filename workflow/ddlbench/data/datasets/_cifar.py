@@ -62,15 +62,15 @@ def _folder(published: Archive, place: Place) -> tuple[Path, dict[str, str]]:
         url = f"{ADDRESS}/{published.archive}"
         archive = fetched(url, published.md5, place.cache, setting)
         return _unpacked(archive, published, wanted, place.cache), {"source": url, "digest": digest}
-    given = absolute(place.given)
-    if given.is_file():
-        unpacked = _unpacked(checked(given, published.md5), published, wanted, place.cache)
-        return unpacked, {"source": str(given), "digest": digest}
-    folder = given / published.folder if (given / published.folder).is_dir() else given
+    source = absolute(place.given)
+    if source.is_file():
+        unpacked = _unpacked(checked(source, published.md5), published, wanted, place.cache)
+        return unpacked, {"source": str(source), "digest": digest}
+    folder = source / published.folder if (source / published.folder).is_dir() else source
     for file in wanted:
         if not (folder / file).is_file():
             allowed = f"{setting} is {published.archive} or the folder unpacked from it"
-            raise SourceError(f"{given}: holds no {file}; {allowed}")
+            raise SourceError(f"{source}: holds no {file}; {allowed}")
     return folder, {"source": str(folder), "digest": "not checked: none is published for the unpacked files"}
 
 

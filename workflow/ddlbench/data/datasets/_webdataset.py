@@ -52,11 +52,11 @@ def opened(folder: Path, described: dict[str, Any], every: Every | None) -> Shar
 
     Raises SourceError if a sample has no class or not one picture, or a shard is of neither split.
     """
-    found = [(_split(file, every), *sample) for file in shards(folder) for sample in _samples(file)]
-    numbers = all(label.isdigit() for _, label, _ in found)
-    digits = max((len(label) for _, label, _ in found), default=0)
+    samples = [(_split(file, every), *sample) for file in shards(folder) for sample in _samples(file)]
+    numbers = all(label.isdigit() for _, label, _ in samples)
+    digits = max((len(label) for _, label, _ in samples), default=0)
     # Names of one length have one order, as text and as numbers.
-    named = [(split, label.zfill(digits) if numbers else label, entry) for split, label, entry in found]
+    named = [(split, label.zfill(digits) if numbers else label, entry) for split, label, entry in samples]
     classes = tuple(sorted({label for _, label, _ in named}))
     labels = {name: number for number, name in enumerate(classes)}
     entries = sorted((labels[name], entry.filename, split, entry) for split, name, entry in named)

@@ -153,15 +153,15 @@ class ShardForm:
             for split, listed in manifest.splits.items():
                 look = partial(self._glance, folder, manifest.classes, share)
                 looks = dict(zip(listed.sha256, pool.map(look, listed.sha256), strict=True))
-                wrong = [problem for found in looks.values() for problem in found.problems]
+                wrong = [problem for result in looks.values() for problem in result.problems]
                 firsts: dict[str, str] = {}
-                for name, found in looks.items():
-                    if found.first and (other := firsts.setdefault(found.first, name)) != name:
+                for name, result in looks.items():
+                    if result.first and (other := firsts.setdefault(result.first, name)) != name:
                         wrong.append(f"{name}: begins with the same record as {other}: one was copied over the other")
-                for what, wanted in (("records", listed.images), ("bytes", listed.bytes)) if not wrong else ():
-                    there = sum(getattr(found, what) for found in looks.values())
+                for unit, wanted in (("records", listed.images), ("bytes", listed.bytes)) if not wrong else ():
+                    there = sum(getattr(result, unit) for result in looks.values())
                     if wanted != there:
-                        wrong.append(f"{split}: its shards have {there} {what}, the manifest says {wanted}")
+                        wrong.append(f"{split}: its shards have {there} {unit}, the manifest says {wanted}")
                 problems += wrong
         return problems
 

@@ -60,29 +60,29 @@ class Contents:
 
 def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
     """Writes the section in all formats; their paths, one a line. Raises NoAnswerError, ConfigError."""
-    given = study.given(config, folders, results)
-    machine, runs = given.machine, given.tables["runs"]
+    data = study.given(config, folders, results)
+    machine, runs = data.machine, data.tables["runs"]
     usable = runs[runs["throughput_images_per_s"].notna()]
-    figures = {f.title: given.figure(f.name) for f in given.study.figures if "efficiency" in f.plot}
-    others = given.tables["submissions"]  # of others' records the file of each
-    with given.named():
+    figures = {f.title: data.figure(f.name) for f in data.study.figures if "efficiency" in f.plot}
+    others = data.tables["submissions"]  # of others' records the file of each
+    with data.named():
         section = blocks(
             Contents(
-                title=given.study.title,
+                title=data.study.title,
                 machine=machine,
                 runs=runs,
-                comparisons=given.tables["comparisons"],
-                predictions=_table.rows(usable, machine.workers_per_node, given.planned_workers())
+                comparisons=data.tables["comparisons"],
+                predictions=_table.rows(usable, machine.workers_per_node, data.planned_workers())
                 if len(usable)
                 else [],
-                bill=bill.rows(given.plan, given.images, results),
+                bill=bill.rows(data.plan, data.images, results),
                 digests={folder.name: sha256(folder / MLLOG) for folder in folders if (folder / MLLOG).exists()}
                 | {row["run"]: sha256(Path(row["file"])) for row in others.to_dict("records")},
-                forms=reads.forms(given.plan, config["data"]["sources"]),
+                forms=reads.forms(data.plan, config["data"]["sources"]),
                 figures={title: path for title, path in figures.items() if path.with_name(f"{path.name}.png").exists()},
             )
         )
-    out = results / given.plan.home / "application"
+    out = results / data.plan.home / "application"
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in registry.members("application"):
@@ -92,23 +92,23 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     return "\n".join(map(str, paths))
 
 
-def blocks(given: Contents) -> list[Block]:
+def blocks(contents: Contents) -> list[Block]:
     """The whole section. Raises NoAnswerError."""
-    runs = given.runs
+    runs = contents.runs
     timed = together.timed(runs)
     if timed.empty:
         raise NoAnswerError("no finished timed run says anything of its scaling; train first")
     references = _References()
     others = "records" in timed and not timed["records"].fillna("ours").eq("ours").any()
-    workers = "accelerators" if others else "GPUs" if given.machine.device == "cuda" else "workers"
+    workers = "accelerators" if others else "GPUs" if contents.machine.device == "cuda" else "workers"
     table, sentences = _scaling(timed, references, workers)
-    section: list[Block] = [Heading(f"Scaling: {given.title}"), table]
-    section += [Image(f"{title} (measured).", path) for title, path in given.figures.items()]
-    section += [Paragraph(text) for text in (sentences, verdicts(given.comparisons, references.to, workers)) if text]
-    section += _predicted(given.predictions, references, workers, together.sample(timed))
-    section += _request(given.bill, given.forms, given.machine, workers)
+    section: list[Block] = [Heading(f"Scaling: {contents.title}"), table]
+    section += [Image(f"{title} (measured).", path) for title, path in contents.figures.items()]
+    section += [Paragraph(text) for text in (sentences, verdicts(contents.comparisons, references.to, workers)) if text]
+    section += _predicted(contents.predictions, references, workers, together.sample(timed))
+    section += _request(contents.bill, contents.forms, contents.machine, workers)
     section += _made_with(timed)
-    return [*section, Heading("Runs", 3), references.table(given.digests)]
+    return [*section, Heading("Runs", 3), references.table(contents.digests)]
 
 
 class _References:
@@ -228,10 +228,10 @@ def _request(bill: Sequence[Row], forms: Sequence[PlannedForm], machine: Machine
         amounts = [(row.wall_s, hours(row, machine)) for row in some]
         lacking = [1 for wall, amount in amounts if wall is None or amount is None]
         unknown += len(lacking)
-        whole = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in amounts))
+        amount_in_all = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in amounts))
         each = "unknown" if lacking else short(sum(w or 0.0 for w, _ in amounts) / len(amounts) / 3600)
-        what = counts([epochs], "epochs") if epochs else kinds.of_rule(some[0].rule).KEY
-        rows.append((f"{model}, {what}", str(nodes), str(count), str(len(some)), each, whole))
+        length = counts([epochs], "epochs") if epochs else kinds.of_rule(some[0].rule).KEY
+        rows.append((f"{model}, {length}", str(nodes), str(count), str(len(some)), each, amount_in_all))
     header = ("runs", "nodes", workers, "number", "hours each (mean)", unit)
     how = {
         "core hours": f"hours x nodes x {machine.cores_per_node_billed} cores billed per node",
@@ -267,17 +267,17 @@ def _storage(missing: Sequence[Row], forms: Sequence[PlannedForm]) -> Table:
         )
     )
     runs = [row for row in missing if kinds.trains(row.rule)]
-    kept = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in runs if row.checkpoint_bytes is not None]
+    sizes = [(row.checkpoint_bytes, row.checkpoint_inodes or 0) for row in runs if row.checkpoint_bytes is not None]
     name = "checkpoints, if all runs trained at once"
-    if len(kept) < len(runs):
-        amounts.append((f"{name}: unknown for {counts([len(runs) - len(kept)], 'runs')}", None, None))
-    if kept:
-        amounts.append((name, sum(size for size, _ in kept), sum(inodes for _, inodes in kept)))
+    if len(sizes) < len(runs):
+        amounts.append((f"{name}: unknown for {counts([len(runs) - len(sizes)], 'runs')}", None, None))
+    if sizes:
+        amounts.append((name, sum(size for size, _ in sizes), sum(inodes for _, inodes in sizes)))
     total = (sum(size or 0.0 for _, size, _ in amounts), sum(inodes or 0 for _, _, inodes in amounts))
-    amounts.append(("in sum" if len(kept) == len(runs) else "in sum, of what is known", *total))
+    amounts.append(("in sum" if len(sizes) == len(runs) else "in sum, of what is known", *total))
     rows = [
-        (what, "unknown" if size is None else short(size / 1e9), "unknown" if inodes is None else str(inodes))
-        for what, size, inodes in amounts
+        (item, "unknown" if size is None else short(size / 1e9), "unknown" if inodes is None else str(inodes))
+        for item, size, inodes in amounts
     ]
     return Table("Storage, as the plan counts it.", ("what", "GB", "files and folders"), tuple(rows))
 

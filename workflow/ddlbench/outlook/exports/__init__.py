@@ -38,17 +38,17 @@ def export(kind: str, home: Path) -> Path:
     if not registry.importable(name):
         raise ConfigError(f"--to {kind}: package {name} is not installed here; pip install {member.PACKAGE}")
     try:
-        found = json.loads(source.read_text(encoding="utf-8"))
+        document = json.loads(source.read_text(encoding="utf-8"))
     except OSError:
         raise ConfigError(f"{source}: is not there; make it first: snakemake page, with the same options") from None
-    if not isinstance(found, dict) or found.get("version") != FORM:
+    if not isinstance(document, dict) or document.get("version") != FORM:
         raise ConfigError(f"{source}: version {FORM} is wanted; make it again: snakemake page") from None
     runs, epochs = (pd.read_parquet(home / "tables" / f"{table}.parquet") for table in ("runs", "epochs"))
     aside = out.with_name(hidden_name(kind))
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        member.write(found, runs[runs["run"].isin({run for point in found["points"] for run in point["runs"]})],
+        member.write(document, runs[runs["run"].isin({run for point in document["points"] for run in point["runs"]})],
                      epochs, aside)  # fmt: skip
         shutil.rmtree(out, ignore_errors=True)
         aside.rename(out)

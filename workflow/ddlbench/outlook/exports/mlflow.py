@@ -13,18 +13,18 @@ from ddlbench.outlook.exports import curves, results, settings
 PACKAGE = "mlflow==3.17.2"
 
 
-def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
+def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
     """Settings are parameters, quantities and curves are metrics."""
     from mlflow.entities import Metric, Param
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
-    experiment = client.create_experiment(found["study"])
-    by_run = settings(found)
+    experiment = client.create_experiment(document["study"])
+    by_run = settings(document)
     for _, row in runs.iterrows():
         at = int(1000 * row["started_s"])
-        run = client.create_run(experiment, start_time=at, run_name=row["run"], tags={"machine": found["machine"]})
-        values = [*((name, value, 0) for name, value in results(found, row).items()), *curves(epochs, row["run"])]
+        run = client.create_run(experiment, start_time=at, run_name=row["run"], tags={"machine": document["machine"]})
+        values = [*((name, value, 0) for name, value in results(document, row).items()), *curves(epochs, row["run"])]
         client.log_batch(
             run.info.run_id,
             metrics=[Metric(name, value, at, step) for name, value, step in values],

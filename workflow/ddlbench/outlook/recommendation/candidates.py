@@ -122,8 +122,8 @@ def _speeds(line: Scaling, machine: Machine | None, planned: Iterable[int], prio
         rate, low, high = (None if pd.isna(value) else float(value) for value in ends)
         assert rate is not None  # a point of `scaling` has a rate
         count, node, each = int(point["workers"]), int(at["workers_per_node"].iloc[0]), point["batch_per_worker"]
-        whole = at["batch"].iloc[0] if "batch" in at else point["global_batch"]
-        batch = int(whole) if pd.isna(each) else int(each) * count
+        global_batch = at["batch"].iloc[0] if "batch" in at else point["global_batch"]
+        batch = int(global_batch) if pd.isna(each) else int(each) * count
         yield Speed(count, node, batch, rate, low, high, MEASURED, int(point["repeats"]), names, adapter=adapter)
     batches = line.batches
     if machine is None or priors is None or not batches or line.of_programs:
@@ -159,10 +159,10 @@ def _row(speed: Speed, epochs: Epochs | str, line: Scaling, machine: Machine | N
     hours = epochs.middle * line.images_at(speed.workers) / speed.rate / 3600
     logged = line.at(speed.workers)["reached_s"].dropna().tolist() if "reached_s" in line.runs else []
     if logged:
-        whole = over_repeats(logged)
-        hours = whole.middle / 3600
-        if whole.low is not None and whole.high is not None:
-            row |= {"hours_low": whole.low / 3600, "hours_high": whole.high / 3600, "interval_of": LOGGED}
+        logged_hours = over_repeats(logged)
+        hours = logged_hours.middle / 3600
+        if logged_hours.low is not None and logged_hours.high is not None:
+            row |= {"hours_low": logged_hours.low / 3600, "hours_high": logged_hours.high / 3600, "interval_of": LOGGED}
     taken = launch.workers_taken(speed, machine) if machine else speed.workers
     row |= {"hours": hours, "worker_hours": hours * taken}
     spread = None if logged else half_widths(row)

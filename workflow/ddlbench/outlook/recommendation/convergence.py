@@ -104,22 +104,22 @@ def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: p
     needed = usable.groupby([*CURVE, "global_batch"], dropna=False)["reached"].transform("max")
     enough = (usable["epochs"] >= usable["of_epochs"]) | (usable["epochs"] >= needed)
     counted = usable[usable["reached"].notna() | enough]
-    found = []
+    all_curves = []
     for key, some in counted.groupby(list(CURVE), dropna=False, sort=True):
         points = {int(str(batch)): _point(alike) for batch, alike in some.groupby("global_batch")}
-        found.append(Curve(dict(zip(CURVE, _plain(key), strict=True)), points, OWN))
+        all_curves.append(Curve(dict(zip(CURVE, _plain(key), strict=True)), points, OWN))
     trained = successful(runs)
     for (dataset, model), some in trained.groupby(["dataset", "model"], sort=True):
         ours = counted[(counted["dataset"] == dataset) & (counted["model"] == model)]
         fits = {"dataset": dataset, "model": model} == REFERENCE_OF and math.isclose(target, REFERENCE_TARGET)
         if ours.empty and fits and reference is not None:
             keys = dict.fromkeys(CURVE) | REFERENCE_OF | {"recipe": REFERENCE_RECIPE, "schedule": REFERENCE_SCHEDULE}
-            found += [
+            all_curves += [
                 Curve(keys | {"options": options}, _reference(reference), REFERENCE) for options in {*some["options"]}
             ]
-    if not any(point.epochs for curve in found for point in curve.points.values()):
+    if not any(point.epochs for curve in all_curves for point in curve.points.values()):
         raise NoAnswerError(_nothing(counted, target))
-    return found
+    return all_curves
 
 
 def _plain(key: Hashable) -> tuple[Any, ...]:

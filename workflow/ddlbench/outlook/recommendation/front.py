@@ -47,10 +47,10 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
                 "markersize": 7,
             }
             axes.plot([], [], label=label, **look)
-            for by_what, shown in points.groupby("speed_by"):
+            for by_what, group in points.groupby("speed_by"):
                 face = style["color"] if by_what == MEASURED else "white"
                 name = f"_{label}, {by_what}"
-                axes.plot(shown["hours"], shown["cost"], **look, markerfacecolor=face, label=name, zorder=3)
+                axes.plot(group["hours"], group["cost"], **look, markerfacecolor=face, label=name, zorder=3)
             ends = points[points["front"].astype(bool)]
             bars = ends[ends["hours_low"].notna()]
             reach = [bars["hours"] - bars["hours_low"], bars["hours_high"] - bars["hours"]]

@@ -43,8 +43,8 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
     least = min(choice.ordered, key=lambda row: (row["hours"], row["worker_hours"]))
     cheap = min(choice.ordered, key=lambda row: (row["worker_hours"], row["hours"]))
     yield f"  the least time: {name(least)}: {numbers(least)}"
-    what = "the least price" if cheap["price"] is not None else "the fewest worker hours"
-    yield f"  {what}: {name(cheap)}: {numbers(cheap)}"
+    cheapest_by = "the least price" if cheap["price"] is not None else "the fewest worker hours"
+    yield f"  {cheapest_by}: {name(cheap)}: {numbers(cheap)}"
     yield f"  on the front of time against price: {len(front)} of {len(choice.ordered)} (column front)"
     if choice.second is None:
         yield "  there is no second candidate" + (

@@ -114,7 +114,7 @@ class Kind(Protocol):
     def runs(self, study: Study, machine: Machine, block: Block) -> Sequence[RunSpec]:
         """The runs of this kind that a block of the study names. Raises ConfigError for one that cannot be."""
 
-    def jobs(self, given: PlanBasis) -> Mapping[str, Job[Any]]:
+    def jobs(self, basis: PlanBasis) -> Mapping[str, Job[Any]]:
         """All jobs of this kind in a study, by id. Raises ConfigError for one that cannot be."""
 
     def rows(self, jobs: Sequence[Job[Any]], books: Books, before: Sequence[Row]) -> list[Row]:

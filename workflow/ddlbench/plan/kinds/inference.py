@@ -65,14 +65,14 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
     return []
 
 
-def jobs(given: PlanBasis) -> dict[str, Job[InferSpec]]:
+def jobs(basis: PlanBasis) -> dict[str, Job[InferSpec]]:
     """Every job of the study's key `inference`, by id. Raises ConfigError if its block has no run to take a model from,
     or the machine cannot hold a job."""
-    study, machine, wanted = given.study, given.machine, given.study.inference
+    study, machine, wanted = basis.study, basis.machine, basis.study.inference
     if wanted is None:
         return {}
     _check_workers(study, wanted, machine)
-    models = _models(study, wanted, [given.runs[run] for run in given.blocks[wanted.runs]])
+    models = _models(study, wanted, [basis.runs[run] for run in basis.blocks[wanted.runs]])
     specs = [
         InferSpec(
             run=run,
@@ -86,7 +86,7 @@ def jobs(given: PlanBasis) -> dict[str, Job[InferSpec]]:
         for run, member, repeat in product(models, wanted.members, range(1, wanted.repeats + 1))
         for workers in (wanted.workers if registry.member("inference", member).SPLITS else (1,))
     ]
-    return {spec.id: _job(spec, given) for spec in specs}
+    return {spec.id: _job(spec, basis) for spec in specs}
 
 
 def _job(spec: InferSpec, given: PlanBasis) -> Job[InferSpec]:
@@ -130,8 +130,8 @@ def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[R
         raise complain(study.path, "inference.runs", wanted.runs, allowed)
     for run in chosen.values():
         if run.recipe.precision not in PRECISIONS:
-            given = f"its recipe {run.recipe.name} has precision {run.recipe.precision}"
-            raise complain(study.path, "inference.runs", wanted.runs, f"{given}; allowed: {', '.join(PRECISIONS)}")
+            reason = f"its recipe {run.recipe.name} has precision {run.recipe.precision}"
+            raise complain(study.path, "inference.runs", wanted.runs, f"{reason}; allowed: {', '.join(PRECISIONS)}")
     return list(chosen.values())
 
 
@@ -180,8 +180,8 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
     """One row per job: its block is the study's key, its framework the way to serve, and it has no epochs."""
     if not jobs:
         return []
-    found = {path.parent.name: read(path) for path in sorted(Path(books.results, FOLDER).glob(f"*/{RECORD}"))}
-    records = {name: record for name, record in found.items() if record}
+    all_records = {path.parent.name: read(path) for path in sorted(Path(books.results, FOLDER).glob(f"*/{RECORD}"))}
+    records = {name: record for name, record in all_records.items() if record}
     asking, done = Asking(records.values(), books.estimator), {row.run for row in before if row.state == DONE}
     table = []
     for place, job in enumerate(jobs, start=len(before) + 1):

@@ -50,8 +50,8 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
     return specs
 
 
-def jobs(given: PlanBasis) -> dict[str, Job[RunSpec]]:
-    return {run: _job(spec, given) for run, spec in given.runs.items() if spec.program}
+def jobs(basis: PlanBasis) -> dict[str, Job[RunSpec]]:
+    return {run: _job(spec, basis) for run, spec in basis.runs.items() if spec.program}
 
 
 def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:

@@ -86,8 +86,8 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
         yield spec
 
 
-def jobs(given: PlanBasis) -> dict[str, Job[RunSpec]]:
-    return {run: _job(spec, given) for run, spec in given.runs.items() if not spec.program}
+def jobs(basis: PlanBasis) -> dict[str, Job[RunSpec]]:
+    return {run: _job(spec, basis) for run, spec in basis.runs.items() if not spec.program}
 
 
 def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:

@@ -42,8 +42,8 @@ def read(source: Output) -> Reading:
     of_steps = [pattern for pattern in patterns if {"step", "seen"} & {*pattern.groupindex}]
     ranks = {line.rank for line in source.lines if any(pattern.search(line.text) for pattern in of_steps)}
     for line in source.lines:
-        for found in filter(None, (pattern.search(line.text) for pattern in patterns)):
-            values = {name: number(text) for name, text in found.groupdict().items()}
+        for match in filter(None, (pattern.search(line.text) for pattern in patterns)):
+            values = {name: number(text) for name, text in match.groupdict().items()}
             if (workers := values.get("workers")) not in (None, source.spec.workers):
                 alone = f"rank {line.rank} printed {line.text.strip()[:200]!r}: {workers:g} workers, and not"
                 raise UnreadError(f"{alone} {source.spec.workers}; it must join the ranks of RANK and WORLD_SIZE")

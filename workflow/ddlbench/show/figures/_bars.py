@@ -51,9 +51,9 @@ def finished(
     rows = pd.concat([some.assign(panel=axes.get_title()) for axes, some in panels]) if panels else pd.DataFrame()
     if not result and len(rows) and len(rows := rows[~rows["published"]]):
         names = [", ".join(filter(None, map(str, row))) for row in rows[["framework", "workers", "panel"]].to_numpy()]
-        whole = dict(zip(names, rows[list(parts)].sum(axis=1), strict=True))
-        what, unit = x.split(" [")[0], x.partition("[")[2].rstrip("]")
-        result = f"{what[:1].upper()}{what[1:]}, middle values: {_style.ranked(whole, unit)}."
+        lengths = dict(zip(names, rows[list(parts)].sum(axis=1), strict=True))
+        quantity, unit = x.split(" [")[0], x.partition("[")[2].rstrip("]")
+        result = f"{quantity[:1].upper()}{quantity[1:]}, middle values: {_style.ranked(lengths, unit)}."
         sums = rows[list(parts)].sum()
         if len(parts) > 1 and sums.sum() > 0:
             result += f" Of all bars together, {parts[str(sums.idxmax())]} is {100 * sums.max() / sums.sum():.0f} %."
@@ -107,10 +107,10 @@ def stacks(
     values = [column for column in table.select_dtypes("number") if column not in keys]
     groups = table.groupby(keys, dropna=False)
     rows = groups[values].median().assign(repeats=groups.size())
-    whole = [_interval(group[list(parts)].sum(axis=1)) for _, group in groups]
+    intervals = [_interval(group[list(parts)].sum(axis=1)) for _, group in groups]
     each: Any = [group[list(parts)].sum(axis=1).tolist() for _, group in groups]
     rows = rows.assign(each=pd.Series(each, rows.index, "object"))
-    rows = rows.assign(low=[low for low, _ in whole], high=[high for _, high in whole]).reset_index()
+    rows = rows.assign(low=[low for low, _ in intervals], high=[high for _, high in intervals]).reset_index()
     by = distinguishing(rows, ["framework", "workers", "published"], others)
     by += [column for column in ALWAYS if column not in by and column in others and rows[column].nunique() > 1]
     if "of_epochs" in rows:

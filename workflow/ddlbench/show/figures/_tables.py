@@ -87,8 +87,8 @@ def distinguishing(rows: pd.DataFrame, within: Sequence[str], candidates: Sequen
     return chosen
 
 
-def references(options: Options, quantity: str, shown: pd.DataFrame) -> pd.DataFrame:
-    """Published numbers of a quantity for what `shown` shows: rows of runs, whose columns must fit.
+def references(options: Options, quantity: str, points: pd.DataFrame) -> pd.DataFrame:
+    """Published numbers of a quantity for what `points` shows: rows of runs, whose columns must fit.
 
     In the reference `any` and nothing fit everything, a loader's family (`dali`) fits all of its members, `step|cosine`
     fits either schedule.
@@ -99,14 +99,14 @@ def references(options: Options, quantity: str, shown: pd.DataFrame) -> pd.DataF
     table = options.reference[options.reference["quantity"] == quantity].fillna("")
     table = table.assign(name=table["source"].str.split(",").str[0], note="")
     for column in ("model", "framework", "loader", "schedule"):
-        if column not in shown:
+        if column not in points:
             continue
-        values = {"", "any", *shown[column]}
+        values = {"", "any", *points[column]}
         if column == "loader":
-            values |= set(map(registry.family, shown[column]))
+            values |= set(map(registry.family, points[column]))
         fits = table[column].map(lambda names, values=values: not values.isdisjoint(names.split("|")))
         table = table[fits.astype(bool)]
-        if shown[column].nunique() > 1:
+        if points[column].nunique() > 1:
             names = table[column].replace("any", "").str.replace("|", ", ")
             table["note"] = (table["note"] + " " + names).str.strip()
     return table

@@ -37,6 +37,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     figure, panels = _bars.stacks(table, parts, options, fills=(*_bars.FILLS[:3], ("white", "")), across=1)
     for axes, rows in panels:
         held = zip(rows[peak], rows[list(PARTS)].sum(axis=1), strict=True)
-        words = [f"{rounded(whole, 3)} {unit}, state {rounded(state, 2)}" if whole > 0 else "" for whole, state in held]
+        words = [f"{rounded(size, 3)} {unit}, state {rounded(state, 2)}" if size > 0 else "" for size, state in held]
         _bars.beside(axes, rows, words)
     return _bars.finished(figure, f"memory [{unit}]", options, parts, panels)

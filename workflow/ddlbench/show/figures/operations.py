@@ -63,6 +63,6 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
         axes.grid(False, axis="y")
     if panels:
         _style.heights(figure, [len(rows) + 0.2 for _, rows in panels], 0.27)
-    whole = data[data["depth"] == 0].drop_duplicates("model").set_index("model")[[*COUNTERS]].max(axis=1) / 1e6
-    result = f"Operations of whole models: {_style.ranked(whole.to_dict(), 'million per picture')}." if panels else ""
+    models = data[data["depth"] == 0].drop_duplicates("model").set_index("model")[[*COUNTERS]].max(axis=1) / 1e6
+    result = f"Operations of whole models: {_style.ranked(models.to_dict(), 'million per picture')}." if panels else ""
     return _style.finished(figure, "operations per picture [million]", "module", result)

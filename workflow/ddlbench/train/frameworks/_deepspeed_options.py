@@ -161,8 +161,8 @@ def settings(spec: RunSpec, numbers: int) -> dict[str, Any]:
     if spec.option("compression") != "none":
         kind, _, freeze = ONE_BIT_OPTIMIZERS[spec.option("compression")]
         backend = "nccl" if spec.device == "cuda" else "compressed"
-        given = {"lr": recipe.base_lr, freeze: spec.option("freeze_step"), "comm_backend_name": backend}
-        config["optimizer"] = {"type": kind, "params": given}
+        parameters = {"lr": recipe.base_lr, freeze: spec.option("freeze_step"), "comm_backend_name": backend}
+        config["optimizer"] = {"type": kind, "params": parameters}
     if spec.option("progressive_layer_dropping"):
         theta, gamma = spec.option("layer_dropping_theta"), spec.option("layer_dropping_gamma")
         config["progressive_layer_drop"] = {"enabled": True, "theta": theta, "gamma": gamma}

@@ -109,13 +109,13 @@ def transform(train: bool, augment: bool, size: int) -> Callable[[Any], Any]:
     """From a Pillow image to float32 [3, size, size], normalised."""
     from torchvision import transforms
 
-    whole, part = divmod(size * 256, 224)
+    resized, part = divmod(size * 256, 224)
     if not augment:
         steps = [transforms.Resize((size, size))]
     elif train:
         steps = [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip()]
     elif part == 0:
-        steps = [transforms.Resize(whole), transforms.CenterCrop(size)]
+        steps = [transforms.Resize(resized), transforms.CenterCrop(size)]
     else:  # the shorter side would not be of whole pixels
         from PIL.Image import Resampling
 
