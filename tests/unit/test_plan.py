@@ -19,7 +19,7 @@ from ddlbench.plan.runs import Plan, make_plan, scaling
 from ddlbench.plan.stale import changes
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
-from ddlbench.settings.study import FrameworkVariant, load_study
+from ddlbench.settings.study import Variant, load_study
 
 from tests.specs import LAPTOP, pick, run_spec
 from tests.unit.test_studies import SHORT_ADDS, adds
@@ -193,7 +193,7 @@ def test_a_form_that_is_not_preferred_makes_another_run() -> None:
     assert planned[None].runs[spec.id].manifest == f"{LAPTOP.data}/mnist5k/tfrecord/manifest.json"
 
 
-def two_blocks(**blocks_of: tuple[str, FrameworkVariant, float]) -> Plan:
+def two_blocks(**blocks_of: tuple[str, Variant, float]) -> Plan:
     """Blocks of one run each, by name: the name of the recipe, the framework, the recipe's gamma."""
     study = load_study("demo")
     block = replace(study.blocks[0], adapters=study.blocks[0].adapters[:1], loaders=("native",), workers=(1,))
@@ -211,9 +211,7 @@ OPTIONS = (("bucket_mb", 1), ("framework", "ddp"))
 def test_different_runs_of_one_id_are_refused() -> None:
     """Recipe demo with variant v-w would be trained, and recipe demo-v with variant w taken for it."""
     with pytest.raises(ConfigError) as error:
-        two_blocks(
-            one=("demo", FrameworkVariant("v-w", OPTIONS), 0.5), two=("demo-v", FrameworkVariant("w", OPTIONS), 0.5)
-        )
+        two_blocks(one=("demo", Variant("v-w", OPTIONS), 0.5), two=("demo-v", Variant("w", OPTIONS), 0.5))
     said = str(error.value)
     assert said.startswith(f"{load_study('demo').path}: runs.two: two different runs would have the same id, local-")
     assert 'framework "v-w" -> "w"; recipe.name "demo" -> "demo-v"' in said
@@ -231,7 +229,7 @@ def test_distinct_runs_have_distinct_ids_or_are_refused(seed: int) -> None:
     refused = 0
     for _ in range(60):
         given = {
-            block: (name(), FrameworkVariant(name(), (("bucket_mb", chance.randint(1, 2)), ("framework", "ddp"))), 0.5)
+            block: (name(), Variant(name(), (("bucket_mb", chance.randint(1, 2)), ("framework", "ddp"))), 0.5)
             for block in ("one", "two")
         }
         try:
@@ -245,10 +243,10 @@ def test_distinct_runs_have_distinct_ids_or_are_refused(seed: int) -> None:
 
 
 def test_an_id_is_a_file_name() -> None:
-    plan = two_blocks(one=("r" * 70, FrameworkVariant("v" * 70, OPTIONS), 0.5))
+    plan = two_blocks(one=("r" * 70, Variant("v" * 70, OPTIONS), 0.5))
     assert max(map(len, plan.runs)) <= 240
     with pytest.raises(ConfigError, match=r"runs\.one: .* ids of at most 240 characters; shorten names"):
-        two_blocks(one=("r" * 100, FrameworkVariant("v" * 100, OPTIONS), 0.5))
+        two_blocks(one=("r" * 100, Variant("v" * 100, OPTIONS), 0.5))
 
 
 def test_workers_that_the_machine_lacks_are_left_out_if_the_study_says_so() -> None:

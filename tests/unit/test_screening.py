@@ -196,8 +196,8 @@ def test_the_job_writes_table_and_list(tmp_path: Path, capsys: pytest.CaptureFix
     said = job._screened(screens, "juwels-booster", [], output)
     assert [problem.error for problem in said] == [True, True]
     assert str(said[1]).endswith("leave node1 out with config/machines/juwels-booster.yaml: exclude_nodes: [node1]")
-    assert promise.exclude_path(output).read_text() == "node1\n"
-    assert len(promise.nodes_path(output).read_text().splitlines()) == 5
+    assert output.with_suffix(promise.EXCLUDE).read_text() == "node1\n"
+    assert len(output.with_suffix(promise.NODES).read_text().splitlines()) == 5
     assert "screened 4 nodes, 1 failed:" in capsys.readouterr().out
 
 

@@ -35,7 +35,7 @@ AT_ONCE = 100_000  # rows that `writing` holds in memory
 
 
 @dataclass(frozen=True)
-class StudyTable:
+class Sheet:
     """A table: what its rows are, its columns, and whether it is also written as csv."""
 
     means: str
@@ -90,51 +90,47 @@ SUBMISSIONS = (
     Column("damaged_lines", "int64", "Those that cannot be read."),
 )
 TABLES = {
-    "runs": StudyTable("One row per run that left a record.", (*RUN, *summary.COLUMNS)),
-    "epochs": StudyTable("One row per epoch of each successful run.", accuracy.EPOCHS),
-    "learning_rates": StudyTable(
+    "runs": Sheet("One row per run that left a record.", (*RUN, *summary.COLUMNS)),
+    "epochs": Sheet("One row per epoch of each successful run.", accuracy.EPOCHS),
+    "learning_rates": Sheet(
         f"Learning rates of successful runs: at most {accuracy.RATES_AN_EPOCH} steps per epoch, the first and the last "
         "among them. It has many rows and is written as parquet only.",
         accuracy.LEARNING_RATES,
         csv=False,
     ),
-    "step_times": StudyTable("One row per timed run: the median of each part of a step, after warm-up.", times.MEDIANS),
-    "losses": StudyTable(
+    "step_times": Sheet("One row per timed run: the median of each part of a step, after warm-up.", times.MEDIANS),
+    "losses": Sheet(
         "One row per timed run: where the time of the training went, by the median worker of each step "
         "(`analysis/losses.py`). The parts add up to `total_s`.",
         losses.COLUMNS,
     ),
-    "comparisons": StudyTable(
-        "One row per pair of frameworks, loaders or forms, of equal settings.", comparisons.COLUMNS
-    ),
-    "costs": StudyTable(
+    "comparisons": Sheet("One row per pair of frameworks, loaders or forms, of equal settings.", comparisons.COLUMNS),
+    "costs": Sheet(
         "What trainings cost where nodes are interrupted (`analysis/costs.py`): per setting one row for the chosen "
         "interval between checkpoints, for the best ones, and for each point of the curve over intervals.",
         costs.COLUMNS,
     ),
-    "kernels": StudyTable("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
-    "operations": StudyTable(
+    "kernels": Sheet("One row per profiled run: shares of its kernel time.", kernels.COLUMNS),
+    "operations": Sheet(
         "One row per module of each run with DeepSpeed's FLOPS profiler: its counts beside PyTorch's own counter and, "
         "of whole models, published ones (`config/references/operations.csv`).",
         operations.COLUMNS,
     ),
-    "messages": StudyTable(
+    "messages": Sheet(
         "One row per operation and size of message of each run with DeepSpeed's log of messages. The log's times are "
         "left out: DeepSpeed 0.19.6 writes running sums in their place.",
         operations.MESSAGES,
     ),
-    "not_measured": StudyTable(
+    "not_measured": Sheet(
         "One row per measure that is null, in `runs` or in `kernels`, and per table that a file of a run should be in.",
         NOT_MEASURED,
     ),
-    "submissions": StudyTable("One row per record of others: what it says beside what its clocks say.", SUBMISSIONS),
-    "failures": StudyTable(
-        "One row per run, and per job of inference, that failed and left no record.", failures.COLUMNS
-    ),
-    "refused": StudyTable("One row per record that cannot be true or read; it is in no other table.", refusals.COLUMNS),
+    "submissions": Sheet("One row per record of others: what it says beside what its clocks say.", SUBMISSIONS),
+    "failures": Sheet("One row per run, and per job of inference, that failed and left no record.", failures.COLUMNS),
+    "refused": Sheet("One row per record that cannot be true or read; it is in no other table.", refusals.COLUMNS),
 }
 # Tables that `collect` does not write.
-BESIDE = {"inference": StudyTable("One row per job of inference and batch size (rule `infer`).", inference.COLUMNS)}
+BESIDE = {"inference": Sheet("One row per job of inference and batch size (rule `infer`).", inference.COLUMNS)}
 EVERY = TABLES | BESIDE
 
 

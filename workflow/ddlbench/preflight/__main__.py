@@ -21,7 +21,7 @@ from ddlbench.core.files import aside, sha256, write_json, write_text
 from ddlbench.core.plural import count_of
 from ddlbench.preflight import nodes
 from ddlbench.preflight.judge import Problem, judge, judge_nodes
-from ddlbench.preflight.promise import exclude_path, failed_path, nodes_path
+from ddlbench.preflight.promise import EXCLUDE, FAILED, NODES
 from ddlbench.preflight.scout import PROMISED
 from ddlbench.run.job import reveal
 from ddlbench.run.watch import watch
@@ -73,15 +73,15 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
 def _screened(screens: Sequence[nodes.Screen], machine: str, allocated: Sequence[str], output: Path) -> list[Problem]:
     """The table of nodes, printed and written beside `output`, and what it has against any of them."""
     rows = nodes.rows(screens, allocated)
-    write_text(nodes_path(output), nodes.csv_of(rows))
-    write_text(exclude_path(output), ",".join(nodes.failed(rows)) + "\n")
-    print(*nodes.lines(rows), f"  one row per node: {nodes_path(output)}", sep="\n", flush=True)
+    write_text(output.with_suffix(NODES), nodes.csv_of(rows))
+    write_text(output.with_suffix(EXCLUDE), ",".join(nodes.failed(rows)) + "\n")
+    print(*nodes.lines(rows), f"  one row per node: {output.with_suffix(NODES)}", sep="\n", flush=True)
     return [Problem(True, text) for text in nodes.problems(rows, machine)]
 
 
 def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     """Start the ranks, judge what they saw and write it to `output`. Returns 0 if training may start. With errors it is
-    written to `failed_path(output)` instead."""
+    written to a file beside it (`FAILED`) instead."""
     folder = output.with_suffix(".partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -108,7 +108,7 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
     failed = any(problem.error for problem in problems)
     print(*summary(ranks), *map(str, problems), sep="\n", flush=True)
     if failed:
-        write_json(failed_path(output), result)
+        write_json(output.with_suffix(FAILED), result)
     else:
         write_json(output, result)
         # The next preflight takes the place of this one. Records that cite this one can still find it.
@@ -116,7 +116,7 @@ def execute(promised: dict[str, Any], output: Path, argv: list[str]) -> int:
         kept.mkdir(exist_ok=True)
         with aside(kept / f"{sha256(output)}.json") as copy:
             shutil.copyfile(output, copy)
-        failed_path(output).unlink(missing_ok=True)
+        output.with_suffix(FAILED).unlink(missing_ok=True)
     shutil.rmtree(folder)
     return int(failed)
 

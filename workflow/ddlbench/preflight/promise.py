@@ -16,6 +16,9 @@ from ddlbench.run.facts import PACKAGES
 
 PROGRAM = ("python", "-m", "ddlbench.preflight.scout")
 MINUTES = 10  # what the queue is asked for
+# Files beside a preflight: what it leaves if training must not start; one row per screened node, after a failed one too
+# (so it is no output); the nodes that failed, on one line: `sbatch --exclude=$(cat ...)`.
+FAILED, NODES, EXCLUDE = ".failed.json", ".nodes.csv", ".exclude.txt"
 
 
 @dataclass(frozen=True)
@@ -101,21 +104,6 @@ def path(plan: Plan) -> str:
     return layout.preflight(plan.machine.name, plan.study.name)
 
 
-def failed_path(preflight: Path) -> Path:
-    """Where a preflight writes if training must not start."""
-    return preflight.with_suffix(".failed.json")
-
-
-def nodes_path(preflight: Path) -> Path:
-    """The table of the nodes that a preflight screened. It is there after a failed one too, so it is no output."""
-    return preflight.with_suffix(".nodes.csv")
-
-
-def exclude_path(preflight: Path) -> Path:
-    """The nodes that failed, on one line: `sbatch --exclude=$(cat ...)`."""
-    return preflight.with_suffix(".exclude.txt")
-
-
 def is_current(plan: Plan) -> bool:
     """Whether the last preflight was made for just what the study expects now."""
     try:
@@ -133,7 +121,7 @@ def resources(plan: Plan, account: str | None) -> dict[str, str | int | None]:
 def errors(preflight: Path) -> list[str]:
     """The errors of the last preflight if it failed, in lines for people."""
     try:
-        problems = json.loads(failed_path(preflight).read_text(encoding="utf-8"))["problems"]
+        problems = json.loads(preflight.with_suffix(FAILED).read_text(encoding="utf-8"))["problems"]
     except FileNotFoundError:
         return []
     return [f"preflight: {problem['text']}" for problem in problems if problem["error"]]

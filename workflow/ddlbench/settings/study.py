@@ -35,7 +35,7 @@ NO_RECIPE = RecipeFile(name="own", base_lr=1.0, base_batch=1, warmup_epochs=0, i
 
 
 @dataclass(frozen=True)
-class FrameworkVariant:
+class Variant:
     """A framework as a study names it: a member of `frameworks/`, or a variant with options (see RunSpec)."""
 
     name: str
@@ -49,7 +49,7 @@ class Block(BlockKeys):
 
     name: str
     recipe_file: RecipeFile
-    adapters: tuple[FrameworkVariant, ...]
+    adapters: tuple[Variant, ...]
     sources: Mapping[str, str]  # digests of the source of models that people wrote, by name
     own_programs: tuple[Program, ...] = ()  # those of `programs`, with each combination of their settings
 
@@ -120,7 +120,7 @@ def _read(path: Path) -> tuple[dict[str, Any], FileKeys]:
 def _blocks(path: Path, data: Mapping[str, Any], keys: FileKeys) -> tuple[Block, ...]:
     """A study's own blocks; `data` tell which keys are given. Raises ConfigError."""
     common = _given(keys, data)
-    frameworks = {name: FrameworkVariant(name) for name in registry.members("frameworks")}
+    frameworks = {name: Variant(name) for name in registry.members("frameworks")}
     frameworks |= {name: _variant(path, name, variant) for name, variant in keys.variants.items()}
     return tuple(
         _block(path, name, common, _given(block, data["runs"][name]), frameworks) for name, block in keys.runs.items()
@@ -155,7 +155,7 @@ def _borrowed(path: Path, figures: Iterable[Figure]) -> tuple[Block, ...]:
     return tuple(taken.values())
 
 
-def _variant(path: Path, name: str, keys: dict[str, Any]) -> FrameworkVariant:
+def _variant(path: Path, name: str, keys: dict[str, Any]) -> Variant:
     """A framework with options, which its adapter knows. Raises ConfigError."""
     members = registry.members("frameworks")
     if name in members:
@@ -166,7 +166,7 @@ def _variant(path: Path, name: str, keys: dict[str, Any]) -> FrameworkVariant:
     value_of(_options(adapter), keys, path, where)
     defaults = registry.option_defaults(adapter)
     options = {k: v for k, v in keys.items() if k == "framework" or v != defaults[k]}
-    return FrameworkVariant(name, tuple(sorted(options.items())))
+    return Variant(name, tuple(sorted(options.items())))
 
 
 @cache
@@ -180,7 +180,7 @@ def _options(adapter: str | None) -> type:
 
 
 def _block(
-    path: Path, name: str, common: dict[str, Any], keys: dict[str, Any], frameworks: dict[str, FrameworkVariant]
+    path: Path, name: str, common: dict[str, Any], keys: dict[str, Any], frameworks: dict[str, Variant]
 ) -> Block:
     for either in (BATCH, LENGTH):
         if keys.keys() & set(either):  # a block's own way of saying it replaces the study's

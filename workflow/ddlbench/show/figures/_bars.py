@@ -39,13 +39,13 @@ NAMES = ("run", "framework", "workers", *OTHERS)  # what the data of these figur
 
 
 def finished(
-    figure: _style.CaptionedFigure,
+    figure: _style.Drawing,
     x: str,
     options: Options,
     parts: Mapping[str, str],
     panels: Sequence[tuple[Axes, pd.DataFrame]],
     result: str = "",
-) -> _style.CaptionedFigure:
+) -> _style.Drawing:
     """The figure with the names of its axes, its legend, and its result: `result`, or else the longest and the shortest
     bar, and of several parts the largest of all bars together."""
     rows = pd.concat([some.assign(panel=axes.get_title()) for axes, some in panels]) if panels else pd.DataFrame()
@@ -87,7 +87,7 @@ def stacks(
     fills: Sequence[tuple[str, str]] = FILLS,
     across: int = 2,
     dots: bool = True,
-) -> tuple[_style.CaptionedFigure, list[tuple[Axes, pd.DataFrame]]]:
+) -> tuple[_style.Drawing, list[tuple[Axes, pd.DataFrame]]]:
     """A figure and its panels with their rows, one per bar; `bar` is the bar's place on the y axis.
 
     `table` has one row per run: `framework` and `workers` name its bar, `parts` (column -> what the legend says) are

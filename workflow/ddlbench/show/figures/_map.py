@@ -62,9 +62,7 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def draw(
-    table: pd.DataFrame, options: Options, scale: Normalize, number: str, label: str, what: str
-) -> _style.CaptionedFigure:
+def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, label: str, what: str) -> _style.Drawing:
     """One panel per framework and worker count; a row of cells per model, those with the fewest operations above.
 
     `scale` is that of the colours; `number` is how a cell's value is written. `what` names the value in the caption.

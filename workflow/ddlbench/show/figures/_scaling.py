@@ -51,7 +51,7 @@ def _each(runs: pd.DataFrame, table: pd.DataFrame, measure: str) -> list[str]:
     return [json.dumps([float(f"{value:.6g}") for value in runs]) for runs in values]
 
 
-def panels(table: pd.DataFrame, options: Options) -> tuple[_style.CaptionedFigure, Panels, str]:
+def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Drawing, Panels, str]:
     """A figure, its panels with their rows of `table` (see `data`), which also have `line` (its label) and `style`, and
     what all lines share.
 

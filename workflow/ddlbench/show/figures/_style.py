@@ -52,7 +52,7 @@ REFERENCE |= {"markeredgecolor": "black", "markeredgewidth": 1.2}
 Values = Any  # a column, or the index of a table
 
 
-class CaptionedFigure(Figure):
+class Drawing(Figure):
     """A figure with its caption: what these runs say, and how to read it. It goes into the files (`save`)."""
 
     result = ""
@@ -65,7 +65,7 @@ class CaptionedFigure(Figure):
 
 def panels(
     rows: pd.DataFrame, by: Sequence[str], options: Options, share_y: bool = True, share_x: bool = True, across: int = 2
-) -> tuple[CaptionedFigure, list[tuple[Axes, pd.DataFrame]]]:
+) -> tuple[Drawing, list[tuple[Axes, pd.DataFrame]]]:
     """A figure with one panel for each combination of the columns `by` in `rows`: (figure, [(axes, its rows)]).
 
     No rows give an empty panel that says so, and an empty list.
@@ -74,7 +74,7 @@ def panels(
     groups = groups or [((), rows)]
     across = min(len(groups), across)
     down = math.ceil(len(groups) / across)
-    figure = CaptionedFigure(figsize=(WIDTH, 4.0 if len(groups) == 1 else 1.3 + 1.9 * down), layout="constrained")
+    figure = Drawing(figsize=(WIDTH, 4.0 if len(groups) == 1 else 1.3 + 1.9 * down), layout="constrained")
     figure.suptitle(options.title, wrap=True)
     places = figure.subplots(down, across, squeeze=False, sharex=share_x, sharey=share_y).ravel()
     for empty in places[len(groups) :]:
@@ -319,7 +319,7 @@ def legend(figure: Figure) -> None:
         figure.legend(list(entries.values()), list(entries), frameon=False, **look)
 
 
-def finished(figure: CaptionedFigure, x: str, y: str, result: str = "", shared: str = "") -> CaptionedFigure:
+def finished(figure: Drawing, x: str, y: str, result: str = "", shared: str = "") -> Drawing:
     """The figure with the names of its axes, its legend, and the first sentence of its caption.
 
     `shared` is what all lines have in common; it stands below the title.
@@ -338,7 +338,7 @@ def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
     others = {"cpu": "On GPUs ", "cuda": "On CPUs "}.get(device, "\n")
     sentences = re.split(r"(?<=\.) ", " ".join(how_to_read.split()))
     read = [sentence for sentence in sentences if not sentence.startswith(others)]
-    if not isinstance(figure, CaptionedFigure):
+    if not isinstance(figure, Drawing):
         return " ".join(read)
     return " ".join(filter(None, [figure.result, *read, *figure.notes]))
 

@@ -30,7 +30,7 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
     columns = ["model", "recipe"] if data["recipe"].nunique() > 1 else ["model"]
     measured = data.dropna(subset=[P50])
     groups = list(data.groupby(columns)) if len(measured) else [(("",), data)]
-    figure = _style.CaptionedFigure(figsize=(max(_style.WIDTH, 0.8 + 2.0 * len(groups)), 6.0), layout="constrained")
+    figure = _style.Drawing(figsize=(max(_style.WIDTH, 0.8 + 2.0 * len(groups)), 6.0), layout="constrained")
     figure.suptitle(options.title, wrap=True)
     if measured.empty:
         axes = figure.subplots()
