@@ -1,7 +1,6 @@
 """What the command writes for a figure: its data, the same bytes in three formats, a word where there is nothing."""
 
 import html
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -96,33 +95,26 @@ def test_a_title_is_drawn_as_it_stands(title: str, tmp_path: Path) -> None:
 
 
 def test_naming_figures_does_not_import_matplotlib() -> None:
-    code = "\n".join(
-        (
-            "import sys; from ddlbench.core import registry",
-            "names = registry.members('figures'); assert names, names",
-            "for n in names: assert registry.constant('figures', n, 'TABLES') and registry.docstring('figures', n)",
-            "heavy = {'matplotlib', 'pandas', 'seaborn', 'torch'} & set(sys.modules); assert not heavy, heavy",
-        )
-    )
-    package = str(registry.PACKAGE.parent)
-    subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {package!r})\n{code}"], check=True)
+    code = """
+import sys; from ddlbench.core import registry
+names = registry.members("figures"); assert names, names
+for n in names: assert registry.constant("figures", n, "TABLES") and registry.docstring("figures", n)
+heavy = {"matplotlib", "pandas", "seaborn", "torch"} & set(sys.modules); assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_seaborn_is_imported_by_what_draws_with_it_alone(tmp_path: Path) -> None:
     """It imports scipy.stats, which takes half a second: the plan, the tables and the other figures go without."""
     write_tables(tmp_path)
-    code = "\n".join(
-        (
-            "import sys; from pathlib import Path",
-            "import ddlbench.commands.snakefile, ddlbench.analysis.collect",
-            "from ddlbench.core import registry; from ddlbench.show.figures import Options, _make as command",
-            "for plot in registry.members('figures'): registry.member('figures', plot)",
-            f"home, of = Path({str(tmp_path)!r}), Options('', 'cpu', '')",
-            "command.write_data('throughput', home, command.selected(home), home / 'a.csv', of)",
-            "command.draw('throughput', home / 'a.csv', home / 'a', of)",
-            "assert 'matplotlib' in sys.modules and not {'seaborn', 'scipy.stats'} & set(sys.modules)",
-        )
-    )
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": str(registry.PACKAGE.parent)}
-    )
+    code = """
+import sys; from pathlib import Path
+import ddlbench.commands.snakefile, ddlbench.analysis.collect
+from ddlbench.core import registry; from ddlbench.show.figures import Options, _make as command
+for plot in registry.members("figures"): registry.member("figures", plot)
+home, of = Path(sys.argv[1]), Options("", "cpu", "")
+command.write_data("throughput", home, command.selected(home), home / "a.csv", of)
+command.draw("throughput", home / "a.csv", home / "a", of)
+assert "matplotlib" in sys.modules and not {"seaborn", "scipy.stats"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

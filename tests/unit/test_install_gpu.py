@@ -44,13 +44,15 @@ def test_both_builds_of_dali_are_of_one_version() -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
+        ({}, "missing: g++. On Debian or Ubuntu: apt-get install g++\n"),
+        ({"PYTHON": "/bin/false"}, "needs Python 3.11, 3.12 or 3.13 ('/bin/false' is none of them)"),
         ({"GPU": "yes"}, "GPU=yes: allowed: 1"),
         ({"GPU": "1", "DALI": "cuda110"}, "DALI=cuda110: allowed: cuda120, cuda130"),
         ({"DALI": "cuda130"}, "DALI=cuda130: allowed with GPU=1 only"),
         ({"HOROVOD": "no"}, "HOROVOD=no: allowed: 0, 1"),
     ],
 )
-def test_other_values_are_refused(project: Path, variables: dict[str, str], said: str) -> None:  # noqa: F811
+def test_what_is_missing_or_not_allowed_is_said_first(project: Path, variables: dict[str, str], said: str) -> None:
     done = install(project, **variables)
     assert done.returncode == 1
     assert said in done.stderr
