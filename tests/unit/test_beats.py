@@ -16,8 +16,8 @@ from ddlbench.run import watch as monitoring
 from ddlbench.run.watch import Probe, RankMonitor, WatchResult, diagnose, look, watch
 
 from tests.conftest import until
-from tests.unit.programs import handlers  # noqa: F401 (each test gives back its signals)
 
+pytestmark = pytest.mark.usefixtures("handlers")  # each test gives back its signals
 soon = partial(until, seconds=20, every_s=0.01)
 
 
@@ -214,7 +214,7 @@ time.sleep(30)
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, handlers: None) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beats, "BEAT_S", 0.05)
     monkeypatch.setattr(beats, "POLL_S", 0.1)
 
