@@ -158,8 +158,8 @@ def test_a_record_becomes_rows(tmp_path: Path) -> None:
     assert one["precision"] == "fp32"
     assert one["latency_p50_s"] == one["latency_p95_s"] == 0.002
     assert many["throughput_images_per_s"] == pytest.approx(64 / 0.002)
-    assert one["warm_up_questions"] >= 2  # the slow ones
-    assert one["questions"] + one["warm_up_questions"] == 60
+    assert one["warm_up_requests"] >= 2  # the slow ones
+    assert one["requests"] + one["warm_up_requests"] == 60
     assert (one["top1"], one["top1_change"], one["first_s"]) == (0.9, -0.005, 0.5)
     tables.write("inference", [one, many], tmp_path)
     assert {path.name for path in tmp_path.glob("inference.*")} == {

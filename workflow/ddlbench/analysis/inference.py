@@ -38,8 +38,8 @@ COLUMNS = (
     Column("batch", "Int64", "Pictures in one request.", "images"),
     Column("reason", "str", "Why nothing was measured; then all that follows is null."),
     Column("first_s", "float64", "The first request of this size, which may compile something.", "s"),
-    Column("questions", "Int64", "Requests that count, after the warm-up."),
-    Column("warm_up_questions", "Int64", "Requests at the beginning that are cut (docs/statistics.md)."),
+    Column("requests", "Int64", "Requests that count, after the warm-up."),
+    Column("warm_up_requests", "Int64", "Requests at the beginning that are cut (docs/statistics.md)."),
     Column("steady", "boolean", "Whether latencies became steady."),
     Column("latency_p50_s", "float64", "Half of the requests took at most this time, sent one at a time.", "s"),
     Column("latency_p95_s", "float64", "95 % of the requests took at most this time.", "s"),
@@ -104,8 +104,8 @@ def times(path: Path, asked: dict[str, Any]) -> dict[str, Any]:
     cut, steady = statistics.warm_up(taken)
     kept = np.asarray(taken[cut:])
     return {
-        "questions": len(kept),
-        "warm_up_questions": cut,
+        "requests": len(kept),
+        "warm_up_requests": cut,
         "steady": steady,
         "latency_p50_s": float(np.quantile(kept, 0.5)),
         "latency_p95_s": float(np.quantile(kept, 0.95)),
