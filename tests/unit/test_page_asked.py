@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from ddlbench.analysis import claims, comparisons
+from ddlbench.analysis import claims, comparisons, scaling, together
 from ddlbench.analysis.statistics import Interval
 from ddlbench.analysis.tables import frame
 from ddlbench.audit import _findings
@@ -203,6 +203,24 @@ def test_workers_pay_or_are_not_shown_to() -> None:
     (found,) = first(rows).answers  # without its rate
     assert "2 GPUs train 0.46 to 2.1 times as many images/s as 1: not shown to pay." in found.words[0]
     assert found.words[1].startswith("Take 1 unless more runs say otherwise: ") and not found.sure
+
+
+def test_accelerators_of_others_pay_by_time_to_the_target_where_it_is_known() -> None:
+    """On four times as many the rate is 3.8 times as high, and with its larger batch the target comes twice as soon."""
+    others = replace(STUDY, device="mlperf")
+    rows = [one for n, rate in ((8, 100.0), (32, 380.0)) for one in ran(rate, workers=n)]
+    rows = [one | {"loader": None, "machine": "N dgx"} for one in rows]
+    runs = frame("runs", rows)
+    found = first(rows, others).answers[0]
+    assert found.words[0].startswith("With N dgx, 32 accelerators train 3.8 times as many images/s as 8")
+    assert found.words[-1].startswith("This is by throughput only: ")
+    parts = scaling.placed(runs).groupby([*together.SERIES, "workers"], dropna=False)
+    each = {8: [400.0, 402.0, 398.0], 32: [200.0, 201.0, 199.0]}
+    targets = pd.DataFrame([{**part.iloc[0], "each": str(each[part["workers"].iloc[0]])} for _, part in parts])
+    targets = targets.assign(target=0.759, reached_s=1.0, reached_s_low=None, reached_s_high=None, repeats=2)
+    found = first(rows, others, reached=targets).answers[0]
+    assert found.words[0] == "With N dgx, 32 accelerators reach 75.9 % top-1 2 times as soon as 8, 50 % of the ideal 4."
+    assert found.measure == "75.9 % top-1 reached: times as soon as by 8 accelerators, with N dgx"
 
 
 def test_two_repeats_that_are_too_noisy_are_said_so_and_stretch_no_axis() -> None:

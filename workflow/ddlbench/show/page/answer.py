@@ -54,7 +54,7 @@ def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[
     taken = {answer.take for answer in ranked.sides(study, runs, tables["comparisons"])}
     sized = [*asked.batches(runs)]
     reached = {point.name.removeprefix("batch "): point for answer in sized for point in answer.points}
-    grows = [*asked.workers(study, runs, taken, reached)]
+    grows = [*asked.workers(study, runs, taken, reached, tables["reached"])]
     answers = [
         *ranked.sides(study, runs, tables["comparisons"], *(answer.take.split(",")[0] for answer in grows)),
         *grows,

@@ -4,6 +4,7 @@ Each answer is of runs that differ in nothing but what is asked. Intervals and v
 `analysis/statistics.py` over repeats; what people read together is judged at once.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,12 +34,23 @@ SIDES = together.settings(AXIS)
 
 
 def workers(
-    study: PageStudy, runs: pd.DataFrame, taken: Collection[str], reached: Mapping[str, Point]
+    study: PageStudy, runs: pd.DataFrame, taken: Collection[str], reached: Mapping[str, Point], targets: pd.DataFrame
 ) -> Iterator[Answer]:
     """How much faster more workers are than the fewest; the first series is that with repeats and the most counts, and
-    of these that of the framework and loader that are `taken`. `reached` is the accuracy by batch."""
+    of these that of the framework and loader that are `taken`. `reached` is the accuracy by batch.
+
+    Others chose a batch for each number of workers: their records go by time to the first of `targets`, if any.
+    """
     table = placed(runs)
     table = table.assign(named=names, compared_s=compared_s(table, "steps"))
+    phrases = f"train {{}} as many {study.sample}/s as", f"{study.sample}/s over those of"
+    caveat = ("This is by throughput only: what larger batches cost in accuracy, these records do not say.",)
+    if study.ours:
+        caveat = ()
+    elif len(targets):
+        aim = f"{100 * targets['target'].min():.3g} % top-1"
+        table, caveat = _to_target(table, targets[targets["target"] == targets["target"].min()]), ()
+        phrases = f"reach {aim} {{}} as soon as", f"{aim} reached: times as soon as by"
     groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
     if groups:
         tell = telling(pd.concat(groups))
@@ -46,13 +58,13 @@ def workers(
         apart = [_apart(series) for series in groups]
         judged = iter(at_once([ratio for ratios in apart for ratio in ratios.values()]))  # people read them together
         first, *rest = [
-            _grows(study, part, {n: next(judged) for n in ratios}, tell, reached)
+            _grows(study, part, {n: next(judged) for n in ratios}, tell, reached, phrases)
             for part, ratios in zip(groups, apart, strict=True)
         ]
         texts = tuple(answer.words[0] for answer in rest[:OTHERS])
         # Of others' records each series is another system.
         whose = [f"{answer.take} of {_who(part.iloc[0])}" for answer, part in zip((first, *rest), groups, strict=True)]
-        of_others = replace(first, take=listed(whose), words=(*first.words, *texts))
+        of_others = replace(first, take=listed(whose), words=(*first.words, *texts, *caveat))
         yield replace(first, others=texts) if study.ours else of_others
 
 
@@ -72,6 +84,15 @@ def series(study: PageStudy, runs: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
+def _to_target(table: pd.DataFrame, targets: pd.DataFrame) -> pd.DataFrame:
+    """Runs that reached the target, compared by the time [s] that took."""
+    parts = []
+    for row in targets.to_dict("records"):
+        times_s = json.loads(row["each"])
+        parts.append(together.alike(table, row, [*SERIES, "workers"]).head(len(times_s)).assign(compared_s=times_s))
+    return pd.concat(parts)
+
+
 def _apart(series: pd.DataFrame) -> dict[int, Ratio]:
     """How many times as fast as the fewest workers each number of them is."""
     base, *more = ((int(str(n)), by_repeat(part, "compared_s")) for n, part in series.groupby("workers"))
@@ -86,7 +107,12 @@ def _weight(series: pd.DataFrame, taken: Collection[str]) -> tuple[Any, ...]:
 
 
 def _grows(
-    study: PageStudy, series: pd.DataFrame, apart: dict[int, Ratio], tell: list[str], reached: Mapping[str, Point]
+    study: PageStudy,
+    series: pd.DataFrame,
+    apart: dict[int, Ratio],
+    tell: list[str],
+    reached: Mapping[str, Point],
+    phrases: tuple[str, str],
 ) -> Answer:
     by_count = {int(str(n)): by_repeat(part, "compared_s") for n, part in series.groupby("workers")}
     fewest, *more = by_count
@@ -101,7 +127,7 @@ def _grows(
         points.append(Point(name[n], apart[n], tuple(pairs), n == taken, f"ideal {digits(n / fewest)}"))
     where = ", ".join(dict.fromkeys([who, *settings(series.iloc[0].to_dict(), tell)]))  # a program is its own model
     times = _as_fast(apart[most], points[-1])
-    text = f"With {where}, {name[most]} train {times} as many {study.sample}/s as {fewest}"
+    text = f"With {where}, {name[most]} {phrases[0].format(times)} {fewest}"
     take = f"Take {taken} unless more runs say otherwise: {_further(apart[most], series, (fewest, most))}."
     if most in faster:
         shares = [100 * (end or 0) * fewest / most for end in (apart[most].low, apart[most].high)]
@@ -121,7 +147,7 @@ def _grows(
             head += f", {keep} at full accuracy" * _loses(top1[taken], top1[fewest])
         else:
             take += ", whose accuracy this study does not say"
-    measure = f"{study.sample}/s over those of {name[fewest]}, with {who}"
+    measure = f"{phrases[1]} {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
     return Answer(question, head, most in faster, (text, take.rstrip(".") + "."), measure, tuple(points), ids(series))
 
