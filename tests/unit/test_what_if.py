@@ -274,7 +274,10 @@ def test_the_table() -> None:
     assert table.loc[table["why_not"].notna(), "images_per_s"].isna().all()
     text = what_if.lines(table.to_dict("records"))
     assert any("0.5 x bandwidth between nodes: 128 workers: " in line for line in text)
-    assert any(line.startswith("    nothing is said of: bf16, 4 8 16 64 128") for line in text)
+    # A reason is said once, whatever the number of series that it is of.
+    again = pd.concat([table, table.assign(series="another")]).to_dict("records")
+    (why,) = [line for line in what_if.lines(again) if line.startswith("  nothing is said of: bf16, 4 8 16 64 128")]
+    assert why.endswith(f"; in {table['series'].iloc[0]}; another")
 
 
 def test_a_step_larger_than_an_epoch_has_rates_but_no_hours() -> None:

@@ -120,8 +120,10 @@ def _numbers(series: Series, rates: Sequence[Any], count: int, machine: Machine)
 
 
 def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]:
-    """What people read: per series and change the largest count that something can be said of, and why not more."""
+    """What people read: per series and change the largest count that something can be said of; and why not more, each
+    reason once with the series that it is of."""
     text = [f"computed, not measured: {sample}/s (95 % interval), a worker's rate by that of the smallest count"]
+    reasons: dict[str, list[str]] = {}
     for name, series in pd.DataFrame(table).groupby("series", sort=False):
         measured = sorted({*series.loc[series["by"] == MEASURED, "workers"]})
         text.append(f"  {name} (measured: {' '.join(map(str, measured))} workers)")
@@ -137,8 +139,8 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
                 refused.setdefault(row["why_not"], {}).setdefault(str(what), []).append(str(row["workers"]))
         for why, by_change in refused.items():
             which = "; ".join(f"{what}, {' '.join(counts)} workers" for what, counts in by_change.items())
-            text.append(f"    nothing is said of: {which}: {why}")
-    return text
+            reasons.setdefault(f"  nothing is said of: {which}: {why}", []).append(str(name))
+    return [*text, *(f"{reason}; in {'; '.join(names)}" for reason, names in reasons.items())]
 
 
 def draw(rows: Sequence[Mapping[str, Any]], options: Options) -> Figure:

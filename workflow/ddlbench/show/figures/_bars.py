@@ -125,6 +125,8 @@ def stacks(
     if panels:
         for axes, group in panels:
             axes.set_ylim(group["bar"].max() + 0.7, -0.7)
+            if _style.grid(axes).ncols > 1:  # a long title goes on over the names of bars, not beyond the picture
+                axes.title.set(x=1.0, horizontalalignment="right")
         # Panels share the x axis: one limit, once all bars are known.
         panels[0][0].set_xlim(1.08 * min(left for left, _ in ends), 1.08 * max(right for _, right in ends) or 1)
         _style.heights(figure, [float(group["bar"].max()) + 1.4 for _, group in panels], BAR)

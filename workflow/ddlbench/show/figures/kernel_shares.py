@@ -4,6 +4,8 @@ optimiser) and other kernels. Kernels that run at the same time all count, so co
 Without a GPU the shares are of the operators' CPU time.
 """
 
+import math
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -21,7 +23,9 @@ PARTS = {
 TABLES = ("runs", "kernels")
 PUBLISHED = ("allreduce_percent", "io_percent", "cudnn_percent")
 OURS = dict(zip(PUBLISHED, PARTS, strict=False))  # by what a reference calls them
-OTHERS = tuple(name for name in _bars.OTHERS if name != "global_batch")  # panels, where they tell bars apart
+# Panels, where they tell bars apart: shares are of single steps, so that epochs do not.
+OTHERS = tuple(name for name in _bars.OTHERS if name not in ("global_batch", "epochs", "of_epochs"))
+MOST = 5  # worker counts that are drawn
 
 
 def data(tables: Tables, options: Options) -> pd.DataFrame:
@@ -32,13 +36,18 @@ def data(tables: Tables, options: Options) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, options: Options) -> Figure:
     """One panel per model, loader, ...; one bar per framework and worker count."""
-    table = data.drop(columns="run").assign(published=False)
+    table = data.drop(columns=["run", "epochs", "of_epochs"], errors="ignore").assign(published=False)
     table = pd.concat([table, published(table, options.reference)], ignore_index=True)
+    counts = sorted({*table["workers"]})
+    shown = counts[:: -math.ceil(len(counts) / MOST)] if counts else []
+    table = table[table["workers"].isin(shown)]
     figure, panels = _bars.stacks(table, PARTS, options, OTHERS, dots=False)  # all bars end at 100
+    if len(shown) < len(counts):
+        figure.note(f"Of {len(counts)} worker counts {len(shown)} are drawn; the CSV file has all.")
     for axes, rows in panels:
         axes.set_xlim(0, 100)
         if rows["published"].any():
-            figure.note("Paler bars are published shares, those in doubt marked; their loading may count other things.")
+            figure.note("Paler bars are published shares; their loading may count other things.")
     shares = {label: data[part].median() for part, label in PARTS.items()} if panels else {}
     result = f"Middle shares of kernel time: {_style.ranked(shares, '%')}." if panels else ""
     return _bars.finished(figure, "kernel time [%]", options, PARTS, panels, result)
@@ -47,14 +56,13 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
 def published(shown: pd.DataFrame, reference: pd.DataFrame | None) -> pd.DataFrame:
     """Rows of `config/references/aach2023-kernels.csv` in our columns: for each panel, those of its model and loader.
 
-    A family there (`dali`) is put beside each of its loaders. The framework's name is the source: authors and year.
+    A family there (`dali`) is put beside each of its loaders. The framework's name says that it is published.
     """
     if reference is None or not set(OURS) <= set(reference):
         return shown[:0]
     pairs = shown[[*OTHERS]].drop_duplicates()
     pairs = pairs.assign(theirs=pairs["loader"].map(registry.family))
     shares = pairs.merge(reference.rename(columns={"loader": "theirs"} | OURS), on=["model", "theirs"])
-    shares["framework"] = shares["source"].str.split(",").str[0]
-    if "doubt" in shares:
-        shares["framework"] += shares.pop("doubt").notna().map({True: " (in doubt)", False: ""})
-    return shares.assign(published=True).drop(columns=["theirs", "source"])
+    doubt = shares.get("doubt", pd.Series(None, shares.index))
+    shares["framework"] = doubt.isna().map({True: "published", False: "in doubt"})
+    return shares.assign(published=True).drop(columns=["theirs", "source", "doubt"], errors="ignore")
