@@ -87,11 +87,8 @@ def rows(
                 row |= {"batch_per_worker": None, "basis": None, "why_not": None}
                 if change.kind == AS_IT_IS and count in points:
                     point = points[count]
-                    row |= {
-                        "by": MEASURED,
-                        "basis": f"n = {point['repeats']}",
-                        "batch_per_worker": series.batches[count],
-                    }
+                    row |= {"by": MEASURED, "basis": f"n = {point['repeats']}"}
+                    row["batch_per_worker"] = series.batches[count]
                     row |= _numbers(series, [point[f"throughput_{name}"] for name in RATES], count, machine)
                 else:
                     try:

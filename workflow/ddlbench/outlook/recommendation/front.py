@@ -40,12 +40,7 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
             style = _looks.nth_style(lines.index(str(label)))  # fill tells what is predicted, so markers differ
             if head["system"] is None:
                 style["color"] = _looks.member_style(head["framework"], head["loader"], options.frameworks)["color"]
-            look: dict[str, Any] = {
-                "color": style["color"],
-                "marker": style["marker"],
-                "linestyle": "none",
-                "markersize": 7,
-            }
+            look = {"color": style["color"], "marker": style["marker"], "linestyle": "none", "markersize": 7}
             axes.plot([], [], label=label, **look)
             for by_what, group in points.groupby("speed_by"):
                 face = style["color"] if by_what == MEASURED else "white"
@@ -70,16 +65,9 @@ def draw(rows: Sequence[dict[str, Any]], options: Options) -> Figure:
         if ends["hours_low"].notna().any():
             axes.plot([], [], color="black", linewidth=1, marker="|", label=f"bar: {_style.INTERVAL}")
         for workers, x, y in zip(ends["workers"], ends["hours"], ends["cost"], strict=True):
-            axes.annotate(
-                str(workers),
-                (x, y),
-                (0, 9),
-                textcoords="offset points",
-                ha="center",
-                fontsize="small",
-                path_effects=[withStroke(linewidth=2, foreground="white")],
-                zorder=5,
-            )
+            text: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "fontsize": "small", "zorder": 5}
+            text["path_effects"] = [withStroke(linewidth=2, foreground="white")]
+            axes.annotate(str(workers), (x, y), (0, 9), **text)
     currency = table["currency"].iloc[0] or ""
     cost = f"price [{currency}]" if sold and currency else "price" if sold else "worker hours"
     _style.logarithmic(figure, "x")

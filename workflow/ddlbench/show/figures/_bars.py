@@ -16,15 +16,8 @@ from ddlbench.show.figures import Options, _style
 from ddlbench.show.figures._tables import distinguishing
 
 # Colour and hatch of a part by its place; neighbours differ in grey print too.
-FILLS: tuple[tuple[str, str], ...] = (
-    ("#ddaa33", ""),
-    ("#004488", ""),
-    ("#88ccee", "//"),
-    ("#bb5566", ""),
-    ("white", "---"),
-    ("0.9", ""),
-)
-FILLS += (("#117733", "\\\\"), ("#66ccee", "++"), ("#222222", ""), ("#999933", "xx"))
+FILLS: tuple[tuple[str, str], ...] = (("#ddaa33", ""), ("#004488", ""), ("#88ccee", "//"), ("#bb5566", ""))
+FILLS += (("white", "---"), ("0.9", ""), ("#117733", "\\\\"), ("#66ccee", "++"), ("#222222", ""), ("#999933", "xx"))
 EDGE: dict[str, Any] = {"edgecolor": "black", "linewidth": 0.5}
 LONG = 12  # letters of a name, with which panels do not stand side by side
 BAR, GAP = 0.22, 0.6  # inches that a bar takes, bars that the space between worker counts takes

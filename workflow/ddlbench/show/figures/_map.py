@@ -51,9 +51,7 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
         }
         shared = dict(zip((*CELL, *OTHERS), settings, strict=True))
         shared |= {"base": base, "flops_per_image": float(alike["flops_per_image"].median())}
-        for name in frameworks:
-            if name == base or name not in sides or base not in sides:
-                continue
+        for name in sorted(sides.keys() - {base}) if base in sides else ():
             rows.append(shared | {"framework": name})
             apart.append(compare(sides[name], sides[base]))
     for row, ratio in zip(rows, at_once(apart, same=same), strict=True):

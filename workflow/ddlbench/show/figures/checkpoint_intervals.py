@@ -48,11 +48,9 @@ def draw(data: pd.DataFrame, options: Options) -> Figure:
             axes.plot(curve["interval_s"] / 60, curve["loss_percent"], label=count_of(workers, unit), **plain)
             for name, marker in ((DALY, "D"), (YOUNG, "+")):
                 best = line[line["interval"] == name]
-                axes.plot(best["interval_s"] / 60, best["loss_percent"], marker=marker, **BEST)
+                axes.plot(best["interval_s"] / 60, best["loss_percent"], marker=marker, **BEST, label=f"{name}'s best")
         for chosen in sorted(set(rows.loc[rows["interval"] == CHOSEN, "interval_s"].dropna())):
             axes.axvline(chosen / 60, **_style.IDEAL | {"linestyle": "--"}, label=f"chosen: {chosen / 60:g} min")
-        for name, marker in ((DALY, "D"), (YOUNG, "+")):
-            axes.plot([], [], marker=marker, **BEST, label=f"{name}'s best")
     _style.logarithmic(figure, "x")
     _style.logarithmic(figure)
     chosen = sure[sure["interval"] == CHOSEN]

@@ -13,13 +13,8 @@ from ddlbench.core import registry
 from ddlbench.show.figures import Options, Tables, _bars, _style
 from ddlbench.show.figures._tables import finished
 
-PARTS = {
-    "communication_percent": "communication",
-    "input_percent": "input",
-    "computation_percent": "computation",
-    "elementwise_percent": "element-wise",
-    "other_percent": "other",
-}
+FAMILIES = ("communication", "input", "computation", "element-wise", "other")
+PARTS = {f"{family.replace('-', '')}_percent": family for family in FAMILIES}
 TABLES = ("runs", "kernels")
 PUBLISHED = ("allreduce_percent", "io_percent", "cudnn_percent")
 OURS = dict(zip(PUBLISHED, PARTS, strict=False))  # by what a reference calls them

@@ -38,18 +38,14 @@ def workers(
 ) -> Iterator[Answer]:
     """How much faster more workers are than the fewest; the first series is that with repeats and the most counts, and
     of these that of the framework and loader that are `taken`. `reached` is the accuracy by batch.
-
-    Others chose a batch for each number of workers: their records go by time to the first of `targets`, if any.
-    """
+    Others chose a batch for each number of workers: their records go by time to the first of `targets`, if any."""
     table = placed(runs)
     table = table.assign(named=names, compared_s=compared_s(table, "steps"))
     phrases = f"train {{}} as many {study.sample}/s as", f"{study.sample}/s over those of"
-    caveat = ("This is by throughput only: what larger batches cost in accuracy, these records do not say.",)
-    if study.ours:
-        caveat = ()
-    elif len(targets):
-        aim = f"{100 * targets['target'].min():.3g} % top-1"
-        table, caveat = _to_target(table, targets[targets["target"] == targets["target"].min()]), ()
+    caveat = "This is by throughput only: what larger batches cost in accuracy, these records do not say."
+    if not study.ours and len(targets):
+        aim, caveat = f"{100 * targets['target'].min():.3g} % top-1", ""
+        table = _to_target(table, targets[targets["target"] == targets["target"].min()])
         phrases = f"reach {aim} {{}} as soon as", f"{aim} reached: times as soon as by"
     groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
     if groups:
@@ -64,7 +60,7 @@ def workers(
         texts = tuple(answer.words[0] for answer in rest[:OTHERS])
         # Of others' records each series is another system.
         whose = [f"{answer.take} of {_who(part.iloc[0])}" for answer, part in zip((first, *rest), groups, strict=True)]
-        of_others = replace(first, take=listed(whose), words=(*first.words, *texts, *caveat))
+        of_others = replace(first, take=listed(whose), words=(*first.words, *texts, *filter(None, [caveat])))
         yield replace(first, others=texts) if study.ours else of_others
 
 

@@ -186,16 +186,8 @@ class _Cell:
             text.append(f"Forms of {_loader(best.name)} are judged in the next answer.")
         shown = [replace(side, taken=side is taken, note=CEILING * (side.name in self.ceiling)) for side in self.points]
         measure = f"{self.study.sample}/s on {self.workers}"
-        return Answer(
-            question,
-            taken.name,
-            not self.level and not alone,
-            tuple(text),
-            measure,
-            tuple(shown),
-            ids(self.runs),
-            tuple(others),
-        )
+        sure = not self.level and not alone
+        return Answer(question, taken.name, sure, tuple(text), measure, tuple(shown), ids(self.runs), tuple(others))
 
     def line(self, tell: list[str]) -> str:
         """One sentence on another setting of the study."""
