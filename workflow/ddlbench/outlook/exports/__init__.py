@@ -24,8 +24,8 @@ class Export(Protocol):
 
     PACKAGE: str  # as pip names it, with the version that was tried
 
-    def write(self, found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
-        """Fill the empty `folder` with the study `found`, its runs and their epochs."""
+    def write(self, document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
+        """Fill the empty `folder` with the study `document`, its runs and their epochs."""
 
 
 def export(kind: str, home: Path) -> Path:

@@ -12,13 +12,14 @@ import pandas as pd
 PACKAGE = "rocrate==0.16.0"
 
 
-def write(found: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
+def write(document: dict[str, Any], runs: pd.DataFrame, epochs: pd.DataFrame, folder: Path) -> None:
     """The files are copied; who made them is left to the person who archives."""
     from rocrate.rocrate import ROCrate
 
     crate, home = ROCrate(), folder.parent.parent
-    crate.name = f"{found['study']} on {found['machine']}: {found['title']}"
-    crate.description = "\n".join(f"{row['question']} {row['words']}" for row in found["answers"]) or found["title"]
+    crate.name = f"{document['study']} on {document['machine']}: {document['title']}"
+    answers = [f"{row['question']} {row['words']}" for row in document["answers"]]
+    crate.description = "\n".join(answers) or document["title"]
     for file in sorted([*home.glob("*.html"), home / "study.json", *home.glob("tables/*"), *home.glob("figures/*")]):
         name, kind = file.relative_to(home).as_posix(), guess_type(file)[0] or "application/x-parquet"
         crate.add_file(file, name, properties={"name": name, "encodingFormat": kind})
