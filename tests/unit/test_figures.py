@@ -278,6 +278,19 @@ def test_memory_is_of_the_device_where_there_is_one() -> None:
     assert bars(axes) == {"ddp, 4": [100, 150, 350, 500], "zero3, 4": [100, 150, 350, 400]}
 
 
+def test_lines_of_one_number_of_workers_are_bars_the_best_first() -> None:
+    """Eleven markers stood on one another."""
+    rates = {"ddp": (9.0, 9.2), "horovod": (7.0, 7.2), "deepspeed": (8.0,)}
+    of = [row(rate, framework=name, repeat=n) for name, two in rates.items() for n, rate in enumerate(two, 1)]
+    figure = draw("throughput", tables(*of))
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ddp", "deepspeed", "horovod"]
+    assert [round(patch.get_width(), 1) for patch in axes.patches] == [9.1, 8.0, 7.1]
+    assert [text.get_text() for text in axes.texts] == ["9.1", "8", "7.1"]
+    said = _style.caption(figure, registry.member("figures", "throughput").__doc__)
+    assert "Throughput on 4 workers. Bars are medians" in said and "logarithmic" not in said
+
+
 def test_kernel_shares_beside_published_ones() -> None:
     shown = tables(row(9.0, workers=4, profiled=True))
     (axes,) = draw("kernel-shares", shown, replace(OPTIONS, reference=KERNELS)).axes

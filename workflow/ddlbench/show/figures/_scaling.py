@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis.scaling import compared_s, placed, scaling
 from ddlbench.analysis.together import SERIES, title
-from ddlbench.core.plural import count_of, worker
+from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.core.registry import OWN
-from ddlbench.show.figures import Options, Tables, _looks, _style
+from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
 from ddlbench.show.figures._tables import distinguishing, references
 
 Panels = list[tuple[Axes, pd.DataFrame]]  # with their rows
@@ -83,7 +83,36 @@ def panels(table: pd.DataFrame, options: Options) -> tuple[_style.Drawing, Panel
         table, shared = _looks.name_lines(table, by, options)
     part = (table["epochs"] < table["of_epochs"]).fillna(False)
     table["line"] = [f"{line} (extrapolated)" if some else line for line, some in zip(table["line"], part, strict=True)]
-    return *_style.panels(table, by, options), shared
+    alone = one_count(table, options)  # then names of lines take the room of a second panel
+    return *_style.panels(table, by, options, share_y=not alone, across=1 if alone else 2), shared
+
+
+def one_count(table: pd.DataFrame, options: Options) -> bool:
+    """Whether all is of one number of workers, so that no line goes anywhere: each is a bar. Ratios are 1 then."""
+    measured = "throughput_images_per_s" in table or "reached_s" in table
+    return measured and table["workers"].nunique() == 1 and options.reference is None
+
+
+def lying(figure: _style.Drawing, places: Panels, measure: str, x: str, options: Options) -> None:
+    """One lying bar per line, the best first, with its runs and its interval."""
+    for axes, rows in places:
+        rows = rows.sort_values(measure, ascending=measure == "reached_s")
+        spread = {f"steps_{end}": rows[measure] * rows[f"spread_{end}"] for end in ("low", "high")}
+        ends = {end: rows[f"{measure}_{end}"] for end in ("low", "high")}
+        rows = rows.assign(bar=range(len(rows)), each=rows["each"].map(json.loads), **ends, **spread)
+        colours = [style["color"] for style in rows["style"]]
+        axes.barh(rows["bar"], rows[measure], color=colours, label="_", **_bars.EDGE)
+        axes.set_yticks(rows["bar"], rows["line"])
+        axes.grid(False, axis="y")
+        axes.set_ylim(len(rows) - 0.3, -0.7)
+        for row in rows[rows["repeats"] > 1].to_dict("records"):
+            axes.plot(row["each"], [row["bar"]] * len(row["each"]), **_style.DOT, color="white")
+        _bars.whiskers(axes, rows, *spread)
+        _bars.beside(axes, rows, [rounded(value, 3) for value in rows[measure]])
+    _style.heights(figure, [len(rows) + 0.4 for _, rows in places], _bars.BAR)
+    count = count_of(int(places[0][1]["workers"].iloc[0]), worker(options.device))
+    how = "Bars are medians, dots single runs, lines at their ends 95 % intervals; the frame cuts those that are wide."
+    figure.instead = f"{x.split(' [')[0].capitalize()} on {count}. {how}"
 
 
 def lines(axes: Axes, rows: pd.DataFrame, measure: str, x: str = "workers") -> None:
@@ -123,6 +152,11 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
     """The picture of a measure over worker counts, with published numbers of a quantity. Efficiency has no log axis."""
     figure, places, shared = panels(data, options)
     counts = sorted({count for _, rows in places for count in rows["workers"]})
+    unit = y_label.partition("[")[2].rstrip("]") or ("of 1" if measure == "efficiency" else "times")
+    words = result(places, measure, unit, options)
+    if places and one_count(data, options):
+        lying(figure, places, measure, y_label, options)
+        return _style.finished(figure, y_label, "", words, shared)
     for axes, rows in places:
         lines(axes, rows, measure)
         for at, values in _ideal(rows, measure, counts):
@@ -138,8 +172,6 @@ def draw(data: pd.DataFrame, options: Options, measure: str, y_label: str, quant
         for axes in figure.axes:
             axes.set_ylim(0, max(1.08, axes.get_ylim()[1]))
     _style.count_axis(figure, seen | {*counts})
-    unit = y_label.partition("[")[2].rstrip("]") or ("of 1" if measure == "efficiency" else "times")
-    words = result(places, measure, unit, options)
     return _style.finished(figure, _style.worker_label(options), y_label, words, shared)
 
 

@@ -56,6 +56,7 @@ class Drawing(Figure):
     """A figure with its caption: what these runs say, and how to read it. It goes into the files (`save`)."""
 
     result = ""
+    instead = ""  # of the words of its kind on how to read it
     notes: tuple[str, ...] = ()
 
     def note(self, *sentences: str) -> None:
@@ -336,6 +337,7 @@ def caption(figure: Figure, how_to_read: str, device: str = "") -> str:
     """What people read below the picture: its result, how to read it, without sentences on the other kind of `device`,
     and what of that only this one has."""
     others = {"cpu": "On GPUs ", "cuda": "On CPUs "}.get(device, "\n")
+    how_to_read = getattr(figure, "instead", "") or how_to_read
     sentences = re.split(r"(?<=\.) ", " ".join(how_to_read.split()))
     read = [sentence for sentence in sentences if not sentence.startswith(others)]
     if not isinstance(figure, Drawing):

@@ -15,14 +15,8 @@ from ddlbench.show.page import rows, spent
 from ddlbench.show.page.about import PageStudy
 
 # Headings of the study's tables that are shown with the words and the columns that describe them everywhere.
-TITLES = {
-    "comparisons": "Comparisons",
-    "losses": "Where the time went",
-    "kernels": "What kernels spend their time on",
-    "operations": "Operations by module",
-    "messages": "Messages",
-    "costs": "Costs",
-}
+TITLES = {"comparisons": "Comparisons", "losses": "Where the time went", "kernels": "What kernels spend their time on"}
+TITLES |= {"operations": "Operations by module", "messages": "Messages", "costs": "Costs"}
 # Of a row of costs: what the curve over intervals is for, and what its other columns say.
 NOT_SHOWN = ("options", "interval", "between_s", "expected_s")
 
