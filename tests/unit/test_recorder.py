@@ -98,8 +98,9 @@ def test_it_is_asked_to_stop_and_goes_on_with_its_steps(tmp_path: Path) -> None:
 
 
 ALONE = """
-import ddlbench_recorder, signal, torch.distributed
+import atexit, ddlbench_recorder, signal, torch.distributed
 torch.distributed.init_process_group("gloo")
+atexit.register(torch.distributed.destroy_process_group)  # else Gloo's threads may outlive what they use: an abort
 tensors = [torch.ones(6), torch.ones(2)]
 assert ddlbench_recorder._bytes([*tensors, tensors[0][:2]]) == 32  # each storage once
 """

@@ -114,7 +114,7 @@ class TestFaultsOfBefore:
         runs = killed_and_control()
         row = scaling(runs, "run").iloc[-1].to_dict()
         study = about.PageStudy("test", "T", "local", "cpu", "core", "", (), (), {})
-        (told,) = asked.workers(study, together.usable(runs), (), {})
+        (told,) = asked.workers(study, together.usable(runs), (), {}, pd.DataFrame())
         assert row["repeats"] == 2
         assert len(told.runs) == 6
 
