@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -49,10 +50,11 @@ class Crew:
             for future in as_completed(futures):
                 yield futures.pop(future), future.result()
         except BrokenProcessPool:
-            for process in self.processes:
-                process.join(GRACE_S)
-            # The pool ends the others by SIGTERM.
-            codes = sorted(p.exitcode or 0 for p in self.processes if p.exitcode not in (0, -signal.SIGTERM))
+            # The pool's thread waits for them too: who asks at that moment hears None. It ends the others by SIGTERM.
+            end = time.monotonic() + GRACE_S
+            while any(p.exitcode is None for p in self.processes) and time.monotonic() < end:
+                time.sleep(0.01)
+            codes = sorted(p.exitcode for p in self.processes if p.exitcode not in (None, 0, -signal.SIGTERM))
             code = codes[0] if codes else -signal.SIGTERM
             raise CrewError(f"one of the processes that share the work was killed (exit code {code})") from None
 
