@@ -222,7 +222,8 @@ def _reaches(series: pd.DataFrame) -> Answer:
     under = "" if first["schedule"] == OWN else f", schedule {first['schedule']}"
     text = [f"Batch {listed(reached)} ({first['model']}{under}, {each})."]
     single = "as far as one run says, " * (repeats == 1)
-    because = f": {single}{min(lost):,} and larger lose more than a point of top-1" if lost else ""
+    loses = " loses" if lost[:1] == larger[-1:] else " and larger lose"
+    because = f": {single}{min(lost):,}{loses} more than a point of top-1" if lost else ""
     kept_all = f": {single}it loses no more than a point of top-1" * (taken == max(by_batch))
     text.append(f"Take {taken:,}{because or kept_all}.")
     if unsaid or single:
@@ -308,7 +309,7 @@ def memory(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
         held = {str(name): by_repeat(part, "peak") for name, part in same.groupby(axis)}
         rows = sorted((point(name, [*held[name].values()]) for name in held), key=lambda row: row.interval.middle)
         apart = {row.name: ratio(held[row.name], held[rows[0].name], one_of=len(rows) - 1) for row in rows[1:]}
-        more = {name for name, pair in apart.items() if pair.low and pair.low > MORE}
+        more = [name for name, pair in apart.items() if pair.low and pair.low > MORE]
         if more:
             on = count_of(int(same["workers"].iloc[0]), study.worker)
             words = f"On {on} a worker of {same['model'].iloc[0]} takes the least {where} with {rows[0].name}, "
@@ -317,7 +318,7 @@ def memory(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
             words += f"{rows[0].words} {unit}; {listed(times)} that."
             shown = tuple(replace(row, taken=row.name not in more) for row in rows)
             good = [row.name for row in shown if row.taken]  # what is not surely a tenth more is as good
-            take = f"any but {listed([*more])}" if len(good) > MOST else " or ".join(good)
+            take = f"any but {listed(more)}" if len(good) > MOST else " or ".join(good)
             measure = f"{unit} of a worker's {where} on {on}, less is better"
             yield Answer(MEMORY, take, True, (words,), measure, shown, ids(same))
 
