@@ -11,7 +11,7 @@ import pytest
 from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.core import registry
 from ddlbench.core.files import printable
-from ddlbench.outlook import NoAnswerError, what_if
+from ddlbench.outlook import NoAnswerError, predictions
 from ddlbench.outlook.application import Block, Heading, Paragraph, Table, docx, latex, markdown, shares
 from ddlbench.outlook.application import _content as application
 from ddlbench.outlook.application._content import Contents, blocks
@@ -27,8 +27,9 @@ from ddlbench.settings.workflow import check_config
 from tests.unit.audit_clean import study
 from tests.unit.records import write_record
 
-PREDICTED = {"model": "lenet", "framework": "ddp", "loader": "native", "workers": 16, "images_per_s": 1e4, "low": 9e3}
-PREDICTED |= {"high": 1.1e4, "efficiency": 0.7, "train_h": 2.0, "measured": "1 2 4", "why_not": None, "runs": "a b"}
+PREDICTED = {"model": "lenet", "framework": "ddp", "loader": "native", "workers": 16, "by": "predicted", "runs": "a b"}
+PREDICTED |= {"images_per_s": 1e4, "images_per_s_low": 9e3, "images_per_s_high": 1.1e4, "efficiency": 0.7}
+PREDICTED |= {"train_h": 2.0, "measured": "1 2 4", "why_not": None}
 
 
 def given() -> Contents:
@@ -243,6 +244,8 @@ def test_series_are_named_by_the_settings_in_which_they_differ() -> None:
     assert len(series) == len(set(series)) and {name.split(", ")[1] for name in series} == {"demo", "other"}
     (predicted,) = [table for table in tables if table.caption.startswith("Predicted")]
     assert [row[0].split(", ")[1] for row in predicted.rows] == ["demo", "other"]
+    theirs = blocks(replace(given(), predictions=[PREDICTED | {"loader": None}]))  # others do not say it
+    assert any(row[0] == "lenet, ddp" for block in theirs if isinstance(block, Table) for row in block.rows)
 
 
 def test_columns_are_as_wide_as_their_cells_and_no_line_is_too_long() -> None:
@@ -264,10 +267,10 @@ def test_versions_say_of_what_and_the_base_is_named() -> None:
 
 
 CONFIG: dict[str, Any] = check_config({"study": "demo", "machine": "local"}) | {"target": 0.2}
-PICTURES = {f"figures/{name}.{suffix}" for name in ("recommendation", "what_if") for suffix in ("png", "svg", "pdf")}
 MADE = {
-    recommendation: {"tables/recommendation.csv", *(name for name in PICTURES if "recommendation" in name)},
-    what_if: {"tables/what_if.csv", *(name for name in PICTURES if "what_if" in name)},
+    part: {f"tables/{name}.csv", *(f"figures/{name}.{suffix}" for suffix in ("png", "svg", "pdf"))}
+    for part, name in ((recommendation, "recommendation"), (predictions, "predictions"))
+} | {
     application: {f"application/scaling-local{suffix}" for suffix in (".md", ".tex", ".docx")},
 }
 
@@ -281,7 +284,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [write_record(folder, spec, images=8 * spec.global_batch) for spec in wanted]
 
 
-@pytest.mark.parametrize("part", MADE, ids=["recommendation", "what_if", "application"])
+@pytest.mark.parametrize("part", MADE, ids=["recommendation", "predictions", "application"])
 def test_files_are_written_and_named(part: ModuleType, folders: list[Path], tmp_path: Path) -> None:
     said = part.make(CONFIG, folders, tmp_path)
     made = {str(path.relative_to(tmp_path / "demo/local")) for path in tmp_path.rglob("*.*")}
@@ -291,7 +294,7 @@ def test_files_are_written_and_named(part: ModuleType, folders: list[Path], tmp_
         assert set(pd.read_csv(table)["model"]) & {"resnet8_half", "lenet"}
 
 
-@pytest.mark.parametrize("part", MADE, ids=["recommendation", "what_if", "application"])
+@pytest.mark.parametrize("part", MADE, ids=["recommendation", "predictions", "application"])
 def test_without_records_it_says_what_to_do(part: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(NoAnswerError, match=r"study demo .*machine local.*train first") as error:
         part.make(CONFIG, [], tmp_path)

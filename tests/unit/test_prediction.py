@@ -1,4 +1,4 @@
-"""Rates at worker counts that nobody ran: the models, what ours learnt, and the table of a study."""
+"""Rates at worker counts that nobody ran: the models and what ours learnt."""
 
 import json
 import math
@@ -6,12 +6,10 @@ import sys
 from importlib import import_module
 
 import numpy as np
-import pandas as pd
 import pytest
-from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _table, last_rate
+from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, last_rate
 
 from tests.conftest import ROOT
-from tests.unit.test_scaling import runs_table, sized
 
 PRIORS = _priors.read()
 sys.path.insert(0, str(ROOT / "bench"))
@@ -129,52 +127,3 @@ def test_intervals_hold_on_published_series() -> None:
 def test_what_is_no_series(workers: tuple, rates: tuple, batches: tuple, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Measured(workers, rates, batches, 4)
-
-
-class TestTable:
-    """Of a study's runs."""
-
-    def runs(self, rates: dict[int, float]) -> pd.DataFrame:
-        table = runs_table(*((sized(n, 64 * n), rate) for n, rate in rates.items()))
-        return table.assign(of_epochs=90, energy_j=3600.0 * table["workers"], train_s=36.0)
-
-    def test_three_doublings_and_what_the_study_plans(self) -> None:
-        assert _table.asked((4, 8), [4, 24, 32, 65]) == [16, 24, 32, 64]
-
-    def test_numbers(self) -> None:
-        (row,) = _table.rows(self.runs({4: 400.0, 8: 800.0}), 4, price_per_hour=2.0, workers=[16])
-        assert row["images_per_s"] == pytest.approx(1600, rel=0.05)
-        assert row["low"] < row["images_per_s"] < row["high"]
-        assert row["efficiency"] == pytest.approx(row["images_per_s"] / 1600)
-        assert row["train_h"] == pytest.approx(1200 * 90 / row["images_per_s"] / 3600)
-        assert row["train_h_low"] < row["train_h"] < row["train_h_high"]
-        assert row["price"] == pytest.approx(row["worker_hours"] * 2)
-        assert row["energy_kwh"] == pytest.approx(100 * 16 * row["train_h"] / 1000)  # 100 W a worker
-        assert "(measured: 4 8 workers): 16 workers: " in _table.lines([row])[1]
-        both = _table.lines([row, row | {"recipe": "other"}])
-        assert [line.split()[1] for line in both if "16 workers" in line] == [row["recipe"], "other"]
-
-    def test_one_node_says_what_to_measure(self) -> None:
-        rows = _table.rows(self.runs({1: 100.0, 4: 390.0}), 4, workers=[16, 32])
-        assert [row["images_per_s"] for row in rows] == [None, None]
-        (_, line, *series) = _table.lines([*rows, *(row | {"framework": "horovod"} for row in rows)])
-        assert len(series) == 2 and all("(measured: 1 4 workers)" in one for one in series)  # the reason stands once
-        assert "  not 16, 32 workers: " in line and "measure 8 workers" in line
-
-    def test_a_node_is_the_machines_not_the_runs(self) -> None:
-        """Runs of 1 and 2 workers on a machine with 4 a node lie within a node."""
-        (row,) = _table.rows(self.runs({1: 100.0, 2: 196.0}), 4, workers=[4])
-        assert row["why_not"] is None
-
-    def test_a_batch_that_changes_is_predicted(self) -> None:
-        """Of strong scaling each worker has its share; what a smaller batch costs is the line's."""
-        table = runs_table(*((sized(n, 256), rate) for n, rate in {4: 4000.0, 8: 7000.0}.items()))
-        table = table.assign(of_epochs=90, energy_j=3600.0, train_s=36.0, scaling="strong")
-        (row,) = _table.rows(table, 4, workers=[16])
-        assert row["batch_per_worker"] == 16 and 7000 < row["images_per_s"] < 14_000
-        assert "batch 16 per worker" in _table.lines([row])[1]
-
-    def test_nothing_to_predict(self) -> None:
-        failed = self.runs({4: 400.0}).assign(status="failed")
-        assert _table.rows(failed, 4) == []
-        assert "no timed run" in _table.lines([])[0]

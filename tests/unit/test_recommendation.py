@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from ddlbench.analysis.collect import collect
-from ddlbench.analysis.prediction import _table
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.core.spec import RunSpec
-from ddlbench.outlook import NoAnswerError
+from ddlbench.outlook import NoAnswerError, predictions
+from ddlbench.outlook.changes import all_series
 from ddlbench.outlook.recommendation import candidates, choice, convergence, front
 from ddlbench.outlook.recommendation.make import REFERENCE, fairness, make, rows, text
 from ddlbench.records import mlperf
@@ -166,7 +166,7 @@ class TestCandidates:
         runs, epochs = both(*(study({n: rate}, {n: 60}, global_batch=1024) for n, rate in RATES.items()))
         runs = runs.assign(scaling="strong", images_seen=1200, of_epochs=90, energy_j=None, train_s=1.0)
         row = at(made((runs, epochs)), 64)
-        (same,) = _table.rows(runs, 4, workers=[64])
+        *_, same = predictions.rows(all_series(runs, 4), SOLD, workers=[64])
         assert (row["speed_by"], row["global_batch"], row["epochs_to_target"]) == ("predicted", 1024, 60)
         assert row["images_per_s"] == same["images_per_s"] < 4 * 9000
 

@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims, comparisons, together
-from ddlbench.analysis.prediction import _priors, _table
 from ddlbench.analysis.prediction._series import Scaling
 from ddlbench.analysis.scaling import scaling
 from ddlbench.audit import Material
@@ -21,10 +20,10 @@ from ddlbench.core import kinds, spec
 from ddlbench.core.program import Program
 from ddlbench.core.registry import PACKAGE
 from ddlbench.core.spec import CONTROLS, ROLES, RunSpec, of_program
-from ddlbench.outlook import what_if
+from ddlbench.outlook import predictions
 from ddlbench.outlook.application import Paragraph, Table
 from ddlbench.outlook.application._content import Contents, blocks
-from ddlbench.outlook.changed_rates import series
+from ddlbench.outlook.changes import all_series
 from ddlbench.outlook.recommendation import candidates
 from ddlbench.outlook.recommendation import make as recommendation
 from ddlbench.settings.machine import load_machine
@@ -119,16 +118,16 @@ class TestFaultsOfBefore:
         assert len(told.runs) == 6
 
     def test_predictions(self) -> None:
-        (row, *_) = _table.rows(killed_and_control(), 4)
+        (row, *_) = predictions.rows(all_series(killed_and_control(), 4), load_machine("local"))
         assert len(row["runs"].split()) == 6
         assert "interrupt" not in row["runs"]
         assert f"r{CONTROLS + 1}" not in row["runs"]
 
-    def test_what_if(self) -> None:
+    def test_series(self) -> None:
         runs = killed_and_control().assign(gradients_bytes=8.0)
         runs.loc[runs["repeat"] > CONTROLS, "gradients_bytes"] = 1e6
         runs.loc[6:, "epoch_s"] = 1e9
-        (found,) = series(runs, 4)
+        (found,) = all_series(runs, 4)
         assert found.gradients_bytes == 8.0
         assert found.images == pytest.approx(1200)
 
@@ -257,10 +256,8 @@ def said_by_the_application() -> list[str]:
     return [*words, *(text for table in tables for text in (*table.header, *(row[0] for row in table.rows)))]
 
 
-def said_by_what_if() -> list[str]:
-    changes, workers = what_if.asked({"workers": 8})
-    made = what_if.rows(series(RUNS, 2), changes, workers, load_machine("local"), _priors.read())
-    return what_if.lines(made, "tokens")
+def said_by_predictions() -> list[str]:
+    return predictions.lines(predictions.rows(all_series(RUNS, 2), load_machine("local"), workers=[8]), "tokens")
 
 
 def said_by_the_recommendation() -> list[str]:
@@ -282,10 +279,9 @@ def said_by_the_recommendation() -> list[str]:
         (said_by_the_application, "mine, precision=bf16, ddp, batch 64 per worker"),
         (said_by_the_application, "tokens/s"),
         (
-            lambda: _table.lines(_table.rows(RUNS, 2), "tokens"),
-            "mine precision=bf16 ddp, batch 64 per worker (measured: 1 2 4 workers): 8 workers: ",
+            said_by_predictions,
+            "mine, ddp, precision=bf16, batch 64 per worker (measured: 1 2 4 workers):",
         ),
-        (said_by_what_if, "computed, not measured: tokens/s"),
         (said_by_the_recommendation, "mine, precision=bf16 to top-1 0.6, 6 candidates:"),
         (
             said_by_the_recommendation,

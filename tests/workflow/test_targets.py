@@ -26,6 +26,7 @@ DELETED += ["tables/data.csv", "index.html", "study.json", f"../../../{CEILING}/
         ("results/demo/local/figures/troughput.png", "study demo has no such figure; did you mean throughput? all"),
         ("results/inference/some-job/inference.json", "is no job of inference of study demo on machine local"),
         ("results/runs/some-run/run.mllog", "is not a run of study demo on machine local"),
+        ("what_if", "what_if: is an option of predict now: snakemake predict --config what_if='{bandwidth: [0.5, 2]}'"),
         ("results/data/some-set/raw/manifest.json", "No rule to produce results/data/some-set/raw/manifest.json"),
     ],
 )
@@ -67,6 +68,7 @@ def test_a_figure_needs_its_own_runs_only(fresh: Path) -> None:
     needed = {"prepare": 1, "train": 1, "figure_data": 1, "figure": 1}
     assert planned(fresh, "results/mini/mini/figures/accuracy.png") == needed
     assert planned(fresh, "results/mini/mini/figures/throughput.png") == needed | {"train": 2}
+    assert planned(fresh, "predict", "recommend") == {"predict": 1, "recommend": 1}  # of what is there
 
 
 def test_a_failed_run_hides_its_own_figures_only(finished: Path) -> None:

@@ -43,6 +43,8 @@ def check_commands(targets: Collection[str]) -> None:
     """Exits with one line about what is no target any more. `targets` is the whole command line."""
     for name in sorted({*COMMANDS} & {*targets}):
         sys.exit(f"{name}: is a command of its own now: ddlbench {name}, with the same --profile and --config")
+    if "what_if" in targets:
+        sys.exit("what_if: is an option of predict now: snakemake predict --config what_if='{bandwidth: [0.5, 2]}'")
 
 
 def check_folder(here: Path) -> None:

@@ -19,7 +19,7 @@ from ddlbench.mends.snakemake_lines import Message
 from ddlbench.plan import estimate
 
 # A terminal hears that these begin: what comes before runs, and questions that compute.
-BEGIN = ("prepare", "preflight", "predict", "recommend", "what_if", "application")
+BEGIN = ("prepare", "preflight", "predict", "recommend", "application")
 
 
 class Lines:

@@ -1,7 +1,7 @@
-"""What lies ahead, from records that are there: a recommendation, what if, and the scaling section of an application.
+"""What lies ahead, by records that are there: predictions, a recommendation, the scaling section of an application.
 
 `study.py` loads what all three start from. Each part has a `make`, which writes its files and returns the text for
-people. The predictions of a study are `analysis/prediction/_table.py`. docs/prediction.md explains all of them.
+people. docs/prediction.md explains all of them.
 """
 
 

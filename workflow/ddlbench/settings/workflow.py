@@ -69,9 +69,8 @@ class Config(Keys):
         maximum=1,
     )
     what_if: WhatIf | None = key(
-        "For `snakemake what_if`: what is to be different, each alone; a value or a list of them: "
-        "`--config what_if='{bandwidth: [0.5, 4], workers: [1024, 100000]}'`. null asks for half and twice the "
-        "bandwidth.",
+        "For `snakemake predict`: what is to be different, each alone; a value or a list of them: "
+        "`--config what_if='{bandwidth: [0.5, 4], workers: [1024, 100000]}'`.",
         None,
     )
     data: Data = key("Where data sets come from, and what is done about bad pictures; its keys are below.", Data())

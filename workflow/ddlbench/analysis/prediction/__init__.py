@@ -1,7 +1,7 @@
 """How fast training will be at worker counts that nobody ran.
 
 `_series.py` takes series from the tables, `last_rate.py` has the model, `_priors.py` what it has learnt from published
-series, `_table.py` the predictions of a study. `bench/prediction.py` measures it beside nine published models
+series. `outlook/predictions.py` asks it about a study; `bench/prediction.py` measures it beside nine published models
 (`bench/rivals.py`).
 """
 

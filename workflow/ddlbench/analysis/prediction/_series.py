@@ -1,4 +1,4 @@
-"""Series of a study's runs, which predictions, candidates and what if start from."""
+"""Series of a study's runs, which predictions and candidates start from."""
 
 from __future__ import annotations
 

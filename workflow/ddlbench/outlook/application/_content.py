@@ -15,14 +15,15 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
-from ddlbench.analysis.prediction import _series, _table
+from ddlbench.analysis.prediction import _series
 from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.files import sha256
 from ddlbench.core.plural import listed, rounded
 from ddlbench.core.record import MLLOG
-from ddlbench.outlook import NoAnswerError, study
+from ddlbench.outlook import NoAnswerError, changes, predictions, study
 from ddlbench.outlook.application import Block, Heading, Image, Paragraph, Table
+from ddlbench.outlook.predictions import PREDICTED
 from ddlbench.plan import bill, reads
 from ddlbench.plan.bill import Row
 from ddlbench.plan.reads import PlannedForm
@@ -44,7 +45,7 @@ KINDS = {
 class Contents:
     """All that the section is made from. `digests` are of the logs, by run; `figures` are paths without suffix.
 
-    `predictions` are rows of `analysis/prediction/_table.py`, `bill` of `plan/bill.py`, `forms` what its runs read.
+    `predictions` are rows of `outlook/predictions.py`, `bill` of `plan/bill.py`, `forms` what its runs read.
     """
 
     title: str
@@ -66,15 +67,14 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     figures = {f.title: data.figure(f.name) for f in data.study.figures if "efficiency" in f.plot}
     others = data.tables["submissions"]  # of others' records the file of each
     with data.named():
+        series = changes.all_series(usable, machine.workers_per_node)
         section = blocks(
             Contents(
                 title=data.study.title,
                 machine=machine,
                 runs=runs,
                 comparisons=data.tables["comparisons"],
-                predictions=_table.rows(usable, machine.workers_per_node, data.planned_workers())
-                if len(usable)
-                else [],
+                predictions=predictions.rows(series, machine, planned=data.planned_workers()),
                 bill=bill.rows(data.plan, data.images, results),
                 digests={folder.name: sha256(folder / MLLOG) for folder in folders if (folder / MLLOG).exists()}
                 | {row["run"]: sha256(Path(row["file"])) for row in others.to_dict("records")},
@@ -184,16 +184,16 @@ def _predicted(
     differ = telling(pd.DataFrame(predictions))
     rows = [
         (
-            ", ".join(dict.fromkeys([*_settings(row, differ), row["framework"], row["loader"]])),
+            ", ".join(dict.fromkeys([*_settings(row, differ), row["framework"], *filter(None, [row["loader"]])])),
             f"{row['workers']} (predicted)",
             short(row["images_per_s"]),
-            interval(row["low"], row["high"]) or "none",
+            interval(row["images_per_s_low"], row["images_per_s_high"]) or "none",
             short(row["efficiency"]),
             short(row["train_h"]),
             f"{row['measured']} {references.to(str(row['runs']).split())}",
         )
         for row in predictions
-        if not row.get("why_not")
+        if row["by"] == PREDICTED and row["why_not"] is None
     ]
     if not rows:
         return []

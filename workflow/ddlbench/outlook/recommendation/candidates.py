@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ddlbench.analysis.prediction import TooLittleError, _priors, _series, _table, last_rate
+from ddlbench.analysis.prediction import TooLittleError, _priors, _series, last_rate
 from ddlbench.analysis.prediction._series import Scaling
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import sample
 from ddlbench.core import registry
+from ddlbench.outlook import predictions
+from ddlbench.outlook.predictions import MEASURED, PREDICTED
 from ddlbench.outlook.recommendation.convergence import CURVE, REFERENCE, Curve, Epochs
 from ddlbench.plan import launch
 from ddlbench.settings.machine import Machine
@@ -26,7 +28,6 @@ from ddlbench.settings.machine import Machine
 if TYPE_CHECKING:
     from ddlbench.analysis.prediction._priors import Priors
 
-MEASURED, PREDICTED = "measured", "predicted"
 LOGGED = "the logged time"
 NUMBERS = (
     *("images_per_s", "images_per_s_low", "images_per_s_high", "epochs_to_target", "epochs_low", "epochs_high"),
@@ -129,7 +130,7 @@ def _speeds(line: Scaling, machine: Machine | None, planned: Iterable[int], prio
     if machine is None or priors is None or not batches or line.of_programs:
         return  # nobody knows on how many samples a program would train there
     measured = line.measured(machine.workers_per_node, batches)
-    counts = _table.asked(measured.workers, planned)
+    counts = predictions.counts(measured.workers, planned)
     between = [2**k for k in range(20) if measured.workers[0] < 2**k < measured.workers[-1]]
     for count in sorted({*counts, *between} - {*measured.workers}):
         if count > machine.workers:

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from ddlbench.outlook.recommendation.candidates import MEASURED
+from ddlbench.outlook.predictions import MEASURED
 from ddlbench.show.figures import Options, _looks, _style
 
 POINT = ["dataset", "model", "system", "framework", "loader", "options", "workers", "global_batch"]  # one marker

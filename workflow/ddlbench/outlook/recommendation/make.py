@@ -12,6 +12,7 @@ from ddlbench.audit import _findings
 from ddlbench.core import layout
 from ddlbench.core.plural import count_of
 from ddlbench.outlook import NoAnswerError
+from ddlbench.outlook.predictions import MEASURED, PREDICTED
 from ddlbench.outlook.recommendation import candidates, choice, convergence, front, words
 from ddlbench.outlook.study import given
 from ddlbench.settings.config import CONFIG, ConfigError
@@ -110,9 +111,9 @@ def text(table: Sequence[dict[str, Any]], target: float, machine: Machine | None
         lines += words.lines(chosen, target)
     steps = "those of training steps: validation, checkpoints and starts of epochs come on top"
     lines.append(f"hours are {steps if machine else 'those that the logs say, with everything in them'}")
-    if any(row["speed_by"] == candidates.PREDICTED and row["why_not"] is None for row in table):
+    if any(row["speed_by"] == PREDICTED and row["why_not"] is None for row in table):
         lines.append("[predicted]: nobody ran so many workers; docs/prediction.md says how good such numbers are")
-    largest = max(row["workers"] for row in table if row["speed_by"] == candidates.MEASURED)
+    largest = max(row["workers"] for row in table if row["speed_by"] == MEASURED)
     if machine and largest <= machine.workers_per_node < machine.workers:
         beyond = 2 * machine.workers_per_node
         lines.append(f"nothing is said of more than one node, because none was measured: measure {beyond} workers")

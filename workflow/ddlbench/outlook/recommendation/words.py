@@ -6,7 +6,8 @@ from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of, duration, rounded
-from ddlbench.outlook.recommendation.candidates import LOGGED, PREDICTED, half_widths
+from ddlbench.outlook.predictions import PREDICTED
+from ddlbench.outlook.recommendation.candidates import LOGGED, half_widths
 from ddlbench.outlook.recommendation.choice import Choice, faster_by
 from ddlbench.outlook.recommendation.convergence import REFERENCE
 

@@ -1,4 +1,4 @@
-"""What if: the formula's ends, what is refused, series of ours and of others, table, text and figure."""
+"""Predictions of a study: more workers, what changes do, what is refused, series, table, text and figure."""
 
 import math
 from dataclasses import replace
@@ -9,20 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from ddlbench.analysis.prediction import Measured, _priors, _table
-from ddlbench.outlook import what_if
-from ddlbench.outlook.changed_rates import (
-    AS_IT_IS,
-    NAMED,
-    Change,
-    ChangedRate,
-    NothingToSayError,
-    Question,
-    Series,
-    ends,
-    series,
-)
-from ddlbench.outlook.what_if import asked
+from ddlbench.analysis.prediction import Measured, TooLittleError, _priors
+from ddlbench.outlook import predictions
+from ddlbench.outlook.changes import AS_IT_IS, NAMED, Change, ChangedRate, Question, Series, all_series, ends
+from ddlbench.outlook.predictions import asked, lines, rows
 from ddlbench.settings.config import ConfigError
 from ddlbench.settings.workflow import check_config
 from ddlbench.show.figures import Options
@@ -55,20 +45,52 @@ def scaled(*workers: int) -> Series:
     return made_up({n: 100 * n * 0.98 ** math.log2(n) for n in workers})
 
 
-@pytest.mark.parametrize("batches", [(256, 512, 1024), (256, 768, 960), (256, 256, 256)])  # ours, others', strong
-def test_predict_gives_the_same_answer(batches: tuple[int, ...]) -> None:
-    """Of one series, whatever its batches: rates, intervals, efficiency; and that no worker has less than an image."""
-    runs = runs_table(*((sized(n, batch), 25.0 * n**0.95) for n, batch in zip((4, 8, 16), batches, strict=True)))
-    others, strong = batches[1] == 768, batches[1] == 256
-    runs = runs.assign(records="mlperf" if others else "ours", images_seen=1200, energy_j=None, train_s=1.0)
-    counts = [32, 64, *[512] * strong]
-    predicted = _table.rows(runs, 4, workers=counts, priors=PRIORS)
-    made = what_if.rows(series(runs, 4), [Change()], counts, JUWELS, PRIORS)
-    names = {"low": "images_per_s_low", "high": "images_per_s_high"}
-    for ours, theirs in zip(predicted, [row for row in made if row["workers"] > 16], strict=True):
-        assert ours["why_not"] == theirs["why_not"] and (ours["why_not"] is None) == (ours["workers"] < 512)
-        for name in ("images_per_s", *names, "efficiency", "batch_per_worker") if ours["why_not"] is None else ():
-            assert ours[name] == pytest.approx(theirs[names.get(name, name)], rel=1e-12), name
+def of_study(rates: dict[int, float], batch: int = 64, **columns: Any) -> pd.DataFrame:
+    """Runs of a batch per worker that draw 100 W a worker."""
+    table = runs_table(*((sized(n, batch * n), rate) for n, rate in rates.items()))
+    return table.assign(**{"of_epochs": 90, "energy_j": 3600.0 * table["workers"], "train_s": 36.0, **columns})
+
+
+def found(runs: pd.DataFrame, *workers: int) -> list[dict[str, Any]]:
+    return rows(all_series(runs, 4), replace(JUWELS, price_per_gpu_hour=2.0), workers=workers)
+
+
+class TestMoreWorkers:
+    def test_three_doublings_and_what_the_study_plans(self) -> None:
+        assert predictions.counts((4, 8), [4, 24, 32, 65]) == [16, 24, 32, 64]
+
+    def test_numbers(self) -> None:
+        *_, row = found(of_study({4: 400.0, 8: 800.0}), 16)
+        assert row["images_per_s"] == pytest.approx(1600, rel=0.05)
+        assert row["images_per_s_low"] < row["images_per_s"] < row["images_per_s_high"]
+        assert row["efficiency"] == pytest.approx(row["images_per_s"] / 1600)
+        assert row["train_h"] == pytest.approx(1200 * 90 / row["images_per_s"] / 3600)
+        assert row["train_h_low"] < row["train_h"] < row["train_h_high"]
+        assert row["price"] == pytest.approx(row["worker_hours"] * 2)
+        assert row["energy_kwh"] == pytest.approx(100 * 16 * row["train_h"] / 1000)
+        assert "  lenet, ddp, native, fp32, batch 64 per worker (measured: 4 8 workers):" in lines([row])
+
+    def test_one_node_says_what_to_measure(self) -> None:
+        table = found(of_study({1: 100.0, 4: 390.0}), 16, 32)
+        assert [row["images_per_s"] for row in table] == [100, 390, None, None]
+        (_, line, *series) = lines([*table, *(row | {"series": "another"} for row in table)])
+        assert len(series) == 2 and all("(measured: 1 4 workers)" in title for title in series)  # said once
+        assert "  not 16, 32 workers: " in line and "measure 8 workers" in line
+
+    def test_a_node_is_the_machines_not_the_runs(self) -> None:
+        """Runs of 1 and 2 workers on a machine with 4 a node lie within a node."""
+        *_, row = found(of_study({1: 100.0, 2: 196.0}), 4)
+        assert row["why_not"] is None
+
+    def test_a_batch_that_changes_is_predicted(self) -> None:
+        """Of strong scaling each worker has its share, an image at least; what a smaller batch costs is the line's."""
+        table = runs_table(*((sized(n, 256), rate) for n, rate in {4: 4000.0, 8: 7000.0}.items()))
+        *_, row, none = found(table.assign(scaling="strong"), 16, 512)
+        assert row["batch_per_worker"] == 16 and 7000 < row["images_per_s"] < 14_000
+        assert "batch 256 of all workers" in lines([row])[1] and "give each an image" in none["why_not"]
+
+    def test_nothing_to_predict(self) -> None:
+        assert found(of_study({4: 400.0}, status="failed")) == found(pd.DataFrame()) == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +143,7 @@ def test_intervals_hold_on_simulated_clusters(
         for value, workers in product(values, (16, 64, 256)):
             try:
                 got = rate(one, kind, value, workers)
-            except NothingToSayError:
+            except TooLittleError:
                 continue
             changed = {"faster": value} if kind == "bandwidth" else {"node": value}
             truth = 64 * workers / step(workers, **changed)
@@ -151,22 +173,22 @@ def test_published_pairs_hold() -> None:
 
 class TestRefusals:
     def test_a_network_that_nobody_saw(self) -> None:
-        with pytest.raises(NothingToSayError, match=r"within one node of 4 workers.*measure 8"):
+        with pytest.raises(TooLittleError, match=r"within one node of 4 workers.*measure 8"):
             rate(scaled(1, 2, 4), "bandwidth", 2.0, 4)
-        with pytest.raises(NothingToSayError, match="measure 8 workers"):
+        with pytest.raises(TooLittleError, match="measure 8 workers"):
             rate(scaled(1, 2, 4), AS_IT_IS, None, 64)
 
     def test_more_than_an_interval_can_say(self) -> None:
         one = scaled(4, 8, 16, 32)
         widths = [got.high / got.low for n in (64, 128, 256) for got in [rate(one, AS_IT_IS, None, n)]]
         assert widths == sorted(widths)
-        with pytest.raises(NothingToSayError, match="factor of 10; measure 16 workers or more"):
+        with pytest.raises(TooLittleError, match="factor of 10; measure 16 workers or more"):
             rate(scaled(4, 8), AS_IT_IS, None, 100_000)
 
     @pytest.mark.parametrize(("kind", "value"), [("model", "vgg16"), ("precision", "tf32")])
     def test_what_no_record_has(self, kind: str, value: str) -> None:
         bare = replace(JUWELS, peak_tflops_per_worker=())
-        with pytest.raises(NothingToSayError, match=f"no record of {kind} {value}.*measure it with 4 workers"):
+        with pytest.raises(TooLittleError, match=f"no record of {kind} {value}.*measure it with 4 workers"):
             rate(scaled(4, 8), kind, value, 8, machine=bare)
 
     def test_a_record_of_another_batch_or_loader_does_not_help(self) -> None:
@@ -174,7 +196,7 @@ class TestRefusals:
         changes = ({"loader": "y"}, {"schedule": "y"}, {"form": "y"}, {"bandwidth_mbit": 10}, {"settings": "y"})
         others = [made_up({4: 800}, precision="fp16", **change) for change in changes]
         for other in (made_up({4: 800}, 128.0, precision="fp16"), *others):
-            with pytest.raises(NothingToSayError):
+            with pytest.raises(TooLittleError):
                 rate(scaled(4, 8), "precision", "fp16", 8, other, machine=bare)
 
 
@@ -205,7 +227,7 @@ def test_another_model_has_its_gradients() -> None:
     few, many = (rate(one, "model", name, 32, alike, heavy) for name in ("alike", "heavy"))
     assert many.low < 0.6 * few.low
     unknown = replace(heavy, gradients_bytes=None)
-    with pytest.raises(NothingToSayError, match="how large the gradients are"):
+    with pytest.raises(TooLittleError, match="how large the gradients are"):
         rate(one, "model", "heavy", 32, unknown)
 
 
@@ -222,9 +244,8 @@ class TestAsked:
         assert [change.name for change in changes] == names
         assert workers == [64]
 
-    def test_nothing_is_half_and_twice_the_bandwidth(self) -> None:
-        assert [change.value for change in asked(None)[0]] == [None, 0.5, 2]
-        assert [change.kind for change in asked({"workers": [8]})[0]] == [AS_IT_IS]
+    def test_nothing_is_no_change(self) -> None:
+        assert asked(None) == ([Change()], []) and asked({"workers": [8]}) == ([Change()], [8])
 
     @pytest.mark.parametrize(("kind", "value"), [("model", "resnet51"), ("precision", "fp8")])
     def test_an_unknown_name(self, kind: str, value: str) -> None:
@@ -240,64 +261,70 @@ class TestAsked:
 def test_others_records_have_the_batch_that_they_had() -> None:
     """MLPerf's submitters change the batch along a series; `scaling` says none for them."""
     runs = runs_table((sized(8, 8 * 400), 8000.0), (sized(64, 64 * 51), 60000.0))
-    ours = series(runs, 4)
+    ours = all_series(runs, 4)
     assert {one.measured.workers for one in ours} == {(8,), (64,)}  # two batches, two series
-    (one,) = series(runs.assign(records="mlperf", workers_per_node=8), 4)
+    (one,) = all_series(runs.assign(records="mlperf", workers_per_node=8, of_epochs=None, images_seen=42_000), 4)
+    assert one.images * one.epochs == 42_000  # hours are those of the whole training
     assert one.measured == Measured((8, 64), (8000.0, 60000.0), (400.0, 51.0), 8)
 
 
 def test_series_are_named_by_the_settings_in_which_they_differ() -> None:
     both = [(sized(4, 256, schedule=schedule), 80.0) for schedule in ("step", "cosine")]
-    assert [one.name.split(", ")[-2] for one in series(runs_table(*both), 4)] == ["cosine", "step"]
-    (alone,) = series(runs_table(*both[:1]), 4)
+    assert [one.name.split(", ")[-2] for one in all_series(runs_table(*both), 4)] == ["cosine", "step"]
+    (alone,) = all_series(runs_table(*both[:1]), 4)
     assert "step" not in alone.name
 
 
-def rows() -> list[dict[str, Any]]:
-    one = made_up({4: 400.0, 8: 780.0, 16: 1500.0}, spread=1.02)
+@pytest.fixture(scope="module")
+def table() -> list[dict[str, Any]]:
+    of = [made_up({4: 400.0, 8: 780.0}), made_up({4: 400.0, 8: 780.0, 16: 1500.0}, spread=1.02, framework="y")]
     changes, workers = asked({"bandwidth": [0.5, 2], "precision": "bf16", "workers": [64, 128, 100_000]})
     bare = replace(JUWELS, peak_tflops_per_worker=(), price_per_gpu_hour=2.0, currency="EUR")
-    return what_if.rows([one], changes, workers, bare, PRIORS)
+    return rows(of, bare, changes, workers)
 
 
-def test_the_table() -> None:
-    table = pd.DataFrame(rows())
-    assert set(table["by"]) == {"measured", "computed"}
-    measured = table[table["by"] == "measured"]
+def test_the_table(table: list[dict[str, Any]]) -> None:
+    frame = pd.DataFrame([row for row in table if row["framework"] == "y"])
+    measured = frame[frame["by"] == "measured"]
     assert list(measured["workers"]) == [4, 8, 16] and set(measured["change"]) == {AS_IT_IS}
-    said = table[table["why_not"].isna()]
-    assert (said["images_per_s_low"] <= said["images_per_s"]).all()
-    assert (said["images_per_s"] <= said["images_per_s_high"]).all()
-    hours = said["train_h"]
-    assert hours.to_list() == pytest.approx((1_281_167 * 90 / said["images_per_s"] / 3600).to_list())
-    assert said["price"].to_list() == pytest.approx((hours * said["workers"] * 2).to_list())
-    assert table.loc[table["why_not"].notna(), "images_per_s"].isna().all()
-    text = what_if.lines(table.to_dict("records"))
-    assert any("0.5 x bandwidth between nodes: 128 workers: " in line for line in text)
-    # A reason is said once, whatever the number of series that it is of.
-    again = pd.concat([table, table.assign(series="another")]).to_dict("records")
-    (why,) = [line for line in what_if.lines(again) if line.startswith("  nothing is said of: bf16, 4 8 16 64 128")]
-    assert why.endswith(f"; in {table['series'].iloc[0]}; another")
+    assert set(frame[frame["by"] != "measured"]["by"]) == {"predicted"}
+    filled = frame[frame["why_not"].isna()]
+    assert (filled["images_per_s_low"] <= filled["images_per_s"]).all()
+    assert (filled["images_per_s"] <= filled["images_per_s_high"]).all()
+    hours = filled["train_h"]
+    assert hours.to_list() == pytest.approx((1_281_167 * 90 / filled["images_per_s"] / 3600).to_list())
+    assert filled["price"].to_list() == pytest.approx((hours * filled["workers"] * 2).to_list())
+    assert frame.loc[frame["why_not"].notna(), "images_per_s"].isna().all()
+    text = lines(table)
+    # Of each change the largest count, with what it is computed from; a reason once, whatever the series.
+    assert text[1].endswith(" (measured: 4 8 workers):") and text[6].endswith(" (measured: 4 8 16 workers):")
+    half = text[9]
+    assert half.startswith("    128 workers, 0.5 x bandwidth between nodes: ")
+    assert " h; up to " in half and half.endswith(" of a step is lost beyond a node")
+    why = "  not 4, 8, 64, 128 workers, bf16: no record of precision bf16 "
+    both = lines([*table, *(row | {"series": "another"} for row in table if row["framework"] != "y")])
+    assert [sum(line.startswith(why) for line in some) for some in (text, both)] == [1, 1]
 
 
 def test_a_step_larger_than_an_epoch_has_rates_but_no_hours() -> None:
-    small = replace(scaled(4, 8), images=300.0)
-    (row,) = [row for row in what_if.rows([small], [Change()], [16], JUWELS, PRIORS) if row["workers"] == 16]
+    *_, row = rows([replace(scaled(4, 8), images=300.0)], JUWELS, workers=[16])
     assert row["images_per_s"] > 0 and row["train_h"] is None and "more images than an epoch" in row["basis"]
+    assert lines([row])[2].endswith(", and no hours")
 
 
-def test_the_picture() -> None:
-    figure = what_if.draw(rows(), Options("t", "cuda", "GPU"))
+def test_the_picture(table: list[dict[str, Any]]) -> None:
+    figure = predictions.draw(table, Options("t", "cuda", "GPU"))
+    assert "y" in figure.get_suptitle()  # the series with the largest count
     assert [axes.get_title() for axes in figure.axes] == ["bandwidth"]
     labels = figure.axes[0].get_legend_handles_labels()[1]
-    assert {"measured: as it is", "computed: as it is", "2 x bandwidth between nodes"} <= set(labels)
+    assert {"measured: as it is", "predicted: as it is", "2 x bandwidth between nodes"} <= set(labels)
 
 
 def test_records_become_rows(tmp_path: Path) -> None:
     specs = [run_spec(workers=n, global_batch=4 * n, repeat=r) for n in (1, 2) for r in (1, 2)]
-    runs, _ = tables(tmp_path / "tables", *(write_record(tmp_path / "runs", one) for one in specs))
-    (one,) = series(runs, 4)
-    assert one.measured.workers == (1, 2) and one.batch == 4
-    made = what_if.rows([one], asked({"batch_per_worker": 8})[0], [4], JUWELS, PRIORS)
-    assert [row["workers"] for row in made] == [1, 2, 4] * 2
-    assert [row["by"] for row in made] == ["measured", "measured", "computed", "computed", "computed", "computed"]
+    runs, _ = tables(tmp_path / "tables", *(write_record(tmp_path / "runs", spec) for spec in specs))
+    (series,) = all_series(runs, 4)
+    assert series.measured.workers == (1, 2) and series.batch == 4
+    table = rows([series], JUWELS, asked({"batch_per_worker": 8})[0], [4])
+    assert [row["workers"] for row in table] == [1, 2, 4] * 2
+    assert [row["by"] for row in table] == ["measured"] * 2 + ["predicted"] * 4

@@ -1,4 +1,4 @@
-"""What if: how a change moves the time of a step, between what is least and most possible, by a study's records.
+"""How a change moves the time of a step, between what is least and most possible, by a study's records.
 
 Beside the computing of one worker, a step of more takes a share e longer (`last_rate.lost`). Nobody sees from rates
 alone whether e is communication or waiting, nor how much communication hides behind the backward pass. So a change has
@@ -31,7 +31,7 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import together
-from ddlbench.analysis.comparisons import settings, telling
+from ddlbench.analysis.comparisons import TELLING, settings, telling
 from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _series, last_rate
 from ddlbench.analysis.prediction._priors import Priors
 from ddlbench.core.roles import AXIS, SETTING
@@ -47,7 +47,6 @@ KINDS = {
     MODEL: "{}",
     PRECISION: "{}",
 }
-COMPUTED, MEASURED = "computed", "measured"
 BACKWARD_SHARE = 2 / 3  # of a step's operations, by their number: a backward pass has two products for each one before
 # An interval that spans more than this says nothing that anybody could use.
 WIDEST = 10.0
@@ -57,22 +56,25 @@ NAMED = (*together.settings(AXIS, SETTING, without=["of_epochs"]), "precision")
 
 @dataclass(frozen=True)
 class Series:
-    """Points of training alike in all but the number of workers. `of` has the values of NAMED, None where unknown.
+    """Points of training alike in all but the number of workers. `settings` are NAMED and TELLING, None where unknown.
 
     `points` are rows of `analysis/scaling.py`; `images` of an epoch, `epochs` of the whole training; `gradients_bytes`
-    and `backward_share` (of the computing of a step) are of its runs, None where no record says it. `apart` are the
-    settings that its name says, because the series beside it differ in them; `whole` as in `_series.Scaling`.
+    and `backward_share` (of the computing of a step) are of its `runs`, None where no record says it. `apart` are the
+    settings that its name says, because the series beside it differ in them; `whole` and `power_w` as in
+    `_series.Scaling`.
     """
 
     settings: dict[str, Any]
     measured: Measured
     points: tuple[dict[str, Any], ...]
     images: float
-    epochs: int
+    epochs: float
     gradients_bytes: float | None
     backward_share: float | None
     apart: tuple[str, ...] = ()
     whole: int | None = None
+    power_w: float | None = None
+    runs: tuple[str, ...] = ()
 
     @property
     def batches(self) -> dict[int, float]:
@@ -98,15 +100,14 @@ class Series:
         return f"{', '.join(map(str, words))}, batch {span} per worker"
 
 
-def series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
+def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]:
     """All series in `runs`, the table of `collect`, whose batches are known.
 
-    `workers_per_node` is the machine's; others' records say theirs. Of many, first those with the largest count.
+    `workers_per_node` is the machine's; others' records say theirs.
     """
-    lines = list(_series.lines(runs))
+    lines = list(_series.lines(runs)) if len(runs) else []
     differ = [name for name in telling(pd.concat([line.points for line in lines])) if name != "model"] if lines else []
-    all_series = [_of_line(line, batches, differ, workers_per_node) for line in lines if (batches := line.batches)]
-    return sorted(all_series, key=lambda each: (-each.measured.workers[-1], -len(each.measured.workers), each.name))
+    return [_of_line(line, batches, differ, workers_per_node) for line in lines if (batches := line.batches)]
 
 
 def _of_line(
@@ -114,16 +115,19 @@ def _of_line(
 ) -> Series:
     ours = "records" not in line.runs or line.runs["records"].fillna("ours").eq("ours").all()
     computing, backward = _median(line.runs, "compute_s"), _median(line.runs, "backward_s")
+    epochs, seen = _median(line.runs, "of_epochs"), _median(line.runs, "images_seen")
     return Series(
-        settings={key: _known(line.runs, key) for key in NAMED} | {"loader": _known(line.points, "named")},
+        settings={key: _known(line.runs, key) for key in (*NAMED, *TELLING)} | {"loader": _known(line.points, "named")},
         measured=line.measured(line.node(workers_per_node), batches),
         points=tuple({str(key): value for key, value in row.items()} for row in line.points.to_dict("records")),
         images=line.images,
-        epochs=int(_median(line.runs, "of_epochs") or 1),
+        epochs=epochs or (seen or line.images) / line.images,
         gradients_bytes=_median(line.runs, "gradients_bytes"),
         backward_share=backward / computing if backward and computing else None,
         apart=tuple(settings(line.first.to_dict(), differ)) if ours else (),
         whole=line.whole,
+        power_w=line.power_w,
+        runs=tuple(sorted(line.runs["run"])),
     )
 
 
@@ -135,10 +139,6 @@ def _known(rows: pd.DataFrame, key: str) -> Any:
 def _median(runs: pd.DataFrame, column: str) -> float | None:
     value = pd.to_numeric(runs[column], errors="coerce").median() if column in runs else float("nan")
     return None if pd.isna(value) else float(value)
-
-
-class NothingToSayError(ValueError):
-    """The records cannot tell; the message says which measurement would let them."""
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,12 @@ class Change:
 
 @dataclass(frozen=True)
 class ChangedRate:
-    """Images/s of all workers with its 95 % interval, how it was computed, and the batch of a worker."""
+    """Images/s of all workers with its 95 % interval, and how it was computed."""
 
     middle: float
     low: float
     high: float
     basis: str
-    batch: float
 
 
 def ends(
@@ -191,23 +190,20 @@ class Question:
     priors: Priors
 
     def rate(self) -> ChangedRate:
-        """The rate after the change. Raises NothingToSayError."""
-        try:
-            rate = self._predicted()
-            if self.change.kind == AS_IT_IS:
-                return replace(rate, basis="last rate")
-            if self.change.kind == NODE:
-                return replace(rate, basis="last rate; effect of more nodes taken from published series")
-            low, high, basis = self._factors()
-        except TooLittleError as error:
-            raise NothingToSayError(str(error)) from None
+        """The rate after the change. Raises TooLittleError, which says which measurement would help."""
+        rate = self._predicted()
+        if self.change.kind == AS_IT_IS:
+            return replace(rate, basis="last rate")
+        if self.change.kind == NODE:
+            return replace(rate, basis="last rate; effect of more nodes taken from published series")
+        low, high, basis = self._factors()
         middle = rate.middle * math.sqrt(low * high)
-        return self._checked(ChangedRate(middle, rate.low * low, rate.high * high, basis, rate.batch))
+        return self._checked(ChangedRate(middle, rate.low * low, rate.high * high, basis))
 
     def _checked(self, rate: ChangedRate) -> ChangedRate:
-        """Raises NothingToSayError if the interval says nothing."""
+        """Raises TooLittleError if the interval says nothing."""
         if rate.high > WIDEST * rate.low:
-            raise NothingToSayError(
+            raise TooLittleError(
                 f"the interval would span more than a factor of {WIDEST:g}; measure "
                 f"{2 * self.series.measured.workers[-1]} workers or more, with repeats"
             )
@@ -220,20 +216,25 @@ class Question:
         beyond = self.series.whole / self.workers if self.series.whole else self.series.batch
         return self.series.batches.get(self.workers, beyond)
 
+    @property
+    def batch_after(self) -> float:
+        """That after the change."""
+        return float(self.change.value) if self.change.kind == BATCH else self.batch
+
     def _predicted(self) -> ChangedRate:
-        """By the prediction, which knows batch and node size. Raises NothingToSayError, TooLittleError."""
+        """By the prediction, which knows batch and node size. Raises TooLittleError."""
         kind, value, measured = self.change.kind, self.change.value, self.series.measured
         node = measured.workers_per_node
         if kind == BANDWIDTH and measured.workers[-1] <= node:
             within = f"all measured counts lie within one node of {node} workers"
-            raise NothingToSayError(f"{within}, where no network is seen; measure {2 * node}")
-        batch, at = (float(value) if kind == BATCH else self.batch), (int(value) if kind == NODE else None)
-        numbers = last_rate.predict(measured, [self.workers], [batch], self.priors, at)
+            raise TooLittleError(f"{within}, where no network is seen; measure {2 * node}")
+        at = int(value) if kind == NODE else None
+        numbers = last_rate.predict(measured, [self.workers], [self.batch_after], self.priors, at)
         middle, low, high = (float(each[0]) for each in (numbers.images_per_s, numbers.low, numbers.high))
-        return self._checked(ChangedRate(middle, low, high, "", batch))
+        return self._checked(ChangedRate(middle, low, high, ""))
 
     def _factors(self) -> tuple[float, float, str]:
-        """What multiplies the rate, at least and at most, and why. Raises NothingToSayError, TooLittleError."""
+        """What multiplies the rate, at least and at most, and why. Raises TooLittleError."""
         kind = self.change.kind
         # Of the network between nodes, beyond one node; of all communication, beyond one worker.
         few = self.series.measured.workers_per_node if kind == BANDWIDTH else 1
@@ -251,7 +252,7 @@ class Question:
 
     def _of_batch(self, lost: tuple[float, float, float], hidden: float) -> tuple[float, float]:
         """The prediction has the loss grow with the computing, which is one end; r is of a step of one worker."""
-        batches = [self.batch, float(self.change.value)]
+        batches = [self.batch, self.batch_after]
         was, then = (
             float(value) for value in last_rate.predict(self.series.measured, [1, 1], batches, self.priors).images_per_s
         )
@@ -274,7 +275,7 @@ class Question:
         return None
 
     def _computing(self) -> tuple[tuple[float, float], str]:
-        """(r at least and at most, where from) of another precision or model. Raises NothingToSayError."""
+        """(r at least and at most, where from) of another precision or model. Raises TooLittleError."""
         kind, value, mine = self.change.kind, self.change.value, self.series
         if mine.settings[kind] == value:
             return (1.0, 1.0), "as it is"
@@ -293,18 +294,18 @@ class Question:
             r = before / after
             return (min(r, 1.0), max(r, 1.0)), "between no change and the ratio of the peaks of the machine's file"
         peak = "" if kind == MODEL else ", or write the peaks of both into peak_tflops_per_worker of the machine"
-        raise NothingToSayError(
+        raise TooLittleError(
             f"no record of {kind} {value} that is like these in all else; measure it with {mine.measured.workers[0]} "
             f"workers: one count is enough{peak}"
         )
 
     def _gradients(self) -> float:
-        """s: of another model the ratio of gradients. Raises NothingToSayError."""
+        """s: of another model the ratio of gradients. Raises TooLittleError."""
         like = self._sibling() if self.change.kind == MODEL else None
         if like is None:  # the same model
             return 1.0
         if not self.series.gradients_bytes or not like.gradients_bytes:
-            raise NothingToSayError("no record says how large the gradients are; records of this version do")
+            raise TooLittleError("no record says how large the gradients are; records of this version do")
         return like.gradients_bytes / self.series.gradients_bytes
 
 
