@@ -156,6 +156,7 @@ def test_a_study_of_which_no_run_ended_well_has_a_page(tmp_path: Path) -> None:
     text = make(tmp_path, figures=False, records=[failed]).read_text()
     assert "No run has ended well yet." in text
     assert "<td>failed-runs</td>" in part(text, "audit") and "0 errors, 1 warning, " in part(text, "audit")
+    assert '1 failed run (out of memory) (<a href="#failures">which</a>)' in text
     assert 'id="t-failures"' in text and 'id="figures"' not in text and "<figure>" not in text
 
 

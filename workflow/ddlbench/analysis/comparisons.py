@@ -72,15 +72,13 @@ def in_words(table: pd.DataFrame) -> str:
     if tried.empty:
         return ""
     count = int((tried["verdict"] != CANNOT_TELL).sum())
-    words = (
-        f"{count} of {count_of(len(tried), 'comparison')} with {FEWEST} pairs or more {'is' if count == 1 else 'are'} "
-    )
-    words += "told apart."
+    are = "is" if count == 1 else "are"
+    words = f"{count} of {count_of(len(tried), 'comparison')} with {FEWEST} pairs or more {are} told apart."
     if len(tried) > 1:
         words += (
             " All are judged at once (Benjamini and Hochberg): where no two sides differ, 95 of 100 such studies tell "
-            "none apart; else, on average, at most one in 20 of those told apart is wrong. So an interval here may be "
-            "wider than a figure's, which is judged alone."
+            "none apart; else, on average, at most one in 20 of those told apart is wrong. So an interval here may "
+            "differ from a figure's, which is judged alone."
         )
     if len(tried) >= MANY and count < len(tried):
         words += " If some runs met a slow node, differences of 5 % stay hidden: `ddlbench nodes` looks for one."

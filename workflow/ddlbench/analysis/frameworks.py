@@ -22,15 +22,13 @@ COLUMNS = (
 
 def rows() -> list[dict[str, Any]]:
     """One row per member of the room `frameworks`, in the columns of COLUMNS."""
-    return [_row(name) for name in registry.members("frameworks")]
-
-
-def _row(name: str) -> dict[str, Any]:
-    member = registry.member("frameworks", name)
-    defaults = registry.option_defaults(name).items()
-    row = {"framework": name, "splits": member.SPLITS, "communicates": member.COMMUNICATES}
-    row["options"] = ", ".join(f"{option}: {value}".lower() for option, value in sorted(defaults))
-    return row | {"package": member.DISTRIBUTION, "version": registry.release(member.DISTRIBUTION)}
+    table = []
+    for name in registry.members("frameworks"):
+        member, defaults = registry.member("frameworks", name), registry.option_defaults(name).items()
+        row = {"framework": name, "splits": member.SPLITS, "communicates": member.COMMUNICATES}
+        row["options"] = ", ".join(f"{option}: {value}".lower() for option, value in sorted(defaults))
+        table.append(row | {"package": member.DISTRIBUTION, "version": registry.release(member.DISTRIBUTION)})
+    return table
 
 
 def write(out: Path) -> None:

@@ -9,23 +9,21 @@ with momentum, 8 for Adam.
 
 from ddlbench.core.recipe import numbers_kept
 
-WEIGHT_BYTES = GRADIENT_BYTES = NUMBER_BYTES = 4
+NUMBER_BYTES = 4
 STAGES = (0, 1, 2, 3)
 
 
 def held_bytes(
-    parameters: float,
-    stage: int,
-    workers: int,
-    optimizer_bytes: float,
-    weight_bytes: float = WEIGHT_BYTES,
-    gradient_bytes: float = GRADIENT_BYTES,
+    parameters: float, stage: int, workers: int, optimizer_bytes: float, number_bytes: float = NUMBER_BYTES
 ) -> float:
-    """Bytes on one worker; `optimizer_bytes` is K. Raises ValueError for another stage than 0, 1, 2 or 3."""
+    """Bytes on one worker; `optimizer_bytes` is K, and a weight and a gradient have `number_bytes` each.
+
+    Raises ValueError for another stage than 0, 1, 2 or 3.
+    """
     if stage not in STAGES:
         raise ValueError(f"stage {stage}: allowed: {', '.join(map(str, STAGES))}")
     shares = [1 if stage < first else 1 / workers for first in (3, 2, 1)]
-    kinds = (weight_bytes, gradient_bytes, optimizer_bytes)
+    kinds = (number_bytes, number_bytes, optimizer_bytes)
     return parameters * sum(size * share for size, share in zip(kinds, shares, strict=True))
 
 

@@ -8,6 +8,12 @@ def count_of(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")  # NumPy's numbers too: their truth values multiply no text
 
 
+def runs_each(counts: Sequence[int]) -> str:
+    """`3 runs each`; `1 to 3 runs each` where sides have different numbers."""
+    least, most = min(counts), max(counts)
+    return "one run each" if most == 1 else f"{f'{least} to ' * (least < most)}{most} runs each"
+
+
 def listed(words: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

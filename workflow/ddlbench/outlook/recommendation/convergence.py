@@ -6,7 +6,7 @@ so their runs count together here; variants with options of their own do not.
 """
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -105,9 +105,10 @@ def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: p
     enough = (usable["epochs"] >= usable["of_epochs"]) | (usable["epochs"] >= needed)
     counted = usable[usable["reached"].notna() | enough]
     all_curves = []
-    for key, some in counted.groupby(list(CURVE), dropna=False, sort=True):
+    for _, some in counted.groupby(list(CURVE), dropna=False, sort=True):
         points = {int(str(batch)): _point(alike) for batch, alike in some.groupby("global_batch")}
-        all_curves.append(Curve(dict(zip(CURVE, _plain(key), strict=True)), points, OWN))
+        plain = [None if pd.isna(value) else value for value in some[[*CURVE]].iloc[0]]
+        all_curves.append(Curve(dict(zip(CURVE, plain, strict=True)), points, OWN))
     trained = successful(runs)
     for (dataset, model), some in trained.groupby(["dataset", "model"], sort=True):
         ours = counted[(counted["dataset"] == dataset) & (counted["model"] == model)]
@@ -120,10 +121,6 @@ def curves(runs: pd.DataFrame, epochs: pd.DataFrame, target: float, reference: p
     if not any(point.epochs for curve in all_curves for point in curve.points.values()):
         raise NoAnswerError(_nothing(counted, target))
     return all_curves
-
-
-def _plain(key: Hashable) -> tuple[Any, ...]:
-    return tuple(None if pd.isna(value) else value for value in key) if isinstance(key, tuple) else (key,)
 
 
 def _point(runs: pd.DataFrame) -> BatchEpochs:

@@ -53,9 +53,10 @@ def lines(choice: Choice, target: float) -> Iterator[str]:
         )
     else:
         share = faster_by(first, choice.second)
+        percent = f"{100 * share:.2g} %" if share >= 0.001 else "less than 0.1 %"
         yield (
             f"  second: {name(choice.second)}: {numbers(choice.second)}; it would be first if it took "
-            f"{_percent(share)} less time, by more throughput or fewer epochs"
+            f"{percent} less time, by more throughput or fewer epochs"
         )
     if not first["system"]:
         yield f"  what would shrink the interval of the first most: {_narrower(first)}"
@@ -116,10 +117,6 @@ def _narrower(row: Row) -> str:
     if sum(both) ** 2 > 2 * sum(rate) ** 2:
         return f"{full}, because the epochs are less sure than the throughput"
     return f"{speed}, because the throughput is less sure than the epochs"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share >= 0.001 else "less than 0.1 %"
 
 
 def _hours(hours: float) -> str:

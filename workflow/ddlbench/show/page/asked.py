@@ -5,6 +5,7 @@ Each answer is of runs that differ in nothing but what is asked. Intervals and v
 """
 
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.scaling import compared_s, names, placed, scaling
 from ddlbench.analysis.statistics import FASTER, SLOWER, Interval, Ratio, at_once, difference, over_repeats, ratio
 from ddlbench.analysis.together import SERIES
-from ddlbench.core.plural import between, count_of, duration, listed, memory_unit
+from ddlbench.core.plural import between, count_of, duration, listed, memory_unit, runs_each
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import PageStudy
@@ -25,7 +26,8 @@ from ddlbench.show.page.shown import LOSS, Answer, Point, by_repeat, digits, end
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
 SCHEDULE = "Which schedule?"
-TIME, COST, MEMORY, RATES = "How long to the target?", "What does it cost?", "How much memory?", "How fast?"
+TIME, COST, MEMORY = "How long to the target?", "What does it cost?", "How much memory?"
+RATES, ACCURACY = "How fast?", "How accurate?"
 LATENCY = "Which way to ask a model?"
 MORE = 1.1  # times as much memory, or money, as another takes is worth a sentence
 ROWS = 8  # of a figure
@@ -129,7 +131,9 @@ def _grows(
         shares = [100 * (end or 0) * fewest / most for end in (apart[most].low, apart[most].high)]
         text += f", {between(*shares)} % of the ideal {digits(most / fewest)}"
         take = f"Take {taken}, where speed-up times efficiency is highest"
-    text += "." if most in faster else ": not shown to pay."
+    slower = apart[most].verdict == SLOWER
+    text += "." if most in faster else ": slower." if slower else ": not shown to pay."
+    take = f"Take {taken}" if slower else take
     each = series.iloc[0]["batch_per_worker"]  # of weak scaling
     head = name[taken]
     if taken > fewest and pd.notna(each):
@@ -145,7 +149,9 @@ def _grows(
             take += ", whose accuracy this study does not say"
     measure = f"{phrases[1]} {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
-    return Answer(question, head, most in faster, (text, take.rstrip(".") + "."), measure, tuple(points), ids(series))
+    return Answer(
+        question, head, most in faster or slower, (text, take.rstrip(".") + "."), measure, tuple(points), ids(series)
+    )
 
 
 def _loses(top1: Point, base: Point) -> bool:
@@ -192,8 +198,8 @@ def schedules(runs: pd.DataFrame) -> Iterator[Answer]:
         level = [row.name for row, judged in zip(rest, apart, strict=True) if judged.verdict != SLOWER]
         reached = [f"{row.name} {ends(row.interval) if row.sure else digits(row.interval.middle)} %" for row in rows]
         reached[0] = reached[0].replace(" ", " reaches ", 1)
-        first, each = same.iloc[0], count_of(min(map(len, top1.values())), "run")
-        under = f"({first['model']}, batch {first['global_batch']:,}, {each} each)"
+        first, each = same.iloc[0], runs_each([*map(len, top1.values())])
+        under = f"({first['model']}, batch {first['global_batch']:,}, {each})"
         words = f"With {_who(first)}, {listed(reached)} {under}."
         answer = _first(SCHEDULE, rows, words, "top-1 after the last epoch [%]", ids(same))
         doubt = (f"{listed([best.name, *level])} are not told apart: take either, or repeat.",) * bool(level)
@@ -207,7 +213,7 @@ def _reaches(series: pd.DataFrame) -> Answer:
     least, *larger = by_batch
     judged = at_once([difference(by_batch[size], by_batch[least]) for size in larger], same=0.0)
     change = dict(zip(larger, judged, strict=True))
-    repeats = min(map(len, by_batch.values()))
+    counts = [*map(len, by_batch.values())]
     # Of one run each nothing is sure: then the values themselves say what to take.
     lost = [size for size, points in change.items() if (points.middle if points.high is None else points.high) < -LOSS]
     kept = [size for size, points in change.items() if (points.middle if points.low is None else points.low) > -LOSS]
@@ -218,10 +224,10 @@ def _reaches(series: pd.DataFrame) -> Answer:
     reached = [f"{size:,} {ends(row.interval) if row.sure else digits(row.interval.middle)} %"
                for size, row in zip(by_batch, rows, strict=True) if size in sizes]  # fmt: skip
     reached[0] = reached[0].replace(" ", " reaches ", 1)
-    first, each = series.iloc[0], "one run each" if repeats == 1 else f"{repeats} runs each"
+    first, each = series.iloc[0], runs_each(counts)
     under = "" if first["schedule"] == OWN else f", schedule {first['schedule']}"
     text = [f"Batch {listed(reached)} ({first['model']}{under}, {each})."]
-    single = "as far as one run says, " * (repeats == 1)
+    single = "as far as one run says, " * (min(counts) == 1)
     loses = " loses" if lost[:1] == larger[-1:] else " and larger lose"
     because = f": {single}{min(lost):,}{loses} more than a point of top-1" if lost else ""
     kept_all = f": {single}it loses no more than a point of top-1" * (taken == max(by_batch))
@@ -229,7 +235,7 @@ def _reaches(series: pd.DataFrame) -> Answer:
     if unsaid or single:
         took = duration(3 * float(series.groupby("global_batch")["run_s"].median().sum()), two_digits)
         of_which = f" about {listed(unsaid)}" if unsaid else ""
-        text.append(f"3 more repeats (`repeats: {repeats + 3}`) would tell more{of_which}, in {took} of runs.")
+        text.append(f"3 more repeats (`repeats: {max(counts) + 3}`) would tell more{of_which}, in {took} of runs.")
     shown = tuple(replace(row, taken=size == taken) for size, row in zip(by_batch, rows, strict=True))
     measure = "top-1 after the last epoch [%], by images per step of all workers"
     return Answer(BATCH, f"{taken:,}", not unsaid and not single, tuple(text), measure, shown, ids(series))
@@ -257,9 +263,8 @@ def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterat
             points.append(Point(name, Interval(row["reached_s"], low, high, row["repeats"]), (row["reached_s"],)))
         best = together.alike(placed(runs), rows.iloc[0], [*SERIES, "workers"])
         spent = rows["workers"] * rows["reached_s"] / 3600
-        words = (
-            f"{points[0].name} reaches {100 * target:.3g} % top-1 soonest, after {duration(points[0].interval.middle)}"
-        )
+        after = duration(points[0].interval.middle)
+        words = f"{points[0].name} reaches {100 * target:.3g} % top-1 soonest, after {after}"
         if best["full_energy_j"].notna().any():
             words += f", with {digits(float(best['full_energy_j'].median()) / 3.6e6)} kWh"
         if points[1:]:
@@ -279,7 +284,7 @@ def costs(study: PageStudy, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator
     if len(sold):
         hours = timed["nodes"] * timed["full_train_s"] / 3600
         spent, unit = hours * float(sold["cost"].iloc[0] / sold["node_hours"].iloc[0]), str(sold["currency"].iloc[0])
-    timed = timed.assign(spent=spent)[spent.notna()]
+    timed = timed.assign(spent=spent)[spent > 0]  # counters that stand still measured nothing
     # A program ends when it likes: only its runs on as many samples cost alike.
     timed = timed.assign(trained=timed["images"].where(together.of_programs(timed)))
     best = max((same for _, same in timed.groupby(["model", *SAME, "trained"], dropna=False)), key=len, default=timed)
@@ -291,9 +296,7 @@ def costs(study: PageStudy, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator
         if together.of_programs(best).all():
             epochs = f"{best['trained'].iloc[0]:,.0f} {study.sample}"
         words = f"The cheapest training ({best['model'].iloc[0]}, {epochs}) was {rows[0][0].name}: {rows[0][0].words}"
-        words += (
-            f" {unit} in {cheap}{f'; the fastest was {fast[0].name}, in {quick}' * (fast[0].name != rows[0][0].name)}."
-        )
+        words += f" {unit} in {cheap}" + f"; the fastest was {fast[0].name}, in {quick}" * (fast[0] != rows[0][0]) + "."
         measure = f"{unit} of a training, less is better"
         yield _first(COST, [row for row, _ in rows], words, measure, ids(rows[0][1]))
 
@@ -339,13 +342,15 @@ def latencies(table: pd.DataFrame) -> Iterator[Answer]:
 
 
 def rates(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
-    """What a study says that compares nothing: its rates."""
-    rows = [row for row, _ in _rows(study, runs[runs[RATE].notna()], RATE, ("model", "settings", "options"))][::-1]
+    """What a study says that compares nothing: its rates, or of runs without one their accuracy."""
+    question, unit, measure = RATES, f"{study.sample}/s", RATE
+    if runs[RATE].isna().all():
+        question, unit, measure, runs = ACCURACY, "% top-1", "top1", learned(runs)
+    rows = [row for row, _ in _rows(study, runs[runs[measure].notna()], measure, ("model", "settings", "options"))]
     if rows:
-        rate = f"{digits(rows[0].interval.middle)} {study.sample}/s"
-        words = f"{rows[0].name}: {rows[0].words} {study.sample}/s."
-        shown = (replace(rows[0], taken=True), *rows[1:ROWS])
-        yield Answer(RATES, rate, rows[0].sure, (words,), f"{study.sample}/s", shown, ids(runs))
+        best = replace(rows.pop(), taken=True)
+        take, words = f"{digits(best.interval.middle)} {unit}", f"{best.name}: {best.words} {unit}."
+        yield Answer(question, take, best.sure, (words,), unit, (best, *rows[::-1][: ROWS - 1]), ids(runs))
 
 
 def _who(row: Any) -> str:
@@ -364,13 +369,12 @@ def _rows(
     tell = [name for name in settings if len(runs) and alike[name].nunique().max() > 1]
     parts = [part for _, part in runs.groupby([*SIDES, "model", "workers", "global_batch", "schedule"], dropna=False)]
     parts.sort(key=lambda part: _median(part, measure))
-    rows = []
+    rows, most = [], 100.0 if measure == "top1" else math.inf
     for part in parts:
         first = part.iloc[0]
         words = [_who(first), *(together.title(name, first[name]) for name in tell)]
-        rows.append(
-            (point(", ".join([*words, count_of(int(first["workers"]), study.worker)]), part[measure].tolist()), part)
-        )
+        name = ", ".join([*words, count_of(int(first["workers"]), study.worker)])
+        rows.append((point(name, part[measure].tolist(), most), part))
     return rows
 
 

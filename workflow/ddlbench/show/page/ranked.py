@@ -17,7 +17,7 @@ from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.scaling import names
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER, Interval, at_once, difference
 from ddlbench.core import registry
-from ddlbench.core.plural import count_of, duration, listed, percents
+from ddlbench.core.plural import count_of, duration, listed, percents, runs_each
 from ddlbench.core.registry import OWN
 from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.shown import LOSS, Answer, Point, by_repeat, digits, ends, ids, learned, point, two_digits
@@ -33,7 +33,6 @@ MANY = 100  # repeats that nobody makes
 ALIKE = 0.05  # sides that differ by less than this are alike for all that people do
 NEAR = 0.8  # of the fastest side's rate: what comes with PyTorch is not taken below it
 RATE = "throughput_images_per_s"
-Rows = list[dict[str, Any]]
 
 
 def sides(study: PageStudy, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: str = "") -> Iterator[Answer]:
@@ -96,7 +95,8 @@ class _Cell:
     """Sides with the same settings, and the pairs of them."""
 
     def __init__(self, study: PageStudy, runs: pd.DataFrame, compared: str, pairs: pd.DataFrame) -> None:
-        self.study, self.compared, self.pairs = study, compared, _records(pairs)
+        self.study, self.compared = study, compared
+        self.pairs = [{str(name): value for name, value in row.items()} for row in pairs.to_dict("records")]
         ours = runs[runs["run"].isin({run for row in self.pairs for run in row["runs"].split()})]
         self.runs = ours
         side = names(runs).loc[ours.index] if compared == "loader" else ours[compared]
@@ -206,8 +206,8 @@ class _Cell:
         if len(named) > MOST:
             named = [*named[: MOST - 1], f"{len(named) - MOST + 1} more at least {digits(rest[-1].interval.middle)}"]
         words = f"{first.name} trains {listed([digits(first.interval.middle), *named])} {self.study.sample}/s"
-        repeats = min(len(side.runs) for side in self.ranked)
-        aside = [f"{repeats} runs each"] * (repeats > 1)
+        repeats = [len(side.runs) for side in self.ranked]
+        aside = [runs_each(repeats)] * (max(repeats) > 1)
         above = [side for side in self.points if side.name in self.ceiling and side not in self.ranked]
         aside += [f"{side.name}, which loads nothing: {digits(side.interval.middle)}" for side in above]
         return words + f" ({'; '.join(aside)})" * bool(aside)
@@ -217,7 +217,8 @@ class _Cell:
         best, rows = self.fit[0], self.rows
         slower = [name for name, row in rows.items() if row["verdict"] == FASTER]
         if max(row["n"] for row in rows.values()) < 2:
-            return "One run each: nothing is told apart."
+            each = "One run each" if max(len(side.runs) for side in self.ranked) == 1 else "One pair of runs"
+            return f"{each}: nothing is told apart."
         if not slower and len(rows) == 1:
             (row,) = rows.values()
             return f"They are not told apart ({best.name} is {_times(row)} as fast)."
@@ -245,6 +246,9 @@ class _Cell:
 
     def _further(self, best: Point, rival: Point, row: Mapping[str, Any]) -> str:
         """The cheapest runs that would decide between two sides, and what they take."""
+        few = min(best, rival, key=lambda side: len(side.runs))
+        if row["n"] < 2 and len(best.runs) != len(rival.runs):
+            return f"2 more runs of {few.name} give an interval, in {duration(2 * self._once(few), two_digits)}"
         if row["n"] < 2:
             took = duration(2 * self._once(best, rival), two_digits)
             return f"`repeats: 3` gives intervals, {took} for {best.name} and {rival.name}"
@@ -272,15 +276,15 @@ def _learns(loader: Any, compared: str) -> bool:
     return compared != "loader" or loader == OWN or pd.isna(loader) or bool(registry.member("loaders", loader).LEARNS)
 
 
-def _turned(row: Mapping[str, Any]) -> dict[str, Any]:
-    low, high = (None if pd.isna(row[end]) else 1 / row[end] for end in ("high", "low"))
+def _turned(row: dict[str, Any]) -> dict[str, Any]:
+    middle, low, high = (None if pd.isna(row[end]) else 1 / row[end] for end in ("ratio", "high", "low"))
     verdict = {FASTER: SLOWER, SLOWER: FASTER}.get(row["verdict"], row["verdict"])
-    return {**row, "left": row["right"], "right": row["left"], "low": low, "high": high, "verdict": verdict}
+    turned = {"ratio": middle, "low": low, "high": high, "verdict": verdict}
+    return row | turned | {"left": row["right"], "right": row["left"]}
 
 
 def _times(row: Mapping[str, Any]) -> str:
-    return f"{ends(Interval(1.0, float(row['low']), float(row['high']), 2))} times"
-
-
-def _records(table: pd.DataFrame) -> Rows:
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+    interval = Interval(1.0, float(row["low"]), float(row["high"]), 2)
+    if Point("", interval, ()).noisy:
+        return f"about {digits(row['ratio'])} times, too noisy to say,"
+    return f"{ends(interval)} times"

@@ -139,9 +139,8 @@ def ends(interval: Interval) -> str:
         kept = [round(end, 2 - math.floor(math.log10(high))) for end in (low, high)]
     else:
         kept = [float(f"{end:.2g}") for end in (low, high)]
-        kept = (
-            [float(f"{end:.3g}") for end in (low, high)] if 1.0 in kept else kept
-        )  # on which side of 1 it is, matters
+        if 1.0 in kept:  # on which side of it the others are, matters
+            kept = [float(f"{end:.3g}") for end in (low, high)]
     return " to ".join(dict.fromkeys(rounded(end, 3) for end in kept))
 
 

@@ -25,7 +25,8 @@ def tiles(rows: Sequence[Row], unit: str, before: Mapping[str, float | None]) ->
         if jobs or kinds.trains(rule):
             missing = [row for row in jobs if row.state != DONE]
             name = f"{'s'.join(kinds.of_rule(rule).NOUN)} done"
-            tiles.append((name, f"{len(jobs) - len(missing)} of {len(jobs)}", _states(missing)))
+            states = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in missing).items())
+            tiles.append((name, f"{len(jobs) - len(missing)} of {len(jobs)}", states or "all of the study"))
     tiles.append((f"{worker} hours used", _sum(row.gpu_hours for row in done), "of what is done, from records"))
     trained = [row for row in done if kinds.trains(row.rule)]
     if trained:
@@ -54,11 +55,6 @@ def _planned(done: Sequence[Row], before: Mapping[str, float | None]) -> tuple[s
     hours = {name: _sum(row[f"{name}_worker_hours"] for row in table) for name in ("planned", "took")}
     of_which = "for them" if len(table) == len(done) else f"for {len(table)} of them"
     return hours["planned"], f"{of_which}, before any record; they took {hours['took']}"
-
-
-def _states(todo: Sequence[Row]) -> str:
-    counts = Counter(row.state for row in todo)
-    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "all of the study"
 
 
 def planned(plan: Plan, images: Mapping[str, int], published: Sequence[Doubling]) -> dict[str, float | None]:

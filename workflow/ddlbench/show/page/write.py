@@ -16,7 +16,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
-from ddlbench.analysis import together
+from ddlbench.analysis import failures, together
 from ddlbench.analysis.tables import BESIDE
 from ddlbench.analysis.together import ended_well, successful
 from ddlbench.audit import _findings
@@ -89,6 +89,7 @@ def html(
         wide=any(len(line["points"]) > 4 for line in series),
         tables=others,
         ended=bool(ended_well(runs).any()),
+        lost=_lost(read),
         what=_what(runs),
         measured=_measured(runs),
         hardware=_hardware(runs),
@@ -172,6 +173,14 @@ def _what(runs: pd.DataFrame) -> str:
     on = f" on {listed(data)}" if len(data) in range(1, 4) and data != models else ""
     repeats = count_of(usable["repeat"].nunique(), "repeat")
     return f"{count_of(len(usable), 'run')} of {listed(models)}{on}, up to {repeats}"
+
+
+def _lost(read: Mapping[str, pd.DataFrame]) -> str:
+    """`3 failed runs (out of memory) and 1 refused record`: what no answer knows of."""
+    failed, refused = failures.of_runs(read["failures"]), len(read["refused"])
+    causes = ", ".join(sorted({*failed["cause"].fillna("no report")}))
+    words = [f"{count_of(len(failed), 'failed run')} ({causes})"] * bool(len(failed))
+    return listed([*words, *[count_of(refused, "refused record")] * bool(refused)])
 
 
 def _preflight(study: PageStudy, results: Path) -> dict[str, Any] | None:
