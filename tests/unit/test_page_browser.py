@@ -72,6 +72,9 @@ def test_the_answer_is_on_the_first_screen_and_leaves_no_column_empty(browser: B
     browser.open(page, width=390, height=844)
     small = "document.querySelector('.dots').getBoundingClientRect()"
     assert browser.evaluate(f"{small}.top") < 844 and browser.evaluate(f"{small}.right") <= 390
+    apart = "[...document.querySelectorAll('.dots tfoot svg')].every(svg => [...svg.children].map(text => text"
+    apart += ".getBoundingClientRect()).filter(at => at.width).every((at, n, all) => !n || all[n - 1].right < at.left))"
+    assert browser.evaluate(apart) is True
 
 
 OPEN = "document.querySelectorAll('details').forEach((part) => { part.open = true; })"

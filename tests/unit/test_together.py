@@ -271,9 +271,9 @@ def said_by_the_recommendation() -> list[str]:
     [
         (
             said_by_the_page,
-            "On 4 workers, with mine, precision=bf16, ddp trains 8,000 and fsdp 4,000 tokens/s (3 runs each).",
+            "On 4 workers with mine (precision=bf16), ddp reaches 8,000 tokens/s and fsdp 4,000 (3 runs each).",
         ),
-        (said_by_the_page, "With fsdp, precision=bf16, 4 workers train 4 times as many tokens/s as 1, 100 % of "),
+        (said_by_the_page, "With fsdp (precision=bf16), 4 workers train 4 times as many tokens/s as 1, 100 % of "),
         (said_by_the_page, "The cheapest training (mine, 6,400 tokens) was ddp, 1 worker: "),
         (said_by_the_page, "tokens/s"),
         (said_by_the_application, "mine, precision=bf16, ddp, batch 64 per worker"),
@@ -316,4 +316,4 @@ def test_a_repeat_that_ended_early_is_found_and_more_workers_are_none() -> None:
 def test_a_programs_name_stands_once_where_a_study_has_two() -> None:
     other = RUNS.assign(model="other", run="other-" + RUNS["run"])
     said = said_by_the_page(pd.concat([RUNS, other], ignore_index=True))
-    assert any(", with mine, precision=bf16, ddp trains" in line for line in said), said
+    assert any(" with mine (precision=bf16), ddp reaches" in line for line in said), said

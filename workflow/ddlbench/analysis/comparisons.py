@@ -73,11 +73,11 @@ def in_words(table: pd.DataFrame) -> str:
         return ""
     count = int((tried["verdict"] != CANNOT_TELL).sum())
     are = "is" if count == 1 else "are"
-    words = f"{count} of {count_of(len(tried), 'comparison')} with {FEWEST} pairs or more {are} told apart."
+    words = f"{count} of {count_of(len(tried), 'comparison')} with {FEWEST} pairs or more {are} sure."
     if len(tried) > 1:
         words += (
-            " All are judged at once (Benjamini and Hochberg): where no two sides differ, 95 of 100 such studies tell "
-            "none apart; else, on average, at most one in 20 of those told apart is wrong. So an interval here may "
+            " All are judged at once (Benjamini and Hochberg): where no two sides differ, 95 of 100 such studies are "
+            "sure of none; else, on average, at most one in 20 of the sure ones is wrong. So an interval here may "
             "differ from a figure's, which is judged alone."
         )
     if len(tried) >= MANY and count < len(tried):

@@ -106,7 +106,7 @@ def draw(table: pd.DataFrame, options: Options, scale: Normalize, number: str, l
     n = sorted({int(n) for n in table["repeats"]})
     below = f"below: 95 % interval, n = {n[0]}" + (f" to {n[-1]}" if n[1:] else "")
     handles = [Patch(**MISSING, label="not run, or failed")]
-    for word in (below if n[-1] > 1 else "n = 1: one pair of runs", "bold: told apart, all cells judged at once"):
+    for word in (below if n[-1] > 1 else "n = 1: one pair of runs", "bold: sure, all cells judged at once"):
         handles.append(Patch(alpha=0, label=word))
     figure.legend(handles=handles, loc="outside lower left", frameon=False, handlelength=1.6)
     names = [", ".join(row) for row in table[["framework", "model", *at]].to_numpy()]

@@ -79,8 +79,8 @@ class PageStudy:
     def where(self) -> str:
         """Says where its runs are from."""
         if self.ours:
-            return f"on machine {self.machine} ({self.device_name})"
-        return f"of records that others made ({self.device})"
+            return f"on machine {self.machine}, {self.device_name}"
+        return f"of results that others published ({self.device})"
 
 
 def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | None], partial: str = "") -> PageStudy:

@@ -1,11 +1,11 @@
 """The first screen: which framework and loader, how many workers, how large a batch; then schedule, time, cost, memory.
 
-`ranked.py` answers what compares sides, `asked.py` what grows along an axis. Each answer says what to take, what is
-told apart, and which further runs would decide; the figure beside it shows the same quantity. Here they are put
+`ranked.py` answers what compares sides, `asked.py` what grows along an axis. Each answer says what to take, how sure
+that is, and which further runs would decide; the figure beside it shows the same quantity. Here they are put
 together, with what the study does not ask, and with what the audit says of their runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -50,17 +50,23 @@ class First:
 
 def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[Mapping[str, str]]) -> First:
     """The answers of a study, from its tables and its audit's findings."""
-    runs = together.usable(tables["runs"])
-    taken = {answer.take for answer in ranked.sides(study, runs, tables["comparisons"])}
-    sized = [*asked.batches(runs)]
+    runs, targets = together.usable(tables["runs"]), tables["reached"]
+    if not study.ours:
+        runs, targets = _by_submitter(runs, targets)
+    sized = [*asked.batches(study, runs)]
     reached = {point.name.removeprefix("batch "): point for answer in sized for point in answer.points}
-    grows = [*asked.workers(study, runs, taken, reached, tables["reached"])]
+    sides, grows = [*ranked.sides(study, runs, tables["comparisons"])], list[Answer]()
+    for _ in range(2):  # workers are judged with the sides taken, and sides on the workers taken
+        grows = [*asked.workers(study, runs, {answer.take for answer in sides}, reached, targets)]
+        workers = "".join(point.name for answer in grows for point in answer.points if point.taken)
+        models = "".join({*runs["model"][runs["run"].isin([run for answer in grows for run in answer.runs])]})
+        sides = [*ranked.sides(study, runs, tables["comparisons"], workers, models)]
     answers = [
-        *ranked.sides(study, runs, tables["comparisons"], *(answer.take.split(",")[0] for answer in grows)),
+        *sides,
         *grows,
         *sized,
-        *asked.schedules(runs),
-        *asked.times(study, runs, tables["reached"]),
+        *asked.schedules(runs, *(int(answer.take.replace(",", "")) for answer in sized)),
+        *asked.times(study, runs, targets),
         *asked.costs(study, runs, tables["costs"]),
         *asked.memory(study, runs),
         *(answer for kind in kinds.beside() for answer in asked.latencies(tables[kind.TABLE])),
@@ -80,6 +86,15 @@ def first(study: PageStudy, tables: Mapping[str, pd.DataFrame], audit: Sequence[
         tuple(f"{question} {key}" for question, key in asks.items() if question not in questions) if len(runs) else (),
         _errors(audit),
     )
+
+
+def _by_submitter(runs: pd.DataFrame, targets: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Records of others, machine `NVIDIA dgxa100_mxnet` called NVIDIA where it is the only one of NVIDIA's."""
+    machines = sorted({*runs["machine"]})
+    whose = [machine.split(" ")[0] for machine in machines]
+    named = {machine: by for machine, by in zip(machines, whose, strict=True) if whose.count(by) == 1}
+    for table in (runs, targets):
+        yield table.assign(machine=table["machine"].replace(named)) if len(table) else table
 
 
 def _errors(audit: Sequence[Mapping[str, str]]) -> Errors:

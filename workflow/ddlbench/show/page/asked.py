@@ -22,7 +22,20 @@ from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
-from ddlbench.show.page.shown import LOSS, Answer, Point, by_repeat, digits, ends, ids, learned, point, two_digits
+from ddlbench.show.page.shown import (
+    LOSS,
+    Answer,
+    Point,
+    Standing,
+    by_repeat,
+    digits,
+    ends,
+    ids,
+    learned,
+    point,
+    spent,
+    two_digits,
+)
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
 SCHEDULE = "Which schedule?"
@@ -55,15 +68,21 @@ def workers(
         groups.sort(key=lambda series: _weight(series, taken), reverse=True)
         apart = [_apart(series) for series in groups]
         judged = iter(at_once([ratio for ratios in apart for ratio in ratios.values()]))  # people read them together
-        first, *rest = [
+        first, *rest = answers = [
             _grows(study, part, {n: next(judged) for n in ratios}, tell, reached, phrases)
             for part, ratios in zip(groups, apart, strict=True)
         ]
         texts = tuple(answer.words[0] for answer in rest[:OTHERS])
-        # Of others' records each series is another system.
-        whose = [f"{answer.take} of {_who(part.iloc[0])}" for answer, part in zip((first, *rest), groups, strict=True)]
-        of_others = replace(first, take=listed(whose), words=(*first.words, *texts, *filter(None, [caveat])))
-        yield replace(first, others=texts) if study.ours else of_others
+        if study.ours:
+            yield replace(first, others=texts)
+        else:  # each series is another system
+            systems = [_who(part.iloc[0]) for part in groups]
+            take = listed([f"{answer.take} of {name}" for name, answer in zip(systems, answers, strict=True)])
+            words = (*(answer.words[0] for answer in answers), *filter(None, [caveat]))
+            points = [replace(point, name=f"{name}, {point.name.split()[0]}")
+                      for name, answer in zip(systems, answers, strict=True) for point in answer.points]  # fmt: skip
+            measure = f"{phrases[1]} the fewest {study.unit} of each"
+            yield replace(first, take=take, words=words, measure=measure, points=tuple(points))
 
 
 def series(study: PageStudy, runs: pd.DataFrame) -> list[dict[str, Any]]:
@@ -123,35 +142,35 @@ def _grows(
     for n in more:
         pairs = [base[repeat] / by_count[n][repeat] for repeat in base.keys() & by_count[n].keys()] or [apart[n].middle]
         points.append(Point(name[n], apart[n], tuple(pairs), n == taken, f"ideal {digits(n / fewest)}"))
-    where = ", ".join(dict.fromkeys([who, *settings(series.iloc[0].to_dict(), tell)]))  # a program is its own model
+    under = ", ".join(text for text in settings(series.iloc[0].to_dict(), tell) if text != who)  # a program's is itself
     times = _as_fast(apart[most], points[-1])
-    text = f"With {where}, {name[most]} {phrases[0].format(times)} {fewest}"
-    take = f"Take {taken} unless more runs say otherwise: {_further(apart[most], series, (fewest, most))}."
+    text = f"With {who}{f' ({under})' * bool(under)}, {name[most]} {phrases[0].format(times)} {fewest}"
+    why = _further(study, apart[most], series, (fewest, most))
     if most in faster:
         shares = [100 * (end or 0) * fewest / most for end in (apart[most].low, apart[most].high)]
         text += f", {between(*shares)} % of the ideal {digits(most / fewest)}"
-        take = f"Take {taken}, where speed-up times efficiency is highest"
+        side = f"Beyond {taken}, time shrinks by less" if taken < most else f"Up to {taken}, time shrinks by more"
+        why = f"{side} than {study.worker} hours grow."
     slower = apart[most].verdict == SLOWER
     text += "." if most in faster else ": slower." if slower else ": not shown to pay."
-    take = f"Take {taken}" if slower else take
     each = series.iloc[0]["batch_per_worker"]  # of weak scaling
-    head = name[taken]
+    head, words = name[taken], [text, *[why] * (not slower)]
     if taken > fewest and pd.notna(each):
         batch = {n: f"{each * n:,}" for n in by_count}
-        take = f"{take.rstrip('.')}. Their batch is {batch[taken]}, not {batch[fewest]}"
+        batches = f"The batch of {taken} is {batch[taken]}, not {batch[fewest]}"
         top1 = {n: reached[batch[n]] for n in by_count if batch[n] in reached}
         if {fewest, taken} <= top1.keys():
             size = next(int(batch.replace(",", "")) for batch, row in reached.items() if row.taken)
             keep = max([fewest, *(n for n in by_count if n <= taken and each * n <= size)])
-            take += f": {top1[taken].words} % top-1 in place of {top1[fewest].words} (below)"
-            head += f", {keep} at full accuracy" * _loses(top1[taken], top1[fewest])
+            words.append(f"{batches}: {top1[taken].words} % top-1 in place of {top1[fewest].words}.")
+            if _loses(top1[taken], top1[fewest]):
+                head = f"{name[keep]} at full accuracy, {taken} for speed alone"
         else:
-            take += ", whose accuracy this study does not say"
+            words.append(f"{batches}: this study does not say its accuracy.")
     measure = f"{phrases[1]} {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
-    return Answer(
-        question, head, most in faster or slower, (text, take.rstrip(".") + "."), measure, tuple(points), ids(series)
-    )
+    standing = Standing.SURE if most in faster or slower else Standing.OPEN
+    return Answer(question, head, standing, tuple(words), measure, tuple(points), ids(series))
 
 
 def _loses(top1: Point, base: Point) -> bool:
@@ -166,31 +185,33 @@ def _as_fast(apart: Ratio, shown: Point) -> str:
     return f"{ends(apart)} times" if apart.low is not None else f"{digits(apart.middle)} times (one run each)"
 
 
-def _further(apart: Ratio, runs: pd.DataFrame, counts: Sequence[int]) -> str:
+def _further(study: PageStudy, apart: Ratio, runs: pd.DataFrame, counts: Sequence[int]) -> str:
     """What more repeats of these numbers of workers would take to decide."""
-    once = float(runs[runs["workers"].isin(counts)].groupby("workers")["run_s"].median().sum())
-    if apart.n < 2:
-        return f"`repeats: 3` gives an interval, in {duration(2 * once)}"
-    if not apart.more or apart.more > MANY:
-        return f"not even {MANY} more repeats would tell"
-    took = duration(apart.more * once, two_digits)
-    return f"{count_of(apart.more, 'more repeat')} would probably tell, in {took} of runs"
+    more = 2 if apart.n < 2 else apart.more or MANY + 1
+    if more > MANY:
+        return f"Not even {MANY} more repeats would tell."
+    once_s = runs[runs["workers"].isin(counts)].groupby("workers")["run_s"].median()
+    took = spent(more * once_s.sum(), more * (once_s * once_s.index).sum(), study.worker)
+    again = f"{count_of(more, 'more repeat')} of each would tell if that stays so"
+    return f"{'`repeats: 3` gives an interval' if apart.n < 2 else again} {took}."
 
 
-def batches(runs: pd.DataFrame) -> Iterator[Answer]:
+def batches(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
     """What accuracy each batch reaches, and the largest that surely costs no more than a point."""
     judged = learned(runs)
     series = [part for same in _with_most(judged, "global_batch") for _, part in same.groupby("schedule")]
-    answers = [_reaches(part) for part in series if part["global_batch"].nunique() > 1]
+    answers = [_reaches(study, part) for part in series if part["global_batch"].nunique() > 1]
     if answers:
         first, *others = sorted(answers, key=lambda answer: (-len(answer.points), -answer.points[0].interval.middle))
         yield replace(first, others=tuple(" ".join(answer.words) for answer in others))
 
 
-def schedules(runs: pd.DataFrame) -> Iterator[Answer]:
-    """Which schedule reaches the best accuracy, where nothing else differs."""
-    answers = []
-    for same in _with_most(learned(runs), "schedule", ("workers", "global_batch")):
+def schedules(runs: pd.DataFrame, batch: int | None = None) -> Iterator[Answer]:
+    """Which schedule reaches the best accuracy, where nothing else differs; with the `batch` that the page takes, if
+    several were tried with it."""
+    answers, judged, also = [], learned(runs), ("workers", "global_batch")
+    taken = _with_most(judged[judged["global_batch"] == batch], "schedule", also)
+    for same in taken or _with_most(judged, "schedule", also):
         top1 = {str(name): by_repeat(part, "top1") for name, part in same.groupby("schedule")}
         rows = [point(name, [*values.values()], 100.0) for name, values in top1.items()]
         best, *rest = rows = sorted(rows, key=lambda row: -row.interval.middle)
@@ -202,13 +223,13 @@ def schedules(runs: pd.DataFrame) -> Iterator[Answer]:
         under = f"({first['model']}, batch {first['global_batch']:,}, {each})"
         words = f"With {_who(first)}, {listed(reached)} {under}."
         answer = _first(SCHEDULE, rows, words, "top-1 after the last epoch [%]", ids(same))
-        doubt = (f"{listed([best.name, *level])} are not told apart: take either, or repeat.",) * bool(level)
-        answers.append(replace(answer, sure=not level, words=(words, *doubt)))
+        doubt = (f"{listed([best.name, *level])}: none is surely better. Take either, or repeat.",) * bool(level)
+        answers.append(replace(answer, standing=Standing.AHEAD if level else Standing.SURE, words=(words, *doubt)))
     if answers:
         yield replace(answers[0], others=tuple(" ".join(answer.words) for answer in answers[1:]))
 
 
-def _reaches(series: pd.DataFrame) -> Answer:
+def _reaches(study: PageStudy, series: pd.DataFrame) -> Answer:
     by_batch = {int(str(size)): by_repeat(part, "top1") for size, part in series.groupby("global_batch")}
     least, *larger = by_batch
     judged = at_once([difference(by_batch[size], by_batch[least]) for size in larger], same=0.0)
@@ -233,23 +254,26 @@ def _reaches(series: pd.DataFrame) -> Answer:
     kept_all = f": {single}it loses no more than a point of top-1" * (taken == max(by_batch))
     text.append(f"Take {taken:,}{because or kept_all}.")
     if unsaid or single:
-        took = duration(3 * float(series.groupby("global_batch")["run_s"].median().sum()), two_digits)
+        once_s = series.groupby(["global_batch", "workers"])["run_s"].median()
+        took = spent(3 * once_s.sum(), 3 * (once_s * once_s.index.get_level_values(1)).sum(), study.worker)
         of_which = f" about {listed(unsaid)}" if unsaid else ""
-        text.append(f"3 more repeats (`repeats: {max(counts) + 3}`) would tell more{of_which}, in {took} of runs.")
+        text.append(f"3 more repeats (`repeats: {max(counts) + 3}`) would tell more{of_which} {took}.")
     shown = tuple(replace(row, taken=size == taken) for size, row in zip(by_batch, rows, strict=True))
     measure = "top-1 after the last epoch [%], by images per step of all workers"
-    return Answer(BATCH, f"{taken:,}", not unsaid and not single, tuple(text), measure, shown, ids(series))
+    standing = Standing.OPEN if unsaid or single else Standing.SURE
+    return Answer(BATCH, f"{taken:,}", standing, tuple(text), measure, shown, ids(series))
 
 
 def _first(question: str, rows: Sequence[Point], words: str, measure: str, runs: tuple[str, ...] = ()) -> Answer:
     """An answer that takes the first of its rows, which is sure if its interval ends before those of others begin."""
     best, *others = rows
     level = [row.name for row in others if not (best.sure and row.sure and best.interval.high < row.interval.low)]  # type: ignore[operator]
-    doubt = f"Not told from it: {'; '.join(level[:MOST])}." if level else ""
+    doubt = f"Not surely behind: {'; '.join(level[:MOST])}." if level else ""
     if best.interval.low is None:
         doubt = "One run has no interval; `repeats: 3` gives one."
     shown, text = (replace(best, taken=True), *others[: ROWS - 1]), tuple(filter(None, (words, doubt)))
-    return Answer(question, best.name, best.sure and not level, text, measure, shown, runs)
+    standing = Standing.SURE if best.sure and not level else Standing.AHEAD
+    return Answer(question, best.name, standing, text, measure, shown, runs)
 
 
 def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterator[Answer]:
@@ -323,7 +347,7 @@ def memory(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
             good = [row.name for row in shown if row.taken]  # what is not surely a tenth more is as good
             take = f"any but {listed(more)}" if len(good) > MOST else " or ".join(good)
             measure = f"{unit} of a worker's {where} on {on}, less is better"
-            yield Answer(MEMORY, take, True, (words,), measure, shown, ids(same))
+            yield Answer(MEMORY, take, Standing.SURE, (words,), measure, shown, ids(same))
 
 
 def latencies(table: pd.DataFrame) -> Iterator[Answer]:
@@ -350,7 +374,8 @@ def rates(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
     if rows:
         best = replace(rows.pop(), taken=True)
         take, words = f"{digits(best.interval.middle)} {unit}", f"{best.name}: {best.words} {unit}."
-        yield Answer(question, take, best.sure, (words,), unit, (best, *rows[::-1][: ROWS - 1]), ids(runs))
+        standing = Standing.SURE if best.sure else Standing.OPEN
+        yield Answer(question, take, standing, (words,), unit, (best, *rows[::-1][: ROWS - 1]), ids(runs))
 
 
 def _who(row: Any) -> str:

@@ -15,19 +15,19 @@ import pandas as pd
 
 from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.scaling import names
-from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, SLOWER, Interval, at_once, difference
+from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, FEWEST, SLOWER, Interval, at_once, difference
 from ddlbench.core import registry
-from ddlbench.core.plural import count_of, duration, listed, percents, runs_each
+from ddlbench.core.plural import count_of, listed, runs_each
 from ddlbench.core.registry import OWN
 from ddlbench.show.page.about import PageStudy
-from ddlbench.show.page.shown import LOSS, Answer, Point, by_repeat, digits, ends, ids, learned, point, two_digits
+from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, by_repeat, digits, ends, ids, learned, point, spent
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
 QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}
 BESIDE = {"framework": "loader", "loader": "framework", "form": ""}  # what both sides share, and another answer takes
 PLAIN = ("ddp", "native", "torchvision", "raw")  # they come with PyTorch: nothing else is to be installed
 MOST = 4  # sides that a sentence names
-CEILING = "the ceiling"
+CEILING, LOSES, OTHER_FORM = "the ceiling", "loses accuracy", "other form"
 OTHERS = 40  # other settings that are told; the table has all
 MANY = 100  # repeats that nobody makes
 ALIKE = 0.05  # sides that differ by less than this are alike for all that people do
@@ -35,9 +35,12 @@ NEAR = 0.8  # of the fastest side's rate: what comes with PyTorch is not taken b
 RATE = "throughput_images_per_s"
 
 
-def sides(study: PageStudy, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: str = "") -> Iterator[Answer]:
+def sides(
+    study: PageStudy, runs: pd.DataFrame, comparisons: pd.DataFrame, workers: str = "", model: str = ""
+) -> Iterator[Answer]:
     """The answers for frameworks, loaders and forms, as far as the study compares them; `workers` are those that the
-    page takes (`2 GPUs`). Frameworks and forms are judged with the loader taken, where they were run with it."""
+    page takes (`2 GPUs`), `model` is that for which it does. Frameworks and forms are judged with the loader taken,
+    where they were run with it."""
     found: dict[str, list[_Cell]] = {}
     taken = {"": "", "loader": ""}
     for compared in ("loader", "framework", "form"):
@@ -45,7 +48,7 @@ def sides(study: PageStudy, runs: pd.DataFrame, comparisons: pd.DataFrame, worke
         # Table `comparisons` has all pairs of a setting, one row each.
         keys = [name for name in ("with", *SHOWN) if name in rows]
         cells = [_Cell(study, runs, compared, group) for _, group in rows.groupby(keys, dropna=False)]
-        weight = partial(_Cell.weight, loader=taken["loader"], workers=workers)
+        weight = partial(_Cell.weight, loader=taken["loader"], workers=workers, model=model)
         if cells := sorted((cell for cell in cells if len(cell.points) > 1), key=weight, reverse=True):
             found[compared], taken[compared] = cells, cells[0].taken.name
     for compared, question in QUESTIONS.items():
@@ -60,8 +63,7 @@ def sides(study: PageStudy, runs: pd.DataFrame, comparisons: pd.DataFrame, worke
             answer = cells[0].answer(question, tell, others)
             words = _as_taken(cells, taken.get(BESIDE[compared], ""), workers)
             if cells[2:] or (cells[1:] and not words):
-                apart = sum(not cell.alike() for cell in cells[1:])
-                words.append(_elsewhere(apart, *(cell.ranked[0].name for cell in cells)))
+                words.append(_elsewhere(cells, tell))
             yield replace(answer, words=(*answer.words, *words))
 
 
@@ -75,20 +77,22 @@ def _as_taken(cells: Sequence["_Cell"], beside: str, workers: str) -> list[str]:
         no = f"The other answers take {listed(others)}, with which no {first.compared}s were compared."
         return [no] * bool(others)
     also = ", too" * (there.taken.name == first.taken.name)
-    doubt = ", not sure" * bool(there.level)
-    return [f"With {listed(others)}, the page's other answers, it is {there.taken.name}{also}{doubt}."]
+    return [f"With {listed(others)}, the page's other answers, it is {there.taken.name}{also} ({there.standing})."]
 
 
-def _elsewhere(apart: int, best: str, *others: str) -> str:
-    """How often the fastest side is the fastest under the other settings, too; or which one is most often; and under
-    how many of them sides are told apart (`apart`)."""
-    ((most, count),) = Counter(others).most_common(1)
+def _elsewhere(cells: Sequence["_Cell"], tell: list[str]) -> str:
+    """How often the fastest side is fastest under the other settings, too; or which one is, and how often surely."""
+    first, *others = cells
+    best = first.ranked[0].name
+    ((most, count),) = Counter(cell.ranked[0].name for cell in others).most_common(1)
+    surely = sum(cell.ranked[0].name == most and not cell.level for cell in others)
     if len(others) == 1:
-        words = f"Under the other setting {most} is the fastest{', too' * (most == best)}"
-        return f"{words}{', not told apart' * (not apart)}."
-    words = f"{best} is the fastest in {others.count(best)} of {count_of(len(others), 'other setting')}"
-    words += f", {most} in {count}." if count > others.count(best) else ", too."
-    return f"{words} Differences are told apart in {apart} of them."
+        words = f"{others[0].where(tell)} {most} is the fastest{', too' * (most == best)}"
+        return f"{words}{', not surely' * (not surely)}."
+    kept = sum(cell.ranked[0].name == best for cell in others)
+    words = f"{best} is the fastest in {kept} of {count_of(len(others), 'other setting')}"
+    words += f", {most} in {count}" * (count > kept)
+    return f"{words}, {f'surely in {surely}' if surely else 'never surely'}."
 
 
 class _Cell:
@@ -112,11 +116,12 @@ class _Cell:
         self.beside, self.workers = str(first["with"]), count_of(int(first["workers"]), study.worker)
         self.place = (str(first["model"]), self.beside, self.workers)
 
-    def weight(self, loader: str, workers: str) -> tuple[int, ...]:
-        """What makes it the answer: repeats, sides, the `loader` and the `workers` that the page takes, or the most."""
+    def weight(self, loader: str, workers: str, model: str) -> tuple[int, ...]:
+        """What makes it the answer: repeats, `loader`, `workers` and `model` that the page takes, sides, workers."""
         least, most = min(row["n"] for row in self.pairs), int(self.pairs[0]["workers"])
-        fits = self.beside == loader or self.beside.endswith(f" and {_loader(loader)}")
-        return min(least, 2), len(self.ranked), fits + (self.workers == workers), most, least, len(self.runs)
+        beside = self.beside == loader or self.beside.endswith(f" and {_loader(loader)}")
+        fits = beside + (self.workers == workers) + (self.place[0] == model)
+        return min(least, 2), fits, len(self.ranked), most, least, len(self.runs)
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -143,6 +148,29 @@ class _Cell:
         best = self.fit[0]
         near = [side for side in (best, *self.level) if side.interval.middle >= NEAR * best.interval.middle]
         return next((side for name in PLAIN for side in near if side.name == name), best)
+
+    @property
+    def alone(self) -> list[str]:
+        """The sides that read other forms, and so are not judged beside the best."""
+        return [side.name for side in self.fit[1:] if side.name not in self.rows]
+
+    @property
+    def standing(self) -> Standing:
+        """How surely the side taken is told."""
+        if not self.level:
+            return Standing.OPEN if self.alone else Standing.SURE
+        if self._tie(self.rival):
+            return Standing.TIE
+        return Standing.AHEAD if self.taken is self.fit[0] else Standing.DEFAULT
+
+    @property
+    def rival(self) -> Point:
+        """Of the sides that are not told from the best, the one that matters to the answer."""
+        return self.level[0] if self.taken is self.fit[0] else self.taken
+
+    def _tie(self, rival: Point) -> bool:
+        row = self.rows[rival.name]
+        return bool(row["n"] > 1 and row["low"] > 1 - ALIKE and row["high"] < 1 + ALIKE)
 
     @cached_property
     def fit(self) -> list[Point]:
@@ -175,89 +203,81 @@ class _Cell:
 
     def answer(self, question: str, tell: list[str], others: list[str]) -> Answer:
         """What to take, what is told from it, and what is not."""
-        best, rows, taken = self.fit[0], self.rows, self.taken
-        text = [f"On {self.workers}{self._where(tell)}, {self._rates()}."]
-        text += [self._told(), self._take()] if rows else []
-        text += self._accuracy()
-        alone = [side.name for side in self.fit[1:] if side.name not in rows]
-        if other := [name for name in alone if _loader(name) != _loader(best.name)]:
-            text.append(f"{listed(other)} read another form: not judged beside {best.name}.")
-        if alone != other:
-            text.append(f"Forms of {_loader(best.name)} are judged in the next answer.")
-        shown = [replace(side, taken=side is taken, note=CEILING * (side.name in self.ceiling)) for side in self.points]
-        measure = f"{self.study.sample}/s on {self.workers}"
-        sure = not self.level and not alone
-        return Answer(question, taken.name, sure, tuple(text), measure, tuple(shown), ids(self.runs), tuple(others))
+        best = self.fit[0]
+        text = [f"{self.where(tell)} {self._rates()}.", *self._surely(), *self._further(), *self._accuracy()]
+        if other := [name for name in self.alone if _loader(name) != _loader(best.name)]:
+            others = [f"{listed(other)} read another form: not judged beside {best.name}.", *others]
+        if self.alone != other:
+            others = [f"Forms of {_loader(best.name)} are judged in the next answer.", *others]
+        measure, shown = f"{self.study.sample}/s on {self.workers}", tuple(self._shown(side) for side in self.points)
+        standing = self.standing
+        return Answer(question, self.taken.name, standing, tuple(text), measure, shown, ids(self.runs), tuple(others))
 
     def line(self, tell: list[str]) -> str:
-        """One sentence on another setting of the study."""
-        pairs = [self._told()] if self.rows else []
-        return " ".join([f"On {self.workers}{self._where(tell)}, {self._rates()}.", *pairs, *self._accuracy()])
+        """What is said of it where another setting is the answer."""
+        return " ".join([f"{self.where(tell)} {self._rates()}.", *self._surely(), *self._accuracy()])
 
-    def _where(self, tell: list[str]) -> str:
-        """With which loader or framework, and under which of the settings that differ in the study."""
-        beside = [f"with {self.beside}"] if self.beside and self.beside != OWN else []
-        return "".join(f", {text}" for text in (*beside, *settings(self.pairs[0], tell)) if text != self.beside)
+    def where(self, tell: list[str]) -> str:
+        """`On 2 GPUs with native (lenet):` with which loader or framework, under which settings that differ."""
+        beside = f" with {self.beside}" if self.beside and self.beside != OWN else ""
+        under = ", ".join(text for text in settings(self.pairs[0], tell) if text != self.beside)
+        return f"On {self.workers}{beside}{f' ({under})' * bool(under)},"
+
+    def _shown(self, side: Point) -> Point:
+        """Its row of the figure, with a note if it is no candidate."""
+        note = OTHER_FORM * (side.name in self.alone) or LOSES * (side not in self.fit)
+        note = CEILING if side.name in self.ceiling else note
+        return replace(side, taken=side is self.taken, note=note, candidate=not note)
 
     def _rates(self) -> str:
-        """`DeepSpeed trains 1,277, Horovod 979 and DDP 869 images/s`."""
+        """`DeepSpeed reaches 1,277 images/s, Horovod 979 and DDP 869`."""
         first, *rest = self.ranked
         named = [f"{side.name} {digits(side.interval.middle)}" for side in rest]
         if len(named) > MOST:
             named = [*named[: MOST - 1], f"{len(named) - MOST + 1} more at least {digits(rest[-1].interval.middle)}"]
-        words = f"{first.name} trains {listed([digits(first.interval.middle), *named])} {self.study.sample}/s"
+        words = f"{first.name} reaches {listed([f'{digits(first.interval.middle)} {self.study.sample}/s', *named])}"
         repeats = [len(side.runs) for side in self.ranked]
         aside = [runs_each(repeats)] * (max(repeats) > 1)
-        above = [side for side in self.points if side.name in self.ceiling and side not in self.ranked]
-        aside += [f"{side.name}, which loads nothing: {digits(side.interval.middle)}" for side in above]
+        for side in self.points:
+            if side.name in self.ceiling and side not in self.ranked:
+                share = f"{100 * first.interval.middle / side.interval.middle:.0f} %"
+                aside.append(f"{share} of {side.name}, which loads nothing: {digits(side.interval.middle)}")
         return words + f" ({'; '.join(aside)})" * bool(aside)
 
-    def _told(self) -> str:
-        """What is told apart, and by how much."""
+    def _surely(self) -> list[str]:
+        """What the best is surely faster than, and by how much."""
         best, rows = self.fit[0], self.rows
         slower = [name for name, row in rows.items() if row["verdict"] == FASTER]
-        if max(row["n"] for row in rows.values()) < 2:
-            each = "One run each" if max(len(side.runs) for side in self.ranked) == 1 else "One pair of runs"
-            return f"{each}: nothing is told apart."
-        if not slower and len(rows) == 1:
-            (row,) = rows.values()
-            return f"They are not told apart ({best.name} is {_times(row)} as fast)."
         if not slower:
-            return f"None is told apart from {best.name}."
-        whom = "all others" if len(slower) == len(rows) > 1 else listed(slower)
+            repeats = max((row["n"] for row in rows.values()), default=0)
+            why = f": {repeats} runs each show little" * (repeats < FEWEST)
+            return [f"None is surely slower than {best.name}{why}."] * (len(rows) > 1 < repeats)
+        whom = "all others" if len(slower) == len(rows) > 1 and not self.alone else listed(slower)
         of_whom = f" {slower[0]}" if len(slower) > 1 else ""
-        much = f"({_times(rows[slower[0]])}{of_whom})"
-        if len(slower) < len(rows):
-            return f"{best.name} is told apart from {whom} only {much}."
-        return f"{best.name} over {whom} is told apart {much}."
+        only = " only" * (len(slower) < len(rows))
+        return [f"{best.name} is surely faster than {whom}{only} ({_times(rows[slower[0]])}{of_whom})."]
 
-    def _take(self) -> str:
-        best, taken, level = self.fit[0], self.taken, self.level
-        if not level:
-            return f"Take {taken.name}."
-        rival = level[0] if taken is best else taken
-        row = self.rows[rival.name]
-        plain = " (it comes with PyTorch)" if taken is not best else ""
-        if row["n"] > 1 and row["low"] > 1 - ALIKE and row["high"] < 1 + ALIKE:
-            off = percents(0, max(row["high"] - 1, 1 - row["low"]))
-            return f"Take {taken.name}{plain}: {best.name} and {rival.name} differ by at most {off.split()[-2]} %."
-        further = self._further(best, rival, row)
-        return f"Take {taken.name}{plain} unless more runs say otherwise: {further}."
-
-    def _further(self, best: Point, rival: Point, row: Mapping[str, Any]) -> str:
-        """The cheapest runs that would decide between two sides, and what they take."""
-        few = min(best, rival, key=lambda side: len(side.runs))
-        if row["n"] < 2 and len(best.runs) != len(rival.runs):
-            return f"2 more runs of {few.name} give an interval, in {duration(2 * self._once(few), two_digits)}"
+    def _further(self) -> list[str]:
+        """Where it is not sure: by how much, and the cheapest runs that would decide, with what they take."""
+        if not self.level:
+            return []
+        best, rival = self.fit[0], self.rival
+        row, few = self.rows[rival.name], min(best, rival, key=lambda side: len(side.runs))
+        uneven = row["n"] < 2 and len(best.runs) != len(rival.runs)
+        once_s = self._once(few) if uneven else self._once(best, rival)
+        more = 2 if row["n"] < 2 else row["more_repeats"]
+        took = "" if pd.isna(more) else spent(more * once_s, more * once_s * int(row["workers"]), self.study.worker)
         if row["n"] < 2:
-            took = duration(2 * self._once(best, rival), two_digits)
-            return f"`repeats: 3` gives intervals, {took} for {best.name} and {rival.name}"
-        if pd.isna(row["more_repeats"]) or row["more_repeats"] > MANY:
-            return f"not even {MANY} more repeats would tell {best.name} from {rival.name}"
-        more = int(row["more_repeats"])
-        took = duration(more * self._once(best, rival), two_digits)
-        again = f"{count_of(more, 'more repeat')} of both {best.name} and {rival.name} would probably tell"
-        return f"{again}, in {took} of runs, if the difference stays as it is"
+            plain = f"{rival.name} comes with PyTorch. " * (rival is self.taken)
+            cure = f"2 more runs of {few.name} give an interval" if uneven else "`repeats: 3` gives both intervals"
+            return [f"{plain}One {'pair of runs' if uneven else 'run each'} shows nothing surely: {cure} {took}."]
+        plain = "which comes with PyTorch, " * (rival is self.taken)
+        beside = f"Beside {rival.name}, {plain}{best.name} is {_times(row)} as fast"
+        if self._tie(rival):
+            return [f"{beside}: take either."]
+        if not took or more > MANY:
+            return [f"{beside}: not even {MANY} more repeats would tell."]
+        return [f"{beside}: {count_of(int(more), 'more repeat')} of each would tell if that stays so {took}."]
 
     def _once(self, *sides: Point) -> float:
         """Seconds that one run of each of these sides takes, one after the other."""

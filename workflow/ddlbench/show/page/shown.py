@@ -3,15 +3,26 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats
-from ddlbench.core.plural import count_of, rounded
+from ddlbench.core.plural import count_of, duration, rounded
 
 NOISY = 10.0  # an interval whose ends are further apart than this factor says nothing, and stretches no axis
 LOSS = 1.0  # points of top-1 that count as a loss
 LOG = 20.0  # values further apart than this factor are drawn on a logarithmic scale
+
+
+class Standing(StrEnum):
+    """How surely an answer is told; the page says it beside the answer."""
+
+    SURE = "sure"
+    TIE = "a tie"
+    DEFAULT = "by default, not sure"
+    AHEAD = "ahead, not sure"
+    OPEN = "not sure"
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,7 @@ class Point:
     runs: tuple[float, ...]
     taken: bool = False
     note: str = ""  # what to know of it: `the ceiling`, `not reached`
+    candidate: bool = True  # whether it could be taken
 
     @property
     def noisy(self) -> bool:
@@ -51,21 +63,26 @@ class Point:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one question: what to take, whether that is sure, sentences, the figure of the same quantity.
+    """The answer to one question: what to take, how surely, sentences, the figure of the same quantity.
 
-    `others` are the same question's answers under other settings, one sentence each. `unfair` are rules of the audit
-    that its runs break.
+    `others` are what is folded: the same question's answers under other settings, one line each. `unfair` are rules of
+    the audit that its runs break.
     """
 
     question: str
     take: str
-    sure: bool
+    standing: Standing
     words: tuple[str, ...]
     measure: str = ""  # what the figure shows, with its unit
     points: tuple[Point, ...] = ()
     runs: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     unfair: tuple[str, ...] = ()
+
+    @property
+    def sure(self) -> bool:
+        """Whether more runs would hardly change it."""
+        return self.standing is Standing.SURE
 
     @property
     def scale(self) -> "Scale":
@@ -79,7 +96,6 @@ class Scale:
     low: float
     high: float
     log: bool = False
-    ends: tuple[str, str] = ("", "")
 
     @classmethod
     def fit(cls, points: Sequence[Point]) -> "Scale":
@@ -92,7 +108,20 @@ class Scale:
         low, high = max(min([least, *bounds]), least / 1.5), min(max([most, *bounds]), most * 1.5)
         if not high > low:
             low, high = low * 0.9, high * 1.1
-        return cls(low, high, high > LOG * low > 0, (digits(low), digits(high)))
+        return cls(low, high, high > LOG * low > 0)
+
+    @property
+    def ticks(self) -> list[tuple[str, str]]:
+        """Where round numbers stand, and what they are: two to five of 1, 2 and 5 times powers of ten."""
+        if self.log:
+            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            found = [value for k in decades for n in (1, 2, 5) if self.low <= (value := float(f"{n}e{k}")) <= self.high]
+            found = [value for value in found if f"{value:e}"[0] == "1"] if len(found) > 5 else found
+        else:
+            power = 10.0 ** math.floor(math.log10((self.high - self.low) / 2))
+            step = power * max(n for n in (1, 2, 5) if n * power * 2 <= self.high - self.low)
+            found = [n * step for n in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+        return [(self.at(value), digits(value)) for value in found]
 
     def at(self, value: float) -> str:
         """`37.5%`, with a little room at both ends."""
@@ -129,6 +158,12 @@ def digits(value: float) -> str:
 def two_digits(value: float) -> str:
     """Of what is only about so: `5.9`, `12`."""
     return rounded(value, 2)
+
+
+def spent(runs_s: float, workers_s: float, worker: str) -> str:
+    """`(2.3 h of runs, 4.6 GPU hours)`: what more runs take, one after the other [s], and all their workers [s]."""
+    hours = f", {digits(workers_s / 3600)} {worker} hours" if workers_s >= 3600 else ""
+    return f"({duration(runs_s, two_digits)} of runs{hours})"
 
 
 def ends(interval: Interval) -> str:

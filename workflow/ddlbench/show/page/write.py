@@ -22,7 +22,7 @@ from ddlbench.analysis.together import ended_well, successful
 from ddlbench.audit import _findings
 from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_json, write_text
-from ddlbench.core.plural import count_of, listed
+from ddlbench.core.plural import between, count_of, listed
 from ddlbench.preflight.__main__ import summary
 from ddlbench.show.page import answer, asked, numbers, picture, rows, sources, spent, tables
 from ddlbench.show.page.about import PageFigure, PageStudy
@@ -159,7 +159,7 @@ def _measured(runs: pd.DataFrame) -> str:
     """Says when runs were measured, in UTC."""
     began = runs["started_s"].dropna()
     if began.empty:
-        return "no run says when it began"
+        return ""
     days = dict.fromkeys(rows.day(float(when)).split()[0] for when in (began.min(), began.max()))
     return f"begun {' to '.join(days)}"
 
@@ -172,7 +172,9 @@ def _what(runs: pd.DataFrame) -> str:
         return ""
     on = f" on {listed(data)}" if len(data) in range(1, 4) and data != models else ""
     repeats = count_of(usable["repeat"].nunique(), "repeat")
-    return f"{count_of(len(usable), 'run')} of {listed(models)}{on}, up to {repeats}"
+    cables = {*usable["bandwidth_mbit"].dropna()}
+    over = f" over {between(min(cables), max(cables))} Mbit/s" if cables else ""
+    return f"{count_of(len(usable), 'run')} of {listed(models)}{on}{over}, up to {repeats}"
 
 
 def _lost(read: Mapping[str, pd.DataFrame]) -> str:
