@@ -1,14 +1,15 @@
 """The first screen answers what a study's axes ask: what to take, what is told apart, what would decide."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 from ddlbench.analysis import claims, comparisons, scaling, together
-from ddlbench.analysis.statistics import Interval
 from ddlbench.analysis.tables import frame
 from ddlbench.audit import _findings
+from ddlbench.core.plural import around, four_digits, told_apart
 from ddlbench.core.registry import OWN
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page import about, answer, asked, ranked, shown, sources
@@ -378,6 +379,8 @@ def test_tables_of_sources_are_of_studies_and_claims_that_are_there() -> None:
 def test_numbers_have_as_many_digits_as_tell_them_apart() -> None:
     assert shown.point("a", [1.0, 1.001]).words == "1 (0.99 to 1.01)"
     assert shown.point("a", [100.0]).words == "100 (one run)"
-    assert shown.ends(Interval(1.2, 1.03, 1.5, 3)) == "1.03 to 1.5"  # not "1 to 1.5": it is told apart
+    assert told_apart(1.03, 1.5) == "1.03 to 1.5"  # not "1 to 1.5": it is told apart
+    assert around(12_345.6, 8000.0, None) == "12,346 (8,000)" and around(1.0, None, None) == "1"
+    assert (four_digits(math.nan), four_digits(0.951_23)) == ("unknown", "0.9512")
     assert shown.point("a", [99.0, 99.9], 100.0).interval.high == 100
     assert shown.Scale.fit([shown.point("a", [1.0]), shown.point("b", [100.0])]).log

@@ -278,10 +278,7 @@ def said_by_the_recommendation() -> list[str]:
         (said_by_the_page, "tokens/s"),
         (said_by_the_application, "mine, precision=bf16, ddp, batch 64 per worker"),
         (said_by_the_application, "tokens/s"),
-        (
-            said_by_predictions,
-            "mine, ddp, precision=bf16, batch 64 per worker (measured: 1 2 4 workers):",
-        ),
+        (said_by_predictions, "mine, ddp, precision=bf16, batch 64 per worker (measured: 1 2 4 workers):"),
         (said_by_the_recommendation, "mine, precision=bf16 to top-1 0.6, 6 candidates:"),
         (
             said_by_the_recommendation,

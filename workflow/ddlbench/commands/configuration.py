@@ -17,9 +17,8 @@ from ddlbench.core import registry
 from ddlbench.data import target
 from ddlbench.plan import reads, runs
 from ddlbench.settings.config import ConfigError, read_yaml, typed
-from ddlbench.settings.dataset import load_dataset
-from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.study import Study, load_study
+from ddlbench.settings.machine import Machine
+from ddlbench.settings.study import Study
 from ddlbench.settings.workflow import check_config, laid_over
 
 DEFAULT = Path("config/config.yaml")
@@ -41,17 +40,13 @@ def read(config: Mapping[str, Any]) -> Settings:
     # Mappings of numbers: on the command line Snakemake reads their values as text.
     numbers = {key: typed(config[key]) for key in ("checkpoint", "what_if") if key in config}
     checked = check_config({**config, **numbers})
-    study, machine = load_study(checked["study"]), load_machine(checked["machine"])
+    plan, images = reads.plan_of(checked)
     sources = checked["data"]["sources"]
-    for name in {block.dataset for block in study.blocks if not block.programs} - {*registry.members("datasets")}:
-        sources[name] = load_dataset(name).to_json()
-    images = reads.images(study, machine, sources)
-    plan = runs.make_plan(study, machine, checked["account"], images)
     target.check({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
     # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
-    return Settings(checked, study, machine, images, plan)
+    return Settings(checked, plan.study, plan.machine, images, plan)
 
 
 def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, Any]:

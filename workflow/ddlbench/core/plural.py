@@ -1,5 +1,6 @@
 """How numbers are written for people: with their noun, with so many digits, in their unit."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 
@@ -37,12 +38,36 @@ def amount(value: float) -> str:
     return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.3g}" if value >= 0.001 else "<0.001"
 
 
-def between(low: float, high: float) -> str:
+def two_digits(value: float) -> str:
+    """Of what is only about so: `5.9`, `12`."""
+    return rounded(value, 2)
+
+
+def digits(value: float) -> str:
+    """Three digits that matter, of large numbers too: `1,280`, `0.95`."""
+    return rounded(float(f"{value:.3g}"), 3)
+
+
+def four_digits(value: float | None) -> str:
+    """Of what is measured: `0.9512`, `12,811`; `unknown`."""
+    return "unknown" if value is None or value != value else rounded(value, 4)
+
+
+def between(low: float, high: float, *, say: Callable[[float], str] = two_digits) -> str:
     """`6 to 9`; one number where both ends are written alike."""
-    return " to ".join(dict.fromkeys(rounded(end, 2) for end in (low, high)))
+    return " to ".join(dict.fromkeys((say(low), say(high))))
 
 
-def around(middle: float, low: float | None, high: float | None, say: Callable[[float], str] = "{:.4g}".format) -> str:
+def told_apart(low: float, high: float) -> str:
+    """`0.92 to 1.05`: to so many digits as tell the ends apart, and from 1; both to one place if they are close."""
+    places = 2 - math.floor(math.log10(high))
+    kept = [round(end, places) if high < 1.2 * low else float(f"{end:.2g}") for end in (low, high)]
+    if high >= 1.2 * low and 1.0 in kept:  # on which side of 1 it is, matters
+        kept = [float(f"{end:.3g}") for end in (low, high)]
+    return between(*kept, say=digits)
+
+
+def around(middle: float, low: float | None, high: float | None, say: Callable[[float], str] = four_digits) -> str:
     """`980 (900 to 1100)`; without an interval, or where all three are written alike, `980`."""
     ends = [say(end) for end in (low, high) if end is not None and end == end]
     return say(middle) if {*ends} <= {say(middle)} else f"{say(middle)} ({' to '.join(dict.fromkeys(ends))})"

@@ -53,11 +53,11 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     changes, workers = asked(config["what_if"])
     study = given(config, folders, results)
     runs = study.tables["runs"]
-    series = all_series(runs, study.machine.workers_per_node)
+    series = all_series(runs, study.plan.machine.workers_per_node)
     with study.named():
         if not series:
             raise NoAnswerError("no finished timed run of a series over worker counts; train first")
-    table = rows(series, study.machine, changes, workers, study.planned_workers())
+    table = rows(series, study.plan.machine, changes, workers, study.planned_workers())
     written, drawn = study.table(NAME, table), study.figure(NAME)
     _style.save(draw(table, study.options()), drawn)
     how = f"All numbers: {written}; the first series drawn: {drawn}.png; how they are computed: docs/prediction.md"
@@ -204,11 +204,9 @@ def _base(axes: Any, rows: pd.DataFrame) -> None:
     """What was measured, and what is predicted from it without any change."""
     measured, beyond = rows[rows["by"] == MEASURED], rows[rows["by"] != MEASURED]
     look = {"color": "black", "marker": "o", "zorder": 4}
-    axes.plot(measured["workers"], measured["images_per_s"], **look, linestyle="none", label="measured: as it is")
-    bars = measured[measured["images_per_s_low"].notna()]
-    ends = (bars["images_per_s"] - bars["images_per_s_low"], bars["images_per_s_high"] - bars["images_per_s"])
-    ends = (ends[0].clip(lower=0.0), ends[1].clip(lower=0.0))  # equal rates: an end may be beyond them by rounding
-    axes.errorbar(bars["workers"], bars["images_per_s"], ends, fmt="none", ecolor="black", capsize=3)
+    middle, low, high = (measured[name] for name in RATES)
+    axes.plot(measured["workers"], middle, **look, linestyle="none", label="measured: as it is")
+    _style.bars(axes, measured["workers"], middle, low, high, look)
     axes.fill_between(
         beyond["workers"], beyond["images_per_s_low"], beyond["images_per_s_high"], color="0.8", linewidth=0, zorder=1
     )

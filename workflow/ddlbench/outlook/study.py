@@ -18,8 +18,6 @@ from ddlbench.core import files, layout, registry
 from ddlbench.outlook import NoAnswerError
 from ddlbench.plan import reads, runs
 from ddlbench.plan.runs import Plan
-from ddlbench.settings.machine import Machine, load_machine
-from ddlbench.settings.study import Study, load_study
 from ddlbench.show.figures import Options
 
 
@@ -27,18 +25,11 @@ from ddlbench.show.figures import Options
 class StudyData:
     """`tables` are those of `collect`, by name; `refused` are lines about records that are in none of them."""
 
-    study: Study
-    machine: Machine
     plan: Plan
     images: Mapping[str, int]
     tables: Mapping[str, pd.DataFrame]
     refused: Sequence[str]
     results: Path
-
-    @property
-    def name(self) -> str:
-        """What messages call it; records of others were made on no machine of ours."""
-        return f"study {self.study.name}" + ("" if self.study.records else f" on machine {self.machine.name}")
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -46,7 +37,9 @@ class StudyData:
         try:
             yield
         except NoAnswerError as error:
-            raise NoAnswerError(f"{self.name}: {error}") from None
+            # Records of others were made on no machine of ours.
+            where = "" if self.plan.study.records else f" on machine {self.plan.machine.name}"
+            raise NoAnswerError(f"study {self.plan.study.name}{where}: {error}") from None
 
     def planned_workers(self) -> list[int]:
         """The worker counts of the plan."""
@@ -68,21 +61,20 @@ class StudyData:
 
     def options(self, **more: Any) -> Options:
         """How its figures are drawn."""
-        device = "accelerator" if self.study.records else self.machine.device
+        device = "accelerator" if self.plan.study.records else self.plan.machine.device
         names = tuple(sorted({run.spec.framework for run in self.plan.runs.values()}))
         sample = together.sample(self.tables["runs"])
-        return Options(self.study.title, device, self.machine.device_name, names, sample=sample, **more)
+        return Options(self.plan.study.title, device, self.plan.machine.device_name, names, sample=sample, **more)
 
 
 def given(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> StudyData:
     """Reads all of it, of a checked configuration; `folders` are those of the runs. Raises ConfigError."""
-    study, machine, sources = load_study(config["study"]), load_machine(config["machine"]), config["data"]["sources"]
-    images = reads.images(study, machine, sources)
-    plan = runs.make_plan(study, machine, config["account"], images)
+    plan, images = reads.plan_of(config)
     with tempfile.TemporaryDirectory() as aside:
-        read = {} if study.records is None else {"read": registry.member("records", study.records.kind).read}
-        peaks, settings = dict(machine.peak_tflops_per_worker), runs.digests(plan)
-        collect(folders, Path(aside), peaks, settings, scaling=runs.scaling(plan), **read)
+        others = plan.study.records
+        read = {} if others is None else {"read": registry.member("records", others.kind).read}
+        peaks = dict(plan.machine.peak_tflops_per_worker)
+        collect(folders, Path(aside), peaks, runs.digests(plan), scaling=runs.scaling(plan), **read)
         tables = {path.stem: pd.read_parquet(path) for path in Path(aside).glob("*.parquet")}
         refused = refusals.lines(refusals.read(Path(aside)))
-    return StudyData(study, machine, plan, images, tables, refused, results)
+    return StudyData(plan, images, tables, refused, results)

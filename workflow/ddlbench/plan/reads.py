@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ddlbench.core import layout, registry
 from ddlbench.core.spec import RunSpec
@@ -10,10 +11,11 @@ from ddlbench.data import datasets
 from ddlbench.data.datasets._own import Own
 from ddlbench.data.manifest import Manifest
 from ddlbench.data.source import SourceError
-from ddlbench.plan.runs import Plan
+from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.settings.config import ConfigError
-from ddlbench.settings.machine import Machine
-from ddlbench.settings.study import Study
+from ddlbench.settings.dataset import load_dataset
+from ddlbench.settings.machine import Machine, load_machine
+from ddlbench.settings.study import Study, load_study
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,16 @@ class PlannedForm:
     there: bool
     bytes: float
     inodes: int
+
+
+def plan_of(config: Mapping[str, Any]) -> tuple[Plan, dict[str, int]]:
+    """The plan of a checked configuration, whose sources then name people's own data sets too; images of an epoch by
+    data set. Raises ConfigError."""
+    study, machine, sources = load_study(config["study"]), load_machine(config["machine"]), config["data"]["sources"]
+    for name in {block.dataset for block in study.blocks if not block.programs} - {*registry.members("datasets")}:
+        sources[name] = load_dataset(name).to_json()
+    counts = images(study, machine, sources)
+    return make_plan(study, machine, config["account"], counts), counts
 
 
 def expected(dataset: str, given: str | None) -> tuple[dict[str, int], int]:

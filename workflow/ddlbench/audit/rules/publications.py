@@ -62,7 +62,7 @@ def contradict(number: Number, other: Number) -> bool:
     return bool(abs(a - b) > ABOUT * max(abs(a), abs(b)))
 
 
-def digits(number: Number) -> str:
+def quoted(number: Number) -> str:
     """A number as it is written: `less than 0.24`."""
     return f"{RELATIONS[number['relation']]}{number['value']:g}"
 
@@ -85,7 +85,7 @@ def contradicting_numbers(material: Material) -> Findings:
     for quantity in numbers["quantity"].unique():
         for number, other in combinations(records(numbers[numbers["quantity"] == quantity]), 2):
             if fit(number, other) and contradict(number, other):
-                yield Finding((number["row"], other["row"]), f"{quantity} is {digits(number)}, and {digits(other)}")
+                yield Finding((number["row"], other["row"]), f"{quantity} is {quoted(number)}, and {quoted(other)}")
 
 
 @rule(
@@ -107,7 +107,7 @@ def efficiency_from_speed_up(material: Material) -> Findings:
         implied = efficiency(left["value"], ref, left["workers"])
         if contradict({"relation": "approx", "value": implied}, right):
             what = f"speed-up {left['value']:g} at {left['workers']:g} workers, base {ref:g}, is"
-            yield Finding((left["row"], right["row"]), f"{what} efficiency {implied:.2f}; said is {digits(right)}")
+            yield Finding((left["row"], right["row"]), f"{what} efficiency {implied:.2f}; said is {quoted(right)}")
 
 
 @rule(
@@ -129,8 +129,8 @@ def throughput_from_speed_up(material: Material) -> Findings:
         implied = {"relation": number["relation"], "value": number["value"] * number["base_images_per_s"]}
         for other in rates:
             if fit(number, other) and contradict(implied, other):
-                says = f"{digits(number)} times {number['base_images_per_s']:g} images/s are {digits(implied)} images/s"
-                yield Finding((number["row"], other["row"]), f"{says}; said is {digits(other)}")
+                says = f"{quoted(number)} times {number['base_images_per_s']:g} images/s are {quoted(implied)} images/s"
+                yield Finding((number["row"], other["row"]), f"{says}; said is {quoted(other)}")
     if "ceiling_images_per_s" in numbers:
         above = numbers["base_images_per_s"] > (1 + ABOUT) * numbers["ceiling_images_per_s"]
         yield from each(numbers, above, "base: {base_images_per_s} images/s, its ceiling {ceiling_images_per_s}")
@@ -155,7 +155,7 @@ def efficiency_from_runtimes(material: Material) -> Findings:
             for other in efficiencies:
                 if fit(row, other) and contradict({"relation": "approx", "value": implied}, other):
                     what = f"{base['value']:g} {base['unit']} on {base['workers']} and {row['value']:g} {row['unit']}"
-                    what += f" on {row['workers']} workers are efficiency {implied:.2f}; said is {digits(other)}"
+                    what += f" on {row['workers']} workers are efficiency {implied:.2f}; said is {quoted(other)}"
                     yield Finding((str(base["row"]), row["row"], other["row"]), what)
 
 
@@ -177,7 +177,7 @@ def claims_against_tables(material: Material) -> Findings:
         value = {"relation": OF_CLAIMS[claim["relation"]], "value": claim["value"]}
         for number in numbers:
             if _of_claim(claim, number) and contradict(value, number):
-                what = f"{claim['quantity']} is said to be {digits(value)}, the table has {digits(number)}"
+                what = f"{claim['quantity']} is said to be {quoted(value)}, the table has {quoted(number)}"
                 yield Finding((str(claim["id"]), str(number["row"])), what)
 
 

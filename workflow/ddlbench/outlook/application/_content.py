@@ -19,7 +19,7 @@ from ddlbench.analysis.prediction import _series
 from ddlbench.analysis.statistics import CANNOT_TELL
 from ddlbench.core import kinds, layout, registry
 from ddlbench.core.files import sha256
-from ddlbench.core.plural import listed, rounded
+from ddlbench.core.plural import between, four_digits, listed
 from ddlbench.core.record import MLLOG
 from ddlbench.outlook import NoAnswerError, changes, predictions, study
 from ddlbench.outlook.application import Block, Heading, Image, Paragraph, Table
@@ -62,15 +62,14 @@ class Contents:
 def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = layout.RESULTS) -> str:
     """Writes the section in all formats; their paths, one a line. Raises NoAnswerError, ConfigError."""
     data = study.given(config, folders, results)
-    machine, runs = data.machine, data.tables["runs"]
-    usable = runs[runs["throughput_images_per_s"].notna()]
-    figures = {f.title: data.figure(f.name) for f in data.study.figures if "efficiency" in f.plot}
+    machine, runs = data.plan.machine, data.tables["runs"]
+    figures = {f.title: data.figure(f.name) for f in data.plan.study.figures if "efficiency" in f.plot}
     others = data.tables["submissions"]  # of others' records the file of each
     with data.named():
-        series = changes.all_series(usable, machine.workers_per_node)
+        series = changes.all_series(runs, machine.workers_per_node)
         section = blocks(
             Contents(
-                title=data.study.title,
+                title=data.plan.study.title,
                 machine=machine,
                 runs=runs,
                 comparisons=data.tables["comparisons"],
@@ -150,10 +149,10 @@ def _scaling(timed: pd.DataFrame, references: _References, workers: str) -> tupl
                 (
                     str(int(alike["nodes"].iloc[0])),
                     str(point["workers"]),
-                    short(alike["epoch_s"].median()),
-                    short(point["throughput_images_per_s"]),
-                    short(point["speed_up"]),
-                    short(point["efficiency"]),
+                    four_digits(alike["epoch_s"].median()),
+                    four_digits(point["throughput_images_per_s"]),
+                    four_digits(point["speed_up"]),
+                    four_digits(point["efficiency"]),
                     "base"
                     if point["workers"] == point["ref_workers"]
                     else interval(point["efficiency_low"], point["efficiency_high"]) or "none",
@@ -186,10 +185,10 @@ def _predicted(
         (
             ", ".join(dict.fromkeys([*_settings(row, differ), row["framework"], *filter(None, [row["loader"]])])),
             f"{row['workers']} (predicted)",
-            short(row["images_per_s"]),
+            four_digits(row["images_per_s"]),
             interval(row["images_per_s_low"], row["images_per_s_high"]) or "none",
-            short(row["efficiency"]),
-            short(row["train_h"]),
+            four_digits(row["efficiency"]),
+            four_digits(row["train_h"]),
             f"{row['measured']} {references.to(str(row['runs']).split())}",
         )
         for row in predictions
@@ -228,8 +227,8 @@ def _request(bill: Sequence[Row], forms: Sequence[PlannedForm], machine: Machine
         amounts = [(row.wall_s, hours(row, machine)) for row in some]
         lacking = [1 for wall, amount in amounts if wall is None or amount is None]
         unknown += len(lacking)
-        amount_in_all = "unknown" if lacking else short(sum(amount or 0.0 for _, amount in amounts))
-        each = "unknown" if lacking else short(sum(w or 0.0 for w, _ in amounts) / len(amounts) / 3600)
+        amount_in_all = "unknown" if lacking else four_digits(sum(amount or 0.0 for _, amount in amounts))
+        each = "unknown" if lacking else four_digits(sum(w or 0.0 for w, _ in amounts) / len(amounts) / 3600)
         length = counts([epochs], "epochs") if epochs else kinds.of_rule(some[0].rule).KEY
         rows.append((f"{model}, {length}", str(nodes), str(count), str(len(some)), each, amount_in_all))
     header = ("runs", "nodes", workers, "number", "hours each (mean)", unit)
@@ -241,13 +240,14 @@ def _request(bill: Sequence[Row], forms: Sequence[PlannedForm], machine: Machine
     }[unit]
     section.append(Table(f"Request, derived: number x hours; {unit} = {how}.", header, tuple(rows)))
     total = sum(hours(row, machine) or 0.0 for row in missing)
-    sentences = [f"In sum {short(total)} {unit}" + (f", without {unknown} runs of unknown time." if unknown else ".")]
+    lacking_time = f", without {unknown} runs of unknown time" * bool(unknown)
+    sentences = [f"In sum {four_digits(total)} {unit}{lacking_time}."]
     basis = sorted({row.estimate for row in missing})
     sentences.append(f"Hours are estimates of the plan, from: {', '.join(basis)}.")
     section.append(_storage(missing, forms))
     energy = [row.energy_kwh for row in missing if row.energy_kwh is not None]
     if len(energy) == len(missing):
-        sentences.append(f"Energy: {short(sum(energy))} kWh (estimated).")
+        sentences.append(f"Energy: {four_digits(sum(energy))} kWh (estimated).")
     else:
         sentences.append("Energy: unknown; the machine's file names no power, and no run has measured it.")
     return [*section, Paragraph(" ".join(sentences))]
@@ -276,7 +276,7 @@ def _storage(missing: Sequence[Row], forms: Sequence[PlannedForm]) -> Table:
     total = (sum(size or 0.0 for _, size, _ in amounts), sum(inodes or 0 for _, _, inodes in amounts))
     amounts.append(("in sum" if len(sizes) == len(runs) else "in sum, of what is known", *total))
     rows = [
-        (item, "unknown" if size is None else short(size / 1e9), "unknown" if inodes is None else str(inodes))
+        (item, "unknown" if size is None else four_digits(size / 1e9), "unknown" if inodes is None else str(inodes))
         for item, size, inodes in amounts
     ]
     return Table("Storage, as the plan counts it.", ("what", "GB", "files and folders"), tuple(rows))
@@ -330,15 +330,15 @@ def claim(last: Mapping[str, Any] | pd.Series[Any], base: int, workers: str) -> 
     if last["workers"] == base:
         return ONE_COUNT, counts([base], workers)
     if not interval(low, high):
-        reached = f"speed-up {short(last['speed_up'])}, efficiency {short(last['efficiency'])}"
+        reached = f"speed-up {four_digits(last['speed_up'])}, efficiency {four_digits(last['efficiency'])}"
         return ONE_RUN, f"{where}, {reached}"
     sure = f"95 % interval {interval(low, high)}, n = {last['repeats']}"
     if low <= 1 <= high:
-        return UNSURE, f"{where}, speed-up {short(last['speed_up'])} ({sure})"
+        return UNSURE, f"{where}, speed-up {four_digits(last['speed_up'])} ({sure})"
     return CLAIMED, (
-        f"{where} the training steps of an epoch took a time shorter by a factor of {short(last['speed_up'])} "
+        f"{where} the training steps of an epoch took a time shorter by a factor of {four_digits(last['speed_up'])} "
         f"({sure}), "
-        f"an efficiency of {short(last['efficiency'])} "
+        f"an efficiency of {four_digits(last['efficiency'])} "
         f"({interval(last['efficiency_low'], last['efficiency_high'])})"
     )
 
@@ -360,7 +360,7 @@ def verdicts(comparisons: pd.DataFrame, to: Callable[[Iterable[str]], str], work
             bounds = interval(row["low"], row["high"])
             sentences.append(
                 f"{row['left']} was {row['verdict']} than {row['right']} on {counts([row['workers']], workers)} {where}"
-                f": {short(row['ratio'])} times its throughput (95 % interval {bounds}, n = {row['n']}) {refers}."
+                f": {four_digits(row['ratio'])} times its throughput (95 % interval {bounds}, n = {row['n']}) {refers}."
             )
     pairs = [
         f"{pair} on {counts(on, workers)} {where} {' '.join(dict.fromkeys(runs))}"
@@ -374,11 +374,6 @@ def counts(numbers: Sequence[int], what: str) -> str:
     return f"{listed([*map(str, numbers)])} {what.removesuffix('s') if list(numbers) == [1] else what}"
 
 
-def short(value: float) -> str:
-    """Four digits."""
-    return "unknown" if value is None or value != value else rounded(value, 4)
-
-
 def interval(low: float | None, high: float | None) -> str:
     """Empty if it is not known."""
-    return "" if low is None or high is None or pd.isna(low) or pd.isna(high) else f"{short(low)} to {short(high)}"
+    return "" if low is None or high is None or pd.isna(low) or pd.isna(high) else between(low, high, say=four_digits)

@@ -33,7 +33,7 @@ def make(config: Mapping[str, Any], folders: Sequence[Path], results: Path = lay
     if target is None:
         raise ConfigError("config: target: is missing; a top-1 accuracy in 0..1: --config target=0.759")
     base = given(config, folders, results)
-    machine = None if base.study.records else base.machine
+    machine = None if base.plan.study.records else base.plan.machine
     with base.named():
         found = rows(base.tables["runs"], base.tables["epochs"], target, machine, base.planned_workers())
     table, picture = base.table(NAME, found), base.figure(NAME)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddlbench.core import registry
-from ddlbench.core.plural import count_of, duration, rounded
+from ddlbench.core.plural import between, count_of, duration, rounded
 from ddlbench.outlook.predictions import PREDICTED
 from ddlbench.outlook.recommendation.candidates import LOGGED, half_widths
 from ddlbench.outlook.recommendation.choice import Choice, faster_by
@@ -83,7 +83,7 @@ def numbers(row: Row) -> str:
     interval = "no interval"
     if row["hours_low"] is not None:
         basis = {"rate": ", of the throughput only", LOGGED: ", by the log"}.get(row["interval_of"], "")
-        interval = f"95 %: {' to '.join(dict.fromkeys((_hours(row['hours_low']), _hours(row['hours_high']))))}{basis}"
+        interval = f"95 %: {between(row['hours_low'], row['hours_high'], say=_hours)}{basis}"
     parts = [f"{_hours(row['hours'])} ({interval})", f"{rounded(row['worker_hours'], 3)} worker hours"]
     if row["price"] is not None:
         parts.append(f"{rounded(row['price'], 3)} {row['currency'] or ''}".strip())

@@ -17,25 +17,12 @@ from ddlbench.analysis.comparisons import settings, telling
 from ddlbench.analysis.scaling import compared_s, names, placed, scaling
 from ddlbench.analysis.statistics import FASTER, SLOWER, Interval, Ratio, at_once, difference, over_repeats, ratio
 from ddlbench.analysis.together import SERIES
-from ddlbench.core.plural import between, count_of, duration, listed, memory_unit, runs_each
+from ddlbench.core.plural import between, count_of, digits, duration, listed, memory_unit, runs_each, two_digits
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
-from ddlbench.show.page.shown import (
-    LOSS,
-    Answer,
-    Point,
-    Standing,
-    by_repeat,
-    digits,
-    ends,
-    ids,
-    learned,
-    point,
-    spent,
-    two_digits,
-)
+from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, by_repeat, ends, ids, learned, point, spent
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
 SCHEDULE = "Which schedule?"

@@ -27,8 +27,7 @@ from ddlbench.core.files import hidden_name, remove_left
 from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
 from ddlbench.settings.config import CONFIG, CONVERGENCE, ConfigError
-from ddlbench.settings.machine import load_machine
-from ddlbench.settings.study import Figure, load_study
+from ddlbench.settings.study import Figure
 from ddlbench.show.figures import Options, _tables
 from ddlbench.show.figures._make import draw, write_data
 from ddlbench.show.page import about, spent, write
@@ -39,11 +38,10 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
 
     Raises ConfigError for a study of others' records, of which nothing is missing.
     """
-    study, machine = load_study(config["study"]), load_machine(config["machine"])
+    plan, images = reads.plan_of(config)
+    study = plan.study
     if study.records:
         raise ConfigError(f"{study.path}: records: are of others, and all there; ask for page in place of partial")
-    images = reads.images(study, machine, config["data"]["sources"])
-    plan = runs.make_plan(study, machine, config["account"], images)
     out = Path(layout.partial(plan.home, results=results))
     out.parent.mkdir(parents=True, exist_ok=True)
     remove_left(out.parent)
@@ -60,7 +58,7 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
             out.rename(Path(aside) / "before")
         home.rename(out)
     lines = [f"  {name}: {count}" for name, count in counts.items()]
-    return [f"{study.name} on {machine.name}, {there}: {out}/index.html", *lines]
+    return [f"{study.name} on {plan.machine.name}, {there}: {out}/index.html", *lines]
 
 
 def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Path) -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats
-from ddlbench.core.plural import count_of, duration, rounded
+from ddlbench.core.plural import count_of, digits, duration, told_apart, two_digits
 
 NOISY = 10.0  # an interval whose ends are further apart than this factor says nothing, and stretches no axis
 LOSS = 1.0  # points of top-1 that count as a loss
@@ -150,16 +150,6 @@ def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int, float]:
     return {int(n): float(value) for n, value in zip(runs["repeat"], runs[measure], strict=True)}
 
 
-def digits(value: float) -> str:
-    """Three digits that matter: `1,280`, `0.95`."""
-    return rounded(float(f"{value:.3g}"), 3)
-
-
-def two_digits(value: float) -> str:
-    """Of what is only about so: `5.9`, `12`."""
-    return rounded(value, 2)
-
-
 def spent(runs_s: float, workers_s: float, worker: str) -> str:
     """`(2.3 h of runs, 4.6 GPU hours)`: what more runs take, one after the other [s], and all their workers [s]."""
     hours = f", {digits(workers_s / 3600)} {worker} hours" if workers_s >= 3600 else ""
@@ -167,16 +157,9 @@ def spent(runs_s: float, workers_s: float, worker: str) -> str:
 
 
 def ends(interval: Interval) -> str:
-    """`0.92 to 1.05`: to so many digits as tell the ends apart, and from 1; both to one place if they are close."""
-    low, high = interval.low, interval.high
-    assert low is not None and high is not None
-    if high < 1.2 * low:
-        kept = [round(end, 2 - math.floor(math.log10(high))) for end in (low, high)]
-    else:
-        kept = [float(f"{end:.2g}") for end in (low, high)]
-        if 1.0 in kept:  # on which side of it the others are, matters
-            kept = [float(f"{end:.3g}") for end in (low, high)]
-    return " to ".join(dict.fromkeys(rounded(end, 3) for end in kept))
+    """`0.92 to 1.05`, of an interval that has ends."""
+    assert interval.low is not None and interval.high is not None
+    return told_apart(interval.low, interval.high)
 
 
 def ids(runs: pd.DataFrame) -> tuple[str, ...]:

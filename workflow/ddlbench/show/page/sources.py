@@ -11,10 +11,9 @@ from typing import Any
 import pandas as pd
 
 from ddlbench.analysis import claims
-from ddlbench.core.plural import around
+from ddlbench.core.plural import around, digits
 from ddlbench.settings.config import CONFIG, read_yaml
 from ddlbench.show.page.rows import Cell, PageTable, plain, runs_cell
-from ddlbench.show.page.shown import digits
 
 FILE = CONFIG / "references/tables.yaml"
 ELSEWHERE = ("dataset", "device", "gpu", "recipe", "model")  # conditions that small twins do not meet
