@@ -48,11 +48,8 @@ def test_a_faster_part_is_named() -> None:
     assert verdict(rows, "data_wait_s") == "cannot tell"
     said = compare.lines(rows)
     assert said[0].startswith("mnist: faster, time of an epoch -2")
-    assert [line.split(":")[0].strip() for line in said[1:]] == [
-        "compute_s",
-        "compute_s on node1",
-        "compute_s on node2",
-    ]
+    named = [line.split(":")[0].strip() for line in said[1:]]
+    assert named == ["compute_s", "compute_s on node1", "compute_s on node2"]
 
 
 def test_slower_on_one_host_names_the_host() -> None:
@@ -90,10 +87,7 @@ def test_what_differs_is_listed() -> None:
     moved = [replace(one, of_host={"node7": one.of_host["node1"]}) for one in after]
     assert "hosts: node1, node2 -> node7" in compare.differences(before, moved)
     assert {row["host"] for row in compare.rows(before, moved)} == {ALL}  # no host is on both sides
-
-
-def test_variables_that_differ_are_listed() -> None:
-    """A machine file with one more variable is a stage too; runs without it have it unset."""
+    # A machine file with one more variable is a stage too; runs without it have it unset.
     before = [replace(one, environment={"OMP_NUM_THREADS": "1"}) for one in runs(1)]
     after = [replace(one, environment={"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "SSE41"}) for one in runs(2)]
     assert compare.differences(before, after) == ["ONEDNN_MAX_CPU_ISA: unset -> SSE41"]

@@ -1,7 +1,8 @@
-"""The first screen of studies that did not go as planned says nothing false and makes a page."""
+"""Studies that did not go as planned: nothing false is said of them, on the page or in the terminal."""
 
 import pandas as pd
-import pytest
+from ddlbench.outlook.recommendation.words import numbers
+from ddlbench.settings.config import complain
 from ddlbench.show.page import asked, ranked, write
 
 from tests.unit.test_page_asked import NOISE, first, only, ran
@@ -43,10 +44,15 @@ def test_runs_without_a_rate_say_their_accuracy() -> None:
     assert answer.points[0].interval.high == 100.0
 
 
-@pytest.mark.parametrize(
-    ("failed", "refused", "words"),
-    [(True, 0, "3 failed runs (killed, no report, out of memory)"), (False, 1, "1 refused record"), (False, 0, "")],
-)
-def test_what_is_in_no_answer_is_said(failed: bool, refused: int, words: str) -> None:
-    tables = {"failures": FAILURES[: 3 * failed], "refused": pd.DataFrame({"run": ["a"] * refused})}
-    assert write._lost(tables) == words
+def test_what_is_in_no_answer_is_said() -> None:
+    refused = pd.DataFrame({"run": ["a"]})
+    both = "3 failed runs (killed, no report, out of memory) and 1 refused record"
+    assert write._lost({"failures": FAILURES, "refused": refused}) == both
+    assert write._lost({"failures": FAILURES[:0], "refused": refused[:0]}) == ""
+
+
+def test_the_terminal_says_names_as_they_are_and_no_interval_that_says_nothing() -> None:
+    assert '"zé" is not allowed' in str(complain("a.yaml", "variants", "zé", "allowed: b"))
+    row = dict.fromkeys(("interval_of", "price", "energy_kwh")) | {"hours": 1.0, "worker_hours": 2.0}
+    assert "(95 %: 30 min to 2 h)" in numbers(row | {"hours_low": 0.5, "hours_high": 2.0})
+    assert "(too noisy for an interval)" in numbers(row | {"hours_low": 1e-9, "hours_high": 3e6})

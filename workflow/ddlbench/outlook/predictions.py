@@ -142,7 +142,7 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
     largest = {(row["series"], row["what"]): row["workers"] for row in table if row["why_not"] is None}
     changed = any(row["change"] != AS_IT_IS for row in table)
     for row in table:
-        title = f"{row['series']} (measured: {row['measured']} workers)"
+        title = f"{row['series']} (measured: {row['measured']} worker{'s' * (row['measured'] != '1')})"
         what = f", {row['what']}" * (row["change"] != AS_IT_IS)
         if row["why_not"] is not None:
             refused.setdefault((title, row["why_not"]), {}).setdefault(what, []).append(str(row["workers"]))

@@ -58,7 +58,7 @@ class ConfigError(ValueError):
 def complain(file: str | Path, key: str, value: object, allowed: str) -> ConfigError:
     """The one form of every complaint about input."""
     where = f"{file}: {key}" if key else str(file)
-    text = json.dumps(value, default=str)
+    text = json.dumps(value, default=str, ensure_ascii=False)
     shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
     return ConfigError(f"{where}: {shown} is not allowed; {allowed}")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.core.plural import between, count_of, duration, rounded
+from ddlbench.outlook.changes import WIDEST
 from ddlbench.outlook.predictions import PREDICTED
 from ddlbench.outlook.recommendation.candidates import LOGGED, half_widths
 from ddlbench.outlook.recommendation.choice import Choice, faster_by
@@ -81,7 +82,9 @@ def name(row: Row) -> str:
 def numbers(row: Row) -> str:
     """Time, worker hours, price and energy, as far as they are known."""
     interval = "no interval"
-    if row["hours_low"] is not None:
+    if row["hours_low"] is not None and row["hours_high"] > WIDEST * row["hours_low"]:
+        interval = "too noisy for an interval"
+    elif row["hours_low"] is not None:
         basis = {"rate": ", of the throughput only", LOGGED: ", by the log"}.get(row["interval_of"], "")
         interval = f"95 %: {between(row['hours_low'], row['hours_high'], say=_hours)}{basis}"
     parts = [f"{_hours(row['hours'])} ({interval})", f"{rounded(row['worker_hours'], 3)} worker hours"]
