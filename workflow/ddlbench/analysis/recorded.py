@@ -147,13 +147,14 @@ def measures(record: Record) -> Values:
     return values | interruption(record)
 
 
-def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mapping[str, str]) -> Values:
-    """RESOURCES from what ranks left (`ddlbench_ranks`); null where a rank lacks a value.
+def resources(ranks: Sequence[Mapping[str, Any]], device: str, unmeasured: Mapping[str, str], only: str = "") -> Values:
+    """RESOURCES from what ranks left (`ddlbench_ranks`); null where a rank lacks a value; those alone whose names end
+    with `only`, `energy_j` among them.
 
     `unmeasured` are its reasons (`ddlbench_not_measured`); a rank's own reason, in its `not_measured`, comes first.
     """
     values: Values = {}
-    for column in OF_RANKS:
+    for column in (column for column in OF_RANKS if column.name.endswith(only)):
         name = column.in_record
         asked = [rank for rank in ranks if not column.once_a_node or rank.get("local_rank") == 0]
         of_ranks = [rank[name] for rank in asked if rank.get(name) is not None]

@@ -41,6 +41,7 @@ SEAL = "ddlbench_seal"  # the last line of a record's log
 SEALED_BEFORE = "ddlbench_steps_sha256"  # in every log of version 0.1.0, which had no seal, and in no later one
 PIECE = 1 << 18  # rows that are joined at once
 UNSEALED = "0" * 64  # stands in the seal while its SHA-256 is computed
+DECODER = json.JSONDecoder()
 
 
 class StepPart(NamedTuple):
@@ -311,7 +312,7 @@ def events(lines: Iterable[str]) -> Iterator[Event]:
         if marker < 0 or brace < 0:
             continue
         try:
-            data, _ = json.JSONDecoder().raw_decode(line[brace:])
+            data, _ = DECODER.raw_decode(line[brace:])
         except json.JSONDecodeError:  # a line cut off when its writer was killed
             continue
         yield Event(data["key"], data.get("value"), data.get("metadata") or {}, data["time_ms"] / 1e3)

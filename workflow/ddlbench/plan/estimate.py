@@ -313,7 +313,7 @@ def _measured(last: dict[str, Event], epochs: list[float], first_s: float) -> Re
     lengths = [stop - start for start, stop in zip(epochs, [*epochs[1:], last["run_stop"].time_s], strict=True)]
     epoch_s = median(lengths[1:]) if len(lengths) > 1 else trained_s
     spec: dict[str, Any] = last["ddlbench_spec"].value
-    energy_j = resources(ranks, spec["device"], {})["energy_j"] if ranks else None
+    energy_j = resources(ranks, spec["device"], {}, "energy_j")["energy_j"] if ranks else None
     energy_j = None if isinstance(energy_j, Why) else energy_j
     if min(epoch_s, trained_s) <= 0:
         return None
