@@ -25,8 +25,8 @@ def test_workers_that_are_slower_are_not_taken_and_that_is_sure() -> None:
 def test_sides_with_different_numbers_of_runs_are_said_so() -> None:
     rows = [*ran(1000.0, (*NOISE, 0.0, 0.02), framework="ddp"), *ran(900.0, (0.0,), framework="horovod")]
     words = " ".join(only(rows, ranked.FRAMEWORK).words)
-    assert "(1 to 5 runs each). One pair of runs shows nothing surely: " in words
-    assert "2 more runs of horovod give an interval (2 min of runs)" in words
+    assert "(1 to 5 runs each). One pair of runs shows nothing surely. To settle it: " in words
+    assert "2 more runs of horovod (2 min of runs)" in words
     sizes = [*ran(1.0, global_batch=32, top1=0.9), *ran(1.0, (0.0,), global_batch=256, top1=0.9)]
     words = " ".join(only(sizes, asked.BATCH).words)
     assert "1 to 3 runs each" in words and "`repeats: 6`" in words

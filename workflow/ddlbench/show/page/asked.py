@@ -48,7 +48,7 @@ def workers(
     if not study.ours and len(targets):
         aim, caveat = f"{100 * targets['target'].min():.3g} % top-1", ""
         table = _to_target(table, targets[targets["target"] == targets["target"].min()])
-        phrases = f"reach {aim} {{}} as soon as", f"{aim} reached: times as soon as by"
+        phrases = f"reach {aim} {{}} as soon as", f"{aim} reached: times as soon as with"
     groups = [part for _, part in table.groupby(list(SERIES), dropna=False) if part["workers"].nunique() > 1]
     if groups:
         tell = telling(pd.concat(groups))
@@ -68,7 +68,7 @@ def workers(
             words = (*(answer.words[0] for answer in answers), *filter(None, [caveat]))
             points = [replace(point, name=f"{name}, {point.name.split()[0]}")
                       for name, answer in zip(systems, answers, strict=True) for point in answer.points]  # fmt: skip
-            measure = f"{phrases[1]} the fewest {study.unit} of each"
+            measure = f"{phrases[1]} each one's fewest {study.unit}"
             yield replace(first, take=take, words=words, measure=measure, points=tuple(points))
 
 
@@ -136,15 +136,17 @@ def _grows(
     if most in faster:
         shares = [100 * (end or 0) * fewest / most for end in (apart[most].low, apart[most].high)]
         text += f", {between(*shares)} % of the ideal {digits(most / fewest)}"
-        side = f"Beyond {taken}, time shrinks by less" if taken < most else f"Up to {taken}, time shrinks by more"
-        why = f"{side} than {study.worker} hours grow."
+        best = max(taken, faster[0])
+        hours = digits(best / fewest / apart[best].middle)
+        why = f"At the median {best} {phrases[0].format(f'{digits(apart[best].middle)} times')} {fewest}, "
+        why += f"for {hours} times the {study.worker} hours."
     slower = apart[most].verdict == SLOWER
     text += "." if most in faster else ": slower." if slower else ": not shown to pay."
     each = series.iloc[0]["batch_per_worker"]  # of weak scaling
     head, words = name[taken], [text, *[why] * (not slower)]
     if taken > fewest and pd.notna(each):
         batch = {n: f"{each * n:,}" for n in by_count}
-        batches = f"The batch of {taken} is {batch[taken]}, not {batch[fewest]}"
+        batches = f"On {name[taken]} the batch is {batch[taken]}, not {batch[fewest]}"
         top1 = {n: reached[batch[n]] for n in by_count if batch[n] in reached}
         if {fewest, taken} <= top1.keys():
             size = next(int(batch.replace(",", "")) for batch, row in reached.items() if row.taken)
@@ -152,11 +154,12 @@ def _grows(
             words.append(f"{batches}: {top1[taken].words} % top-1 in place of {top1[fewest].words}.")
             if _loses(top1[taken], top1[fewest]):
                 head = f"{name[keep]} at full accuracy, {taken} for speed alone"
+                points = [replace(point, taken=point.name == name[keep]) for point in points]
         else:
             words.append(f"{batches}: this study does not say its accuracy.")
     measure = f"{phrases[1]} {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
-    standing = Standing.SURE if most in faster or slower else Standing.OPEN
+    standing = Standing.FASTER if most in faster else Standing.SURE if slower else Standing.OPEN
     return Answer(question, head, standing, tuple(words), measure, tuple(points), ids(series))
 
 
@@ -179,8 +182,8 @@ def _further(study: PageStudy, apart: Ratio, runs: pd.DataFrame, counts: Sequenc
         return f"Not even {MANY} more repeats would tell."
     once_s = runs[runs["workers"].isin(counts)].groupby("workers")["run_s"].median()
     took = spent(more * once_s.sum(), more * (once_s * once_s.index).sum(), study.worker)
-    again = f"{count_of(more, 'more repeat')} of each would tell if that stays so"
-    return f"{'`repeats: 3` gives an interval' if apart.n < 2 else again} {took}."
+    again = "`repeats: 3`" if apart.n < 2 else f"about {count_of(more, 'more repeat')} of each"
+    return f"To settle it: {again} {took}."
 
 
 def batches(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
@@ -204,11 +207,10 @@ def schedules(runs: pd.DataFrame, batch: int | None = None) -> Iterator[Answer]:
         best, *rest = rows = sorted(rows, key=lambda row: -row.interval.middle)
         apart = at_once([difference(top1[row.name], top1[best.name]) for row in rest], same=0.0)
         level = [row.name for row, judged in zip(rest, apart, strict=True) if judged.verdict != SLOWER]
-        reached = [f"{row.name} {ends(row.interval) if row.sure else digits(row.interval.middle)} %" for row in rows]
-        reached[0] = reached[0].replace(" ", " reaches ", 1)
+        reached = listed([f"{digits(row.interval.middle)} % with {row.name}" for row in rows])
         first, each = same.iloc[0], runs_each([*map(len, top1.values())])
         under = f"({first['model']}, batch {first['global_batch']:,}, {each})"
-        words = f"With {_who(first)}, {listed(reached)} {under}."
+        words = f"With {_who(first)}, top-1 is {reached} {under}."
         answer = _first(SCHEDULE, rows, words, "top-1 after the last epoch [%]", ids(same))
         doubt = (f"{listed([best.name, *level])}: none is surely better. Take either, or repeat.",) * bool(level)
         answers.append(replace(answer, standing=Standing.AHEAD if level else Standing.SURE, words=(words, *doubt)))
@@ -229,12 +231,15 @@ def _reaches(study: PageStudy, series: pd.DataFrame) -> Answer:
     unsaid = [f"{size:,}" for size in larger if size > taken and size not in lost]
     rows = [point(f"batch {size:,}", [*values.values()], 100.0) for size, values in by_batch.items()]
     sizes = {least, taken, min(lost, default=taken), larger[-1]} if len(by_batch) > MOST else {*by_batch}
-    reached = [f"{size:,} {ends(row.interval) if row.sure else digits(row.interval.middle)} %"
-               for size, row in zip(by_batch, rows, strict=True) if size in sizes]  # fmt: skip
-    reached[0] = reached[0].replace(" ", " reaches ", 1)
+    reached = [
+        f"{digits(row.interval.middle)} % with {size:,}"
+        for size, row in zip(by_batch, rows, strict=True)
+        if size in sizes
+    ]
+    reached[0] = reached[0].replace("with", "with batch")
     first, each = series.iloc[0], runs_each(counts)
     under = "" if first["schedule"] == OWN else f", schedule {first['schedule']}"
-    text = [f"Batch {listed(reached)} ({first['model']}{under}, {each})."]
+    text = [f"Top-1 is {listed(reached)} ({first['model']}{under}, {each})."]
     single = "as far as one run says, " * (min(counts) == 1)
     loses = " loses" if lost[:1] == larger[-1:] else " and larger lose"
     because = f": {single}{min(lost):,}{loses} more than a point of top-1" if lost else ""

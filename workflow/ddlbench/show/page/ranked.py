@@ -64,6 +64,9 @@ def sides(
             words = _as_taken(cells, taken.get(BESIDE[compared], ""), workers)
             if cells[2:] or (cells[1:] and not words):
                 words.append(_elsewhere(cells, tell))
+            elsewhere = [cell.ranked[0].name for cell in cells[1:]]
+            if answer.standing is Standing.AHEAD and 2 * elsewhere.count(answer.take) < len(elsewhere) > 1:
+                answer = replace(answer, standing=Standing.UNCLEAR)
             yield replace(answer, words=(*answer.words, *words))
 
 
@@ -209,7 +212,8 @@ class _Cell:
             others = [f"{listed(other)} read another form: not judged beside {best.name}.", *others]
         if self.alone != other:
             others = [f"Forms of {_loader(best.name)} are judged in the next answer.", *others]
-        measure, shown = f"{self.study.sample}/s on {self.workers}", tuple(self._shown(side) for side in self.points)
+        measure = f"{self.study.sample}/s o{self.where(tell)[1:-1]}"
+        shown = tuple(self._shown(side) for side in self.points)
         standing = self.standing
         return Answer(question, self.taken.name, standing, tuple(text), measure, shown, ids(self.runs), tuple(others))
 
@@ -241,7 +245,7 @@ class _Cell:
         for side in self.points:
             if side.name in self.ceiling and side not in self.ranked:
                 share = f"{100 * first.interval.middle / side.interval.middle:.0f} %"
-                aside.append(f"{share} of {side.name}, which loads nothing: {digits(side.interval.middle)}")
+                aside.append(f"{first.name} at {share} of {side.name}, which loads nothing")
         return words + f" ({'; '.join(aside)})" * bool(aside)
 
     def _surely(self) -> list[str]:
@@ -250,12 +254,11 @@ class _Cell:
         slower = [name for name, row in rows.items() if row["verdict"] == FASTER]
         if not slower:
             repeats = max((row["n"] for row in rows.values()), default=0)
-            why = f": {repeats} runs each show little" * (repeats < FEWEST)
+            why = f": {repeats} runs each are too few to say so, even of bars that lie apart" * (repeats < FEWEST)
             return [f"None is surely slower than {best.name}{why}."] * (len(rows) > 1 < repeats)
         whom = "all others" if len(slower) == len(rows) > 1 and not self.alone else listed(slower)
         of_whom = f" {slower[0]}" if len(slower) > 1 else ""
-        only = " only" * (len(slower) < len(rows))
-        return [f"{best.name} is surely faster than {whom}{only} ({_times(rows[slower[0]])}{of_whom})."]
+        return [f"{best.name} is surely faster than {whom} ({_times(rows[slower[0]])}{of_whom})."]
 
     def _further(self) -> list[str]:
         """Where it is not sure: by how much, and the cheapest runs that would decide, with what they take."""
@@ -269,15 +272,16 @@ class _Cell:
         took = "" if pd.isna(more) else spent(more * once_s, more * once_s * int(row["workers"]), self.study.worker)
         if row["n"] < 2:
             plain = f"{rival.name} comes with PyTorch. " * (rival is self.taken)
-            cure = f"2 more runs of {few.name} give an interval" if uneven else "`repeats: 3` gives both intervals"
-            return [f"{plain}One {'pair of runs' if uneven else 'run each'} shows nothing surely: {cure} {took}."]
+            cure = f"2 more runs of {few.name}" if uneven else "`repeats: 3`"
+            each = "One pair of runs" if uneven else "One run each"
+            return [f"{plain}{each} shows nothing surely. To settle it: {cure} {took}."]
         plain = "which comes with PyTorch, " * (rival is self.taken)
         beside = f"Beside {rival.name}, {plain}{best.name} is {_times(row)} as fast"
         if self._tie(rival):
             return [f"{beside}: take either."]
         if not took or more > MANY:
             return [f"{beside}: not even {MANY} more repeats would tell."]
-        return [f"{beside}: {count_of(int(more), 'more repeat')} of each would tell if that stays so {took}."]
+        return [f"{beside}. To settle it: about {count_of(int(more), 'more repeat')} of each {took}."]
 
     def _once(self, *sides: Point) -> float:
         """Seconds that one run of each of these sides takes, one after the other."""

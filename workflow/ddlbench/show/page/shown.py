@@ -18,11 +18,12 @@ LOG = 20.0  # values further apart than this factor are drawn on a logarithmic s
 class Standing(StrEnum):
     """How surely an answer is told; the page says it beside the answer."""
 
-    SURE = "sure"
+    SURE, FASTER = "sure", "surely faster"
     TIE = "a tie"
     DEFAULT = "by default, not sure"
     AHEAD = "ahead, not sure"
     OPEN = "not sure"
+    UNCLEAR = "no clear answer"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Answer:
     @property
     def sure(self) -> bool:
         """Whether more runs would hardly change it."""
-        return self.standing is Standing.SURE
+        return self.standing in (Standing.SURE, Standing.FASTER)
 
     @property
     def scale(self) -> "Scale":
