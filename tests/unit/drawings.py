@@ -10,7 +10,7 @@ from ddlbench.analysis.losses import PARTS
 from ddlbench.core import registry
 from ddlbench.core.record import STEP_PARTS
 from ddlbench.settings.config import CONFIG
-from ddlbench.show.figures import FigureMember, Options, Tables, _tables
+from ddlbench.show.figures import FigureMember, Options, Tables, _data
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -93,8 +93,8 @@ def draw(plot: str, shown: Tables, options: Options = OPTIONS) -> Figure:
     options = replace(options, frameworks=tuple(sorted(set(shown["runs"]["framework"]))))
     with TemporaryDirectory() as folder:
         path = Path(folder, "figure.csv")
-        _tables.write(member.data({name: shown[name] for name in member.TABLES}, options), path)
-        figure = member.draw(_tables.read(path), options)
+        _data.write(member.data({name: shown[name] for name in member.TABLES}, options), path)
+        figure = member.draw(_data.read(path), options)
     figure.draw_without_rendering()
     return figure
 

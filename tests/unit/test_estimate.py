@@ -12,8 +12,7 @@ from ddlbench.analysis.prediction import _priors, last_rate
 from ddlbench.core.files import read_csv
 from ddlbench.core.record import MLLOG, STEPS, seal
 from ddlbench.core.spec import RunSpec
-from ddlbench.plan import bill, first_guess, reads
-from ddlbench.plan import table as plan_table
+from ddlbench.plan import bill, first_guess, printed, reads
 from ddlbench.plan.estimate import ANOTHER, ONE_RUN, Estimator, RecordedTime, read_measured, read_published
 from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.runs import Plan, make_plan
@@ -375,7 +374,7 @@ def test_a_measured_study_pays_for_the_epochs_that_it_trains(paper: Plan, tmp_pa
 def test_what_is_printed_fits_a_screen(paper: Plan, demo: Plan, tmp_path: Path) -> None:
     for plan in (paper, demo):
         table = bill_of(plan, tmp_path)
-        text = plan_table.lines(plan, table, reads.forms(plan, {}))
+        text = printed.lines(plan, table, reads.forms(plan, {}))
         assert len(text) <= 40
         assert max(map(len, text)) <= 140
         total = next(line for line in text if line.startswith("total"))

@@ -12,8 +12,7 @@ from ddlbench.core import plural, registry
 from ddlbench.core.record import STEP_COLUMNS, step_type, writing_table
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
-from ddlbench.plan import bill, checkpoints, reads
-from ddlbench.plan import table as plan_table
+from ddlbench.plan import bill, checkpoints, printed, reads
 from ddlbench.plan.estimate import RecordedTime
 from ddlbench.plan.kinds.training import STEP_BYTES, guess_minutes
 from ddlbench.plan.runs import Plan, make_plan
@@ -97,7 +96,7 @@ def test_plan_and_bill_need_nothing_but_python(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from ddlbench.core import registry
-from ddlbench.plan import bill, reads, runs, table as plan_table
+from ddlbench.plan import bill, printed, reads, runs
 from ddlbench.settings import machine, study
 for room in ("frameworks", "loaders", "datasets", "forms"):
     for name in registry.members(room):
@@ -105,7 +104,7 @@ for room in ("frameworks", "loaders", "datasets", "forms"):
 s, m = study.load_study("aach2023"), machine.load_machine("juwels-booster")
 images = reads.images(s, m, {})
 p = runs.make_plan(s, m, None, images)
-plan_table.lines(p, bill.rows(p, images, Path(sys.argv[1])), reads.forms(p, {}))
+printed.lines(p, bill.rows(p, images, Path(sys.argv[1])), reads.forms(p, {}))
 heavy = {"torch", "horovod", "deepspeed", "nvidia", "timm", "torchvision", "numpy", "pandas", "pyarrow", "PIL"}
 print(" ".join(sorted(heavy & set(sys.modules))))
 """
@@ -186,10 +185,10 @@ def test_the_plan_counts_them(paper: Plan, tmp_path: Path) -> None:
     table = bill.rows(paper, {"imagenet": 1281167}, tmp_path)
     most = max(row.checkpoint_bytes or 0 for row in table)
     assert 1.5e9 < most < 2.5e9  # ResNet-152 on 1024 workers
-    text = "\n".join(plan_table.lines(paper, table, reads.forms(paper, {})))
+    text = "\n".join(printed.lines(paper, table, reads.forms(paper, {})))
     assert f"Checkpoints: at most {plural.amount(most / 1e9)} GB for a run while it trains" in text
     table = [replace(row, model="own", checkpoint_bytes=None, checkpoint_inodes=None) for row in table[:1]]
-    text = "\n".join(plan_table.lines(paper, [replace(row, loader="staged") for row in table], []))
+    text = "\n".join(printed.lines(paper, [replace(row, loader="staged") for row in table], []))
     assert "Memory: loader staged fills up to 0 GB of a node's; " in text
     assert "Checkpoints of own are not counted: nobody knows how large before there is a record." in text
 

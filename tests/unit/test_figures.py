@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from ddlbench.analysis.statistics import over_repeats
 from ddlbench.core import registry
-from ddlbench.show.figures import FigureMember, _looks, _style, _tables
-from ddlbench.show.figures._tables import distinguishing, references
+from ddlbench.show.figures import FigureMember, _data, _looks, _style
+from ddlbench.show.figures._data import distinguishing, references
 from matplotlib.figure import Figure
 
 from tests.unit.drawings import (
@@ -176,8 +176,8 @@ def test_data_of_an_earlier_version_is_drawn(plot: str, tmp_path: Path) -> None:
     """Whose file lacks the columns that came later."""
     member: FigureMember = registry.member("figures", plot)
     data = member.data({name: SCALING[name] for name in member.TABLES}, OPTIONS)
-    _tables.write(data.drop(columns=["model_sha256", "settings"], errors="ignore"), tmp_path / "old.csv")
-    assert member.draw(_tables.read(tmp_path / "old.csv"), OPTIONS).axes
+    _data.write(data.drop(columns=["model_sha256", "settings"], errors="ignore"), tmp_path / "old.csv")
+    assert member.draw(_data.read(tmp_path / "old.csv"), OPTIONS).axes
 
 
 @pytest.mark.parametrize("plot", FIGURES)

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 from ddlbench.analysis.summary import COLUMNS as MEASURES
 from ddlbench.core import registry
-from ddlbench.show.figures import FigureMember, _tables
+from ddlbench.show.figures import FigureMember, _data
 from ddlbench.show.figures import _make as command
 from matplotlib.figure import Figure
 
@@ -42,13 +42,13 @@ def test_a_figures_file_holds_its_data_to_the_last_digit(plot: str, tmp_path: Pa
     member: FigureMember = registry.member("figures", plot)
     made = member.data(shown, OPTIONS)
     assert len(made) >= (1 if plot in ("accuracy-map", "efficiency-loss", "speed-up-map") else 3)  # bases are no rows
-    _tables.write(made, tmp_path / "a.csv")
-    back = _tables.read(tmp_path / "a.csv")
+    _data.write(made, tmp_path / "a.csv")
+    back = _data.read(tmp_path / "a.csv")
     assert list(back) == list(made)
     for name in made:
         ours, theirs = made[name].astype(object), back[name].astype(object)
         assert ours.where(ours.notna(), None).tolist() == theirs.where(theirs.notna(), None).tolist(), name
-    _tables.write(back, tmp_path / "b.csv")
+    _data.write(back, tmp_path / "b.csv")
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
@@ -68,7 +68,7 @@ def test_a_figure_has_the_same_bytes_in_three_formats(tmp_path: Path, monkeypatc
         written.append({p.suffix: p.read_bytes() for p in tmp_path.glob("out.*")})
     assert written[0].keys() == {".csv", ".png", ".svg", ".pdf"}
     assert written[0] == written[1]
-    assert _tables.read(tmp_path / "out.csv")["throughput_images_per_s"].tolist() == [100, 150]
+    assert _data.read(tmp_path / "out.csv")["throughput_images_per_s"].tolist() == [100, 150]
     full = Mock(side_effect=lambda path, **_: path.write_text("half") and 1 / 0)
     monkeypatch.setattr(Figure, "savefig", full)
     with pytest.raises(ZeroDivisionError):
@@ -79,7 +79,7 @@ def test_a_figure_has_the_same_bytes_in_three_formats(tmp_path: Path, monkeypatc
 def test_a_figure_reads_only_its_runs(tmp_path: Path) -> None:
     write_tables(tmp_path)
     runs = list(SCALING["runs"]["run"])
-    shown = _tables.load(tmp_path, ("runs", "epochs"), runs[:3])
+    shown = _data.load(tmp_path, ("runs", "epochs"), runs[:3])
     assert set(shown) == {"runs", "epochs"}
     assert set(shown["runs"]["run"]) == set(shown["epochs"]["run"]) == set(runs[:3])
 

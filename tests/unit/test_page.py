@@ -14,7 +14,7 @@ from ddlbench.analysis.tables import frame
 from ddlbench.core.files import sha256
 from ddlbench.plan.bill import Row
 from ddlbench.show.figures import _hover
-from ddlbench.show.page import about, picture, rows, spent, tables
+from ddlbench.show.page import about, page_tables, picture, rows, spent
 
 from tests.unit.pages import EVIL, EVIL_SVG, make
 
@@ -142,11 +142,11 @@ def test_shares_of_kernels_stand_beside_those_of_their_figures_reference() -> No
     table = pd.DataFrame([{"run": "a", "on": "device", "kernel_s": 1.0} | settings | shares])
     figure = about.PageFigure("one", "", "kernel-shares", "", (), "config/references/aach2023-kernels.csv")
     study = about.PageStudy("test", "", "local", "cuda", "GPU", "", (figure,), (), {})
-    (row,) = tables._beside(study, table).to_dict("records")
+    (row,) = page_tables._beside(study, table).to_dict("records")
     assert (row["communication_percent"], row["published_communication_percent"]) == (20, 22.4)
-    alone = tables._beside(replace(study, figures=()), table)
+    alone = page_tables._beside(replace(study, figures=()), table)
     assert len(alone) == 1 and not [name for name in alone if name.startswith("published")]
-    assert tables._beside(study, table[:0]).empty
+    assert page_tables._beside(study, table[:0]).empty
 
 
 def test_a_study_of_which_no_run_ended_well_has_a_page(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ddlbench.commands import status
 from ddlbench.commands.snakefile import JobRule, Start
-from ddlbench.plan import bill, table
+from ddlbench.plan import bill, printed
 from ddlbench.plan.estimate import Estimator, RecordedTime
 from ddlbench.plan.kinds.inference import FORWARD, Asking, guess_minutes, work_s
 from ddlbench.plan.runs import Plan, make_plan
@@ -182,7 +182,7 @@ def test_snakemake_counts_the_jobs_that_it_will_run(
 
 
 def test_the_plan_says_how_many_and_from_what(plan: Plan, tmp_path: Path) -> None:
-    said = "\n".join(table.lines(plan, [*rows(plan, tmp_path).values()], ()))
+    said = "\n".join(printed.lines(plan, [*rows(plan, tmp_path).values()], ()))
     assert "2 runs and 10 jobs of inference: rows `inference` are inference jobs." in said
     assert "Hours of jobs of inference by: a third of a training step by the machine's images_per_s" in said
     assert "of 2 runs are guessed" in said

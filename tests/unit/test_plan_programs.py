@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ddlbench.commands import status
 from ddlbench.core import kinds
-from ddlbench.plan import bill, table
+from ddlbench.plan import bill, printed
 from ddlbench.plan.runs import Plan, figure_options, figure_runs, make_plan
 from ddlbench.preflight import promise
 from ddlbench.settings.config import ConfigError
@@ -115,7 +115,7 @@ def test_before_records_nobody_knows_what_it_takes_and_then_they_say(planned: Pl
     again = found[first[:-1] + "2"]
     assert found[first].wall_s == again.wall_s and again.estimate_by == "measured"
     assert sum(row.wall_s is None for row in found.values()) == 6
-    assert "6 runs of plain are not counted" in "\n".join(table.lines(plan, [*found.values()], ()))
+    assert "6 runs of plain are not counted" in "\n".join(printed.lines(plan, [*found.values()], ()))
 
 
 def test_what_failed_is_a_failed_run(planned: Planned, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ddlbench.audit._audit import audit, write
 from ddlbench.audit._material import of_study
 from ddlbench.core import layout
 from ddlbench.core.files import logged
-from ddlbench.show.figures import Options, _tables
+from ddlbench.show.figures import Options, _data
 from ddlbench.show.figures._make import selected, write_data
 
 with logged(snakemake.log[0]), TemporaryDirectory() as own:
@@ -27,7 +27,7 @@ with logged(snakemake.log[0]), TemporaryDirectory() as own:
         planned = {"settings": given.settings, "scaling": given.scaling, "terms": Terms(*given.terms)}
         collect([Path(layout.run(run)) for run in runs], tables, given.peaks, **planned)
     write_data(given.plot, tables, runs, Path(snakemake.output[0]), options)
-    _tables.write(_tables.shown(tables, runs), Path(snakemake.output[1]))
+    _data.write(_data.shown(tables, runs), Path(snakemake.output[1]))
     if given.fail_on:  # rules are about runs, none about jobs of inference
         found = audit(of_study(tables, only=runs)) if (tables / "runs.parquet").exists() else []
         write(_findings.worst(found, given.fail_on), Path(snakemake.output[2]))

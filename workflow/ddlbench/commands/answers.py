@@ -78,13 +78,13 @@ class Call:
 
 def plan(call: Call) -> int:
     """What the study's runs will take and cost: `plan.csv`, one row per run, and `plan.txt`."""
-    from ddlbench.plan import bill, reads, stale, table
+    from ddlbench.plan import bill, printed, reads, stale
 
     config, _, _, images, planned = call.settings
     rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
     folder, sources = Path(layout.tables(planned.home)), config["data"]["sources"]
-    answer = table.answer(planned, rows, config["max_gpu_hours"])
-    lines = table.lines(planned, rows, reads.forms(planned, sources))
+    answer = printed.answer(planned, rows, config["max_gpu_hours"])
+    lines = printed.lines(planned, rows, reads.forms(planned, sources))
     lines += reads.remarks(planned, sources, [row.run for row in rows if row.state != stale.DONE])
     lines.append(f"One row per run: {folder}/plan.csv")
     changed = any(row.state == stale.STALE for row in rows)

@@ -13,7 +13,7 @@ from ddlbench.analysis.statistics import over_repeats
 from ddlbench.analysis.together import settings
 from ddlbench.core.roles import AXIS, EXTENT, SETTING, SIZE
 from ddlbench.show.figures import Options, _style
-from ddlbench.show.figures._tables import distinguishing
+from ddlbench.show.figures._data import distinguishing
 
 # Colour and hatch of a part by its place; neighbours differ in grey print too.
 FILLS: tuple[tuple[str, str], ...] = (("#ddaa33", ""), ("#004488", ""), ("#88ccee", "//"), ("#bb5566", ""))

@@ -9,13 +9,13 @@ import pandas as pd
 
 from ddlbench.analysis.together import is_control
 from ddlbench.core import registry
-from ddlbench.show.figures import FigureMember, Options, _style, _tables
+from ddlbench.show.figures import FigureMember, Options, _data, _style
 
 
 def write_data(plot: str, tables: Path, runs: Sequence[str], out: Path, options: Options) -> None:
     """Make the data of a figure of these runs (ids) from the tables in a folder, and write it to the csv file `out`."""
     member: FigureMember = registry.member("figures", plot)
-    _tables.write(member.data(_tables.load(tables, member.TABLES, runs), options), out)
+    _data.write(member.data(_data.load(tables, member.TABLES, runs), options), out)
 
 
 def selected(tables: Path, select: Sequence[tuple[str, Sequence[Any]]] = ()) -> list[str]:
@@ -31,7 +31,7 @@ def draw(plot: str, data: Path, out: Path, options: Options, broken: Sequence[st
     """Draw a figure from its csv file: `<out>.png`, `.svg`, `.pdf`; `broken` are rules of the audit to name on it."""
     member: FigureMember = registry.member("figures", plot)
     title, device_name = (text.replace("$", r"\$") for text in (options.title, options.device_name))  # no formulas
-    picture = member.draw(_tables.read(data), replace(options, title=title, device_name=device_name))
+    picture = member.draw(_data.read(data), replace(options, title=title, device_name=device_name))
     if broken:
         _style.stamp(picture, broken)
     _style.save(picture, out, _style.caption(picture, registry.docstring("figures", plot), options.device))

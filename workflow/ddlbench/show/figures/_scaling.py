@@ -12,7 +12,7 @@ from ddlbench.analysis.together import SERIES, title
 from ddlbench.core.plural import count_of, rounded, worker
 from ddlbench.core.registry import OWN
 from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
-from ddlbench.show.figures._tables import distinguishing, references
+from ddlbench.show.figures._data import distinguishing, references
 
 Panels = list[tuple[Axes, pd.DataFrame]]  # with their rows
 MOST_LINES = 4  # that share a panel, where framework and loader both vary

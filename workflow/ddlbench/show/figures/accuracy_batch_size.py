@@ -11,7 +11,7 @@ from ddlbench.analysis.together import finished, settings
 from ddlbench.core.plural import rounded
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.figures import Options, Tables, _looks, _style
-from ddlbench.show.figures._tables import distinguishing, references
+from ddlbench.show.figures._data import distinguishing, references
 
 TABLES = ("runs",)
 PUBLISHED = ("top1",)

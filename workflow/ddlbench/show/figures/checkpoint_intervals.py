@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from ddlbench.analysis.costs import CHOSEN, DALY, YOUNG
 from ddlbench.core.plural import count_of, worker
 from ddlbench.show.figures import Options, Tables, _bars, _looks, _style
-from ddlbench.show.figures._tables import distinguishing
+from ddlbench.show.figures._data import distinguishing
 
 TABLES = ("costs",)
 BEST: dict[str, Any] = {"linestyle": "none", "color": "black", "markerfacecolor": "white", "markersize": 7, "zorder": 5}

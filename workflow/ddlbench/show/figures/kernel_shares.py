@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ddlbench.core import registry
 from ddlbench.show.figures import Options, Tables, _bars, _style
-from ddlbench.show.figures._tables import finished
+from ddlbench.show.figures._data import finished
 
 FAMILIES = ("communication", "input", "computation", "element-wise", "other")
 PARTS = {f"{family.replace('-', '')}_percent": family for family in FAMILIES}

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ddlbench.core.plural import rounded
 from ddlbench.show.figures import Options, Tables, _looks, _style
-from ddlbench.show.figures._tables import distinguishing, finished
+from ddlbench.show.figures._data import distinguishing, finished
 
 TABLES = ("runs", "learning_rates")
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis.together import finished
 from ddlbench.show.figures import Options, Tables, _bars, _style
-from ddlbench.show.figures._tables import references
+from ddlbench.show.figures._data import references
 
 PARTS = {"full_train_s": "training"}
 TABLES = ("runs",)

@@ -16,7 +16,7 @@ from ddlbench.analysis.collect import collect
 from ddlbench.analysis.compare import COLUMNS, Row
 from ddlbench.core import files, registry
 from ddlbench.core.plural import rounded
-from ddlbench.show.figures import FigureMember, Options, _tables
+from ddlbench.show.figures import FigureMember, Options, _data
 from ddlbench.show.figures._make import draw
 from ddlbench.show.page import picture
 
@@ -69,7 +69,7 @@ def _figures(sides: Mapping[str, list[Path]], folder: Path) -> list[str]:
         member: FigureMember = registry.member("figures", plot)
         data, svg = folder / f"{plot}.csv", folder / f"{plot}.svg"
         options = replace(shared, title=title)
-        _tables.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
+        _data.write(member.data({name: whole[name] for name in member.TABLES}, options), data)
         draw(plot, data, folder / plot, options)
         drawn, words = picture.inline(svg, f"f{number}", title), html.escape(picture.caption(svg))
         figures.append(f'<figure><div class="picture">{drawn}</div><figcaption>{words}</figcaption></figure>')

@@ -28,7 +28,7 @@ from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
 from ddlbench.settings.config import CONFIG, CONVERGENCE, ConfigError
 from ddlbench.settings.study import Figure
-from ddlbench.show.figures import Options, _tables
+from ddlbench.show.figures import Options, _data
 from ddlbench.show.figures._make import draw, write_data
 from ddlbench.show.page import about, spent, write
 
@@ -50,7 +50,7 @@ def make(config: Mapping[str, Any], terms: Sequence[Any], results: Path = layout
         _tables_of(plan, terms, home / "tables", results)
         (home / "figures").mkdir()
         counts = {figure.name: _figure(plan, figure, home) for figure in study.figures}
-        there = _tables.counted(_tables.shown(home / "tables", list(plan.runs)))
+        there = _data.counted(_data.shown(home / "tables", list(plan.runs)))
         rows = bill.rows(plan, images, results)
         page = about.from_plan(plan, rows, spent.planned(plan, images, read_published()), there)
         write.write(page, home / "index.html", results)
@@ -98,10 +98,10 @@ def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
     if figure.reference_file:
         options = replace(options, reference=pd.read_csv(figure.reference_file))
     write_data(figure.plot, home / "tables", wanted, data, options)
-    shown = _tables.shown(home / "tables", wanted)
-    _tables.write(shown, path.with_name(f"{path.name}.runs.csv"))
+    shown = _data.shown(home / "tables", wanted)
+    _data.write(shown, path.with_name(f"{path.name}.runs.csv"))
     found = audit(of_study(home / "tables", only=wanted)) if plan.study.fail_on else []
     broken = {row["rule"] for row in _findings.worst(found, plan.study.fail_on or "error")}
-    count = _tables.counted(shown)
+    count = _data.counted(shown)
     draw(figure.plot, data, path, replace(options, title=f"{options.title}\n{count}"), sorted(broken))
     return count

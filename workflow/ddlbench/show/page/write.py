@@ -24,7 +24,7 @@ from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_json, write_text
 from ddlbench.core.plural import between, count_of, listed
 from ddlbench.preflight.__main__ import summary
-from ddlbench.show.page import answer, asked, numbers, picture, rows, sources, spent, tables
+from ddlbench.show.page import answer, asked, numbers, page_tables, picture, rows, sources, spent
 from ddlbench.show.page.about import PageFigure, PageStudy
 
 HERE = Path(__file__).parent
@@ -73,7 +73,7 @@ def html(
     environment.globals["anchor"] = rows.anchor
     environment.filters["code"] = _code
     figures = [_figure(figure, number, runs, ids, home) for number, figure in enumerate(study.figures, 1)]
-    page = tables.every(study, read, audit, ids, about, results)
+    page = page_tables.every(study, read, audit, ids, about, results)
     shown, others = sources.tables(study.name, read, page, ids)
     return environment.get_template("page.html.jinja").render(
         study=study,
