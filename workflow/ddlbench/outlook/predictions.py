@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ddlbench.analysis import together
 from ddlbench.analysis.prediction import TooLittleError, _priors, last_rate
 from ddlbench.core import layout, registry
-from ddlbench.core.plural import around, count_of
+from ddlbench.core.plural import around, count_of, digits, duration
 from ddlbench.core.program import IMAGES
 from ddlbench.outlook import NoAnswerError
 from ddlbench.outlook.changes import AS_IT_IS, KINDS, Change, Question, Series, all_series
@@ -137,7 +137,7 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
     """The rows as text for a terminal, of changes the largest count that something can be said of; what is not
     predicted for one reason stands below it. `sample` is what steps count."""
     whole = "training in full" if sample == IMAGES else f"as many {sample} as the longest run had"
-    text = [f"predicted {sample}/s (95 % interval), efficiency of throughput, hours of {whole}:"]
+    text = [f"predicted {sample}/s (95 % interval), efficiency of throughput, time of {whole}:"]
     refused: dict[tuple[str, str], dict[str, list[str]]] = {}  # worker counts by series and reason, then by change
     largest = {(row["series"], row["what"]): row["workers"] for row in table if row["why_not"] is None}
     changed = any(row["change"] != AS_IT_IS for row in table)
@@ -149,7 +149,7 @@ def lines(table: Sequence[Mapping[str, Any]], sample: str = IMAGES) -> list[str]
         elif row["by"] == PREDICTED and (not changed or row["workers"] == largest[row["series"], row["what"]]):
             if f"  {title}:" not in text:
                 text.append(f"  {title}:")
-            hours = [] if row["train_h"] is None else [f"{row['train_h']:.3g} h"]
+            hours = [] if row["train_h"] is None else [duration(3600 * row["train_h"], digits)]
             numbers = ", ".join([around(*(row[name] for name in RATES)), f"{row['efficiency']:.2f}", *hours])
             numbers += f"; {row['basis']}" * (changed or not hours)
             text.append(f"    {count_of(row['workers'], 'worker')}{what}: {numbers}")
