@@ -65,7 +65,7 @@ def workers(
         else:  # each series is another system
             systems = [_who(part.iloc[0]) for part in groups]
             take = listed([f"{answer.take} of {name}" for name, answer in zip(systems, answers, strict=True)])
-            words = (*(answer.words[0] for answer in answers), *filter(None, [caveat]))
+            words = (*(word for answer in answers for word in answer.words[:2]), *filter(None, [caveat]))
             points = [replace(point, name=f"{name}, {point.name.split()[0]}")
                       for name, answer in zip(systems, answers, strict=True) for point in answer.points]  # fmt: skip
             measure = f"{phrases[1]} each one's fewest {study.unit}"
