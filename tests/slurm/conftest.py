@@ -63,12 +63,8 @@ Training.step = _braked
 """
 # Not waiting as long as users do for a queue.
 HASTE = (
-    "--slurm-init-seconds-before-status-checks",
-    "2",
-    "--max-status-checks-per-second",
-    "1",
-    "--latency-wait",
-    "10",
+    *("--slurm-init-seconds-before-status-checks", "2"),
+    *("--max-status-checks-per-second", "1", "--latency-wait", "10"),
 )
 
 

@@ -57,7 +57,7 @@ def make(folder: Path, run: RunSpec, **more: Any) -> tuple[int, Path]:
     """The exit code of a run, and its folder."""
     place = folder / run.id
     place.mkdir(exist_ok=True)
-    return execute(run, place, launch(run), **more), place
+    return execute(run, place, None, launch(run), **more), place
 
 
 def made(folder: Path, run: RunSpec, **more: Any) -> Record:

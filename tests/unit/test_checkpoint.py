@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from ddlbench.core.record import FIRST_STEP_COLUMNS, STEP_COLUMNS
-from ddlbench.run import __main__ as supervisor
+from ddlbench.run import training as supervisor
 from ddlbench.train import checkpoint
 from ddlbench.train.assignment import Assignment
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from ddlbench.core import notes
-from ddlbench.run import __main__ as supervisor
-from ddlbench.run import job
+from ddlbench.run import __main__, job
+from ddlbench.run import training as supervisor
 
 from tests.specs import run_spec
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_started_is_said_in_one_line(
     Path("list.json").write_text("[]")
     monkeypatch.setattr("sys.argv", ["run", "--folder", "run", *arguments, "--", "false"])
     with pytest.raises(SystemExit) as ended:
-        supervisor.main()
+        __main__.main()
     assert str(ended.value).startswith(said)
     assert len(str(ended.value).splitlines()) == 1
     assert not Path("run").exists()
@@ -113,7 +113,7 @@ def test_what_keeps_a_run_from_starting_is_its_cause(
     monkeypatch.setattr(notes, "reserve", fails)
     monkeypatch.setattr("sys.argv", ["run", "--folder", str(run), "--spec", SPEC, "--", "false"])
     with pytest.raises(SystemExit) as ended:
-        supervisor.main()
+        __main__.main()
     assert f"failed: {cause}" in str(ended.value)
     assert [path.name for path in (run / "failed").iterdir()] == ["checkpoint"]
 

@@ -25,37 +25,19 @@ def test_the_page_shows_it() -> None:
     assert made == page(), "make it anew: python -m tests.faults > docs/faults.md"
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "is held (",
-        "will not start (",
-        "It ended before its run began, on ",
-        "is an earlier try's",
-        "SLURM takes no more jobs for now (",
-        "jobs may be left (",
-        "waits for other jobs to end (",
-        "that node does not see ",
-        " does not see ",
-        "no report from ranks ",
-        "SLURM keeps no accounts here (",
-        "squeue is asked for the states of jobs",
-        "is of other settings than this study's plan",
-        "is already made",
-        "is being made by ",
-        "its record could not be made",
-        "is damaged, the run does without it",
-        "has no seal yet",
-        "was the study edited?",
-        "was killed (",
-        "was killed for memory",
-        "cannot be started: ",
-        " pixels (recipe: image_size)",
-        "SLURM cancelled the step",
-        "the node failed",
-        "failure.json could not be written",
-    ],
+MESSAGES = (
+    *("is held (", "will not start (", "It ended before its run began, on ", "is an earlier try's"),
+    *("SLURM takes no more jobs for now (", "jobs may be left (", "waits for other jobs to end ("),
+    *("that node does not see ", " does not see ", "no report from ranks ", "SLURM keeps no accounts here ("),
+    *("squeue is asked for the states of jobs", "is of other settings than this study's plan"),
+    *("is already made", "is being made by ", "its record could not be made"),
+    *("is damaged, the run does without it", "has no seal yet", "was the study edited?", "was killed ("),
+    *("was killed for memory", "cannot be started: ", " pixels (recipe: image_size)"),
+    *("SLURM cancelled the step", "the node failed", "failure.json could not be written"),
 )
+
+
+@pytest.mark.parametrize("message", MESSAGES)
 def test_the_page_says_what_a_message_means(message: str) -> None:
     """Each is a piece of the code and of a line in the page's tables, as long as it is one."""
     code = "".join(path.read_text() for path in registry.PACKAGE.rglob("*.py"))

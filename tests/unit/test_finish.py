@@ -19,8 +19,8 @@ from ddlbench.core import notes
 from ddlbench.core.record import KERNELS, MLLOG, ROWS, SEAL, STEPS, RankLog, StepRow, packed, read_log
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import make_plan
-from ddlbench.run import __main__ as supervisor
 from ddlbench.run import finish, job
+from ddlbench.run import training as supervisor
 from ddlbench.settings.config import ConfigError
 from ddlbench.train import interruption
 from ddlbench.train.assignment import Assignment
@@ -163,7 +163,7 @@ def test_everything_is_imported_before_ranks_start(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from ddlbench.run import __main__, finish
+from ddlbench.run import finish, training
 from ddlbench.core.spec import RunSpec
 folder = Path(sys.argv[2])
 finish.rehearse(folder / ".partial")

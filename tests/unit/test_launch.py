@@ -40,10 +40,8 @@ def test_srun_is_told_every_count(paper: Plan, workers: int, nodes: int, per_nod
     assert argv[argv.index("srun") :] == srun.split()
     settings = argv[1 : argv.index("srun")]
     assert argv[0] == "env"
-    wanted = (
-        "OMP_NUM_THREADS=1 NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib0 HOROVOD_GLOO_IFACE=ib0 NCCL_IB_TIMEOUT=22 "
-    )
-    wanted += "NCCL_IB_RETRY_CNT=7 CUDA_VISIBLE_DEVICES=0,1,2,3 UCX_RC_TIMEOUT=4s"
+    wanted = "OMP_NUM_THREADS=1 NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib0 HOROVOD_GLOO_IFACE=ib0 "
+    wanted += "NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7 CUDA_VISIBLE_DEVICES=0,1,2,3 UCX_RC_TIMEOUT=4s"
     assert set(wanted.split()) <= set(settings)
 
 
@@ -110,15 +108,8 @@ def other(folder: Path, **keys: Any) -> Machine:
                 "memory_mb_per_worker": ["--mem-per-gpu=4G"],
                 "key comment": ["--comment=x"],
                 # getopt takes any beginning that is one option's only: --arr
-                "SLURM plugin": [
-                    "--output=/x",
-                    "--error=/x",
-                    "--export=NONE",
-                    "--chdir=/",
-                    "--wrap=rm",
-                    "--array=1",
-                    "--arr=1-9",
-                ],
+                "SLURM plugin": ["--output=/x", "--error=/x", "--export=NONE", "--chdir=/", "--wrap=rm"],
+                "plugin says it": ["--array=1", "--arr=1-9"],
                 "time limits": ["--time-min=1"],
                 "alone": ["--exclusive"],
                 "profile": ["--requeue"],
@@ -183,21 +174,11 @@ def test_what_a_machine_says_reaches_sbatch_and_srun_as_it_is_written(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_partition_for_data_has_neither_qos_nor_constraint(tmp_path: Path) -> None:
-    """They are those of the partitions that train."""
-    asked = node_resources(other(tmp_path, qos="long", constraint="a100", data_partition="cpu"), None)
-    assert not {"qos", "constraint"} & set(asked)
-
-
 def test_jobs_that_train_nothing_ask_for_what_the_machine_says() -> None:
-    assert node_resources(JUWELS, "project") == {
-        "slurm_partition": "booster",
-        "slurm_account": "project",
-        "runtime": 360,
-        "gres": "gpu:4",
-        "tasks_per_gpu": 0,
-    }
-    bare = replace(JUWELS, data_minutes=None, data_gres=None, data_partition="batch")
+    """QOS and constraint are those of the partitions that train."""
+    where = {"slurm_partition": "booster", "slurm_account": "project"}
+    assert node_resources(JUWELS, "project") == where | {"runtime": 360, "gres": "gpu:4", "tasks_per_gpu": 0}
+    bare = replace(JUWELS, data_minutes=None, data_gres=None, data_partition="batch", qos="long", constraint="a100")
     assert node_resources(bare, None) == {"slurm_partition": "batch", "slurm_account": None, "runtime": 1440}
 
 
@@ -234,19 +215,14 @@ def test_no_frameworks_launcher_runs_under_slurm(paper: Plan) -> None:
 
 
 TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone"]
-
 HOROVODRUN = ["horovodrun", "--gloo", "-np"]
-
 TRAIN = ["-m", "ddlbench.train"]
 
 
 @pytest.mark.parametrize(
     ("framework", "workers", "argv"),
     [
-        ("ddp", 1, [*TORCHRUN, "--nproc-per-node=1", *TRAIN]),
-        ("ddp", 2, [*TORCHRUN, "--nproc-per-node=2", *TRAIN]),
-        ("deepspeed", 1, [*TORCHRUN, "--nproc-per-node=1", *TRAIN]),
-        ("deepspeed", 2, [*TORCHRUN, "--nproc-per-node=2", *TRAIN]),
+        *((name, n, [*TORCHRUN, f"--nproc-per-node={n}", *TRAIN]) for name in ("ddp", "deepspeed") for n in (1, 2)),
         ("horovod", 1, [*HOROVODRUN, "1", "-H", "localhost:1", "python", *TRAIN]),
         ("horovod", 2, [*HOROVODRUN, "2", "-H", "localhost:2", "python", *TRAIN]),
     ],
@@ -324,12 +300,6 @@ def test_a_run_that_met_its_limit_asks_for_more_and_for_a_longer_queue(paper: Pl
     assert job.asks(1) == job.resources
 
 
-def test_ranks_are_warned_before_the_limit(paper: Plan) -> None:
-    for job in paper.runs.values():
-        extra = str(job.resources["slurm_extra"]).split()
-        assert extra[:2] == [f"--ntasks-per-node={job.spec.workers_per_node}", "--signal=USR1@120"]
-
-
 def test_memory_is_asked_for_a_node_or_not_at_all(paper: Plan) -> None:
     asked = {
         (memory, workers): launch.resources(
@@ -357,7 +327,6 @@ def test_missing_packages_are_named_with_what_installs_them(demo: Plan, monkeypa
     ]
 
 
-@pytest.mark.parametrize("machine", [JUWELS], ids=lambda m: m.name)
-def test_only_a_job_knows_what_modules_bring(paper: Plan, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_job_knows_what_modules_bring(paper: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     absent(monkeypatch, "torch", "horovod", "deepspeed", "nvidia.dali")
-    assert missing_packages([job.spec for job in paper.runs.values()], machine) == []
+    assert missing_packages([job.spec for job in paper.runs.values()], JUWELS) == []

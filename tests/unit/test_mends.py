@@ -1,16 +1,23 @@
 """The guard of patches of foreign code, and that every patch says what it is for. What each mends has its own tests."""
 
 import ast
+import os
+import re
 import subprocess
+import sys
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from ddlbench import mends
-from ddlbench.core import registry
+from ddlbench.core import notes, registry
 from ddlbench.run.watch import remove_build_locks, watch
+
+from tests.conftest import ROOT
 
 FILES = sorted((registry.PACKAGE / "mends").glob("[!_]*.py"))
 
@@ -27,7 +34,7 @@ FILES = sorted((registry.PACKAGE / "mends").glob("[!_]*.py"))
     ],
 )
 def test_a_mend_is_for_its_releases(installed: str, tried: str, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mends, "version", lambda _: installed)
+    monkeypatch.setattr(mends.registry, "release", lambda _: installed)
     if not refused:
         mends.only_for("somewhat", (tried, "1.0"), "its_file")
         return
@@ -55,6 +62,60 @@ def test_a_private_name_that_is_gone_is_one_sentence() -> None:
         mends.private(owner, "_gone", "torch", ("2.13",), "its_file")
 
 
+def test_every_mend_is_named_by_a_test() -> None:
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    assert [path.stem for path in FILES if not re.search(rf"\b{path.stem}\b", tests)] == []
+
+
+def test_the_end_of_a_backward_pass_is_told_when_all_gradients_are_there() -> None:
+    import torch
+    from ddlbench.mends import backward_end
+
+    weights: list[Any] = [torch.ones(1, requires_grad=True) for _ in range(3)]
+    there: list[list[bool]] = []
+    told = partial(backward_end.call_when_computed, lambda: there.append([w.grad is not None for w in weights]))
+    weights[0].register_hook(lambda _: told())
+    sum(weight * weight for weight in weights).backward()
+    assert there == [[True] * 3]
+
+
+def test_a_rank_of_horovod_does_not_wait_for_ever(tmp_path: Path) -> None:
+    program = "from time import sleep; from ddlbench.mends import horovod_stalls as m; m.watch(3, 1.0)\n"
+    program += "with m.Waiting(): pass\nsleep(2); print('trains', flush=True)\nwith m.Waiting(): sleep(60)"
+    command, variables = [sys.executable, "-c", program], os.environ | {"DDLBENCH_FOLDER": str(tmp_path)}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stdout) == (1, "trains\n")
+    assert "timed out waiting 1 s for other ranks" in notes.read(tmp_path, "failure")[3]["message"]
+
+
+def test_a_missing_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ddlbench.mends import inductor_compiler
+    from torch._inductor import config
+
+    for name, there in (("no-such-compiler", False), ("g++", True)):
+        monkeypatch.setattr(config.cpp, "cxx", (name,))
+        assert inductor_compiler.has_compiler() == there
+
+
+def test_deepspeed_gets_numbers_of_gpus_that_slurm_names_by_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+    import torch
+    from ddlbench.mends import deepspeed_devices
+
+    uuids = ["aa", "bb", "cc"]
+    for name, answer in {"Init": None, "DeviceGetCount": 3}.items():
+        monkeypatch.setattr(pynvml, f"nvml{name}", lambda answer=answer: answer)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", int)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", lambda number: f"GPU-{uuids[number]}")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    seen = [SimpleNamespace(uuid=uuid) for uuid in ("cc", "aa")]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: seen[number])
+    for told, numbers in {"GPU-cc,GPU-aa": "2,0", "1,0": "1,0"}.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", told)
+        deepspeed_devices.number_visible()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == numbers
+
+
 def _patched() -> dict[str, Callable[[], object]]:
     """Every mend of what a rank trains with that would do harm in another release, as it is begun."""
     from ddlbench.mends import (
@@ -78,7 +139,7 @@ def _patched() -> dict[str, Callable[[], object]]:
 
 @pytest.mark.parametrize("name", _patched())
 def test_another_release_is_refused_before_anything_is_changed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mends, "version", lambda _: "99.1+cu130")
+    monkeypatch.setattr(mends.registry, "release", lambda _: "99.1+cu130")
     with pytest.raises(mends.ReleaseError, match=rf" 99\.1 was not tried with ddlbench/mends/{name}\.py"):
         _patched()[name]()
 

@@ -29,14 +29,8 @@ STUDY = "deepspeed-features-bandwidth"
 
 
 def can_make_namespaces() -> bool:
-    tried = [
-        "unshare",
-        "--net",
-        "--mount",
-        "sh",
-        "-c",
-        "mount -t sysfs sysfs /sys && ip link add one type veth peer two",
-    ]
+    script = "mount -t sysfs sysfs /sys && ip link add one type veth peer two"
+    tried = ["unshare", "--net", "--mount", "sh", "-c", script]
     return namespaces.lacks() is None and subprocess.run(tried, capture_output=True).returncode == 0
 
 

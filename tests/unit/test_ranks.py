@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from ddlbench.core import registry
 from ddlbench.core.record import STEP_COLUMNS
-from ddlbench.run import __main__ as supervisor
+from ddlbench.run import training as supervisor
 from ddlbench.train import checkpoint, place
 from ddlbench.train.assignment import FILE, Assignment
 from ddlbench.train.frameworks import horovod

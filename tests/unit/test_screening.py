@@ -1,7 +1,5 @@
 """Which nodes fail the screening, what is read and written for it, and who is screened; `screens.py` pretends."""
 
-import csv
-import io
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 import pytest
 from ddlbench.analysis.slow import is_slow
+from ddlbench.core import files
 from ddlbench.plan import launch
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.preflight import __main__ as job
@@ -21,12 +20,13 @@ from tests.specs import JUWELS, pick
 from tests.unit.screens import PORTS, of_node, slow_down, sound, verdicts, why
 
 
-def test_sound_nodes_pass() -> None:
+def test_sound_nodes_pass(tmp_path: Path) -> None:
     rows = nodes.rows(sound())
     assert [row["verdict"] for row in rows] == [nodes.PASS] * 4
     assert {row["why"] + row["remarks"] for row in rows} == {""}
     assert nodes.problems(rows, "here") == []
-    read = list(csv.DictReader(io.StringIO(nodes.csv_of(rows))))
+    files.write_csv(tmp_path / "nodes.csv", rows, nodes.NAMES)
+    read = files.read_csv(tmp_path / "nodes.csv")
     assert [row["node"] for row in read] == ["node0", "node1", "node2", "node3"]
     assert read[3]["topology"] == "root.leaf1.node3"
     assert float(read[0]["matmul_flops_per_s"]) == pytest.approx(2.5e14, rel=0.01)

@@ -18,7 +18,7 @@ from ddlbench.data.manifest import Manifest
 from ddlbench.data.part import PICTURE_BYTES
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance, index, verify
-from ddlbench.run.__main__ import execute
+from ddlbench.run.training import execute
 
 from tests.sources import Memory, some
 from tests.specs import run_spec

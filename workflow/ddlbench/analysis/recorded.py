@@ -115,7 +115,7 @@ def origin(record: Record) -> dict[str, Any]:
     values = {
         "hosts": ",".join(sorted({rank["host"] for rank in ranks if "host" in rank})),
         "framework_version": versions.get(framework),
-        "loader_version": None if record.spec.program else versions.get(loader),
+        "loader_version": versions.get(loader),
         "torch_version": versions.get("torch"),
         "python_version": facts.get("python"),
         "initial_weights_sha256": record.value("ddlbench_initial_weights_sha256"),

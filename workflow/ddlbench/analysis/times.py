@@ -137,8 +137,8 @@ def medians(record: Record) -> dict[str, float | str | None]:
 
 
 def _unknown(record: Record) -> dict[str, str]:
-    """Why parts of a step of a user's program are not known, by column; the whole step is."""
-    reasons = record.value("ddlbench_not_measured", {}) if record.spec.program else {}
+    """Why parts of a step are not known, by column; the whole step is."""
+    reasons = record.value("ddlbench_not_measured", {})
     return {name: reasons[name] for name in STEP_PARTS if name in reasons}
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ddlbench.commands import answers
+from ddlbench.commands import answers, completion
 from ddlbench.core import registry
 from ddlbench.settings.config import ConfigError, one_of
 
@@ -36,21 +36,6 @@ COMMANDS = (*STUDY, "new", "seal", "completion")
 JSON = ("plan", "status", "failures", "audit", "verdicts", "nodes", "compare")
 ALL = ("plan", "status", "failures", "audit", "verdicts")
 PATIENCE_S = 1.5  # before a command says that it computes
-COMPLETION = """\
-# For bash: source <(ddlbench completion)
-_ddlbench() {{
-    local word=${{COMP_WORDS[COMP_CWORD]}} words
-    case ${{COMP_WORDS[COMP_CWORD - 1]}} in
-        --study) words=$(cd config/studies 2>/dev/null && printf '%s\\n' *.yaml | sed 's/\\.yaml$//') ;;
-        --machine) words=$(cd config/machines 2>/dev/null && printf '%s\\n' *.yaml | sed 's/\\.yaml$//') ;;
-        --profile) words=$(printf '%s\\n' profiles/*) ;;
-        ddlbench) words="{commands}" ;;
-        new) words="machine study program" ;;
-        *) words="--profile --study --machine --config --json --help" ;;
-    esac
-    COMPREPLY=($(compgen -W "$words" -- "$word"))
-}}
-complete -o default -F _ddlbench ddlbench"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -108,8 +93,8 @@ def parser() -> argparse.ArgumentParser:
     seal = commands.add_parser("seal", help="check the records of version 0.1.0, and seal them")
     seal.add_argument("folders", nargs="+", type=Path, help="results/runs, or folders of runs")
     seal.set_defaults(answer=answers.seal)
-    completion = commands.add_parser("completion", help="for bash: source <(ddlbench completion)")
-    completion.set_defaults(answer=_completion)
+    shell = commands.add_parser("completion", help="for bash and zsh: source <(ddlbench completion)")
+    shell.set_defaults(answer=_completion)
     return ddlbench
 
 
@@ -140,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _completion(call: answers.Call) -> int:
-    print(COMPLETION.format(commands=" ".join(COMMANDS)))
+    print(completion.script(parser()))
     return 0
 
 

@@ -11,7 +11,7 @@ import socket
 import stat
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -56,6 +56,14 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """The rows of a csv file, as text by column: pandas takes longer to import than a plan to make. Raises OSError."""
     with path.open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """Replace a csv file by these rows, with these columns."""
+    with aside(path) as hidden, hidden.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, names, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 from ddlbench.core import layout, registry
 from ddlbench.core.plural import count_of
+from ddlbench.core.spec import RunSpec
 
 RUNS = "runs"  # the table that kinds fill whose jobs train
 
@@ -34,6 +35,11 @@ def rules() -> tuple[str, ...]:
 def of_rule(rule: str) -> Any:
     """A kind whose jobs this rule makes. Kinds that share a rule share all names; `Job.kind` is a job's own."""
     return next(kind for kind in every() if rule == kind.RULE)
+
+
+def is_ours(spec: RunSpec) -> bool:
+    """Whether our own loop makes the steps of a run."""
+    return bool(registry.member("kinds", spec.kind).OURS)
 
 
 def trains(rule: str) -> bool:

@@ -167,11 +167,12 @@ class RankLog:
         """The end of an interval; MLPerf keys end in `_stop`."""
         self.mllog.end(key, None, metadata or None, time_ms=self.at_ms)
 
-    def settings(self, spec: RunSpec, facts: dict[str, Any], train_images: int, val_images: int = 0) -> None:
-        """Everything that a reader needs to know about the run, under MLPerf's keys where there are some."""
+    def settings(self, spec: RunSpec, facts: dict[str, Any], train_images: int, val_images: int | None = None) -> None:
+        """Everything that a reader needs to know about the run, under MLPerf's keys where there are some. Without
+        `val_images` it has no recipe."""
         from mlperf_logging.mllog import constants as c
 
-        self.event(c.SUBMISSION_BENCHMARK, spec.model if spec.program else c.RESNET)
+        self.event(c.SUBMISSION_BENCHMARK, spec.model if val_images is None else c.RESNET)
         self.event(c.SUBMISSION_DIVISION, c.OPEN)
         self.event(c.SUBMISSION_ORG, "ddlbench")
         self.event(c.SUBMISSION_PLATFORM, spec.machine)
@@ -179,7 +180,7 @@ class RankLog:
         self.event(c.GLOBAL_BATCH_SIZE, spec.global_batch)
         self.event(c.SEED, spec.seed)
         self.event(c.TRAIN_SAMPLES, train_images)
-        if not spec.program:
+        if val_images is not None:
             self.event(c.OPT_NAME, spec.recipe.optimizer)
             self.event(c.OPT_BASE_LR, spec.recipe.base_lr)
             self.event(c.OPT_LR_WARMUP_EPOCHS, spec.recipe.warmup_epochs)
@@ -302,6 +303,11 @@ def read_log(path: Path) -> Iterator[Event]:
     """The MLPerf lines of a file in their order; lines of other programs between them are passed over."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         yield from events(lines)
+
+
+def recorded_spec(log: Path) -> Any:
+    """What a log says of its run, in its first lines; None if it does not. Raises OSError, ValueError, KeyError."""
+    return next((event.value for event in read_log(log) if event.key == "ddlbench_spec"), None)
 
 
 def events(lines: Iterable[str]) -> Iterator[Event]:

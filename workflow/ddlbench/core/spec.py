@@ -158,6 +158,11 @@ class RunSpec:
         return self.form or self._preferred
 
     @property
+    def kind(self) -> str:
+        """The member of `plan/kinds/` that plans it."""
+        return "program" if self.program else "training"
+
+    @property
     def control(self) -> bool:
         """Whether it is a control run, which says something of drift, and is in no comparison."""
         return self.repeat > CONTROLS

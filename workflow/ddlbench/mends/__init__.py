@@ -6,8 +6,9 @@ name asks `private` for it. A mend that changes nothing where the fault is gone 
 """
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+from ddlbench.core import registry
 
 
 class ReleaseError(RuntimeError):
@@ -16,10 +17,7 @@ class ReleaseError(RuntimeError):
 
 def release(distribution: str) -> str | None:
     """The installed release in numbers: "2.13.0" of version "2.13.0+cu130". None if pip knows no such package."""
-    try:
-        numbers = re.match(r"\d+(\.\d+)*", version(distribution))
-    except PackageNotFoundError:
-        return None
+    numbers = re.match(r"\d+(\.\d+)*", registry.release(distribution) or "")
     return numbers[0] if numbers else None
 
 

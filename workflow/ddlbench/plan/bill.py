@@ -5,8 +5,6 @@ submission from passing `max_gpu_hours`. Durations are `estimate.py`'s, states
 `stale.py`'s; what runs read is in `reads.py`. No torch, no pandas, no SLURM.
 """
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
@@ -139,14 +137,8 @@ def rows(
 def write(table: Sequence[Row], text: str, folder: Path) -> None:
     """`plan.csv`, one row per run, and `plan.txt`, what is printed."""
     folder.mkdir(parents=True, exist_ok=True)
-    names = [field.name for field in fields(Row)]
-    lines = io.StringIO(newline="")
-    out = csv.writer(lines, lineterminator="\n")
-    out.writerow(names)
-    for row in table:
-        cells = (getattr(row, name) for name in names)
-        out.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in cells)
-    files.write_text(folder / "plan.csv", lines.getvalue())
+    cells = ({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in vars(row).items()} for row in table)
+    files.write_csv(folder / "plan.csv", cells, [field.name for field in fields(Row)])
     files.write_text(folder / "plan.txt", text)
 
 

@@ -108,6 +108,11 @@ def taken(s: float | None) -> Estimate:
     return Estimate(s, s, s, "its record", MEASURED) if s else Estimate(s, s, s, f"{UNKNOWN}: its record is silent")
 
 
+def from_times(took: Sequence[float], wider: float, basis: str, by: str) -> Estimate:
+    """From what jobs like it took [s], an interval that is `wider` by a factor."""
+    return Estimate(min(took) / wider, fmean(took), max(took) * wider, basis, by)
+
+
 def alike(spec: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """(what records must share to be of the same kind, what they must at least share) of a RunSpec's fields."""
     recipe = spec["recipe"]
@@ -231,15 +236,9 @@ class Estimator:
         rate, doublings = like.rates[nearest], math.log2(spec.workers / nearest)
         lost = max(0.0, doublings)
         gained = max(0.0, -doublings)
-        return (
-            Rates(
-                rate.low * self.worst**lost / wider,
-                rate.mean * self._typical(spec) ** lost,
-                rate.high / self.worst**gained * wider,
-            ),
-            f", extrapolated from {nearest} workers",
-            GUESSED,
-        )
+        low, high = rate.low * self.worst**lost / wider, rate.high / self.worst**gained * wider
+        rate = Rates(low, rate.mean * self._typical(spec) ** lost, high)
+        return rate, f", extrapolated from {nearest} workers", GUESSED
 
     def _predicted(self, spec: RunSpec, like: RecordGroup) -> Rates | None:
         """Predicts by the model that `snakemake predict` asks; None where it refuses, or where there is no numpy."""
@@ -250,10 +249,8 @@ class Estimator:
             forecast = last_rate.predict(measured, [spec.workers], [batch], _priors.read())
         except (prediction.TooLittleError, ImportError):
             return None
-        low, mean, high = (
-            float(value[0]) / spec.workers for value in (forecast.low, forecast.images_per_s, forecast.high)
-        )
-        return Rates(low, mean, high)
+        ends = forecast.low, forecast.images_per_s, forecast.high
+        return Rates(*(float(rate[0]) / spec.workers for rate in ends))
 
     def _typical(self, spec: RunSpec) -> float:
         """What a doubling leaves: the geometric mean of the published numbers that are nearest to the run."""
@@ -279,27 +276,14 @@ def _unknown(spec: RunSpec, limit_minutes: int | None) -> Estimate:
 
 def read_measured(folder: Path) -> RecordedTime | None:
     """A successful run's times from its log; None without a log, an end or what this version writes."""
-    last: dict[str, Event] = {}
-    epochs: list[float] = []
-    first_s: float | None = None
     try:
-        lines = (folder / MLLOG).open(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    with lines:
         # A log has thousands of lines of which few matter here: only those are parsed.
-        event_lines = [line for line in lines if EVENTS.search(line)]
-    for event in events(event_lines):
-        last[event.key] = event
-        if event.key == "epoch_start":
-            epochs.append(event.time_s)
-        if first_s is None:
-            first_s = event.time_s
-    if first_s is None:
-        return None
-    try:
-        return _measured(last, epochs, first_s)
-    except (AttributeError, KeyError, TypeError, ValueError):  # what another program, or another version, wrote
+        with (folder / MLLOG).open(encoding="utf-8", errors="replace") as lines:
+            found = [*events(line for line in lines if EVENTS.search(line))]
+        epochs = [event.time_s for event in found if event.key == "epoch_start"]
+        return _measured({event.key: event for event in found}, epochs, found[0].time_s)
+    # No log, an empty one, or what another program, or another version, wrote.
+    except (OSError, AttributeError, LookupError, TypeError, ValueError):
         return None
 
 

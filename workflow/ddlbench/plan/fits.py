@@ -14,18 +14,23 @@ from ddlbench.settings.study import Block, Study
 LONGEST_ID = 240  # bytes: file names have 255, and files aside have a few more than the run's
 
 
-def check(study: Study, block: Block, machine: Machine, loader: str, workers: int, batch: int) -> None:
-    """What can be said before there is a RunSpec. Raises ConfigError."""
-    where = f"runs.{block.name}"
+def check_workers(study: Study, key: str, machine: Machine, workers: int, smaller: str = "") -> None:
+    """Raises ConfigError if there are not so many workers, or they fill parts of nodes. `smaller`: what may be done."""
     if workers > machine.workers:
-        twin = f"{study.name.removesuffix('-short')}-small"
-        has_twin = twin in names_in(study.path.parent, ".yaml")
-        allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has"
-        allowed += f"; study {twin} is for small machines" if has_twin else "; fit: true leaves out what is more"
-        raise complain(study.path, f"{where}.workers", workers, allowed)
+        allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has{smaller}"
+        raise complain(study.path, key, workers, allowed)
     if workers > machine.workers_per_node and workers % machine.workers_per_node:
         allowed = f"allowed: multiples of {machine.workers_per_node}, a node of machine {machine.name}"
-        raise complain(study.path, f"{where}.workers", workers, allowed)
+        raise complain(study.path, key, workers, allowed)
+
+
+def check_axes(study: Study, block: Block, machine: Machine, loader: str, workers: int, batch: int) -> None:
+    """What can be said before there is a RunSpec. Raises ConfigError."""
+    where, smaller = f"runs.{block.name}", "; fit: true leaves out what is more"
+    twin = f"{study.name.removesuffix('-short')}-small"
+    if workers > machine.workers and twin in names_in(study.path.parent, ".yaml"):
+        smaller = f"; study {twin} is for small machines"
+    check_workers(study, f"{where}.workers", machine, workers, smaller)
     nodes = -(-workers // machine.workers_per_node)
     if machine.launcher == "slurm" and machine.partition(nodes) is None:
         allowed = f"allowed: what a partition of machine {machine.name} holds; none has {nodes} nodes"

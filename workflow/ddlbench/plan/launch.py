@@ -9,8 +9,6 @@ import shlex
 from dataclasses import replace
 
 from ddlbench.core import registry
-from ddlbench.core.program import EACH
-from ddlbench.core.spec import RunSpec
 from ddlbench.settings.machine import Machine
 from ddlbench.slurm.jobs import Ranks, job_resources, srun
 
@@ -22,29 +20,12 @@ HIDDEN = "..."
 # explain a speed.
 SHOWN = ("OMP_", "MKL_", "KMP_", "MALLOC_", "ONEDNN_", "ATEN_", "GLOO_", "NCCL_", "UCX_", "CUDA_", "SLURM_CPU_BIND")
 
-# Snakemake sets each to the threads of a job, which are those of all its workers.
-THREADS = (*(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR")), "VECLIB_MAXIMUM_THREADS")
-
 
 def command(spec: Ranks, machine: Machine, program: tuple[str, ...] = PROGRAM) -> list[str]:
     """The argv that starts all ranks of a run; `program` is what each rank executes (begins with `python`). Values of
     the machine's variables that might be secrets are HIDDEN."""
     settings = [f"{name}={value}" for name, value in environment(spec, hide(machine)).items()]
-    return ["env", *settings, *_launcher(spec, machine, program)]
-
-
-def of_program(spec: RunSpec, machine: Machine) -> list[str]:
-    """The argv that starts a user's program, without a framework's launcher; its supervisor adds the run's folder."""
-    assert spec.program is not None
-    threads = dict.fromkeys(THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1))
-    settings = [f"{name}={value}" for name, value in (threads | dict(hide(machine).environment)).items()]
-    rank: tuple[str, ...] = ("python", "-m", "ddlbench.run.rank")
-    if spec.program.ranks == EACH and machine.launcher != "local":
-        rank = tuple(_launcher(spec, machine, rank))
-        rank = ("srun", "--label", *rank[1:]) if rank[0] == "srun" else rank
-    else:
-        rank = (*machine.container, *rank, *(("--start", str(spec.workers)) if spec.program.ranks == EACH else ()))
-    return ["env", *settings, *rank]
+    return ["env", *settings, *launcher(spec, machine, program)]
 
 
 def hide(machine: Machine) -> Machine:
@@ -83,7 +64,8 @@ def workers_taken(spec: Ranks, machine: Machine) -> int:
     return spec.nodes * machine.workers_per_node if spec.timed else spec.workers
 
 
-def _launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
+def launcher(spec: Ranks, machine: Machine, program: tuple[str, ...]) -> list[str]:
+    """The words that start a program as ranks: `srun`, the framework's own launcher, or network namespaces."""
     if machine.launcher == "local":
         return [*machine.container, *registry.member("frameworks", spec.adapter).local_launcher(spec, program)]
     if machine.launcher == "namespaces":

@@ -14,7 +14,7 @@ from typing import Any
 
 from ddlbench.analysis import refusals
 from ddlbench.core import files, layout
-from ddlbench.core.record import MLLOG, STEPS, events
+from ddlbench.core.record import MLLOG, STEPS, recorded_spec
 from ddlbench.core.spec import RunSpec, complete
 
 # The command of rule train. Snakemake compares it with the one that made a record: another text makes all stale.
@@ -98,8 +98,7 @@ def is_of_other_settings(log: Path, spec: RunSpec) -> bool:
     SLURM job finished after its Snakemake was killed, and none at all once `.snakemake` is gone. The record itself says
     what it is of, in its first lines."""
     try:
-        with log.open(encoding="utf-8", errors="replace") as lines:
-            recorded = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
+        recorded = recorded_spec(log)
     except Exception:  # no log, or one in which anything may stand: `collect` refuses it and says why
         return False
     return not isinstance(recorded, Mapping) or bool(changes(complete(recorded), complete(json.loads(spec.to_json()))))

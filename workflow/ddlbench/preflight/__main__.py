@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ddlbench.core import notes
-from ddlbench.core.files import aside, sha256, write_json, write_text
+from ddlbench.core.files import aside, sha256, write_csv, write_json, write_text
 from ddlbench.core.plural import count_of
 from ddlbench.preflight import nodes
 from ddlbench.preflight.judge import Problem, judge, judge_nodes
@@ -38,13 +39,9 @@ WHOLE = "whole"
 
 def spans(numbers: Sequence[int]) -> str:
     """0, 1, 2, 5 -> 0-2,5."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)
+    runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ends = ([number for _, number in run] for _, run in runs)
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ends)
 
 
 def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -73,7 +70,7 @@ def summary(ranks: Sequence[Mapping[str, Any]]) -> list[str]:
 def _screened(screens: Sequence[nodes.Screen], machine: str, allocated: Sequence[str], output: Path) -> list[Problem]:
     """The table of nodes, printed and written beside `output`, and what it has against any of them."""
     rows = nodes.rows(screens, allocated)
-    write_text(output.with_suffix(NODES), nodes.csv_of(rows))
+    write_csv(output.with_suffix(NODES), rows, nodes.NAMES)
     write_text(output.with_suffix(EXCLUDE), ",".join(nodes.failed(rows)) + "\n")
     print(*nodes.lines(rows), f"  one row per node: {output.with_suffix(NODES)}", sep="\n", flush=True)
     return [Problem(True, text) for text in nodes.problems(rows, machine)]

@@ -4,8 +4,6 @@
 with its other devices). What has to be equal, such as the rate of a port, is compared with most of the others.
 """
 
-import csv
-import io
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median, mode
@@ -150,14 +148,6 @@ def problems(table: Sequence[Row], machine: str) -> list[str]:
     bad = ", ".join(failed(table))
     found = [f"node {row['node']} fails the screening: {row['why']}" for row in table if row["verdict"] == FAIL]
     return [*found, f"leave {bad} out with config/machines/{machine}.yaml: exclude_nodes: [{bad}]"] if bad else []
-
-
-def csv_of(table: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, NAMES, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(table)
-    return text.getvalue()
 
 
 def lines(table: Sequence[Row]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddlbench.core import layout, registry
+from ddlbench.core import kinds, layout, registry
 from ddlbench.plan import launch
 from ddlbench.plan.kinds import Job
 from ddlbench.plan.runs import Plan
@@ -59,7 +59,7 @@ def promised(plan: Plan) -> dict[str, Any]:
     files that everybody may read: values of variables that might be secrets are hidden."""
     machine, ranks = plan.machine, trial(plan)
     specs = [job.spec for job in plan.runs.values()]
-    trained = [job for job in plan.runs.values() if not job.spec.program]
+    trained = [job for job in plan.runs.values() if kinds.is_ours(job.spec)]
     uses = {(job.spec.adapter, job.spec.options): job.spec.all_options() for job in trained}
     rooms = {"frameworks": {spec.adapter for spec in specs}, "loaders": {spec.loader for spec in specs}}
     members = [(room, name, registry.member(room, name)) for room in rooms for name in sorted(rooms[room])]

@@ -40,28 +40,11 @@ MOST_EPOCHS = 10_000  # unet3d's limit, the largest of all; what counts further 
 RATES = ("throughput", "imgs_sec", "images_per_sec", "samples_per_sec")
 # What is said of a run: the first value of each counts.
 SAID = (
-    "submission_benchmark",
-    "submission_division",
-    "submission_org",
-    "submission_platform",
-    "submission_status",
-    "submission_entry",
-    "global_batch_size",
-    "train_samples",
-    "eval_samples",
-    "seed",
-    "opt_name",
-    "opt_base_learning_rate",
-    "lars_opt_base_learning_rate",
-    "sgd_opt_base_learning_rate",
-    "opt_learning_rate_warmup_epochs",
-    "lars_opt_learning_rate_warmup_epochs",
-    "opt_weight_decay",
-    "lars_opt_weight_decay",
-    "sgd_opt_weight_decay",
-    "gradient_accumulation_steps",
-    "number_of_nodes",
-    "accelerators_per_node",
+    *("submission_benchmark", "submission_division", "submission_org", "submission_platform", "submission_status"),
+    *("submission_entry", "global_batch_size", "train_samples", "eval_samples", "seed", "gradient_accumulation_steps"),
+    *("number_of_nodes", "accelerators_per_node", "opt_name", "opt_learning_rate_warmup_epochs"),
+    *(f"{kind}_opt_{key}" for kind in ("lars", "sgd") for key in ("base_learning_rate", "weight_decay")),
+    *("opt_base_learning_rate", "opt_weight_decay", "lars_opt_learning_rate_warmup_epochs"),
 )
 WANTED = {*MARKS, ACCURACY, "tracked_stats", *RATES, *SAID}
 # A number of more digits than any float has is as good as infinite; Python converts no more than 4300.
@@ -236,11 +219,8 @@ def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
     if ms != ms:
         raise ValueError("no time")
     if key in log.marks:
-        count, in_samples = math.nan, "samples_count" in metadata
-        for name in COUNTS:
-            if name in metadata:
-                count = plain(metadata[name])
-                break
+        in_samples = "samples_count" in metadata
+        count = next((plain(metadata[name]) for name in COUNTS if name in metadata), math.nan)
         amount = plain(metadata.get("epoch_count")) if key == "block_start" else math.nan
         if key == ACCURACY:
             amount = plain(value["accuracy"] if isinstance(value, dict) and "accuracy" in value else value)
@@ -254,10 +234,8 @@ def _take(log: Log, ms: float, key: str, value: Any, metadata: Any) -> None:
     elif key in RATES:
         _rate(log, key, value)
     elif key == "tracked_stats" and isinstance(value, dict):
-        for name in RATES:
-            if name in value:
-                _rate(log, f"tracked_stats.{name}", value[name])
-                break
+        if name := next((name for name in RATES if name in value), None):
+            _rate(log, f"tracked_stats.{name}", value[name])
     elif key in SAID and log.keys.get(key) is None:
         log.keys[key] = value
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.analysis.refusals import RefusedError
-from ddlbench.core.record import MLLOG, events
+from ddlbench.core.record import MLLOG, recorded_spec
 from ddlbench.core.spec import complete
 
 TODO = "start the workflow again: it makes this run again, with the settings of today"
@@ -23,7 +23,7 @@ def digest(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def check(folder: Path, wanted: str | None) -> None:
+def check_settings(folder: Path, wanted: str | None) -> None:
     """Raises RefusedError if the record in a run's folder is of other settings than those of the digest `wanted`.
 
     None is any. What else may be wrong with the record, `ours.py` says.
@@ -31,8 +31,7 @@ def check(folder: Path, wanted: str | None) -> None:
     if wanted is None:
         return
     try:
-        with (folder / MLLOG).open(encoding="utf-8", errors="replace") as lines:
-            spec = next((event.value for event in events(lines) if event.key == "ddlbench_spec"), None)
+        spec = recorded_spec(folder / MLLOG)
         other = isinstance(spec, Mapping) and digest(spec) != wanted
     except Exception:  # whatever stands there, `ours.py` refuses it and says why
         return

@@ -19,6 +19,7 @@ import pandas as pd
 from ddlbench.analysis.recorded import OF_RANKS
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.analysis.summary import LISTS, TABLES, Summary
+from ddlbench.core import kinds
 from ddlbench.core.files import sha256
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import FIRST_STEP_COLUMNS, NULLABLE, STEP_PARTS, Event, ended_well
@@ -52,13 +53,8 @@ KINDS: dict[str, type | tuple[type, ...]] = {
     "tracked_stats": dict,
 }
 # Events whose value is a time [s].
-SECONDS_SAID = {
-    "ddlbench_clock_resolution_s",
-    "ddlbench_data_before_clock_s",
-    "ddlbench_elapsed_s",
-    "ddlbench_epoch_start_s",
-    "ddlbench_staged_s",
-}
+TIMES = ("clock_resolution", "data_before_clock", "elapsed", "epoch_start", "staged")
+SECONDS_SAID = {f"ddlbench_{name}_s" for name in TIMES}
 OF_EPOCHS = {"eval_start", "eval_accuracy", "eval_stop", "tracked_stats", "ddlbench_epoch_start_s"}
 
 
@@ -188,10 +184,10 @@ def _check_order(path: Path, events: Sequence[Event]) -> None:
 
 def _check_epochs(path: Path, events: Sequence[Event], spec: RunSpec) -> None:
     """A successful run has validated each of its epochs, once and in their order, and time went forward."""
-    expected = [] if spec.program else list(range(1, spec.epochs + 1))  # a program validates when it likes
-    for key in () if spec.program else ("eval_start", "eval_accuracy", "eval_stop"):
+    expected = list(range(1, spec.epochs + 1)) if kinds.is_ours(spec) else []  # a program validates when it likes
+    for key in ("eval_start", "eval_accuracy", "eval_stop"):
         numbers = [event.metadata.get("epoch_num") for event in events if event.key == key]
-        if numbers != expected:
+        if expected and numbers != expected:
             raise RefusedError(path, f"has {key} of epochs {_few(numbers)}; expected: each of 1 to {spec.epochs} once")
     at = {(event.key, event.metadata.get("epoch_num")): event.time_s for event in events}
     pairs: list[tuple[tuple[str, Any], tuple[str, Any]]] = [(("run_start", None), ("run_stop", None))]
@@ -260,23 +256,27 @@ def check_steps(path: Path, steps: pd.DataFrame, spec: RunSpec, images: int) -> 
             raise RefusedError(path, f"epoch {epoch} has {seen} images over all ranks, train_samples is {images}")
     if steps.duplicated(["step", "rank"]).any():
         raise RefusedError(path, "has a step of a rank twice")
-    an_epoch = steps["step"].nunique() if spec.program else steps_per_epoch(images, spec.global_batch)
+    ours, an_epoch = kinds.is_ours(spec), steps_in_epoch(steps, spec, images)
     if len(steps) != an_epoch * spec.epochs * spec.workers or (steps["epoch"] != steps["step"] // an_epoch).any():
         each = f"{an_epoch} an epoch on each of {spec.workers} ranks"
         raise RefusedError(path, f"has {len(steps)} steps in {spec.epochs} epochs; expected: {each}")
     sizes = steps.groupby("step")["images"].sum()
     full_size = (images - (sizes.index.to_series() % an_epoch) * spec.global_batch).clip(upper=spec.global_batch)
     # A program may count something else than its batch: tokens of sequences.
-    if (steps["images"] < 0).any() or (spec.program is None and (sizes != full_size).any()):
+    if (steps["images"] < 0).any() or (ours and (sizes != full_size).any()):
         raise RefusedError(path, f"has steps of another batch than {spec.global_batch} images over all ranks")
     for name in SECONDS:
         column = steps[name].dropna() if name in NULLABLE else steps[name]
         check_column(path, column, name, "finite seconds, at least 0")
-    rows = steps.dropna(subset=["lr"]) if spec.program else steps  # a program need not say either
-    check_column(path, rows["lr"], "lr", "finite numbers, at least 0")
-    losses = steps["loss"].dropna() if spec.program else steps["loss"]
+    rates, losses = (steps[name] if ours else steps[name].dropna() for name in ("lr", "loss"))
+    check_column(path, rates, "lr", "finite numbers, at least 0")
     if not losses.map(math.isfinite).all():
         raise RefusedError(path, "has a loss that is no finite number")
+
+
+def steps_in_epoch(steps: pd.DataFrame, spec: RunSpec, images: int) -> int:
+    """Counts them; a program has one epoch, of any number."""
+    return steps_per_epoch(images, spec.global_batch) if kinds.is_ours(spec) else int(steps["step"].nunique())
 
 
 def check_clocks(path: Path, steps: pd.DataFrame, pauses: Collection[int] | None, an_epoch: int) -> None:

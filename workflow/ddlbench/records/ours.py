@@ -19,26 +19,14 @@ import pandas as pd
 from ddlbench.analysis.record import Record
 from ddlbench.analysis.refusals import RefusedError, not_understood, seal_of
 from ddlbench.analysis.summary import VERSION, Summary, make
+from ddlbench.core import kinds
 from ddlbench.core.files import sha256, write_text
-from ddlbench.core.record import (
-    COMMS,
-    FLOPS,
-    FLOPS_COUNTED,
-    KERNELS,
-    MLLOG,
-    READ,
-    SEALED_BEFORE,
-    STEP_COLUMNS,
-    STEPS,
-    Event,
-    ended_well,
-    read_log,
-)
-from ddlbench.core.spec import RunSpec, steps_per_epoch
+from ddlbench.core.record import KERNELS, MLLOG, READ, SEALED_BEFORE, STEP_COLUMNS, STEPS, Event, ended_well, read_log
+from ddlbench.core.spec import RunSpec
 from ddlbench.records import _planned, _sound
 
 SUMMARY = "summary.jsonl"
-FILES = (MLLOG, STEPS, KERNELS, FLOPS, FLOPS_COUNTED, COMMS)
+FILES = (MLLOG, *READ)
 Stamps = Mapping[str, list[int] | None]  # the size and the time of each file; None for one that is not there
 
 
@@ -51,7 +39,7 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
     """What tables need of the record in a run's folder; None without one. `records/__init__.py` says more."""
     if not (place / MLLOG).exists():
         return None
-    _planned.check(place, wanted)
+    _planned.check_settings(place, wanted)
     stamps = _stamps(place)  # before it is read: what changes meanwhile makes the summary old at once
     summary = _kept(place, stamps)
     if summary is None:
@@ -100,9 +88,9 @@ def _read(folder: Path, log: Path, before: bool) -> Record:
         _sound.check_digest(folder / name, digests.get(name))
     steps = _table(folder / STEPS).reset_index(drop=True)
     _sound.check_steps(folder / STEPS, steps, spec, images)
-    an_epoch = steps["step"].nunique() if spec.program else steps_per_epoch(images, spec.global_batch)
     # A program may do other things between any two of its steps.
-    _sound.check_clocks(folder / STEPS, steps, None if spec.program else _pauses(events), an_epoch)
+    pauses = _pauses(events) if kinds.is_ours(spec) else None
+    _sound.check_clocks(folder / STEPS, steps, pauses, _sound.steps_in_epoch(steps, spec, images))
     steps = steps.reindex(columns=[*STEP_COLUMNS])  # null where the record is of before a column
     # Sums of millions of float32 would lose digits.
     steps = steps.astype({name: "float64" for name, kind in STEP_COLUMNS.items() if kind == "float32"})

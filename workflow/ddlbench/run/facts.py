@@ -1,4 +1,4 @@
-"""Where, with what and how a run was made: what its record says of its origin. `run/__main__.py` asks."""
+"""Where, with what and how a run was made: what its record says of its origin. `run/training.py` asks."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def facts(
     `data` is the folder of the form that is read."""
     versions: dict[str, str | None] = {"ddlbench": __version__}
     members = (registry.member("frameworks", spec.versioned), registry.member("loaders", spec.loader))
-    for package in (*PACKAGES, *(member.DISTRIBUTION for member in members)):
+    for package in filter(None, (*PACKAGES, *(member.DISTRIBUTION for member in members))):
         versions[package] = registry.release(package)
     return {
         "command": shlex.join(argv),

@@ -139,11 +139,9 @@ def begin(log: Path) -> None:
 
 def print_refusals(logs: Sequence[Path]) -> None:
     """Print what jobs that were refused said, once the job with these logs has failed."""
-    for log_of_refused in sorted(file for log in logs for file in log.parent.glob("refused-*.log")):
-        if log_of_refused.stat().st_mtime > asked_s():
-            print(
-                f"{log_of_refused}: {log_of_refused.read_text(errors='replace').strip()}", file=sys.stderr, flush=True
-            )
+    for refusal in sorted(file for log in logs for file in log.parent.glob("refused-*.log")):
+        if refusal.stat().st_mtime > asked_s():
+            print(f"{refusal}: {refusal.read_text(errors='replace').strip()}", file=sys.stderr, flush=True)
 
 
 def earlier(log: Path) -> Path:

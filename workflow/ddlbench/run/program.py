@@ -1,9 +1,8 @@
 """One run of a user's own program: start it, stamp what it prints, read its steps, and make the record of them.
 
-`python -m ddlbench.run`, which makes every run, calls `execute` where a run has a program. The record is that of our
-own training, so tables read it. The program's ranks are watched as ours are (`watch.py`); `rank.py` becomes the
-program, `printed.py` hears it, a member of `readings/` says what its steps were. `{folder}` of its command is
-`.partial/program`; it stays beside the record.
+The record is that of our own training, so tables read it. The program's ranks are watched as ours are (`watch.py`);
+`rank.py` becomes the program, `printed.py` hears it, a member of `readings/` says what its steps were. `{folder}` of
+its command is `.partial/program`; it stays beside the record.
 """
 
 import json
@@ -40,13 +39,17 @@ QUIET_S = 1800.0  # without a line or a recorded step a program has stopped answ
 def execute(
     spec: RunSpec,
     folder: Path,
+    data: Path | None,
     command: list[str],
     cited: dict[str, Any] | None = None,
+    *,
     silent_s: float = beats.SILENT_S,
     grace_s: float = beats.GRACE_S,
     quiet_s: float = QUIET_S,
+    **of_trainings: Any,
 ) -> int:
-    """Run `command` to its end and put the record in place; `cited` is the preflight, for the record.
+    """Run `command` to its end and put the record in place; `cited` is the preflight, for the record. A program reads
+    `data` of its own, and writes checkpoints of its own.
 
     Returns 0; `notes.STOPPED` if the program was asked to stop and can go on; else another code. Raises ConfigError if
     a hidden value of the command cannot be found.

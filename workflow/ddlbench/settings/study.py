@@ -4,7 +4,6 @@ Its keys are in `study_keys.py`. What they cannot say of themselves is checked h
 and what does not go together.
 """
 
-import csv
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.core import registry
+from ddlbench.core.files import read_csv
 from ddlbench.core.program import Program
 from ddlbench.core.spec import COLUMNS
 from ddlbench.settings import own_models
@@ -285,11 +285,8 @@ def _figure(path: Path, name: str, keys: FigureKeys, study: FileKeys, config: Pa
 
 def published(path: Path) -> set[str]:
     """What a reference file offers to figures: its quantities, or its columns where it has no column `quantity`."""
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = csv.DictReader(lines)
-        if "quantity" in (rows.fieldnames or ()):
-            return {row["quantity"] for row in rows}
-        return set(rows.fieldnames or ())
+    rows = read_csv(path) or [{}]
+    return {row["quantity"] for row in rows} if "quantity" in rows[0] else {*rows[0]}
 
 
 # How people add what a key may name.

@@ -84,16 +84,15 @@ def limit_s(bench: Bench, part: str) -> int:
 
 def rows_of(bench: Bench, part: str) -> Iterator[Outcome]:
     """The part's rows; the last one says so if it failed."""
-    none = True
+    why = "gave no row"
     try:
         for row in registry.member("gpucheck", part).check(bench.until(limit_s(bench, part))):
-            none = False
+            why = ""
             yield row
     except Exception as error:
-        none = False
-        yield Outcome("the part itself", FAIL, f"{type(error).__name__}: {error}")
-    if none:
-        yield Outcome("the part itself", FAIL, "gave no row")
+        why = f"{type(error).__name__}: {error}"
+    if why:
+        yield Outcome("the part itself", FAIL, why)
 
 
 def report(bench: Bench, rows: Sequence[tuple[str, Outcome]], took_s: float, finished: bool = True) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ddlbench.core import living, registry
 from ddlbench.core.files import printable, write_json
 from ddlbench.core.program import placeholders
 from ddlbench.core.spec import RunSpec, of_program
-from ddlbench.plan import launch
+from ddlbench.plan.kinds.program import command
 from ddlbench.run.job import reveal
 from ddlbench.run.printed import Printed
 from ddlbench.run.rank import ASSIGNMENT, FOLDER
@@ -48,7 +48,7 @@ def show(name: str | None, batch: int, seconds: float, config: Path) -> int:
     machine = replace(load_machine(str(load(DEFAULT)["machine"]), config / "machines"), launcher="local")
     program, place = file.programs()[0], {"machine": machine.name, "device": machine.device}
     spec = of_program(program, workers=1, workers_per_node=1, global_batch=batch, **place)
-    argv, hidden = reveal([*launch.of_program(spec, machine)], machine.name, config / "machines")
+    argv, hidden = reveal(command(spec, machine), machine.name, config / "machines")
     member: ReadingMember = registry.member("readings", program.reads)
     with tempfile.TemporaryDirectory() as temporary:
         partial = Path(temporary).resolve()

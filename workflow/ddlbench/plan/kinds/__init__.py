@@ -110,6 +110,9 @@ class Kind(Protocol):
     NOUN: tuple[str, str]  # what people call a job, in two parts: the first gets the plural
     KEY: str  # of a study, that names its jobs
     PAGE: str  # heading of its table on the page
+    # Whether our own loop makes the steps: with a recipe, of whole batches, each epoch validated. Of others only the
+    # record says what they were.
+    OURS: bool
 
     def runs(self, study: Study, machine: Machine, block: Block) -> Sequence[RunSpec]:
         """The runs of this kind that a block of the study names. Raises ConfigError for one that cannot be."""

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
-from ddlbench.plan import first_guess, launch
+from ddlbench.plan import first_guess, fits, launch
 from ddlbench.plan.bill import BillEntry, Row, make_row
 from ddlbench.plan.estimate import (
     ANOTHER,
@@ -30,6 +29,7 @@ from ddlbench.plan.estimate import (
     ONE_RUN,
     Estimate,
     Estimator,
+    from_times,
     taken,
 )
 from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
@@ -49,6 +49,7 @@ OUTPUTS = (RECORD,)
 TABLE = KEY = "inference"
 NOUN = ("job", " of inference")
 PAGE = "Inference"
+OURS = False
 PROGRAM = ("python", "-m", "ddlbench.train.inference")
 # A forward pass is a third of a training step: the backward pass computes two gradients for each product.
 FORWARD = 1 / 3
@@ -71,7 +72,9 @@ def jobs(basis: PlanBasis) -> dict[str, Job[InferSpec]]:
     study, machine, wanted = basis.study, basis.machine, basis.study.inference
     if wanted is None:
         return {}
-    _check_workers(study, wanted, machine)
+    splits = any(registry.member("inference", member).SPLITS for member in wanted.members)
+    for workers in wanted.workers if splits else ():
+        fits.check_workers(study, "inference.workers", machine, workers)
     models = _models(study, wanted, [basis.runs[run] for run in basis.blocks[wanted.runs]])
     specs = [
         InferSpec(
@@ -116,11 +119,8 @@ def guess_minutes(spec: InferSpec, machine: Machine, attempt: int = 1) -> int:
 def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[RunSpec]:
     """One run for each model and recipe of the block: of those under TRAINED_BY that learn, that of the fewest workers,
     the first repeat of it. Raises ConfigError without any."""
-    learn = [
-        run
-        for run in block
-        if run.adapter == TRAINED_BY and run.reads and registry.member("loaders", run.loader).LEARNS
-    ]
+    reading = [run for run in block if run.adapter == TRAINED_BY and run.reads]
+    learn = [run for run in reading if registry.member("loaders", run.loader).LEARNS]
     learn.sort(key=lambda run: (run.workers, run.repeat))
     chosen: dict[tuple[str, str], RunSpec] = {}
     for run in learn:
@@ -133,19 +133,6 @@ def _models(study: Study, wanted: Inference, block: Iterable[RunSpec]) -> list[R
             reason = f"its recipe {run.recipe.name} has precision {run.recipe.precision}"
             raise complain(study.path, "inference.runs", wanted.runs, f"{reason}; allowed: {', '.join(PRECISIONS)}")
     return list(chosen.values())
-
-
-def _check_workers(study: Study, wanted: Inference, machine: Machine) -> None:
-    """Raises ConfigError if a model would be split over more workers than there are, or over parts of nodes."""
-    if not any(registry.member("inference", member).SPLITS for member in wanted.members):
-        return
-    for workers in wanted.workers:
-        if workers > machine.workers:
-            allowed = f"allowed: at most {machine.workers}, what machine {machine.name} has"
-            raise complain(study.path, "inference.workers", workers, allowed)
-        if workers > machine.workers_per_node and workers % machine.workers_per_node:
-            allowed = f"allowed: up to {machine.workers_per_node}, or full nodes of so many"
-            raise complain(study.path, "inference.workers", workers, allowed)
 
 
 @dataclass(frozen=True)
@@ -232,10 +219,11 @@ class Asking:
     def estimate(self, spec: InferSpec) -> Estimate:
         """How long this job takes if it is made (again)."""
         same_kind, least = _alike(json.loads(spec.to_json()))
-        if same_kind in self._same:
-            return _measured(self._same[same_kind], 1.0 if len(self._same[same_kind]) > 1 else ONE_RUN, "", MEASURED)
-        if least in self._near:
-            return _measured(self._near[least], ANOTHER, ", in other ways", GUESSED)
+        if took := self._same.get(same_kind):
+            wider = 1.0 if len(took) > 1 else ONE_RUN
+            return from_times(took, wider, count_of(len(took), "measured job"), MEASURED)
+        if took := self._near.get(least):
+            return from_times(took, ANOTHER, f"{count_of(len(took), 'measured job')}, in other ways", GUESSED)
         like = self.trains.like(spec.run)[0]
         low, likely, high = like.beside_s if like else BEGIN_AND_END_S
         high = max(high, BEGIN_AND_END_S[2])  # a model may be compiled first
@@ -249,8 +237,3 @@ class Asking:
         work = work_s(spec, rate)
         basis = f"a third of a training step by {whose} for each answer"
         return Estimate(low + work / GUESS, likely + work, high + work * GUESS, basis, GUESSED)
-
-
-def _measured(took: list[float], wider: float, which: str, by: str) -> Estimate:
-    basis = f"{count_of(len(took), 'measured job')}{which}"
-    return Estimate(min(took) / wider, fmean(took), max(took) * wider, basis, by)

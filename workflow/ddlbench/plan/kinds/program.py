@@ -9,15 +9,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from ddlbench.core.program import EACH
 from ddlbench.core.record import MLLOG
 from ddlbench.core.registry import OWN
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import fits, launch
 from ddlbench.plan.bill import BillEntry, Row, make_row
-from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, taken
+from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, from_times, taken
 from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
 from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, block_of
 from ddlbench.plan.stale import DONE, state
@@ -25,6 +25,9 @@ from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.slurm.jobs import job_resources
 
+OURS = False
+# Snakemake sets each to the threads of a job, which are those of all its workers.
+THREADS = (*(f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "GOTO", "NUMEXPR")), "VECLIB_MAXIMUM_THREADS")
 __all__ = ["FOLDER", "KEY", "LOG", "NOUN", "OUTPUTS", "PAGE", "RULE", "TABLE", "WILDCARD"]  # those of trainings
 
 
@@ -34,7 +37,7 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
     batches = block.batch_per_worker or block.global_batch
     specs = []
     for program, workers, batch, repeat in product(block.own_programs, counts, batches, range(1, block.repeats + 1)):
-        fits.check(study, block, machine, OWN, workers, batch)
+        fits.check_axes(study, block, machine, OWN, workers, batch)
         spec = of_program(
             program,
             machine=machine.name,
@@ -51,19 +54,33 @@ def runs(study: Study, machine: Machine, block: Block) -> list[RunSpec]:
 
 
 def jobs(basis: PlanBasis) -> dict[str, Job[RunSpec]]:
-    return {run: _job(spec, basis) for run, spec in basis.runs.items() if spec.program}
+    return {run: _job(spec, basis) for run, spec in basis.runs.items() if spec.kind == "program"}
 
 
 def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:
     machine = given.machine
 
     def asks(attempt: int) -> Resources:
-        start: dict[str, str | int | None] = {"launch": shlex.join(launch.of_program(spec, machine))}
+        start: dict[str, str | int | None] = {"launch": shlex.join(command(spec, machine))}
         if machine.launcher != "slurm":
             return start
         return start | job_resources(spec, machine, machine.limit_minutes(spec.nodes), given.account)
 
     return Job("program", spec, None, asks)
+
+
+def command(spec: RunSpec, machine: Machine) -> list[str]:
+    """The argv that starts the program, without a framework's launcher; its supervisor adds the run's folder."""
+    assert spec.program is not None
+    threads = dict.fromkeys(THREADS, str(machine.cores_per_worker if machine.device == "cpu" else 1))
+    settings = [f"{name}={value}" for name, value in (threads | dict(launch.hide(machine).environment)).items()]
+    rank: tuple[str, ...] = ("python", "-m", "ddlbench.run.rank")
+    if spec.program.ranks == EACH and machine.launcher != "local":
+        rank = tuple(launch.launcher(spec, machine, rank))
+        rank = ("srun", "--label", *rank[1:]) if rank[0] == "srun" else rank
+    else:
+        rank = (*machine.container, *rank, *(("--start", str(spec.workers)) if spec.program.ranks == EACH else ()))
+    return ["env", *settings, *rank]
 
 
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
@@ -103,8 +120,7 @@ def _alike(spec: Mapping[str, Any]) -> str:
 def _estimate(spec: RunSpec, took: Sequence[float] | None) -> Estimate:
     if not took:
         return Estimate(None, None, None, f"{UNKNOWN}: no record of program {spec.model} with these settings")
-    wider = ONE_RUN if len(took) == 1 else 1.0
-    return Estimate(min(took) / wider, fmean(took), max(took) * wider, f"{len(took)} measured runs", MEASURED)
+    return from_times(took, ONE_RUN if len(took) == 1 else 1.0, f"{len(took)} measured runs", MEASURED)
 
 
 def progress(folder: Path, row: Row) -> str:

@@ -29,6 +29,7 @@ LOG = "train.log"
 TABLE = kinds.RUNS
 NOUN, KEY = ("run", ""), "runs"
 PAGE = "Runs"
+OURS = True
 # steps.parquet has one row per step and rank; of random numbers, which compress no better, a row takes this [bytes].
 STEP_BYTES = 29
 LOG_BYTES = 100_000  # of a record beside its steps; a rank says half a kilobyte more
@@ -55,7 +56,7 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
     )
     recipe_of = cache(lambda batch, schedule: for_schedule(block.recipe_file.at(batch), schedule))
     for model, framework, loader, workers, batch, bandwidth_mbit, schedule, repeat in axes:
-        fits.check(study, block, machine, loader, workers, batch)
+        fits.check_axes(study, block, machine, loader, workers, batch)
         global_batch = batch if block.global_batch else batch * workers
         forms = registry.member("loaders", loader).FORMS
         spec = RunSpec(
@@ -87,7 +88,7 @@ def _runs(study: Study, machine: Machine, block: Block) -> Iterator[RunSpec]:
 
 
 def jobs(basis: PlanBasis) -> dict[str, Job[RunSpec]]:
-    return {run: _job(spec, basis) for run, spec in basis.runs.items() if not spec.program}
+    return {run: _job(spec, basis) for run, spec in basis.runs.items() if spec.kind == "training"}
 
 
 def _job(spec: RunSpec, given: PlanBasis) -> Job[RunSpec]:

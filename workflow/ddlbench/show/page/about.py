@@ -104,7 +104,7 @@ def from_plan(plan: Plan, bill: Sequence[Row], planned: Mapping[str, float | Non
     whole = ["snakemake", *settings, "--force", "--", layout.page(plan.home)]
     again = shlex.join(["ddlbench", "partial", *settings] if partial else whole)
     named = (study.name, study.title, machine.name, device, machine.device_name)
-    samples = {job.spec.program.sample if job.spec.program else IMAGES for job in plan.runs.values()} or {IMAGES}
+    samples = {job.spec.sample for job in plan.runs.values()} or {IMAGES}
     sample = samples.pop() if len(samples) == 1 else "samples"
     return PageStudy(*named, again, figures, tuple(bill), planned, partial, sample)
 

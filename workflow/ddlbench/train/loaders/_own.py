@@ -6,4 +6,4 @@ LEARNS = True
 DEVICE: str | None = None
 PACKAGE: str | None = None
 INSTALL = ""
-DISTRIBUTION = "torch"  # most have it
+DISTRIBUTION: str | None = None
