@@ -112,15 +112,15 @@ def test_the_complaint_is_a_line_that_says_what_to_type() -> None:
 
 def test_a_job_without_its_modules_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOADEDMODULES", raising=False)
-    environment_modules.check()  # nobody asked for any
+    environment_modules.check_loaded()  # nobody asked for any
     name, value = environment_modules.export("big", ["GCC", "CUDA/12"]).split(" ", 1)
     assert (name, value) == ("DDLBENCH_MACHINE=big", "DDLBENCH_MODULES='GCC CUDA/12'")
     monkeypatch.setenv("DDLBENCH_MACHINE", "big")
     monkeypatch.setenv("DDLBENCH_MODULES", "GCC CUDA/12")
     with pytest.raises(SystemExit, match=r"^config/machines/big.yaml: modules: GCC, CUDA/12: not loaded"):
-        environment_modules.check()
+        environment_modules.check_loaded()
     monkeypatch.setenv("LOADEDMODULES", LOADED["LOADEDMODULES"])
-    environment_modules.check()
+    environment_modules.check_loaded()
 
 
 @pytest.fixture

@@ -89,12 +89,12 @@ def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="is a symbolic link; nothing was touched"):
         made(tmp_path / "tfrecord")
     with pytest.raises(ConfigError, match="is a symbolic link; nothing was touched"):
-        target.check({tmp_path / "tfrecord/manifest.json": None})
+        target.check_places({tmp_path / "tfrecord/manifest.json": None})
     assert list((tmp_path / "disk").iterdir()) == []
     (tmp_path / "disk").rmdir()
     made(tmp_path / "disk")
     before = everything(tmp_path)
-    target.check({tmp_path / "tfrecord/manifest.json": None})
+    target.check_places({tmp_path / "tfrecord/manifest.json": None})
     assert made(tmp_path / "tfrecord") == Manifest.read(tmp_path / "disk")
     with pytest.raises(TargetError, match="is a symbolic link; nothing was touched"):
         made(tmp_path / "tfrecord", seed=2)
@@ -253,18 +253,18 @@ def test_an_old_form_comes_back_into_a_folder_that_snakemake_made(tmp_path: Path
 def test_the_plan_refuses_too(tmp_path: Path) -> None:
     folder = tmp_path / "data/imagenet/raw"
     manifest = folder / "manifest.json"
-    target.check({manifest: str(tmp_path / "elsewhere")})
-    target.check({manifest: "train=20,val=10,classes=10"})
+    target.check_places({manifest: str(tmp_path / "elsewhere")})
+    target.check_places({manifest: "train=20,val=10,classes=10"})
     imagenet(tmp_path / "site")
-    target.check({manifest: str(tmp_path / "site")})
-    target.check({manifest: None})
+    target.check_places({manifest: str(tmp_path / "site")})
+    target.check_places({manifest: None})
     imagenet(folder)
     with pytest.raises(ConfigError, match="the same folder"):
-        target.check({manifest: str(folder)})
+        target.check_places({manifest: str(folder)})
     with pytest.raises(ConfigError, match="one lies within the other"):
-        target.check({manifest: str(tmp_path / "data")})
+        target.check_places({manifest: str(tmp_path / "data")})
     with pytest.raises(ConfigError, match="was not made by ddlbench"):
-        target.check({manifest: str(tmp_path / "site")})
+        target.check_places({manifest: str(tmp_path / "site")})
 
 
 def test_a_form_of_an_overlapping_source_that_is_there_stays_usable(tmp_path: Path) -> None:
@@ -275,6 +275,6 @@ def test_a_form_of_an_overlapping_source_that_is_there_stays_usable(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     folder.parent.mkdir()
     (tmp_path / "aside/tfrecord").rename(folder)
-    target.check({folder / "manifest.json": str(source)})
+    target.check_places({folder / "manifest.json": str(source)})
     done = prepare("imagenet", "tfrecord", folder / "manifest.json", "--source", source)
     assert (done.returncode, "is there already" in done.stdout) == (0, True), done.stderr

@@ -42,7 +42,7 @@ def read(config: Mapping[str, Any]) -> Settings:
     checked = check_config({**config, **numbers})
     plan, images = reads.plan_of(checked)
     sources = checked["data"]["sources"]
-    target.check({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
+    target.check_places({run.manifest: sources.get(run.spec.dataset) for run in plan.runs.values() if run.manifest})
     # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)

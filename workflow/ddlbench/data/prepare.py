@@ -140,7 +140,7 @@ def write_form(
         if finished := _finished(target.folder, manifest.job, on_error):
             print(f"{dataset} {form}: is there already", flush=True)
             return finished
-        target.check(chain.from_iterable(entries.values()))
+        target.check_free(chain.from_iterable(entries.values()))
         if finished := _finished(target.work, manifest.job, on_error):  # ended between its last part and its name
             target.put()
             return finished
@@ -304,7 +304,7 @@ def main() -> None:
     # The second name is what rule prepare's text has; another text would make finished forms stale.
     parser.add_argument("--processes", "--workers", type=int, default=1, help="how many write at once")
     a = parser.parse_args()
-    environment_modules.check()
+    environment_modules.check_loaded()
     folder = a.manifest.parent
     try:
         for kind, name, names in (("dataset", a.dataset, own.datasets()), ("form", a.form, registry.members("forms"))):

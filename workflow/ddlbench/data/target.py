@@ -86,7 +86,7 @@ class Target:
             else:
                 self._remove_old()
 
-    def check(self, entries: Iterable[Entry]) -> None:
+    def check_free(self, entries: Iterable[Entry]) -> None:
         """Raises TargetError if a form may not be put here. `entries` is what is read for it: not from here."""
         if problem := fault(self.folder, replace=True):
             raise TargetError(problem)
@@ -109,7 +109,7 @@ class Target:
 
     def put(self) -> None:
         """Put the whole form that lies aside into the place. Raises TargetError, OSError: the old form is kept then."""
-        self.check(())  # again: hours may have passed since
+        self.check_free(())  # again: hours may have passed since
         shutil.rmtree(self.work / NOTES, ignore_errors=True)
         (self.work / JOB).unlink(missing_ok=True)
         if not _is_empty(self.folder):
@@ -151,7 +151,7 @@ class Target:
             )
 
 
-def check(forms: Mapping[str | Path, str | None]) -> None:
+def check_places(forms: Mapping[str | Path, str | None]) -> None:
     """For the plan: `forms` has the manifest of each form that is wanted and where its data set lies.
 
     Raises ConfigError if `prepare` would refuse one: looks at the place and the source only, touches nothing.

@@ -66,51 +66,14 @@ def read(place: Path, wanted: str | None = None) -> Summary | None:
 
 
 def _summary(place: Path, log: Log) -> Summary:
-    from ddlbench.records import _sound, _times
+    from ddlbench.records import _times
 
-    org, name, benchmark = (printable(p.name) for p in (place.parents[3], place.parents[1], place.parent))
-    file = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
-    try:
-        system = read_system(file, log)
-    except ValueError as error:
-        raise RefusedError(place, f"what is said of its system: {error}", _sound.MEND) from None
-    workers = system.workers
-    if not workers:
-        lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"
-        fault = f"nothing says on how many accelerators it ran: {file} {lacks}"
-        raise RefusedError(place, fault, "write both numbers into the system's file")
-    if benchmark == "resnet" and plain(log.keys.get("global_batch_size")) < workers:
-        fault = f"a batch of {log.keys['global_batch_size']} is less than one image for each of {workers} accelerators"
-        raise RefusedError(place, fault, _sound.MEND)
-    if benchmark == "resnet" and "resnet" not in (kind := str(log.keys.get("submission_benchmark", benchmark))).lower():
-        raise RefusedError(place, f"submission_benchmark is {kind[:40]!r}: it cannot be of {benchmark}", _sound.MEND)
+    benchmark, system = printable(place.parent.name), _system(place, log)
     times = _times.times(log, benchmark, _samples(log, benchmark))
     if times.several:
         fault = "holds more than one training: run_start comes again after run_stop"
         raise RefusedError(place, fault, "make a log of each of them")
-    run = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{org}-{name}-{benchmark}-{place.stem}")
-    row: dict[str, Any] = dict.fromkeys(spec.COLUMNS)
-    row |= {
-        "run": run,
-        "machine": f"{org} {_family(name, system)}",
-        "device": "accelerator",
-        "dataset": benchmark,
-        "model": benchmark,
-        "framework": _text(system.keys.get("framework")) or org,
-        "workers": workers,
-        "workers_per_node": system.per_node or system.processors,
-        "nodes": system.nodes,
-        "repeat": int(RESULT.fullmatch(place.name)[1]) + 1,  # type: ignore[index]
-        "timed": True,
-        "profiled": False,
-        **_settings(log, workers),
-        "status": "success" if log.status == "success" else "failed",
-        "records": "mlperf",
-        "gpu": _text(system.keys.get("accelerator_model_name")),
-        "images": times.samples and int(times.samples),
-        "extrapolated": False,
-        "control": False,
-    }
+    row = _run(place, log, system, times)
     values, why = _values(log, times)
     return {
         "run": row,
@@ -122,29 +85,92 @@ def _summary(place: Path, log: Log) -> Summary:
         "losses": None,
         "kernels": None,
         "no_kernels": None,
-        "submissions": {
-            "run": run,
-            "org": org,
-            "division": _text(log.keys.get("submission_division") or system.keys.get("division")),
-            "benchmark": benchmark,
-            "system": name,
-            "accelerator": row["gpu"],
-            "framework": row["framework"],
-            "file": printable(place),
-            "status": log.status,
-            "said_images_per_s": times.said_rate,
-            "clock_images_per_s": times.clock_rate,
-            "clocks": times.clocks,
-            "run_images_per_s": times.run_rate,
-            "reached": times.best,
-            "statuses": "; ".join(sorted(log.statuses)) or None,
-            "said_samples": times.said_samples,
-            "samples": times.samples,
-            "seen_samples": times.seen_samples,
-            "clock_back_s": times.back_s,
-            "lines": log.lines,
-            "damaged_lines": log.damaged,
-        },
+        "submissions": _submission(place, log, system, times, row),
+    }
+
+
+def _system(place: Path, log: Log) -> System:
+    """The system that a log is of. Raises RefusedError if nothing says how many accelerators it has, or the log's own
+    words cannot be of so many, or of its benchmark."""
+    from ddlbench.records._sound import MEND
+
+    file = place.parents[3] / "systems" / f"{place.parents[1].name}.json"
+    try:
+        system = read_system(file, log)
+    except ValueError as error:
+        raise RefusedError(place, f"what is said of its system: {error}", MEND) from None
+    if not (workers := system.workers):
+        lacks = "has no number_of_nodes, accelerators_per_node" if file.exists() else "is missing"
+        fault = f"nothing says on how many accelerators it ran: {file} {lacks}"
+        raise RefusedError(place, fault, "write both numbers into the system's file")
+    if place.parent.name == "resnet":
+        if plain(log.keys.get("global_batch_size")) < workers:
+            size = log.keys["global_batch_size"]
+            fault = f"a batch of {size} is less than one image for each of {workers} accelerators"
+            raise RefusedError(place, fault, MEND)
+        kind = str(log.keys.get("submission_benchmark", "resnet"))
+        if "resnet" not in kind.lower():
+            raise RefusedError(place, f"submission_benchmark is {kind[:40]!r}: it cannot be of resnet", MEND)
+    return system
+
+
+def _names(place: Path) -> tuple[str, str, str]:
+    """Who submitted a log, and the names of its system and its benchmark: folders that it lies in."""
+    org, system, benchmark = (printable(path.name) for path in (place.parents[3], place.parents[1], place.parent))
+    return org, system, benchmark
+
+
+def _run(place: Path, log: Log, system: System, times: Times) -> dict[str, Any]:
+    """The settings of a run, as table `runs` has them; null where no log of others says one."""
+    org, name, benchmark = _names(place)
+    return dict.fromkeys(spec.COLUMNS) | {
+        "run": re.sub(r"[^A-Za-z0-9._-]+", "_", f"{org}-{name}-{benchmark}-{place.stem}"),
+        "machine": f"{org} {_family(name, system)}",
+        "device": "accelerator",
+        "dataset": benchmark,
+        "model": benchmark,
+        "framework": _text(system.keys.get("framework")) or org,
+        "workers": system.workers,
+        "workers_per_node": system.per_node or system.processors,
+        "nodes": system.nodes,
+        "repeat": int(RESULT.fullmatch(place.name)[1]) + 1,  # type: ignore[index]
+        "timed": True,
+        "profiled": False,
+        **_settings(log, system.workers),
+        "status": "success" if log.status == "success" else "failed",
+        "records": "mlperf",
+        "gpu": _text(system.keys.get("accelerator_model_name")),
+        "images": times.samples and int(times.samples),
+        "extrapolated": False,
+        "control": False,
+    }
+
+
+def _submission(place: Path, log: Log, system: System, times: Times, row: dict[str, Any]) -> dict[str, Any]:
+    """What a log says of itself beside what its clocks say: the row of table `submissions`."""
+    org, name, benchmark = _names(place)
+    return {
+        "run": row["run"],
+        "org": org,
+        "division": _text(log.keys.get("submission_division") or system.keys.get("division")),
+        "benchmark": benchmark,
+        "system": name,
+        "accelerator": row["gpu"],
+        "framework": row["framework"],
+        "file": printable(place),
+        "status": log.status,
+        "said_images_per_s": times.said_rate,
+        "clock_images_per_s": times.clock_rate,
+        "clocks": times.clocks,
+        "run_images_per_s": times.run_rate,
+        "reached": times.best,
+        "statuses": "; ".join(sorted(log.statuses)) or None,
+        "said_samples": times.said_samples,
+        "samples": times.samples,
+        "seen_samples": times.seen_samples,
+        "clock_back_s": times.back_s,
+        "lines": log.lines,
+        "damaged_lines": log.damaged,
     }
 
 

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--keep-weights-of", action="append", default=[], help="runs that leave their weights, by id")
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
-    environment_modules.check()
+    environment_modules.check_loaded()
     try:
         spec = RunSpec.from_json(a.spec)
     except (ValueError, TypeError) as error:

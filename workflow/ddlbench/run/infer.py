@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--trained", type=Path, nargs="?", help="log of the run whose weights are meant; none: initial")
     parser.add_argument("command", nargs="+", help="after --: the launcher and its arguments")
     a = parser.parse_args()
-    environment_modules.check()
+    environment_modules.check_loaded()
     try:
         spec = InferSpec.from_json(a.spec)
     except ValueError as error:

@@ -46,7 +46,7 @@ def complaint(machine: str, asked: Iterable[str], environment: Mapping[str, str]
     )
 
 
-def check() -> None:
+def check_loaded() -> None:
     """Exit with one line if this job lacks a module that its machine asks for."""
     wrong = complaint(os.environ.get(MACHINE, "?"), os.environ.get(ASKED, "").split(), os.environ)
     if wrong:

@@ -50,7 +50,7 @@ class Archive(Fixed):
                 number = sum(len(r.labels) for r in rows)
                 rows.append(Stretch(str(folder / file), self.label_bytes, step, labels, number))
             stretches[split] = tuple(rows)
-        return Rows(classes, described, (3, 32, 32), stretches).check(self.images)
+        return Rows(classes, described, (3, 32, 32), stretches).check_counts(self.images)
 
 
 def _folder(published: Archive, place: Place) -> tuple[Path, dict[str, str]]:

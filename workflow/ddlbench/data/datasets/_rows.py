@@ -37,7 +37,7 @@ class Rows:
     pad: int = 0
     tree: Path | None = None
 
-    def check(self, images: dict[str, int]) -> Rows:
+    def check_counts(self, images: dict[str, int]) -> Rows:
         """Itself. Raises SourceError if there are other numbers of rows than `images`, or labels beyond the classes."""
         for split, stretches in self.stretches.items():
             there = ", ".join(dict.fromkeys(s.path for s in stretches))

