@@ -81,10 +81,7 @@ def _summary(place: Path, log: Log) -> Summary:
         "why": why,
         "epochs": _times.epochs(log, times, benchmark) if log.status == "success" else {},
         "learning_rates": {},
-        "step_times": None,
-        "losses": None,
-        "kernels": None,
-        "no_kernels": None,
+        **dict.fromkeys(("step_times", "losses", "kernels", "no_kernels")),
         "submissions": _submission(place, log, system, times, row),
     }
 
