@@ -127,6 +127,11 @@ def test_a_loader_that_loads_nothing_is_the_ceiling_and_is_never_taken() -> None
     assert [one.note for one in found.points] == ["the ceiling", "", ""]
 
 
+def test_a_figure_of_many_sides_has_the_fastest_and_the_one_taken() -> None:
+    found = only([one for n in range(64) for one in ran(100.0 + n, WIDE, framework=f"f{n}")], ranked.FRAMEWORK)
+    assert len(found.points) == 16 and found.measure == "images/s on 2 GPUs with dali-cpu, 16 of 64 sides"
+
+
 def test_loaders_of_two_forms_are_judged_where_they_read_the_same() -> None:
     rates = {("dali-cpu", "webdataset"): 100.0, ("spdl", "raw"): 99.0}
     rates |= {("spdl", "webdataset"): 80.0, ("torchvision", "raw"): 50.0}
@@ -177,6 +182,7 @@ def test_a_study_over_many_settings_answers_with_one_and_tells_the_others() -> N
     assert only(rows, ranked.FRAMEWORK).words[-1] == (
         "horovod is the fastest in 0 of 4 other settings, ddp in 4, surely in 4."
     )
+    rows += [one for name in ("fsdp", "zero-2") for one in ran(80.0, framework=name, workers=16)]  # without ddp
     two = only([one for one in rows if one["workers"] > 2 and one["model"] == "resnet50"], ranked.FRAMEWORK)
     assert two.words[-1].startswith("On 4 GPUs with dali-cpu, ddp is the fastest.")
 

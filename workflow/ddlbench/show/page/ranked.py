@@ -28,6 +28,7 @@ BESIDE = {"framework": "loader", "loader": "framework", "form": ""}  # what both
 PLAIN = ("ddp", "native", "torchvision", "raw")  # they come with PyTorch: nothing else is to be installed
 MOST = 4  # sides that a sentence names
 CEILING, LOSES, OTHER_FORM = "the ceiling", "loses accuracy", "other form"
+ROWS = 16  # of the figure
 OTHERS = 40  # other settings that are told; the table has all
 MANY = 100  # repeats that nobody makes
 ALIKE = 0.05  # sides that differ by less than this are alike for all that people do
@@ -62,9 +63,11 @@ def sides(
                 others.append(f"{more} more in the table of pairs.")
             answer = cells[0].answer(question, tell, others)
             words = _as_taken(cells, taken.get(BESIDE[compared], ""), workers)
-            if cells[2:] or (cells[1:] and not words):
-                words.append(_elsewhere(cells, tell))
-            elsewhere = [cell.ranked[0].name for cell in cells[1:]]
+            best = cells[0].ranked[0].name
+            also = [cell for cell in cells[1:] if best in {side.name for side in cell.ranked}]
+            if also[1:] or (also and not words):
+                words.append(_elsewhere(best, also, tell))
+            elsewhere = [cell.ranked[0].name for cell in also]
             if answer.standing is Standing.AHEAD and 2 * elsewhere.count(answer.take) < len(elsewhere) > 1:
                 answer = replace(answer, standing=Standing.UNCLEAR)
             yield replace(answer, words=(*answer.words, *words))
@@ -83,10 +86,8 @@ def _as_taken(cells: Sequence["_Cell"], beside: str, workers: str) -> list[str]:
     return [f"With {listed(others)}, the page's other answers, it is {there.taken.name}{also} ({there.standing})."]
 
 
-def _elsewhere(cells: Sequence["_Cell"], tell: list[str]) -> str:
-    """How often the fastest side is fastest under the other settings, too; or which one is, and how often surely."""
-    first, *others = cells
-    best = first.ranked[0].name
+def _elsewhere(best: str, others: Sequence["_Cell"], tell: list[str]) -> str:
+    """How often the fastest side is fastest under its other settings, too; or which one is, and how often surely."""
     ((most, count),) = Counter(cell.ranked[0].name for cell in others).most_common(1)
     surely = sum(cell.ranked[0].name == most and not cell.level for cell in others)
     if len(others) == 1:
@@ -213,7 +214,8 @@ class _Cell:
         if self.alone != other:
             others = [f"Forms of {_loader(best.name)} are judged in the next answer.", *others]
         measure = f"{self.study.sample}/s o{self.where(tell)[1:-1]}"
-        shown = tuple(self._shown(side) for side in self.points)
+        shown = tuple(self._shown(side) for n, side in enumerate(self.points) if n < ROWS or side is self.taken)
+        measure += f", {len(shown)} of {len(self.points)} sides" * (len(shown) < len(self.points))
         standing = self.standing
         return Answer(question, self.taken.name, standing, tuple(text), measure, shown, ids(self.runs), tuple(others))
 

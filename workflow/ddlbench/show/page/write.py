@@ -23,6 +23,7 @@ from ddlbench.audit import _findings
 from ddlbench.core import layout
 from ddlbench.core.files import sha256, write_json, write_text
 from ddlbench.core.plural import between, count_of, listed
+from ddlbench.core.registry import OWN
 from ddlbench.preflight.__main__ import summary
 from ddlbench.show.page import answer, asked, numbers, page_tables, picture, rows, sources, spent
 from ddlbench.show.page.about import PageFigure, PageStudy
@@ -170,7 +171,7 @@ def _what(runs: pd.DataFrame) -> str:
     models, data = (sorted({*usable[name].dropna().astype(str)}) for name in ("model", "dataset"))
     if len(models) not in range(1, 4):
         return ""
-    on = f" on {listed(data)}" if len(data) in range(1, 4) and data != models else ""
+    on = f" on {listed(data)}" if len(data) in range(1, 4) and data not in (models, [OWN]) else ""
     repeats = count_of(usable["repeat"].nunique(), "repeat")
     cables = {*usable["bandwidth_mbit"].dropna()}
     over = f" over {between(min(cables), max(cables))} Mbit/s" if cables else ""
