@@ -226,7 +226,7 @@ def test_one_bit_optimizers_need_cupy_on_gpus(monkeypatch):
 
 @pytest.mark.parametrize(("release", "refused"), [("0.19.9+cu130", False), ("0.20.0", True)])
 def test_another_deepspeed_is_named_before_ranks_meet(monkeypatch, release, refused):
-    monkeypatch.setattr(mends, "version", lambda _: release)
+    monkeypatch.setattr(mends.registry, "release", lambda _: release)
     reason = registry.member("frameworks", "deepspeed").lacks("cpu", {"compression": "none"})
     assert (reason is not None) == refused
     assert not refused or ("deepspeed 0.20.0 " in reason and "allowed: 0.19" in reason)
