@@ -1,8 +1,9 @@
 #!/usr/bin/env python
-"""How fast ddlbench trains (DDP, loader native) beside the two programs that people train ImageNet with: timm's
-`train.py` and PyTorch's ImageNet example, both written anew after their published recipes (`ranks/`).
+"""How fast ddlbench trains (DDP, loader native) beside what people train ImageNet with: timm's `train.py` and PyTorch's
+ImageNet example, both written anew after their published recipes (`ranks/`), and, where they are installed, the
+Trainers of Lightning and of Hugging Face.
 
-`python bench/trainers.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet) and has the three sides train
+`python bench/trainers.py` makes JPEGs of ImageNet's sizes (data set synthetic-imagenet) and has all sides train
 the same model from the same weights on them, at the same time and epoch by epoch in turns: batch, optimizer, learning
 rate, augmentation (random resized crop, flip, normalise), ranks, torch threads and loader processes are the same; the
 order of pictures and what crops are drawn are each side's own. Prints images/s of the training part of epochs after the
@@ -21,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from ddlbench.core import registry
 from ddlbench.core.spec import RunSpec
 from ddlbench.data.prepare import prepare
 from ddlbench.data.source import Place
@@ -31,6 +33,8 @@ from sides import MACHINE, RANKS, Measured, Side, ours, spread, train
 
 LIMIT = 1.0  # images/s of ddlbench over images/s of each rival, at least
 RIVALS = {"timm train.py": "timm_train.py", "PyTorch example": "imagenet_example.py"}
+OPTIONAL = {"lightning": ("Lightning", "lightning_trainer.py"), "transformers": ("HF Trainer", "hf_trainer.py")}
+RIVALS |= dict(rival for package, rival in OPTIONAL.items() if registry.importable(package))
 OURS = "ddlbench"
 CLASSES = 10
 # Relative, between the sides' mean losses of the last epoch: they draw other crops in another order (2.5 % was seen).

@@ -10,12 +10,12 @@ The only argument is a JSON object of settings; `trainers.py` starts it by torch
 import json
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from ddlbench.mends import torchvision_operators
+from pictures import folder
 from stopwatch import Stopwatch, rank
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -24,7 +24,6 @@ from torch.utils.data.distributed import DistributedSampler
 
 torchvision_operators.mend()
 import timm  # noqa: E402
-from torchvision import datasets, transforms  # noqa: E402
 
 PRINT_FREQUENCY = 10
 
@@ -86,13 +85,7 @@ def main() -> None:
     loss_fn = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=30, gamma=0.1)
-    augment = [
-        transforms.RandomResizedCrop(s.image_size),
-        transforms.RandomHorizontalFlip(),
-        transforms.ToTensor(),
-        transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]),
-    ]
-    dataset = datasets.ImageFolder(str(Path(s.data) / "train"), transforms.Compose(augment))
+    dataset = folder(s)
     sampler = DistributedSampler(dataset)
     # The example pins memory, which does nothing without a GPU but warn.
     loader = DataLoader(dataset, batch_size=s.batch_per_worker, num_workers=s.threads, sampler=sampler)
