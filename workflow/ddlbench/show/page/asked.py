@@ -159,7 +159,8 @@ def _grows(
             words.append(f"{batches}: this study does not say its accuracy.")
     measure = f"{phrases[1]} {name[fewest]}, with {who}"
     question = WORKERS.replace("workers", study.unit)
-    standing = Standing.FASTER if most in faster else Standing.SURE if slower else Standing.OPEN
+    faster_taken = most in faster and taken > fewest  # more may be faster, and cost more than they save
+    standing = Standing.FASTER if faster_taken else Standing.SURE if slower else Standing.OPEN
     return Answer(question, head, standing, tuple(words), measure, tuple(points), ids(series))
 
 

@@ -120,8 +120,9 @@ class Scale:
             found = [value for value in found if f"{value:e}"[0] == "1"] if len(found) > 5 else found
         else:
             power = 10.0 ** math.floor(math.log10((self.high - self.low) / 2))
-            step = power * max(n for n in (1, 2, 5) if n * power * 2 <= self.high - self.low)
-            found = [n * step for n in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
+            step = power * max((n for n in (1, 2, 5) if n * power * 2 <= self.high - self.low), default=1)
+            least, most = self.low / step - 1e-9, self.high / step + 1e-9  # an end that is round has a tick
+            found = [n * step for n in range(math.ceil(least), math.floor(most) + 1)]
         return [(self.at(value), digits(value)) for value in found]
 
     def at(self, value: float) -> str:
