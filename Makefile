@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STUDY := demo
 PYTHON ?= python3.11
+# Thousands of processes would each compile what they import.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tests at once: many wait for SLURM (two groups) or a silent rank, so four more than there are cores (eleven at most).
 AT_ONCE ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 4 : 11)))

@@ -108,6 +108,9 @@ everything_else() {
         locked -r $venv/requirements.txt &&
         pip install -q --no-deps --no-build-isolation -e . || return 1
     [ $horovod = 1 ] || pip uninstall -q -y horovod # it may be there, built for another torch
+    # uv leaves it to the first import, where all ranks of a run do it at once; and some machines let none of them keep
+    # it (PYTHONDONTWRITEBYTECODE): `import torch` then takes twice as long in every process. Some files are templates.
+    "$venv/bin/python" -m compileall -qq -j 0 $venv/lib workflow/ddlbench recorder || true
 }
 # Both builds of DALI are the same Python package: the other one goes first.
 deepspeed() { DS_BUILD_OPS=0 locked --no-build-isolation deepspeed; }
