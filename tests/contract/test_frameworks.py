@@ -186,7 +186,7 @@ def test_sharded_weights_are_gathered_whole_each_time(results, name):
 @pytest.mark.parametrize("variant", [v[1] for v in SCALED])
 @pytest.mark.parametrize(("recipe", "model"), [*((recipe, "lenet") for recipe in HALF), ("fp16", "spike")])
 def test_an_overflow_on_one_rank_leaves_the_step_out_on_all(results, variant, recipe, model):
-    assert [r["skipped"] for r in results(name_of(variant, recipe, model))] == [1, 1]  # mends/loss_scale.py
+    assert [r["skipped"] for r in results(name_of(variant, recipe, model))] == [1, 1]
 
 
 def test_an_overflow_is_only_counted_where_there_was_one(results):
@@ -198,7 +198,7 @@ def test_an_overflow_is_only_counted_where_there_was_one(results):
 LARGEST = 768 * 256 / 333_578  # the share of the model's first layer, which is the last to get gradients
 FSDP = 2 * (1 - LARGEST) + 2 * 4 * LARGEST  # shards of the other layers; this one's gradients, and the message of them
 HELD = {
-    "ddp": (4, 8, 8),  # gradients and the buckets, by mends/ddp_buckets.py
+    "ddp": (4, 8, 8),  # gradients and the buckets
     "ddp-view": (4, 4, 8),  # gradients in the buckets
     "ddp-static": (4, 8, 8),
     "horovod": (4, 8, 8),  # gradients and the fusion buffer

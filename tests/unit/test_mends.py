@@ -18,6 +18,7 @@ from ddlbench.core import notes, registry
 from ddlbench.run.watch import remove_build_locks, watch
 
 from tests.conftest import ROOT
+from tests.host_waits import HostWaits
 
 FILES = sorted((registry.PACKAGE / "mends").glob("[!_]*.py"))
 
@@ -175,3 +176,72 @@ def test_a_job_waits_for_no_builder_that_was_killed(tmp_path: Path, handlers: No
     assert lock.exists(), "its builder may live on another node"
     wait = f"while [ -e {lock} ]; do sleep 0.1; done"
     assert watch(["env", f"XDG_CACHE_HOME={tmp_path}", "timeout", "9", "sh", "-c", wait], tmp_path).code == 0
+
+
+def test_pytorchs_loss_scaler_counts_no_steps_and_reading_its_scale_waits() -> None:
+    import torch
+    from ddlbench.mends.loss_scale import SkippedSteps
+
+    weight, scaler = torch.ones(1, requires_grad=True), torch.amp.GradScaler("cpu")
+    skipped, optimizer = SkippedSteps(scaler), torch.optim.SGD([weight], fused=True)
+    assert not [name for name in dir(scaler) if "skip" in name]
+    for factor in (1.0, float("inf"), 1.0):
+        scaler.scale(weight * factor).sum().backward()
+        with HostWaits() as counted:
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.zero_grad()
+        with HostWaits() as asked:
+            scaler.get_scale()
+        assert (counted.count, asked.count) == ({}, {"aten._local_scalar_dense": 1})
+    assert skipped.steps == 1
+
+
+def test_pytorch_counts_too_many_operations_of_grouped_convolutions() -> None:
+    import torch
+    from ddlbench.mends import grouped_convolutions
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def backward(**how: Any) -> float:
+        """Operations by those of the forward pass."""
+        with FlopCounterMode(display=False, **how) as forward:
+            scores = torch.nn.Conv2d(8, 8, 3, groups=4)(torch.rand(1, 8, 9, 9, requires_grad=True))
+        with FlopCounterMode(display=False, **how) as counter:
+            scores.sum().backward()
+        return counter.get_total_flops() / forward.get_total_flops()
+
+    assert (backward(), backward(custom_mapping=grouped_convolutions.counting())) == (5, 2)
+
+
+def test_fsdp_has_no_reduce_scatter_to_build_on_but_a_private_one() -> None:
+    """What `fsdp_messages` sees is in tests/contract/test_frameworks.py: the message of FSDP's largest block."""
+    from torch.distributed import fsdp
+
+    assert hasattr(fsdp.FSDPModule, "set_custom_reduce_scatter") and not [n for n in dir(fsdp) if "Scatter" in n]
+
+
+UNTIL = """
+from ddlbench.mends import snakemake_until
+def after(wildcards):
+    if config:
+        snakemake_until.mend(workflow.dag)
+    return checkpoints.first.get().output
+rule table:
+    input: "r1.log"
+    shell: "false"
+checkpoint first:
+    output: "first"
+    shell: "touch {output}"
+rule train:
+    input: after
+    output: "{run}.log"
+    shell: "touch {output}"
+"""
+
+
+def test_until_a_rule_behind_a_checkpoint_makes_nothing_unless_it_is_mended(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(UNTIL)
+    snakemake = [sys.executable, "-m", "snakemake", "--cores=1", "--until", "train"]
+    for config, there in (((), False), (("--config", "mended=1"), True)):
+        subprocess.run([*snakemake, *config], cwd=tmp_path, capture_output=True, check=True)
+        assert (tmp_path / "r1.log").exists() == there

@@ -125,7 +125,7 @@ def test_operations_of_resnet50_are_those_published() -> None:
     [
         ("lenet", "0"),
         ("resnet50", "conv1"),
-        ("resnext50_32x4d", "conv1"),  # grouped: mends/grouped_convolutions.py
+        ("resnext50_32x4d", "conv1"),  # grouped
         ("efficientnet_b0", "conv_stem"),  # depthwise, as the next four
         ("mobilenetv2_100", "conv_stem"),
         ("mobilenetv3_small_100", "conv_stem"),

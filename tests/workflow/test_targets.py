@@ -45,7 +45,7 @@ def test_every_rule_that_people_ask_for_is_a_target(project: Path) -> None:
 def test_until_train_trains_though_a_preflight_comes_first(finished: Path) -> None:
     shutil.rmtree(finished / CEILING)
     shutil.rmtree(finished / "results/machines")
-    # By mends/snakemake_until.py; into a pipe, which gets what a terminal gets.
+    # Into a pipe, which gets what a terminal gets.
     done = mini(finished, "--until", "train")
     assert re.search(r"^2 of 2 runs done; last: ddp on 1 worker, \S+ images/s$", done.stdout, re.M), done.stdout
     assert not re.search("^(Config file|Building DAG|Job|Select jobs|Execute|Finished|Provided)", done.stdout, re.M)

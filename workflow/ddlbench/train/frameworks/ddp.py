@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ddlbench.mends import backward_end, ddp_buckets
+from ddlbench.mends import backward_end
 from ddlbench.train.frameworks import _common
 
 if TYPE_CHECKING:
@@ -182,5 +182,5 @@ class Engine(_common.Engine):
             setattr(self.power, name, on_device)
 
     def buffer_bytes(self) -> int:
-        """The buckets, unless gradients lie in them."""
-        return ddp_buckets.bucket_bytes(self.ddp) if self.copies else 0
+        """The buckets, which have room for each gradient once, unless gradients lie in them."""
+        return sum(p.nbytes for p in self.model.parameters() if p.requires_grad) if self.copies else 0
