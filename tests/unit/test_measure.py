@@ -234,17 +234,20 @@ def fake_nvml(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", module)
 
 
-def test_what_a_gpu_says_of_itself_is_in_si_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_the_current_gpu_says_of_itself_is_in_si_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_nvml(monkeypatch)
+    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda *device: 7 if device == () else 0)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda *device: (30, 40) if device == () else (0, 0))
     of = SimpleNamespace(uuid="1", pci_domain_id=0, pci_bus_id=193, pci_device_id=0)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: of)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: [of][number])
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {3, 4, 5, 6, 40, 41, 42, 43})
     put(tmp_path / "bus/pci/devices/0000:c1:00.0", local_cpulist="0-5,40")
     meter = Meter("cuda", 1, tmp_path)
     read = {m.column.name: m for m in measure.MEASURES}
-    names = ("device_energy_j", "device_clock_mhz", "device_power_limit_w", "device_temperature_c", "near_cores_share")
-    assert [read[name].read(meter) for name in names] == [5.5, 1755, 700, 55, 0.5]
+    told = {"device_clock_mhz": 1755, "device_power_limit_w": 700, "device_temperature_c": 55, "device_energy_j": 5.5}
+    told |= {"near_cores_share": 0.5, "peak_device_memory_bytes": 7, "device_used_bytes": 10}
+    assert {name: read[name].read(meter) for name in told} == told
 
 
 def test_device_energy_without_nvml_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

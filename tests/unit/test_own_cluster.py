@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from ddlbench.train import place
+from ddlbench.slurm import step
 
 from tests.conftest import Once
 from tests.slurm import conftest
@@ -42,7 +42,7 @@ def test_ranks_of_jobs_on_different_clusters_meet_at_different_ports() -> None:
         command = f"PORT={PORT + 10 * number}; {line}; echo $FIRST_JOB"
         first = int(subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout)
         jobs = range(first, first + int(count) + 1)
-        ports = {place.slurm_variables(task | {"SLURM_JOB_ID": str(job)}, "n")["MASTER_PORT"] for job in jobs}
+        ports = {step.variables(task | {"SLURM_JOB_ID": str(job)}, "n")["MASTER_PORT"] for job in jobs}
         assert len(ports) == len(jobs)
         assert not ports & seen
         seen |= ports

@@ -4,16 +4,15 @@ import json
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from ddlbench.core import registry
 from ddlbench.core.record import STEP_COLUMNS
 from ddlbench.run import training as supervisor
+from ddlbench.slurm import step
 from ddlbench.train import checkpoint, place
 from ddlbench.train.assignment import FILE, Assignment
 from ddlbench.train.frameworks import horovod
-from ddlbench.train.measure import MEASURES, Meter
 
 from tests.kills import killed_at
 from tests.specs import run_spec
@@ -37,7 +36,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_srun_variables_are_translated() -> None:
-    said = place.slurm_variables(SRUN, "node1i")
+    said = step.variables(SRUN, "node1i")
     horovods = horovod.variables(SRUN | said)
     assert said["RANK"] == horovods["HOROVOD_RANK"] == "5"
     assert said["WORLD_SIZE"] == horovods["HOROVOD_SIZE"] == "8"
@@ -48,7 +47,7 @@ def test_srun_variables_are_translated() -> None:
     assert horovods["HOROVOD_HOSTNAME"] == "node2"
     assert int(horovods["HOROVOD_GLOO_RENDEZVOUS_PORT"]) == int(said["MASTER_PORT"]) + 1
     # Two jobs on one node must not meet on one port.
-    assert place.slurm_variables(SRUN | {"SLURM_JOB_ID": "40008"}, "n")["MASTER_PORT"] != said["MASTER_PORT"]
+    assert step.variables(SRUN | {"SLURM_JOB_ID": "40008"}, "n")["MASTER_PORT"] != said["MASTER_PORT"]
 
 
 def test_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,20 +95,6 @@ def test_a_rank_takes_its_own_gpu_of_those_that_it_sees(
     with nullcontext() if takes else pytest.raises(place.WorldError, match=said):
         place.take_device(local_rank)
     assert taken == takes
-
-
-def test_a_meter_measures_the_gpu_that_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda *device: 7 if device == () else 0)
-    monkeypatch.setattr("torch.cuda.current_device", lambda: 0)
-    monkeypatch.setattr("torch.cuda.get_device_properties", lambda number: SimpleNamespace(uuid=f"of-{number}"))
-    monkeypatch.setattr("ddlbench.train.counters.nvml", lambda uuid, what: asked.append((uuid, what)) or 1000.0)
-    meter = Meter("cuda", 3)
-    assert {m.column.name: m for m in MEASURES}["peak_device_memory_bytes"].read(meter) == 7
-    assert meter.device_energy_j() == 1.0
-    assert asked == [("GPU-of-0", "TotalEnergyConsumption")]
-    monkeypatch.setattr("torch.cuda.mem_get_info", lambda *device: (30, 40) if device == () else (0, 0))
-    assert meter.device_used_bytes() == 10
 
 
 def test_only_one_place_chooses_a_gpu() -> None:

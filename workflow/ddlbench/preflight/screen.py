@@ -4,9 +4,7 @@
 to ask (docs/nodes.md).
 """
 
-import os
 import re
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 from ddlbench.core.notes import topology
 from ddlbench.run.facts import cpu
+from ddlbench.slurm import step
 
 WINDOWS, WINDOW_S = 10, 0.5  # longer than the periods in which a limit on CPU time is kept (0.1 s)
 SIZES = {"cpu": 1024, "cuda": 8192}  # of square matrices: enough work to fill the device
@@ -24,7 +23,7 @@ def look(device: str, facts: dict[str, Any]) -> dict[str, Any]:
     """Finds the rank's node by the name that SLURM has for it, its state, and what its device is."""
     gpu = facts.get("gpu") if device == "cuda" else None
     return {
-        "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
+        "node": step.node(),
         "kind": gpu["name"] if gpu else cpu(),
         "system": state(),
         "rates": None,

@@ -19,6 +19,7 @@ from ddlbench.core.pages import in_memory
 from ddlbench.core.spec import RunSpec
 from ddlbench.data.manifest import NAME
 from ddlbench.settings.machine import IMAGE
+from ddlbench.slurm import step
 
 NVIDIA = Path("/proc/driver/nvidia")  # what the driver says of itself and of its GPUs
 
@@ -48,7 +49,7 @@ def facts(
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "kernel": platform.release(),
-        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+        "slurm_job_id": step.job(),
         "gpu": _first(NVIDIA.glob("gpus/*/information"), "Model:"),
         "driver": _first([NVIDIA / "version"], "NVRM version:"),
         "data_sha256": _digest(data),

@@ -21,7 +21,7 @@ from ddlbench.core.living import Process, lives, myself, read
 from ddlbench.core.record import MLLOG, STEPS, Event, ended_well, read_log, sealed
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan import stale
-from ddlbench.slurm import queue
+from ddlbench.slurm import queue, step
 
 HOLDER = ".holder.json"
 ASKED = "DDLBENCH_ASKED_S"  # when the Snakemake began whose job this is [s since 1970]; its jobs inherit the variable
@@ -37,7 +37,7 @@ def alive(process: Process) -> bool | None:
     if life or not process.job:
         return life
     # Of our own SLURM job: it was requeued, which SLURM does when nothing of it runs any more.
-    return process.job != os.environ.get("SLURM_JOB_ID") and queue.lives(process.job)
+    return process.job != step.job() and queue.lives(process.job)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def finished(folder: Path, spec: RunSpec) -> bool:
     last = sound(folder, spec)
     if last is None or ASKED not in os.environ:
         return last is not None
-    job = os.environ.get("SLURM_JOB_ID") if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None
+    job = step.requeued_job()
     by_this_job = job is not None and last["ddlbench_facts"].value.get("slurm_job_id") == job
     return by_this_job or last["run_stop"].time_s > asked_s()
 

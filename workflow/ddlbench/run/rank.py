@@ -24,6 +24,7 @@ from ddlbench.core.files import write_json
 from ddlbench.core.program import OWN, PLACEHOLDERS, Program
 from ddlbench.core.spec import RunSpec
 from ddlbench.settings.config import expand
+from ddlbench.slurm import step
 from ddlbench.train import place
 
 ASSIGNMENT = "program.json"
@@ -104,7 +105,7 @@ def become(partial: Path) -> None:
     values = {name: getattr(spec, name) for name in PLACEHOLDERS if name != "folder"}
     values["folder"] = partial.resolve() / FOLDER
     argv = program.argv(values, task["resumes"])
-    if "SLURM_PROCID" in os.environ and who.rank == 0 and not alone:
+    if step.TASK in os.environ and who.rank == 0 and not alone:
         _listen(partial)
     try:
         argv, variables = surroundings(program, argv, os.environ)

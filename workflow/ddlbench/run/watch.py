@@ -26,7 +26,7 @@ from typing import Any
 import psutil
 
 from ddlbench.core import beats, living, notes
-from ddlbench.slurm import srun
+from ddlbench.slurm import srun, step
 
 # PyTorch's watchdog ends a process that waited in NCCL, without a note.
 WATCHDOG = re.compile(r"\[Rank (\d+)\] Watchdog caught collective operation timeout")
@@ -215,7 +215,7 @@ def remove_build_locks(variables: Mapping[str, str]) -> None:
             locks -= {file.path for file in process.open_files()}
     for lock in map(Path, locks):
         with suppress(OSError):
-            about, age_s = lock.stat(), 3600 if "SLURM_JOB_ID" in variables else 0
+            about, age_s = lock.stat(), 3600 if step.job(variables) else 0
             if about.st_uid == os.getuid() and time.time() - about.st_mtime >= age_s:
                 lock.unlink()
                 print(f"{lock}: its builder was killed; removed", flush=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from ddlbench.slurm import step
 from ddlbench.slurm.cluster import Node
 
 # States of a job of which a process may run.
@@ -95,7 +96,7 @@ def lives(job: str) -> bool | None:
 def nodes_of_this_job() -> list[Node]:
     """The nodes of the job that this process is of; none outside, or if SLURM does not answer. Snakemake's SLURM plugin
     takes SLURM_JOB_NODELIST away from what a job executes."""
-    job = os.environ.get("SLURM_JOB_ID")
+    job = step.job()
     names = printed("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip() if job else ""
     return nodes(names) if names else []
 
@@ -267,7 +268,7 @@ def tries() -> list[Try]:
         if name.startswith("ddlbench") and nodes not in ("", "None assigned") and not state.startswith("RUNNING"):
             word = state.partition(" ")[0]
             requeued = word == "REQUEUED" and int(elapsed) < AT_ONCE_S
-            names = frozenset(printed("scontrol", "show", "hostnames", nodes).split())
+            names = frozenset(printed(*step.HOSTNAMES, nodes).split())
             found.append(Try(names, word in STATES or requeued or code == BLIND))
     return found
 

@@ -1,14 +1,14 @@
 """Who am I? A rank's place among all ranks, from the variables of its launcher: torchrun, horovodrun, Open MPI, srun.
 
 Under srun there is no launcher of the framework's own. SLURM's variables are then translated into those of
-torch.distributed, and these into Horovod's (`train/frameworks/horovod.py`). `plan/launch.py` says how ranks are
-started.
+torch.distributed (`slurm/step.py`), and these into Horovod's (`train/frameworks/horovod.py`). `plan/launch.py` says how
+ranks are started.
 """
 
 import os
-import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
+
+from ddlbench.slurm import step
 
 # Rank, number of ranks and rank on the node, as launchers name them. The first line whose variables are set counts.
 LAUNCHERS = (
@@ -37,45 +37,24 @@ def under_srun() -> bool:
     """Whether srun started this process and no framework's launcher did. `here` does not change the answer."""
     e = os.environ
     launched = not {"TORCHELASTIC_RUN_ID", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK"}.isdisjoint(e)
-    return TRANSLATED in e or ("SLURM_PROCID" in e and not launched)
+    return TRANSLATED in e or (step.TASK in e and not launched)
 
 
 def number() -> int:
     """This process's rank, before `here` was called; 0 if no launcher says it."""
-    names = [names[0] for names in LAUNCHERS] + ["SLURM_PROCID"]
+    names = [names[0] for names in LAUNCHERS] + [step.TASK]
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
-
-
-def slurm_variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
-    """torch.distributed's variables for a task of srun.
-
-    The port follows from the job's id, and the next port is kept free for Horovod. `first_host` is the name of the
-    job's first node on the network that the ranks use.
-    """
-    rank, world, local = int(e["SLURM_PROCID"]), int(e["SLURM_NTASKS"]), int(e["SLURM_LOCALID"])
-    nodes = int(e.get("SLURM_NNODES", "1"))
-    per_node = str(world // nodes)
-    # Two ports per job, below those that the kernel gives to outgoing connections (32768 and up).
-    port = 20000 + int(e.get("SLURM_JOB_ID", "0")) % 6000 * 2
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_RANK": str(local),
-        "LOCAL_WORLD_SIZE": per_node,
-        "MASTER_ADDR": first_host,
-        "MASTER_PORT": str(port),
-    }
 
 
 def here(workers: int) -> Rank:
     """This process's rank. Raises WorldError if the world is not `workers` ranks, or no launcher said who we are."""
     e = os.environ
     if under_srun():
-        e.update(slurm_variables(e, _first_host()), **{TRANSLATED: "1"})
+        e.update(step.variables(e, step.first_host()), **{TRANSLATED: "1"})
     names = next((names for names in LAUNCHERS if names[0] in e), None)
     if names is None:
         firsts = ", ".join(names[0] for names in LAUNCHERS)
-        raise WorldError(f"no launcher set {firsts} or SLURM_PROCID: start runs with ddlbench.run")
+        raise WorldError(f"no launcher set {firsts} or {step.TASK}: start runs with ddlbench.run")
     rank = Rank(*(int(e[name]) for name in names))
     if rank.world != workers:
         raise WorldError(f"expected {workers} ranks, the launcher started {rank.world}")
@@ -111,12 +90,3 @@ def take_device(local_rank: int) -> None:
             f"(CUDA_VISIBLE_DEVICES: {named})"
         )
     torch.cuda.set_device(number)
-
-
-def _first_host() -> str:
-    if int(os.environ.get("SLURM_NNODES", "1")) == 1:
-        return "127.0.0.1"
-    nodes = os.environ["SLURM_JOB_NODELIST"]
-    hosts = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
-    # On JUWELS a node's name on InfiniBand ends in an i: machine key host_suffix.
-    return hosts.stdout.split()[0] + os.environ.get("DDLBENCH_HOST_SUFFIX", "")

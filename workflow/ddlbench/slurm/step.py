@@ -1,0 +1,57 @@
+"""What SLURM tells a process of a job: its job, its node, its place among the tasks of a step of srun.
+
+Its variables go by `e`, which is this process's environment unless another one is given. Where a node hangs in the
+network is in `core/notes.py`.
+"""
+
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+
+TASK = "SLURM_PROCID"  # the variable that each task of srun has: its rank
+HOSTNAMES = ("scontrol", "show", "hostnames")  # the names in a list such as node[1-2]
+
+
+def job(e: Mapping[str, str] = os.environ) -> str | None:
+    """The job's number; None outside of jobs."""
+    return e.get("SLURM_JOB_ID")
+
+
+def requeued_job() -> str | None:
+    """The job's number, if SLURM has queued it again since it began for the first time."""
+    return job() if os.environ.get("SLURM_RESTART_COUNT", "0") != "0" else None
+
+
+def node(e: Mapping[str, str] = os.environ) -> str:
+    """This node by the name that SLURM has for it; outside of jobs this host's."""
+    return e.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def variables(e: Mapping[str, str], first_host: str) -> dict[str, str]:
+    """torch.distributed's variables for a task of srun.
+
+    The port follows from the job's id, and the next port is kept free for Horovod. `first_host` is the name of the
+    job's first node on the network that the ranks use.
+    """
+    world = int(e["SLURM_NTASKS"])
+    # Two ports per job, below those that the kernel gives to outgoing connections (32768 and up).
+    port = 20000 + int(job(e) or 0) % 6000 * 2
+    return {
+        "RANK": e[TASK],
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": e["SLURM_LOCALID"],
+        "LOCAL_WORLD_SIZE": str(world // int(e.get("SLURM_NNODES", "1"))),
+        "MASTER_ADDR": first_host,
+        "MASTER_PORT": str(port),
+    }
+
+
+def first_host() -> str:
+    """The job's first node on the network that ranks use. Raises OSError, CalledProcessError if SLURM does not say."""
+    if os.environ.get("SLURM_NNODES", "1") == "1":
+        return "127.0.0.1"
+    nodes = os.environ["SLURM_JOB_NODELIST"]
+    hosts = subprocess.run([*HOSTNAMES, nodes], capture_output=True, text=True, check=True)
+    # On JUWELS a node's name on InfiniBand ends in an i: machine key host_suffix.
+    return hosts.stdout.split()[0] + os.environ.get("DDLBENCH_HOST_SUFFIX", "")
