@@ -182,8 +182,7 @@ def _quantities(runs: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
         ref = series["workers"].min()
         base = series[series["workers"] == ref]
         # Without a base of its own a repeat says nothing: the base varies, too.
-        by_repeat = series["repeat"].map(dict(zip(base["repeat"], base["compared_s"], strict=True)))
-        speed = by_repeat / series["compared_s"]
+        speed = series["repeat"].map(together.by_repeat(base, "compared_s")) / series["compared_s"]
         # A base compared with itself says nothing. Of a run in two series the first says it, of weak scaling.
         beyond = series.index[(series["workers"] > ref) & (table.loc[series.index, "ref_workers"] == 0)]
         table.loc[beyond, "ref_workers"] = ref
@@ -319,7 +318,7 @@ def _against(claim: Claim, runs: pd.DataFrame, column: str, tries: float, among:
     values = runs[column].astype(float).tolist()
     if claim.quantity == "variation":
         return _variation(claim.value, runs, values, tries, among)
-    by_repeat = dict(zip(runs["repeat"].tolist(), values, strict=True))
+    by_repeat = together.by_repeat(runs, column)
     claimed = dict.fromkeys(by_repeat, claim.value)
     interval, apart = over_repeats(values), ratio(by_repeat, claimed, one_of=among)
     if claim.relation == "about":
@@ -338,9 +337,7 @@ def _between(
 ) -> Decided:
     """The left side over the right one; `tries` is how many comparisons of the claim have repeats, and so a verdict,
     times `among`."""
-    sides = [
-        dict(zip(side["repeat"].tolist(), side[column].astype(float).tolist(), strict=True)) for side in (ours, theirs)
-    ]
+    sides = [together.by_repeat(side, column) for side in (ours, theirs)]
     apart = ratio(sides[0], sides[1], one_of=among)
     if claim.relation in ORDERINGS:
         # Where one comparison is enough (for the claim or against it), chance has as many tries as there are.

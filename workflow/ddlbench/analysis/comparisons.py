@@ -127,10 +127,7 @@ def _alike(runs: pd.DataFrame, apart: set[str]) -> Iterator[pd.DataFrame]:
 
 def _row(sides: dict[str, str], beside: str, ours: pd.DataFrame, theirs: pd.DataFrame) -> dict[str, Any]:
     """`beside` is the column that says what both sides have."""
-    left, right = (
-        dict(zip(side["repeat"].tolist(), side["throughput_images_per_s"].tolist(), strict=True))
-        for side in (ours, theirs)
-    )
+    left, right = (together.by_repeat(side, "throughput_images_per_s") for side in (ours, theirs))
     first = ours.iloc[0]
     row = sides | {"with": first[beside]} | {name: first[name] for name in SHOWN}
     run_h = sum(float(side["run_s"].median()) * int(first["workers"]) / 3600 for side in (ours, theirs))

@@ -5,13 +5,13 @@ Source: Aach et al. 2023, J Big Data 10:96, doi:10.1186/s40537-023-00765-w, sect
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import pandas as pd
 
 from ddlbench.analysis.statistics import Interval, over_repeats, ratio
-from ddlbench.analysis.together import BATCH, KEYS, SERIES, of_programs, timed
+from ddlbench.analysis.together import BATCH, KEYS, SERIES, are_ours, by_repeat, of_programs, timed
 from ddlbench.core.roles import STRONG, WEAK
 
 Number = TypeVar("Number", float, "pd.Series[float]")
@@ -110,8 +110,7 @@ def in_series(runs: pd.DataFrame) -> pd.DataFrame:
 
     strong = fits(STRONG, "global_batch")
     weak = fits(WEAK, "batch_per_worker") | (kinds.isna() & ~strong & fewer)
-    if "records" in runs:
-        batch = batch.where(runs["records"].fillna("ours") == "ours")
+    batch = batch.where(are_ours(runs))
     once = runs.assign(
         batch_per_worker=batch["batch_per_worker"].where(weak), global_batch=batch["global_batch"].mask(weak)
     )
@@ -126,16 +125,23 @@ def _series(series: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """The rows of one series, by worker count."""
     counts = [(int(str(workers)), runs) for workers, runs in series.groupby("workers")]
     ref, base = counts[0]
-    base_s = dict(zip(base["repeat"], base["compared_s"], strict=True))
+    base_s = by_repeat(base, "compared_s")
     for workers, runs in counts:
         row = {key: runs[key].iloc[0] for key in SERIES} | {"workers": workers, "ref_workers": ref}
         row |= {"repeats": len(runs), **_spread(runs)}
         row |= _named("throughput_images_per_s", over_repeats(runs["throughput_images_per_s"].tolist()))
         pairs = Interval(1.0, None, None, len(runs))  # the base, compared with itself
         if workers != ref:
-            pairs = ratio(base_s, dict(zip(runs["repeat"], runs["compared_s"], strict=True)))
+            pairs = ratio(base_s, by_repeat(runs, "compared_s"))
         row |= _named("speed_up", pairs)
         yield row | _named("efficiency", pairs, efficiency(1.0, ref, workers))
+
+
+def interval_of(row: Mapping[Any, Any], measure: str) -> Interval:
+    """A measure of a row of `scaling`: the median over its repeats, with the interval if there is one."""
+    ends = (row[f"{measure}_low"], row[f"{measure}_high"])
+    low, high = (None if pd.isna(end) else float(end) for end in ends)
+    return Interval(float(row[measure]), low, high, int(row["repeats"]))
 
 
 def _named(measure: str, interval: Interval, factor: float = 1.0) -> dict[str, float | None]:

@@ -87,6 +87,18 @@ def timed(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs["throughput_images_per_s"].notna()]
 
 
+def are_ours(runs: pd.DataFrame) -> pd.Series[bool]:
+    """Which runs are ours, and not of records that others made."""
+    import pandas as pd
+
+    return runs["records"].fillna("ours") == "ours" if "records" in runs else pd.Series(True, runs.index)
+
+
+def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int, float]:
+    """A measure of runs of the same settings, by the number of their repeat."""
+    return {int(n): float(value) for n, value in zip(runs["repeat"], runs[measure], strict=True)}
+
+
 def alike(table: pd.DataFrame, row: Mapping[Any, Any] | pd.Series[Any], names: Iterable[str]) -> pd.DataFrame:
     """Rows that have in these columns what `row` has there; null is like null."""
     import pandas as pd

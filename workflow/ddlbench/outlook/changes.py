@@ -34,10 +34,12 @@ from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import TELLING, settings, telling
 from ddlbench.analysis.prediction import Measured, TooLittleError, _priors, _series, last_rate
 from ddlbench.analysis.prediction._priors import Priors
+from ddlbench.analysis.scaling import interval_of
 from ddlbench.core.roles import AXIS, SETTING
 from ddlbench.settings.machine import Machine
 
 AS_IT_IS = "as it is"
+RATE = "throughput_images_per_s"
 BANDWIDTH, NODE, BATCH, MODEL, PRECISION = "bandwidth", "workers_per_node", "batch_per_worker", "model", "precision"
 # Keys of `what_if` in the configuration, with how legends and tables say a value.
 KINDS = {
@@ -86,6 +88,10 @@ class Series:
         """Images per step of one worker at the largest measured count, which larger counts are computed for."""
         return self.measured.batch_per_worker[-1]
 
+    def at(self, workers: int) -> dict[str, Any]:
+        """The point that was measured with so many workers; empty if none was."""
+        return next((point for point in self.points if int(point["workers"]) == workers), {})
+
     @property
     def name(self) -> str:
         """In a few words."""
@@ -113,7 +119,6 @@ def all_series(runs: pd.DataFrame, workers_per_node: int | None) -> list[Series]
 def _of_line(
     line: _series.Scaling, batches: tuple[float, ...], differ: Sequence[str], workers_per_node: int | None
 ) -> Series:
-    ours = "records" not in line.runs or line.runs["records"].fillna("ours").eq("ours").all()
     computing, backward = _median(line.runs, "compute_s"), _median(line.runs, "backward_s")
     epochs, seen = _median(line.runs, "of_epochs"), _median(line.runs, "images_seen")
     return Series(
@@ -124,7 +129,7 @@ def _of_line(
         epochs=epochs or (seen or line.images) / line.images,
         gradients_bytes=_median(line.runs, "gradients_bytes"),
         backward_share=backward / computing if backward and computing else None,
-        apart=tuple(settings(line.first.to_dict(), differ)) if ours else (),
+        apart=tuple(settings(line.first.to_dict(), differ)) if line.ours else (),
         whole=line.whole,
         power_w=line.power_w,
         runs=tuple(sorted(line.runs["run"])),
@@ -283,11 +288,12 @@ class Question:
         if like is not None:
             both, node = {*like.measured.workers} & {*mine.measured.workers}, mine.measured.workers_per_node
             count = max((n for n in both if n <= node), default=min(both))
-            (was, was_low, was_high, n), (then, then_low, then_high, m) = _at(mine, count), _at(like, count)
-            basis = f"measured with {count} workers (n = {n} and {m})"
-            if was_low is None or was_high is None or then_low is None or then_high is None:
-                return (was / then, was / then), f"{basis}: without repeats, its error is not in the interval"
-            return (was_low / then_high, was_high / then_low), basis
+            was, then = (interval_of(each.at(count), RATE) for each in (mine, like))
+            basis = f"measured with {count} workers (n = {was.n} and {then.n})"
+            if was.low is None or was.high is None or then.low is None or then.high is None:
+                r = was.middle / then.middle
+                return (r, r), f"{basis}: without repeats, its error is not in the interval"
+            return (was.low / then.high, was.high / then.low), basis
         peaks = dict(self.machine.peak_tflops_per_worker) if kind == PRECISION else {}
         before, after = peaks.get(str(mine.settings[kind])), peaks.get(str(value))
         if before and after and mine.settings["machine"] == self.machine.name:
@@ -307,14 +313,6 @@ class Question:
         if not self.series.gradients_bytes or not like.gradients_bytes:
             raise TooLittleError("no record says how large the gradients are; records of this version do")
         return like.gradients_bytes / self.series.gradients_bytes
-
-
-def _at(series: Series, workers: int) -> tuple[float, float | None, float | None, int]:
-    """(rate [images/s], its interval if there is one, repeats) of what was measured with so many workers."""
-    point = next(point for point in series.points if int(point["workers"]) == workers)
-    low, high = (point[f"throughput_images_per_s{end}"] for end in ("_low", "_high"))
-    low, high = (None if pd.isna(end) else float(end) for end in (low, high))
-    return float(point["throughput_images_per_s"]), low, high, int(point["repeats"])
 
 
 @cache

@@ -13,11 +13,13 @@ from matplotlib.figure import Figure
 
 from ddlbench.analysis import together
 from ddlbench.analysis.prediction import TooLittleError, _priors, last_rate
+from ddlbench.analysis.scaling import interval_of
+from ddlbench.analysis.statistics import Interval
 from ddlbench.core import layout, registry
 from ddlbench.core.plural import around, count_of, digits, duration
 from ddlbench.core.program import IMAGES
 from ddlbench.outlook import NoAnswerError
-from ddlbench.outlook.changes import AS_IT_IS, KINDS, Change, Question, Series, all_series
+from ddlbench.outlook.changes import AS_IT_IS, KINDS, RATE, Change, ChangedRate, Question, Series, all_series
 from ddlbench.outlook.study import given
 from ddlbench.settings.config import ConfigError, one_of
 from ddlbench.settings.machine import Machine
@@ -96,34 +98,33 @@ def _row(question: Question) -> dict[str, Any]:
     row |= {"measured": " ".join(map(str, series.measured.workers)), "runs": " ".join(series.runs)}
     row |= {"change": change.kind, "what": change.name, "workers": count, "by": PREDICTED}
     row |= {"batch_per_worker": question.batch_after, **dict.fromkeys(NUMBERS)}
-    point = next((point for point in series.points if int(point["workers"]) == count), None)
-    if change.kind == AS_IT_IS and point is not None:
-        ends = [point[f"throughput_{name}"] for name in RATES]
-        rates = [None if pd.isna(end) else float(end) for end in ends]
-        row |= {"by": MEASURED, "basis": f"n = {point['repeats']}"}
+    rate: Interval | ChangedRate
+    if change.kind == AS_IT_IS and (point := series.at(count)):
+        rate = interval_of(point, RATE)
+        row |= {"by": MEASURED, "basis": f"n = {rate.n}"}
     else:
         try:
             rate = question.rate()
         except TooLittleError as error:
             return row | {"why_not": str(error)}
-        rates = [rate.middle, rate.low, rate.high]
         row["basis"] = rate.basis
         if change.kind == AS_IT_IS:
             between = [n for n in counts(series.measured.workers, ()) if n < count]
             row["next_run"] = last_rate.next_run(series.measured, count, dict.fromkeys(between, 1.0))
-    return row | dict(zip(RATES, rates, strict=True)) | _numbers(question, row, rates)
+    row |= dict(zip(RATES, (rate.middle, rate.low, rate.high), strict=True))
+    return row | _numbers(question, row, rate)
 
 
-def _numbers(question: Question, row: Mapping[str, Any], rates: Sequence[float | None]) -> dict[str, Any]:
-    """What follows from the rates [images/s], of which the ends may be unknown."""
-    series, machine, count, middle = question.series, question.machine, question.workers, rates[0]
-    assert middle is not None
-    efficiency = middle / count / (series.measured.images_per_s[0] / series.measured.workers[0])
+def _numbers(question: Question, row: Mapping[str, Any], rate: Interval | ChangedRate) -> dict[str, Any]:
+    """What follows from the rate [images/s], of which the ends may be unknown."""
+    series, machine, count = question.series, question.machine, question.workers
+    efficiency = rate.middle / count / (series.measured.images_per_s[0] / series.measured.workers[0])
     if row["batch_per_worker"] * count > series.images:  # no epoch has a single step
         why = "a step holds more images than an epoch has: another data set, and no hours"
         return {"efficiency": efficiency, "basis": f"{row['basis']}; {why}"}
-    hours, high, low = (None if rate is None else series.images * series.epochs / rate / 3600 for rate in rates)
-    assert hours is not None
+    images = series.images * series.epochs
+    hours = images / rate.middle / 3600
+    high, low = (None if end is None else images / end / 3600 for end in (rate.low, rate.high))
     numbers: dict[str, Any] = {"efficiency": efficiency, "train_h": hours, "train_h_low": low, "train_h_high": high}
     numbers["worker_hours"] = hours * count
     if machine.price_per_gpu_hour is not None:

@@ -36,10 +36,14 @@ class Scaling:
         """Images per step of all workers, under strong scaling, where more workers share them."""
         return None if pd.isna(self.first["global_batch"]) else int(self.first["global_batch"])
 
+    @property
+    def ours(self) -> bool:
+        """Whether the runs are ours, and not of records that others made."""
+        return bool(together.are_ours(self.runs).all())
+
     def node(self, machines: int | None) -> int:
         """Workers of a node: the machine's, or what others' records say of theirs."""
-        ours = "records" not in self.runs or self.runs["records"].fillna("ours").eq("ours").all()
-        return machines if ours and machines else int(self.runs["workers_per_node"].max())
+        return machines if self.ours and machines else int(self.runs["workers_per_node"].max())
 
     @property
     def images(self) -> float:

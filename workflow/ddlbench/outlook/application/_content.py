@@ -98,7 +98,7 @@ def blocks(contents: Contents) -> list[Block]:
     if timed.empty:
         raise NoAnswerError("no finished timed run says anything of its scaling; train first")
     references = _References()
-    others = "records" in timed and not timed["records"].fillna("ours").eq("ours").any()
+    others = not together.are_ours(timed).any()
     workers = "accelerators" if others else "GPUs" if contents.machine.device == "cuda" else "workers"
     table, sentences = _scaling(timed, references, workers)
     section: list[Block] = [Heading(f"Scaling: {contents.title}"), table]

@@ -16,13 +16,14 @@ import pandas as pd
 
 from ddlbench.analysis.prediction import TooLittleError, _priors, _series, last_rate
 from ddlbench.analysis.prediction._series import Scaling
-from ddlbench.analysis.statistics import over_repeats
+from ddlbench.analysis.scaling import interval_of
+from ddlbench.analysis.statistics import Interval, over_repeats
 from ddlbench.analysis.together import sample
 from ddlbench.core import registry
 from ddlbench.outlook import predictions
+from ddlbench.outlook.changes import RATE
 from ddlbench.outlook.predictions import MEASURED, PREDICTED
 from ddlbench.outlook.recommendation.convergence import CURVE, REFERENCE, Curve, Epochs
-from ddlbench.plan import launch
 from ddlbench.settings.machine import Machine
 
 if TYPE_CHECKING:
@@ -39,22 +40,14 @@ SAME_EPOCHS = (*CURVE, "global_batch")
 
 @dataclass(frozen=True)
 class Speed:
-    """The throughput of one worker count of a series [images/s], with its interval, and what it was made from."""
+    """The throughput of one worker count of a series [images/s], of so many repeats, or of none if it is predicted."""
 
     workers: int
     workers_per_node: int
     global_batch: int
-    rate: float
-    low: float | None
-    high: float | None
+    rate: Interval
     by: str
-    repeats: int
-    measured: str
     next_run: int | None = None
-    timed: bool = True
-    adapter: str = ""
-    profiled: bool = False
-    bandwidth_mbit: int | None = None
 
     @property
     def nodes(self) -> int:
@@ -115,17 +108,12 @@ def _fits(curve: Curve, series: pd.Series[Any]) -> bool:
 
 def _speeds(line: Scaling, machine: Machine | None, planned: Iterable[int], priors: Priors | None) -> Iterator[Speed]:
     """The measured counts of a series, then those that are predicted."""
-    names = " ".join(str(n) for n in line.points["workers"])
-    adapter = str(line.runs["framework"].iloc[0])
     for point in line.points.to_dict("records"):
         at = line.at(point["workers"])
-        ends = [point[f"throughput_images_per_s{end}"] for end in ("", "_low", "_high")]
-        rate, low, high = (None if pd.isna(value) else float(value) for value in ends)
-        assert rate is not None  # a point of `scaling` has a rate
         count, node, each = int(point["workers"]), int(at["workers_per_node"].iloc[0]), point["batch_per_worker"]
         global_batch = at["batch"].iloc[0] if "batch" in at else point["global_batch"]
         batch = int(global_batch) if pd.isna(each) else int(each) * count
-        yield Speed(count, node, batch, rate, low, high, MEASURED, int(point["repeats"]), names, adapter=adapter)
+        yield Speed(count, node, batch, interval_of(point, RATE), MEASURED)
     batches = line.batches
     if machine is None or priors is None or not batches or line.of_programs:
         return  # nobody knows on how many samples a program would train there
@@ -143,28 +131,29 @@ def _speeds(line: Scaling, machine: Machine | None, planned: Iterable[int], prio
         rate, low, high = (float(each[0]) for each in (prediction.images_per_s, prediction.low, prediction.high))
         shorter = dict.fromkeys([n for n in (*counts, count) if n <= count], 1.0)
         next_run, node = last_rate.next_run(measured, count, shorter), min(count, machine.workers_per_node)
-        yield Speed(count, node, round(of_one * count), rate, low, high, PREDICTED, 0, names, next_run, adapter=adapter)
+        yield Speed(count, node, round(of_one * count), Interval(rate, low, high, 0), PREDICTED, next_run)
 
 
 def _row(speed: Speed, epochs: Epochs | str, line: Scaling, machine: Machine | None) -> dict[str, Any]:
+    rate, measured = speed.rate, " ".join(map(str, line.points["workers"]))
     row: dict[str, Any] = {"workers": speed.workers, "global_batch": speed.global_batch}
-    row |= {"speed_by": speed.by, "repeats": speed.repeats, "measured_workers": speed.measured}
+    row |= {"speed_by": speed.by, "repeats": rate.n, "measured_workers": measured}
     row |= {"epochs_by": None, "interval_of": None, **dict.fromkeys(NUMBERS), "currency": None}
-    row |= {"images_per_s": speed.rate, "images_per_s_low": speed.low, "images_per_s_high": speed.high}
+    row |= {"images_per_s": rate.middle, "images_per_s_low": rate.low, "images_per_s_high": rate.high}
     row |= {"sample": sample(line.runs), "next_run": speed.next_run}
     row["why_not"] = epochs if isinstance(epochs, str) else None
     if isinstance(epochs, str):
         return row
     row |= {"epochs_by": epochs.by, "epochs_to_target": epochs.middle}
     row |= {"epochs_low": epochs.low, "epochs_high": epochs.high}
-    hours = epochs.middle * line.images_at(speed.workers) / speed.rate / 3600
+    hours = epochs.middle * line.images_at(speed.workers) / rate.middle / 3600
     logged = line.at(speed.workers)["reached_s"].dropna().tolist() if "reached_s" in line.runs else []
     if logged:
         logged_hours = over_repeats(logged)
         hours = logged_hours.middle / 3600
         if logged_hours.low is not None and logged_hours.high is not None:
             row |= {"hours_low": logged_hours.low / 3600, "hours_high": logged_hours.high / 3600, "interval_of": LOGGED}
-    taken = launch.workers_taken(speed, machine) if machine else speed.workers
+    taken = speed.nodes * machine.workers_per_node if machine else speed.workers  # timed runs have nodes to themselves
     row |= {"hours": hours, "worker_hours": hours * taken}
     spread = None if logged else half_widths(row)
     if spread:

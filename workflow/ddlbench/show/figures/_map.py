@@ -45,10 +45,7 @@ def data(tables: Tables, column: str, compare: Compare, same: float = 1.0) -> pd
     rows: list[dict[str, Any]] = []
     apart: list[Ratio] = []
     for settings, alike in runs.groupby([*CELL, *OTHERS], dropna=False):
-        sides = {
-            str(name): dict(zip(side["repeat"].tolist(), side[column].astype(float).tolist(), strict=True))
-            for name, side in alike.groupby("framework")
-        }
+        sides = {str(name): together.by_repeat(side, column) for name, side in alike.groupby("framework")}
         shared = dict(zip((*CELL, *OTHERS), settings, strict=True))
         shared |= {"base": base, "flops_per_image": float(alike["flops_per_image"].median())}
         for name in sorted(sides.keys() - {base}) if base in sides else ():

@@ -14,15 +14,15 @@ import pandas as pd
 
 from ddlbench.analysis import together
 from ddlbench.analysis.comparisons import settings, telling
-from ddlbench.analysis.scaling import compared_s, names, placed, scaling
-from ddlbench.analysis.statistics import FASTER, SLOWER, Interval, Ratio, at_once, difference, over_repeats, ratio
-from ddlbench.analysis.together import SERIES
+from ddlbench.analysis.scaling import compared_s, interval_of, names, placed, scaling
+from ddlbench.analysis.statistics import FASTER, SLOWER, Ratio, at_once, difference, over_repeats, ratio
+from ddlbench.analysis.together import SERIES, by_repeat
 from ddlbench.core.plural import between, count_of, digits, duration, listed, memory_unit, runs_each, two_digits
 from ddlbench.core.registry import OWN
 from ddlbench.core.roles import AXIS, EXTENT, SETTING
 from ddlbench.show.page.about import PageStudy
 from ddlbench.show.page.ranked import MANY, MOST, OTHERS, PLAIN, RATE
-from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, by_repeat, ends, ids, learned, point, spent
+from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, ends, ids, learned, point, spent
 
 WORKERS, BATCH = "How many workers pay?", "How large a batch?"
 SCHEDULE = "Which schedule?"
@@ -192,9 +192,7 @@ def batches(study: PageStudy, runs: pd.DataFrame) -> Iterator[Answer]:
     judged = learned(runs)
     series = [part for same in _with_most(judged, "global_batch") for _, part in same.groupby("schedule")]
     answers = [_reaches(study, part) for part in series if part["global_batch"].nunique() > 1]
-    if answers:
-        first, *others = sorted(answers, key=lambda answer: (-len(answer.points), -answer.points[0].interval.middle))
-        yield replace(first, others=tuple(" ".join(answer.words) for answer in others))
+    yield from _told(sorted(answers, key=lambda answer: (-len(answer.points), -answer.points[0].interval.middle)))
 
 
 def schedules(runs: pd.DataFrame, batch: int | None = None) -> Iterator[Answer]:
@@ -215,6 +213,11 @@ def schedules(runs: pd.DataFrame, batch: int | None = None) -> Iterator[Answer]:
         answer = _first(SCHEDULE, rows, words, "top-1 after the last epoch [%]", ids(same))
         doubt = (f"{listed([best.name, *level])}: none is surely better. Take either, or repeat.",) * bool(level)
         answers.append(replace(answer, standing=Standing.AHEAD if level else Standing.SURE, words=(words, *doubt)))
+    yield from _told(answers)
+
+
+def _told(answers: Sequence[Answer]) -> Iterator[Answer]:
+    """The first answer, if there is one, with the words of the others folded."""
     if answers:
         yield replace(answers[0], others=tuple(" ".join(answer.words) for answer in answers[1:]))
 
@@ -276,8 +279,7 @@ def times(study: PageStudy, runs: pd.DataFrame, reached: pd.DataFrame) -> Iterat
         points = []
         for row in rows.to_dict("records"):
             name = ", ".join([_who(row), count_of(int(row["workers"]), study.worker), *settings(row, telling(rows))])
-            low, high = (None if pd.isna(row[end]) else float(row[end]) for end in ("reached_s_low", "reached_s_high"))
-            points.append(Point(name, Interval(row["reached_s"], low, high, row["repeats"]), (row["reached_s"],)))
+            points.append(Point(name, interval_of(row, "reached_s"), (row["reached_s"],)))
         best = together.alike(placed(runs), rows.iloc[0], [*SERIES, "workers"])
         spent = rows["workers"] * rows["reached_s"] / 3600
         after = duration(points[0].interval.middle)
@@ -308,7 +310,7 @@ def costs(study: PageStudy, runs: pd.DataFrame, table: pd.DataFrame) -> Iterator
     rows = _rows(study, best, "spent")
     if len(rows) > 1 and rows[-1][0].interval.middle > MORE * rows[0][0].interval.middle:
         fast = _rows(study, best, "full_train_s")[0]
-        cheap, quick = (duration(_median(part, "full_train_s"), two_digits) for part in (rows[0][1], fast[1]))
+        cheap, quick = (duration(part["full_train_s"].median(), two_digits) for part in (rows[0][1], fast[1]))
         epochs = count_of(int(best["of_epochs"].fillna(best["epochs"]).iloc[0]), "epoch")
         if together.of_programs(best).all():
             epochs = f"{best['trained'].iloc[0]:,.0f} {study.sample}"
@@ -386,7 +388,7 @@ def _rows(
     settings, alike = (*named, "schedule", "global_batch"), runs.groupby("workers")
     tell = [name for name in settings if len(runs) and alike[name].nunique().max() > 1]
     parts = [part for _, part in runs.groupby([*SIDES, "model", "workers", "global_batch", "schedule"], dropna=False)]
-    parts.sort(key=lambda part: _median(part, measure))
+    parts.sort(key=lambda part: part[measure].median())
     rows, most = [], 100.0 if measure == "top1" else math.inf
     for part in parts:
         first = part.iloc[0]
@@ -394,10 +396,6 @@ def _rows(
         name = ", ".join([*words, count_of(int(first["workers"]), study.worker)])
         rows.append((point(name, part[measure].tolist(), most), part))
     return rows
-
-
-def _median(runs: pd.DataFrame, measure: str) -> float:
-    return float(runs[measure].median())
 
 
 def _with_most(runs: pd.DataFrame, axis: str, also: Sequence[str] = ()) -> list[pd.DataFrame]:

@@ -16,11 +16,12 @@ import pandas as pd
 from ddlbench.analysis.comparisons import SHOWN, settings, telling
 from ddlbench.analysis.scaling import names
 from ddlbench.analysis.statistics import CANNOT_TELL, FASTER, FEWEST, SLOWER, Interval, at_once, difference
+from ddlbench.analysis.together import by_repeat
 from ddlbench.core import registry
 from ddlbench.core.plural import count_of, digits, listed, runs_each
 from ddlbench.core.registry import OWN
 from ddlbench.show.page.about import PageStudy
-from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, by_repeat, ends, ids, learned, point, spent
+from ddlbench.show.page.shown import LOSS, Answer, Point, Standing, ends, ids, learned, point, spent
 
 FRAMEWORK, LOADER, FORM = "Which framework?", "Which loader?", "Which form of the data?"
 QUESTIONS = {"framework": FRAMEWORK, "loader": LOADER, "form": FORM}

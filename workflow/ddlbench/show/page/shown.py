@@ -147,11 +147,6 @@ def learned(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[runs["final_top1"].notna()].assign(top1=lambda table: (100 * table["final_top1"]).clip(0.01))
 
 
-def by_repeat(runs: pd.DataFrame, measure: str) -> dict[int, float]:
-    """A measure of runs of the same settings, by the number of their repeat."""
-    return {int(n): float(value) for n, value in zip(runs["repeat"], runs[measure], strict=True)}
-
-
 def spent(runs_s: float, workers_s: float, worker: str) -> str:
     """`(2.3 h of runs, 4.6 GPU hours)`: what more runs take, one after the other [s], and all their workers [s]."""
     hours = f", {digits(workers_s / 3600)} {worker} hours" if workers_s >= 3600 else ""

@@ -118,24 +118,17 @@ def _digest(text: str) -> str:
 
 def _figure(figure: PageFigure, number: int, runs: pd.DataFrame, ids: set[str], home: Path) -> dict[str, Any]:
     """What the template shows of a figure; its runs in `ids` are named."""
-    file = home / "figures" / figure.name
-    paths = {suffix: file.with_name(f"{file.name}.{suffix}") for suffix in ("pdf", "svg", "csv")}
-    # Of records of others no plan says which a figure shows.
-    shown = successful(runs[runs["run"].isin(figure.runs) | (not figure.runs)])
-    repeats = shown["repeat"].nunique()
-    missing = max(0, len(figure.runs) - len(shown))
-    if figure.jobs:
-        return _pictured(figure, number, paths) | {"made": f"{figure.jobs}.", "runs": []}
-    names = {*shown["run"]} & ids
-    text = f"{len(shown)} runs" + (f", {missing} more are missing or failed" if missing else "")
-    return _pictured(figure, number, paths) | {
-        "made": f"{text}, up to {count_of(repeats, 'repeat')}.",
-        "runs": [run for run in figure.runs or shown["run"] if run in names],
-    }
-
-
-def _pictured(figure: PageFigure, number: int, paths: Mapping[str, Path]) -> dict[str, Any]:
-    """The picture with its files and its words: its own, which begin with what it shows, or else those of its kind."""
+    paths = {suffix: home / f"figures/{figure.name}.{suffix}" for suffix in ("pdf", "svg", "csv")}
+    text, names = f"{figure.jobs}.", list[str]()
+    if not figure.jobs:
+        # Of records of others no plan says which a figure shows.
+        shown = successful(runs[runs["run"].isin(figure.runs) | (not figure.runs)])
+        missing = len(figure.runs) - len(shown)
+        lacks = f", {missing} more are missing or failed" if missing > 0 else ""
+        text = f"{len(shown)} runs{lacks}, up to {count_of(shown['repeat'].nunique(), 'repeat')}."
+        linked = {*shown["run"]} & ids
+        names = [run for run in figure.runs or shown["run"] if run in linked]
+    # Its own words, which begin with what it shows, or else those of its kind.
     caption = picture.caption(paths["svg"]) or figure.caption
     return {
         "id": f"figure-{number}",
@@ -143,6 +136,8 @@ def _pictured(figure: PageFigure, number: int, paths: Mapping[str, Path]) -> dic
         "svg": picture.inline(paths["svg"], f"f{number}", f"{figure.title}. {caption.split('. ')[0]}."),
         "downloads": [(suffix.upper(), path.name, picture.data_url(path)) for suffix, path in paths.items()],
         "caption": caption,
+        "made": text,
+        "runs": names,
     }
 
 
