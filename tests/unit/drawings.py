@@ -46,6 +46,11 @@ def row(rate: float, top1: float = 0.5, **changes: object) -> dict[str, object]:
     return spec.columns() | {"status": "success"} | measures
 
 
+def repeats(rate: float, *factors: float, **changes: object) -> list[dict[str, object]]:
+    """Finished runs that differ in their repeat: as many as `factors` of this rate, or three near it."""
+    return [row(rate * by, repeat=n, **changes) for n, by in enumerate(factors or (0.995, 1.0, 1.005), start=1)]
+
+
 def tables(*rows: dict[str, object]) -> Tables:
     """Tables whose runs climb to their top-1 in three epochs, with rates of one step an epoch."""
     runs = pd.DataFrame(rows)

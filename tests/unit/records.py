@@ -105,6 +105,18 @@ def with_clocks(steps: pd.DataFrame) -> pd.DataFrame:
     return steps.assign(end_s=parts.sum(axis=1).groupby(steps["rank"]).cumsum().astype("float32"))
 
 
+def retimed(folder: Path, **columns: Any) -> Path:
+    """Give a record steps with these columns, as `assign` takes them, and clocks that fit; the record."""
+    replace_steps(folder, with_clocks(pd.read_parquet(folder / STEPS).assign(**columns)))
+    return folder
+
+
+def of_two_nodes(folder: Path, machine: str = "here", repeat: int = 1, **columns: Any) -> Path:
+    """A record of four epochs whose two ranks are on a node each; `columns` of its steps."""
+    spec = run_spec(workers=2, global_batch=8, workers_per_node=1, machine=machine, epochs=4, repeat=repeat)
+    return retimed(write_record(folder, spec, images=160), **columns)
+
+
 def edit_log(folder: Path, before: str, after: str) -> None:
     """Change the text of a record's log, as if the run had been so."""
     log = folder / MLLOG

@@ -8,11 +8,10 @@ from ddlbench.analysis import claims
 from ddlbench.analysis.claims import CONTRADICTED, NOT_TESTABLE, SUPPORTED, UNDECIDED
 from ddlbench.settings.config import CONFIG
 
-from tests.unit.drawings import row
+from tests.unit.drawings import repeats, row
 
 FILE = CONFIG / "references/claims.csv"
 HEAD = "id,source,place,claim,quantity,left,right,relation,value,why\n"
-SPREAD = (0.995, 1.0, 1.005)
 MORE = {"network_sent_bytes": None, "cpu_cores": None, "gpu": "NVIDIA A100-SXM4-40GB"}  # beside what `row` has
 
 
@@ -23,10 +22,6 @@ def judged(tmp_path: Path, line: str, *runs: dict[str, object]) -> dict[str, obj
     said = claims.verdicts(claims.read(tmp_path / "claims.csv"), table, table[["run"]].assign(**shares))
     (only,) = said.to_dict("records")
     return only
-
-
-def repeats(rate: float, spread: tuple[float, ...] = SPREAD, **changes: object) -> list[dict[str, object]]:
-    return [row(rate * by, repeat=n, **changes) for n, by in enumerate(spread, start=1)]
 
 
 SCALING = [*repeats(100.0, workers=4), *repeats(190.0, workers=8)]
@@ -174,9 +169,9 @@ def test_a_claim_about_some_settings_needs_one(tmp_path: Path) -> None:
     assert judged(tmp_path, some, *alone)["verdict"] == SUPPORTED
     for n in (3, 5, 6, 7):  # whatever the number of repeats
         rising = [1.5 + 0.001 * k for k in range(n)]
-        made = [one for m in ("a", "b") for one in repeats(100.0, spread=(1.0,) * n, model=m)]
+        made = [one for m in ("a", "b") for one in repeats(100.0, *[1.0] * n, model=m)]
         made += [row(100 * r, repeat=k, model="a", framework="horovod") for k, r in enumerate(rising, start=1)]
-        made += repeats(100.0, spread=(1.1, 0.9) * (n // 2), model="b", framework="horovod")
+        made += repeats(100.0, *[1.1, 0.9] * (n // 2), model="b", framework="horovod")
         assert judged(tmp_path, some, *made)["verdict"] == SUPPORTED
 
 

@@ -13,17 +13,7 @@ from ddlbench.audit import Material
 from ddlbench.audit.rules.records import failed_runs
 from ddlbench.core import registry
 
-from tests.unit.records import (
-    RANKS,
-    SPEC,
-    edit_log,
-    reasons,
-    replace_steps,
-    seal_again,
-    tables,
-    with_clocks,
-    write_record,
-)
+from tests.unit.records import RANKS, SPEC, edit_log, reasons, retimed, seal_again, tables, write_record
 
 
 def test_a_run_is_measured_after_its_first_epoch(tmp_path: Path) -> None:
@@ -57,11 +47,11 @@ def test_a_run_is_measured_after_its_first_epoch(tmp_path: Path) -> None:
 
 
 def test_of_a_step_the_last_rank_waits_for_nobody(tmp_path: Path) -> None:
-    folder = write_record(tmp_path / "a")
-    steps = pd.read_parquet(folder / "steps.parquet")
     late = {(2, 0): 0.1, (2, 1): 0.3, (3, 0): 0.7, (3, 1): 0.2}  # another rank is last in the next step
-    steps["communication_s"] = [late.get(key, 9.0) for key in zip(steps["step"], steps["rank"], strict=True)]
-    replace_steps(folder, with_clocks(steps))
+    folder = retimed(
+        write_record(tmp_path / "a"),
+        communication_s=lambda s: [late.get(key, 9.0) for key in zip(s["step"], s["rank"], strict=True)],
+    )
     run = tables(tmp_path / "tables", folder)[0].iloc[0]
     assert run["communication_transfer_s"] == pytest.approx((0.1 + 0.2) / 2)
     assert run["communication_wait_s"] == pytest.approx((0.0 + 0.2 + 0.5 + 0.0) / 4)
@@ -73,10 +63,10 @@ def test_of_a_step_the_last_rank_waits_for_nobody(tmp_path: Path) -> None:
 
 
 def test_step_times_are_medians_after_warm_up(tmp_path: Path) -> None:
-    folder = write_record(tmp_path / "a")
-    steps = pd.read_parquet(folder / "steps.parquet")
-    steps.loc[(steps["step"] == 3) & (steps["rank"] == 1), "data_wait_s"] = 50.0
-    replace_steps(folder, with_clocks(steps))
+    folder = retimed(
+        write_record(tmp_path / "a"),
+        data_wait_s=lambda s: s["data_wait_s"].mask((s["step"] == 3) & (s["rank"] == 1), 50.0),
+    )
     collect([folder, write_record(tmp_path / "b", replace(SPEC, repeat=2, timed=False))], tmp_path / "tables")
     table = pd.read_parquet(tmp_path / "tables/step_times.parquet")
     assert list(table["run"]) == [SPEC.id]
@@ -177,11 +167,11 @@ def test_what_is_null_has_a_reason_and_nothing_else(tmp_path: Path) -> None:
     assert reasons(tmp_path / "tables")["cpu_cores"] == "the record does not say it"
 
 
-def test_reasons_of_the_record_are_kept(tmp_path: Path) -> None:
+def test_communication_that_was_not_measured_stays_null_with_the_record_s_reason(tmp_path: Path) -> None:
     folder = write_record(tmp_path / "a", not_measured={"communication_s": "it reduces while it computes"})
-    steps = pd.read_parquet(folder / "steps.parquet")
-    replace_steps(folder, with_clocks(steps.assign(communication_s=pd.Series([None] * len(steps), dtype="float64"))))
-    tables(tmp_path / "tables", folder)
+    runs, _ = tables(tmp_path / "tables", retimed(folder, communication_s=float("nan")))
+    assert runs["communication_s"].isna().all()
+    assert runs["throughput_images_per_s"][0] == pytest.approx(16 / 1.2)  # rank 1: 2 x (0.8 - 0.2) s
     said = reasons(tmp_path / "tables")
     names = ("communication_s", "communication_transfer_s", "communication_wait_s")
     assert {said[name] for name in names} == {"it reduces while it computes"}
@@ -333,15 +323,6 @@ def test_synthetic_has_no_accuracy(tmp_path: Path) -> None:
     assert runs[["final_top1", "best_top1"]].isna().all(axis=None)
     assert epochs["top1"].isna().all()
     assert runs["throughput_images_per_s"].notna().all()
-
-
-def test_communication_that_was_not_measured_stays_null(tmp_path: Path) -> None:
-    folder = write_record(tmp_path / "a")
-    steps = pd.read_parquet(folder / "steps.parquet")
-    replace_steps(folder, with_clocks(steps.assign(communication_s=pd.Series([None] * len(steps), dtype="float64"))))
-    runs, _ = tables(tmp_path / "tables", folder)
-    assert runs["communication_s"].isna().all()
-    assert runs["throughput_images_per_s"][0] == pytest.approx(16 / 1.2)  # rank 1: 2 x (0.8 - 0.2) s
 
 
 def test_learning_rates_are_thinned_but_keep_the_ends_of_epochs(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from ddlbench.core.columns import write_csv
 from ddlbench.settings.config import ConfigError
 from ddlbench.show.page import compared
 
-from tests.specs import run_spec
-from tests.unit.records import edit_log, replace_steps, with_clocks, write_record
+from tests.unit.records import edit_log, of_two_nodes
 
 STEP = {"data_wait_s": 0.02, "compute_s": 0.2, "communication_transfer_s": 0.03, "communication_wait_s": 0.01}
 
@@ -114,13 +113,8 @@ def test_nothing_in_common() -> None:
 
 
 def planted(folder: Path, machine: str, repeat: int, forward_s: float, torch: str) -> Path:
-    spec = run_spec(workers=2, global_batch=8, workers_per_node=1, machine=machine, epochs=4, repeat=repeat)
-    record = write_record(folder, spec, images=160)
-    steps = pd.read_parquet(record / "steps.parquet")
     times = {"data_wait_s": 0.01, "backward_s": 0.2, "optimizer_s": 0.01, "communication_s": 0.02}
-    steps[list(times)] = list(times.values())
-    steps["forward_s"] = forward_s * (1 + 0.01 * repeat)
-    replace_steps(record, with_clocks(steps))
+    record = of_two_nodes(folder, machine, repeat, forward_s=forward_s * (1 + 0.01 * repeat), **times)
     edit_log(record, '"torch": "2.0"', f'"torch": "{torch}"')
     edit_log(record, '"command": "python"', f'"command": "env OMP_NUM_THREADS=1 STAGE={torch} torchrun"')
     return record

@@ -4,6 +4,7 @@ The slow host in records: planted rows, and how often sound hosts are accused ov
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from ddlbench.show.figures import efficiency_loss
 
 from tests.specs import run_spec
 from tests.unit.drawings import OPTIONS, bars, draw, legend
-from tests.unit.records import RANKS, SPEC, replace_steps, with_clocks, write_record
+from tests.unit.records import RANKS, SPEC, of_two_nodes, replace_steps, with_clocks, write_record
 
 EPOCHS, STEPS = 3, 20  # per epoch
 VALIDATION_S, CHECKPOINT_S, END_S, LOADER_S = 1.5, 0.7, 0.2, 0.4
@@ -273,17 +274,15 @@ def test_slow_hosts_are_hardly_ever_missed() -> None:
 # Records
 
 
-def planted(folder: Path, repeat: int = 1, factor: float = 3.0, measured: bool = True) -> Path:
-    """A run of four epochs on node7 and node8, which computes `factor` times as long."""
-    spec = run_spec(workers=2, global_batch=8, workers_per_node=1, machine="here", epochs=4, repeat=repeat)
-    record = write_record(folder, spec, images=160)
-    steps = pd.read_parquet(record / "steps.parquet")
-    slow = steps["rank"] == 1
-    steps["data_wait_s"], steps["forward_s"], steps["backward_s"], steps["optimizer_s"] = 0.01, 0.1, 0.2, 0.01
-    steps.loc[slow, ["forward_s", "backward_s", "optimizer_s"]] *= factor
-    steps["communication_s"] = np.where(slow, 0.0, 0.31 * (factor - 1)) if measured else np.nan
-    replace_steps(record, with_clocks(steps))
-    return record
+def planted(folder: Path, repeat: int = 1, measured: bool = True) -> Path:
+    """A run of four epochs on node7 and node8, which computes three times as long."""
+
+    def by_rank(first: float, second: float) -> Callable[[pd.DataFrame], np.ndarray[Any, Any]]:
+        return lambda steps: np.where(steps["rank"] == 0, first, second)
+
+    passes = {"forward_s": by_rank(0.1, 0.3), "backward_s": by_rank(0.2, 0.6), "optimizer_s": by_rank(0.01, 0.03)}
+    waits = by_rank(0.62, 0.0) if measured else np.nan
+    return of_two_nodes(folder, repeat=repeat, data_wait_s=0.01, communication_s=waits, **passes)
 
 
 def test_records_name_the_slow_host(tmp_path: Path) -> None:

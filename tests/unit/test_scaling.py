@@ -15,7 +15,7 @@ from ddlbench.commands import configuration
 from ddlbench.core.spec import RunSpec
 
 from tests.specs import JUWELS, run_spec
-from tests.unit.drawings import row
+from tests.unit.drawings import repeats, row
 from tests.unit.records import SPEC
 
 
@@ -140,17 +140,10 @@ def test_runs_that_were_killed_on_purpose_are_no_series() -> None:
     assert scaling(runs_table((left_alone, 80.0), (killed, 60.0)))["throughput_images_per_s"].tolist() == [80.0]
 
 
-SPREAD = (0.99, 1.0, 1.01)
-
-
 def compare(*runs: dict[str, Any], **price: Any) -> list[dict[str, Any]]:
     made = comparisons.rows(pd.DataFrame([{"run_s": 3600.0, **run} for run in runs]), **price)
     assert len(tables.frame("comparisons", made)) == len(made)
     return made
-
-
-def repeats(rate: float, *by: float, **changes: object) -> list[dict[str, Any]]:
-    return [row(rate * factor, repeat=n, **changes) for n, factor in enumerate(by or SPREAD, start=1)]
 
 
 def test_a_pair_of_frameworks_has_a_verdict() -> None:
