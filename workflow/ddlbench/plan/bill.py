@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ddlbench.core import files, kinds, layout, registry
 from ddlbench.core.plural import amount
@@ -67,19 +67,7 @@ class Row:
     rule: str = "train"
 
 
-class BillEntry(NamedTuple):
-    """Where a row stands in the plan, and how far its run or job is; `state` and `why` are those of `stale.state`."""
-
-    run: str
-    block: str
-    place: int
-    state: str
-    why: str
-
-
-def make_row(
-    entry: BillEntry, planned: Job[Any], machine: Machine, took: Estimate, energy_j: float | None, **columns: Any
-) -> Row:
+def make_row(planned: Job[Any], machine: Machine, took: Estimate, energy_j: float | None = None, **columns: Any) -> Row:
     """What follows for all kinds alike; `columns` are those that each says itself. `energy_j` is measured; where it is
     None, the machine's file says the power."""
 
@@ -96,8 +84,9 @@ def make_row(
         energy_kwh = times(power_w, hours, 1e-3)
     asks = planned.resources.get("asks")
     return Row(
-        **entry._asdict(),
         **columns,
+        run=spec.id,
+        rule=planned.rule,
         workers=spec.workers,
         nodes=spec.nodes,
         estimate=took.basis,

@@ -22,6 +22,7 @@ from ddlbench.records._planned import digest
 from ddlbench.settings.config import ConfigError, complain
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Study
+from ddlbench.settings.study_keys import Control
 
 MOST_RUNS = 20_000  # of a block; the paper's whole study has 414
 CONTROL_BLOCK = "control runs"  # no block of a study can have a blank in its name
@@ -99,8 +100,7 @@ def make_plan(
         _check_figures(study, machine, blocks)
     ordered = mixed(study.name, specs.values())
     if study.control:
-        cell = [specs[run] for run in blocks[study.control.runs]]
-        ordered = with_controls(study, ordered, cell)
+        ordered = with_controls(study.path, study.control, ordered, [specs[run] for run in blocks[study.control.runs]])
         controls = {spec.id: spec for spec in ordered if spec.control}
         specs, blocks[CONTROL_BLOCK] = specs | controls, tuple(controls)
     basis = PlanBasis(study, machine, account, images or {}, specs, blocks)
@@ -248,18 +248,15 @@ def mixed(study: str, specs: Iterable[RunSpec]) -> list[RunSpec]:
     return sorted(specs, key=place)
 
 
-def with_controls(study: Study, order: Sequence[RunSpec], block: Iterable[RunSpec]) -> list[RunSpec]:
+def with_controls(path: Path, control: Control, order: Sequence[RunSpec], block: Iterable[RunSpec]) -> list[RunSpec]:
     """The order with control runs in it: one first, one after every so many timed runs, one after the last of them.
     `block` are the runs of the block that the study names for them. Raises ConfigError if they are not one timed run,
     whatever its repeats."""
-    control = study.control
-    if control is None:
-        return list(order)
     cells = {replace(spec, repeat=1) for spec in block}
     if len(cells) != 1 or not all(spec.timed for spec in cells):
         untimed = "" if all(spec.timed for spec in cells) else ", not timed"
         allowed = f"allowed: a block of one timed run; this one has {len(cells)}{untimed}"
-        raise complain(study.path, "control.runs", control.runs, allowed)
+        raise complain(path, "control.runs", control.runs, allowed)
     cell, timed, mixed_in = cells.pop(), [spec for spec in order if spec.timed], []
     for number, first in enumerate(range(0, len(timed), control.every), start=1):
         mixed_in += [replace(cell, repeat=CONTROLS + number), *timed[first : first + control.every]]

@@ -19,7 +19,7 @@ from ddlbench.core.plural import count_of
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import first_guess, fits, launch
-from ddlbench.plan.bill import BillEntry, Row, make_row
+from ddlbench.plan.bill import Row, make_row
 from ddlbench.plan.estimate import (
     ANOTHER,
     BEGIN_AND_END_S,
@@ -180,12 +180,13 @@ def rows(jobs: Sequence[Job[InferSpec]], books: Books, before: Sequence[Row]) ->
         if record is None:
             is_now, why = unfinished(job.folder(books.results))
         row = make_row(
-            BillEntry(spec.id, KEY, place, is_now, why),
             job,
             books.estimator.machine,
             taken(record.took_s) if is_now == DONE and record else asking.estimate(spec),
-            None,
-            rule=RULE,
+            block=KEY,
+            place=place,
+            state=is_now,
+            why=why,
             model=spec.run.model,
             framework=spec.member,
             loader=spec.run.loader,

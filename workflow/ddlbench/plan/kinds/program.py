@@ -16,11 +16,10 @@ from ddlbench.core.record import MLLOG
 from ddlbench.core.registry import OWN
 from ddlbench.core.spec import RunSpec, of_program
 from ddlbench.plan import fits, launch
-from ddlbench.plan.bill import BillEntry, Row, make_row
+from ddlbench.plan.bill import Row, make_row
 from ddlbench.plan.estimate import MEASURED, ONE_RUN, UNKNOWN, Estimate, from_times, taken
 from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
-from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, block_of
-from ddlbench.plan.stale import DONE, state
+from ddlbench.plan.kinds.training import FILES, FOLDER, KEY, LOG, NOUN, OUTPUTS, PAGE, RULE, TABLE, WILDCARD, judged
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
 from ddlbench.slurm.jobs import job_resources
@@ -88,23 +87,15 @@ def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> l
     took: dict[str, list[float]] = {}
     for measured in books.records.values():
         took.setdefault(_alike(measured.spec), []).append(measured.took_s)
-    table, block = [], block_of(books.plan)
-    for job in jobs:
-        spec, run, folder = job.spec, job.spec.id, job.folder(books.results)
-        record = books.records.get(run)
-        is_now, why = state(folder, spec, record.spec if record else None, None, books.memories.get(run), books.command)
-        done = is_now == DONE and record is not None
+    table = []
+    for job, done, columns in judged(jobs, books):
+        like = took.get(_alike(json.loads(job.spec.to_json())))
         row = make_row(
-            BillEntry(run, block[run], books.plan.places[run], is_now, why),
             job,
             books.estimator.machine,
-            taken(record.took_s) if done and record else _estimate(spec, took.get(_alike(json.loads(spec.to_json())))),
-            record.energy_j if done and record else None,
-            model=spec.model,
-            framework=spec.framework,
-            loader=spec.loader,
-            epochs=spec.epochs,
-            of_epochs=spec.full_epochs,
+            taken(done.took_s) if done else _estimate(job.spec, like),
+            done.energy_j if done else None,
+            **columns,
             disk_bytes=sum(path.stat().st_size for path in job.outputs(books.results) if path.exists()),
             inodes=FILES,
         )

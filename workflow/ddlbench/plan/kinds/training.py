@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ddlbench.core import kinds, registry
 from ddlbench.core.recipe import for_schedule
@@ -14,14 +14,11 @@ from ddlbench.core.record import MLLOG, STEPS
 from ddlbench.core.spec import RunSpec
 from ddlbench.data import datasets
 from ddlbench.plan import checkpoints, first_guess, fits, launch, stale
-from ddlbench.plan.bill import BillEntry, Row, make_row
-from ddlbench.plan.estimate import taken
+from ddlbench.plan.bill import Row, make_row
+from ddlbench.plan.estimate import RecordedTime, taken
 from ddlbench.plan.kinds import Books, Job, PlanBasis, Resources
 from ddlbench.settings.machine import Machine
 from ddlbench.settings.study import Block, Study
-
-if TYPE_CHECKING:
-    from ddlbench.plan.runs import Plan
 
 RULE, WILDCARD, FOLDER = "train", "run", "runs"
 OUTPUTS = (MLLOG, STEPS)
@@ -117,46 +114,45 @@ def guess_minutes(spec: RunSpec, machine: Machine, attempt: int = 1, images: int
 
 
 def rows(jobs: Sequence[Job[RunSpec]], books: Books, before: Sequence[Row]) -> list[Row]:
-    """One row per run, whose block is the first that names it."""
-    block = block_of(books.plan)
-    return [_row(job, books, block[job.spec.id]) for job in jobs]
+    """One row per run: what it took if it is done, else what it is likely to take."""
+    return [_row(job, books, done, columns) for job, done, columns in judged(jobs, books)]
 
 
-def block_of(plan: Plan) -> dict[str, str]:
-    """The first block that names each run."""
-    return {run: block for block, named in reversed([*plan.blocks.items()]) for run in named}
+def judged(
+    jobs: Sequence[Job[RunSpec]], books: Books
+) -> Iterator[tuple[Job[RunSpec], RecordedTime | None, dict[str, Any]]]:
+    """Each run with its record if it is done, and the columns that all kinds of runs fill alike. Its block is the first
+    that names it."""
+    block = {run: block for block, named in reversed([*books.plan.blocks.items()]) for run in named}
+    for job in jobs:
+        spec, run = job.spec, job.spec.id
+        record, memory = books.records.get(run), books.memories.get(run)
+        recorded = record.spec if record else None
+        is_now, why = stale.state(job.folder(books.results), spec, recorded, job.manifest, memory, books.command)
+        columns = {"block": block[run], "place": books.plan.places[run], "state": is_now, "why": why}
+        columns |= {"model": spec.model, "framework": spec.framework, "loader": spec.loader}
+        columns |= {"epochs": spec.epochs, "of_epochs": spec.full_epochs}
+        yield job, record if is_now == stale.DONE else None, columns
 
 
-def _row(job: Job[RunSpec], books: Books, block: str) -> Row:
-    """The row of a run: what it took if it is done, else what it is likely to take."""
-    spec, estimator = job.spec, books.estimator
-    run, folder, images = spec.id, job.folder(books.results), books.images[spec.dataset]
-    record = books.records.get(run)
-    recorded, memory = record.spec if record else None, books.memories.get(run)
-    is_now, why = stale.state(folder, spec, recorded, job.manifest, memory, books.command)
-    room = None if is_now == stale.DONE else checkpoints.room(spec, books.records.values())
-    if is_now == stale.DONE and record:
-        took = taken(record.took_s)
-        energy_j = record.energy_j
+def _row(job: Job[RunSpec], books: Books, done: RecordedTime | None, columns: dict[str, Any]) -> Row:
+    spec, estimator, images = job.spec, books.estimator, books.images[job.spec.dataset]
+    if done:
+        took, energy_j, room = taken(done.took_s), done.energy_j, None
     else:
         limit = job.resources.get("runtime")
         took = estimator.estimate(spec, images, limit if isinstance(limit, int) else None)
-        energy_j = None
+        energy_j, room = None, checkpoints.room(spec, books.records.values())
     per_worker_w = estimator.power_w(spec)
     if energy_j is None and took.s is not None and per_worker_w is not None:
         energy_j = per_worker_w * spec.workers * took.s
     return make_row(
-        BillEntry(run, block, books.plan.places[run], is_now, why),
         job,
         estimator.machine,
         took,
         energy_j,
-        model=spec.model,
-        framework=spec.framework,
-        loader=spec.loader,
-        epochs=spec.epochs,
-        of_epochs=spec.full_epochs,
-        disk_bytes=_record_bytes(spec, images, folder, is_now),
+        **columns,
+        disk_bytes=_record_bytes(spec, images, job.folder(books.results), columns["state"]),
         inodes=FILES + spec.profiled,
         checkpoint_bytes=room.bytes if room else None,
         checkpoint_inodes=room.inodes if room else None,
