@@ -15,11 +15,11 @@ import pytest
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.tables import TABLES, frame
 from ddlbench.audit import AUDITED, SEVERITIES, Material, _findings, all_rules
-from ddlbench.audit._audit import audit, write
+from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study, of_tables
 from ddlbench.audit.document import page
 from ddlbench.commands.main import main
-from ddlbench.core.columns import types
+from ddlbench.core.columns import types, write_csv
 from ddlbench.core.recipe import Recipe
 from ddlbench.core.record import STEPS
 
@@ -414,7 +414,7 @@ def test_the_command_says_in_one_line_what_it_lacks(
 
 def test_findings_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
     rows = found("same-precision", changed(FAULTS["same-precision"], STUDY))
-    write(rows, tmp_path / "tables/audit.csv")
+    write_csv(rows, _findings.COLUMNS, tmp_path / "tables/audit.csv")
     assert _findings.read(tmp_path / "tables/audit.csv") == rows
     assert _findings.read(tmp_path / "none.csv") == []
 

@@ -10,7 +10,7 @@ from ddlbench.plan.runs import make_plan
 from ddlbench.settings.config import CONFIG, ConfigError, names_in
 from ddlbench.settings.study import load_study
 
-from tests.unit.spoiled import CLUSTER, MACHINE, Files, bad_input, write_machine
+from tests.unit.spoiled import MACHINE, Files, bad_input, write_machine
 
 
 def test_the_good_files_are_good(files: Files) -> None:
@@ -43,33 +43,6 @@ def test_all_loaders_are_offered(files: Files) -> None:
     assert f'loaders: "nativ" is not allowed; did you mean native? allowed: {loaders}' in said
 
 
-def test_published_numbers_that_no_figure_can_draw(files: Files) -> None:
-    files.spoil("study", "reference: aach2023", "reference: mlperf-rcp-resnet50")
-    message = files.complaint()
-    assert f"{files.path['study']}: figures.efficiency.reference: " in message
-    assert '"mlperf-rcp-resnet50" is not allowed; plot efficiency can draw nothing of it: ' in message
-    assert "it can draw efficiency, the file has base_lr, " in message
-    files.spoil("study", "reference: mlperf-rcp-resnet50", "reference: aach2023")
-    files.spoil("study", "plot: efficiency", "plot: step-times")
-    assert "it draws no published numbers, the file has efficiency, runtime, speed-up, top1" in files.complaint()
-
-
-def test_a_setting_of_other_figures(files: Files) -> None:
-    files.spoil("study", "    reference: aach2023", "    basis: run")
-    files.load()
-    files.spoil("study", "basis: run", "basis: epochs")
-    assert 'figures.efficiency.basis: "epochs" is not allowed; allowed: run, steps' in files.complaint()
-    files.spoil("study", "basis: epochs", "basis: run")
-    files.spoil("study", "plot: efficiency", "plot: throughput")
-    assert "figures.efficiency.basis: plot throughput has no such setting; leave it out" in files.complaint()
-
-
-def test_a_fault_of_the_top_level_is_told_as_such(files: Files) -> None:
-    files.spoil("study", "models: [lenet]", "models: [lenet]\nframeworks: [dpp]")
-    files.spoil("study", "    frameworks: [ddp]\n", "")
-    assert f'{files.path["study"]}: frameworks: "dpp"' in files.complaint()
-
-
 def test_micro_batches_divide_a_workers_share(files: Files) -> None:
     files.spoil("study", "recipe: demo", "recipe: mine")
     files.spoil("recipe", "nesterov: false", "accumulation: 3")
@@ -93,24 +66,10 @@ def test_norms_of_layers_need_layers(files: Files, optimizer: str) -> None:
     files.load()
 
 
-def test_warmup_does_not_fall(files: Files) -> None:
-    files.spoil("study", "recipe: demo", "recipe: mine")
-    message = files.complaint()
-    assert message.startswith(f'{files.path["study"]}: runs.scaling.schedules: "cosine" is not allowed; ')
-    assert "warm-up would fall from 0.1 to 0.025, the rate of recipe mine at 64 images a step" in message
-    assert "allowed: a warmup_lr of at most 0.025" in message
-
-
 def test_workers_beyond_a_node_fill_nodes(files: Files) -> None:
     files.spoil("study", "[1, 2]", "[4, 6]")
     message = files.complaint(lambda: make_plan(load_study("mine", files.folder / "studies"), files.machine("cluster")))
     assert "runs.scaling.workers: 6 is not allowed; allowed: multiples of 4" in message
-
-
-def test_a_cluster_needs_a_partition(files: Files) -> None:
-    text = CLUSTER.split("partitions:")[0]
-    files.path["cluster"].write_text(text, encoding="utf-8")
-    assert f"{files.path['cluster']}: partitions: is missing" in files.complaint()
 
 
 def test_without_timm_the_job_checks_models(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,14 +80,6 @@ def test_without_timm_the_job_checks_models(files: Files, monkeypatch: pytest.Mo
         files.load()
     finally:
         registry.models.cache_clear()
-
-
-@pytest.mark.parametrize("size", ["", "x", "-32", "0", "3.2", "\uff13\uff12", "032"])
-def test_a_rate_is_of_a_size_in_pixels(files: Files, size: str) -> None:
-    files.spoil("machine", "lenet: 1000", f'"lenet@{size}": 1000')
-    message = files.complaint()
-    assert message.startswith(f"{files.path['machine']}: images_per_s.lenet@{size}: ")
-    assert message.endswith("allowed after @: the pixels of a side, as 32")
 
 
 @pytest.mark.parametrize("row", bad_input("machines"), ids=" ".join)

@@ -28,6 +28,7 @@ from ddlbench.settings.study import load_study
 
 from tests.conftest import ROOT
 from tests.specs import LAPTOP
+from tests.unit.spoiled import bad_input
 
 SETTINGS = """
 study: {study}
@@ -78,29 +79,14 @@ def test_values_are_what_snakemake_takes_them_for(here: Path) -> None:
     assert {key: ours[key] for key in parse_config(entries)} == parse_config(entries)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--study", "demoo"), "demoo.yaml: no such file; .*did you mean demo"),
-        (("--machine", "locall"), "locall.yaml: no such file; .*did you mean local"),
-        (("--config", "study=demo", "plan"), "^--config: 'plan' is no setting; allowed: key=value"),
-        (("--config", "stdy=demo"), "stdy: unknown key; .*did you mean study"),
-        (
-            ("--profile", "profiles/jewels"),
-            "'profiles/jewels' is no folder with a config.yaml; allowed: profiles/default, profiles/juwels, ",
-        ),
-        (("--profile", "broken"), "^broken/config.yaml: cannot be read: "),
-        (("--profile", "odd"), "^odd/settings.yaml: no such file"),
-        (("--profile", "listed"), "^listed.yaml: .* is not allowed; allowed: a mapping"),
-    ],
-)
-def test_what_people_get_wrong_is_one_line(here: Path, arguments: tuple[str, ...], says: str) -> None:
+@pytest.mark.parametrize(("arguments", "says"), bad_input("command"))
+def test_what_people_get_wrong_is_one_line(here: Path, arguments: str, says: str) -> None:
     written = {"broken": "a: [", "odd": "configfile: odd/settings.yaml", "listed": "configfile: listed.yaml"}
     for name, text in written.items():
         (here / name).mkdir()
         (here / name / "config.yaml").write_text(text)
     (here / "listed.yaml").write_text("[1]\n")
-    line = ended("plan", *arguments)
+    line = ended("plan", *arguments.split())
     assert re.search(says, line) and "\n" not in line
 
 

@@ -386,7 +386,6 @@ def test_a_limit_is_kept_or_refused(paper: Plan, demo: Plan, tmp_path: Path) -> 
     table = bill_of(paper, tmp_path)
     hours, unknown = bill.gpu_hours(table)
     assert unknown == 0
-    bill.check_limit(table, None)
     bill.check_limit(table, hours + 1)
     bill.check_limit([], 0.1)
     with pytest.raises(ConfigError, match=r"^config/config.yaml: max_gpu_hours: .* would be passed: 540 runs"):

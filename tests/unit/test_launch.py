@@ -18,7 +18,6 @@ from ddlbench.plan.kinds.training import guess_minutes
 from ddlbench.plan.reads import missing_packages
 from ddlbench.plan.runs import Plan, make_plan
 from ddlbench.run.facts import facts
-from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import Machine, Partition
 from ddlbench.slurm.jobs import node_resources
 from ddlbench.train.assignment import seen_here
@@ -94,42 +93,6 @@ def test_a_rank_says_the_versions_that_it_finds() -> None:
 def other(folder: Path, **keys: Any) -> Machine:
     """The shipped machine `slurm` with these keys."""
     return write_machine(folder, "slurm", "other", **keys)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("slurm_flags", ["--hint=nomultithread", "--nodes=5"], r"slurm_flags\.1: .--nodes=5. is not allowed"),
-        *[
-            ("slurm_flags", [flag], rf"slurm_flags\.0: .* is not allowed; .*{why}")
-            for why, flags in {
-                "key qos": ["--qos=long"],
-                "key constraint": ["--constraint=a100&b"],
-                "memory_mb_per_worker": ["--mem-per-gpu=4G"],
-                "key comment": ["--comment=x"],
-                # getopt takes any beginning that is one option's only: --arr
-                "SLURM plugin": ["--output=/x", "--error=/x", "--export=NONE", "--chdir=/", "--wrap=rm"],
-                "plugin says it": ["--array=1", "--arr=1-9"],
-                "time limits": ["--time-min=1"],
-                "alone": ["--exclusive"],
-                "profile": ["--requeue"],
-                "srun does not know it": ["--get-user-env"],
-                "never start": ["--hold", "--test-only"],
-                "lost node": ["--no-kill"],
-                "short for": ["--no"],
-                "text matching": ["--Hint=x", "-Ca100&b", "-N5", "-N5 --time=1", "--hint=a\nb", "; rm x"],
-            }.items()
-            for flag in flags
-        ],
-        ("qos", "", "qos"),
-        ("constraint", "a\nb", "constraint"),
-        ("data_gres", "gpu 4", "data_gres"),
-        ("data_minutes", 0, "data_minutes"),
-    ],
-)
-def test_flags_that_ddlbench_says_itself_are_refused(tmp_path: Path, key: str, value: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        other(tmp_path, **{key: value})
 
 
 class Asked(dict[str, Any]):

@@ -96,11 +96,6 @@ def test_a_control_that_cannot_be_is_refused(row: list[str], tmp_path: Path) -> 
     assert [part for part in ("mixed.yaml", *says) if part not in str(refused.value)] == []
 
 
-def test_so_many_repeats_that_they_would_be_control_runs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"repeats: 1001"):
-        plan(tmp_path, STUDY.replace("repeats: 3", "repeats: 1001"))
-
-
 def test_runs_have_their_place_as_it_was_and_as_it_was_planned(tmp_path: Path) -> None:
     specs = [replace(SPEC, repeat=repeat) for repeat in (1, 2, 1001)]
     folders = [write_record(tmp_path / "runs", spec) for spec in specs]

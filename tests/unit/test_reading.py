@@ -159,16 +159,6 @@ def test_variables_in_data(files: Files, monkeypatch: pytest.MonkeyPatch, text: 
     assert files.machine().data == expected
 
 
-@pytest.mark.parametrize("text", ["${UNSET}/a", "$UNSET/a"])
-def test_a_variable_that_is_not_set_is_no_folder(files: Files, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.delenv("UNSET", raising=False)
-    files.spoil("machine", "results/data", text)
-    assert files.complaint() == (
-        f'{files.path["machine"]}: data: "{text}" is not allowed; the environment has no UNSET: set it, or a '
-        "default: ${UNSET:-...}"
-    )
-
-
 def test_values_of_the_command_line_are_those_of_a_file() -> None:
     """Snakemake reads `--config 'what_if={bandwidth: [0.5, 2]}'` with all values as text."""
     given = {"minutes": "10", "epochs": "null", "bandwidth": ["0.5", "2", "1e-1"], "model": "resnet18", "as": "3 x"}

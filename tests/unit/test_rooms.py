@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from ddlbench.core import registry
@@ -60,6 +61,29 @@ def test_no_import_goes_back_up() -> None:
         if ROOMS.index(other) > ROOMS.index(room(path))
     ]
     assert back == []
+
+
+def modules_imported(path: Path, files: dict[str, Path]) -> set[str]:
+    """The package's modules that a file imports when it runs, wherever in it; what only types need is no import."""
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    found: set[str] = set()
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in files else str(node.module) for name in names}
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            nodes += ast.iter_child_nodes(node)
+    return found & files.keys()
+
+
+def test_no_imports_form_a_circle() -> None:
+    """Within rooms too. `graphlib` names a circle that it finds."""
+    files = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    graph = {name: modules_imported(path, files) - {name} for name, path in files.items()}
+    assert sum(map(len, graph.values())) > 1000
+    TopologicalSorter(graph).prepare()
 
 
 def test_names_are_nouns() -> None:

@@ -16,6 +16,7 @@ from ddlbench.settings.study import load_study
 
 from tests.conftest import ROOT
 from tests.specs import JUWELS, LAPTOP
+from tests.unit.spoiled import bad_input
 
 SHORT_ADDS = {
     "resnet50-dali": 108,
@@ -120,18 +121,7 @@ def test_a_figure_that_names_a_block_twice_or_that_of_two_studies(tmp_path: Path
     assert len(figure_runs(plan, "memory") or ()) == 12 + 18
 
 
-@pytest.mark.parametrize(
-    ("named", "says"),
-    [
-        ("demoo/loaders", '"demoo" is not allowed; did you mean demo? allowed: demo, frameworks, mlperf'),
-        ("demo/loader", '"demo/loader" is not allowed; did you mean demo/loaders? allowed: demo/batch-size'),
-        ("mine/loaders", '"mine" is not allowed; allowed: demo, frameworks, mlperf'),
-        ("mlperf/all", '"mlperf/all" is not allowed; study mlperf shows records of others; allowed: a study with runs'),
-        ("demo/a/b", '.0: "demo/a/b" is not allowed'),
-        ("../demo/loaders", '.0: "../demo/loaders" is not allowed'),
-        ("demo/", '.0: "demo/" is not allowed'),
-    ],
-)
+@pytest.mark.parametrize(("named", "says"), bad_input("borrowed"))
 def test_a_block_that_cannot_be_borrowed_is_one_line(tmp_path: Path, named: str, says: str) -> None:
     studies = borrowing(tmp_path, [named])
     with pytest.raises(ConfigError) as error:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from ddlbench.data.forms import raw, webdataset
-from ddlbench.data.manifest import Manifest
 from ddlbench.data.prepare import write_form
 from ddlbench.data.verify import glance, index, verify
 
@@ -116,21 +115,6 @@ def test_the_list_of_samples_is_made_again_and_not_needed(tmp_path: Path) -> Non
         webdataset.samples(folder, "train")
 
 
-def test_the_plan_knows_what_it_needs(tmp_path: Path) -> None:
-    folder = made(tmp_path)
-    there = [path.stat().st_size for path in folder.iterdir()]
-    size, files = webdataset.needs({"train": 60, "val": 20}, 3, len(picture(1)))
-    assert files == len(there) + 1  # the folder
-    shards = sum(path.stat().st_size for path in folder.glob("*.tar*")) + 80 * 32
-    assert 0.9 * shards < size < 1.1 * shards
-
-
-def test_a_whole_form(tmp_path: Path) -> None:
-    folder = made(tmp_path)
-    assert glance(folder) == []
-    assert verify([folder, made(tmp_path, form="raw")], processes=2) == []
-
-
 def test_random_damage_is_seen_by_verify_and_breaks_nothing(tmp_path: Path) -> None:
     """Any byte, of shards and indices: what is said is one line each, and never an exception."""
     folder = made(tmp_path)
@@ -146,12 +130,3 @@ def test_random_damage_is_seen_by_verify_and_breaks_nothing(tmp_path: Path) -> N
             glance(folder)
             assert verify([folder])
         path.write_bytes(whole)
-
-
-def test_the_manifest_is_as_of_other_forms(tmp_path: Path) -> None:
-    forms = [Manifest.read(made(tmp_path, form=form)) for form in ("raw", "tfrecord", "webdataset")]
-    for split in ("train", "val"):
-        assert len({json.dumps(m.splits[split].images_per_class) for m in forms}) == 1
-    told = forms[2].splits["train"]
-    assert told.bytes == sum(p.stat().st_size for p in webdataset.shards(tmp_path / "webdataset", "train"))
-    assert (forms[2].label_offset, list(told.sha256)) == (0, [f"train-0000{n}-of-00004.tar" for n in range(4)])

@@ -85,7 +85,7 @@ rule collect:
         "../scripts/collect.py"
 
 
-# What the claims of sources come to by these runs; `snakemake verdicts` (outlook.smk) prints it.
+# What the claims of sources come to by these runs; `ddlbench verdicts` prints it.
 rule verdict_table:
     input:
         claims="config/references/claims.csv",
@@ -157,11 +157,11 @@ rule figure_data:
         shared=FIGURES_SHARE,
         readers=READERS,
         # Of a study that marks figures which rest on a broken comparison: what tells them.
-        audited=[*AUDIT_CODE, *(AUDITED if OTHERS else [])] if STUDY.fail_on else [],
+        audited=[*AUDIT_CODE, *(AUDITED if OTHERS else [])] if STUDY.audit.fail_on else [],
     output:
         layout.figure(PLAN.home, "{figure}") + ".csv",
         layout.figure(PLAN.home, "{figure}") + ".runs.csv",
-        [layout.figure(PLAN.home, "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
+        [layout.figure(PLAN.home, "{figure}") + ".audit.csv"] if STUDY.audit.fail_on else [],
     log:
         layout.study_log(PLAN.home, "figure-data-{figure}"),
     params:
@@ -174,7 +174,7 @@ rule figure_data:
         device=runs.device(PLAN),
         target=lambda wildcards: PLOTS[wildcards.figure].target,
         basis=lambda wildcards: PLOTS[wildcards.figure].basis,
-        fail_on=STUDY.fail_on,
+        fail_on=STUDY.audit.fail_on,
     message:
         "data of figure {wildcards.figure}"
     script:
@@ -187,7 +187,7 @@ rule figure:
     input:
         data=layout.figure(PLAN.home, "{figure}") + ".csv",
         shown=layout.figure(PLAN.home, "{figure}") + ".runs.csv",
-        audit=[layout.figure(PLAN.home, "{figure}") + ".audit.csv"] if STUDY.fail_on else [],
+        audit=[layout.figure(PLAN.home, "{figure}") + ".audit.csv"] if STUDY.audit.fail_on else [],
         reference=lambda wildcards: PLOTS[wildcards.figure].reference_file or [],
         code=lambda wildcards: registry.source("figures", PLOTS[wildcards.figure].plot),
         shared=FIGURES_SHARE,

@@ -1,18 +1,5 @@
 # Words that answer: they print, each time they are asked, and make nothing that others need. With options as for the
-# study.
-# What these runs say to claims of sources: snakemake verdicts
-rule verdicts:
-    input:
-        table=rules.verdict_table.output[0],
-    log:
-        layout.study_log(PLAN.home, "verdicts-printed"),
-    message:
-        f"verdicts of {STUDY.name} on what sources claim"
-    script:
-        "../scripts/verdicts.py"
-
-
-# What lies ahead, from records that are there; nothing is trained.
+# study. What lies ahead, from records that are there; nothing is trained.
 # More workers than were measured: snakemake predict
 # Another machine, batch, model or precision: snakemake predict --config what_if='{bandwidth: 4, workers: 1024}'
 rule predict:

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from ddlbench.audit import _findings, _material
-from ddlbench.audit._audit import audit, write
+from ddlbench.audit._audit import audit
+from ddlbench.core.columns import write_csv
 from ddlbench.core.files import logged
 
 with logged(snakemake.log[0]):
     rows = audit(_material.of_study(Path(snakemake.input.tables[0]).parent, Path(snakemake.input.convergence)))
-    write(rows, Path(snakemake.output[0]))
+    write_csv(rows, _findings.COLUMNS, Path(snakemake.output[0]))
     print(*_findings.lines(rows), sep="\n")

@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 from ddlbench.analysis.collect import collect
 from ddlbench.analysis.costs import Terms
 from ddlbench.audit import _findings
-from ddlbench.audit._audit import audit, write
+from ddlbench.audit._audit import audit
 from ddlbench.audit._material import of_study
 from ddlbench.core import layout
+from ddlbench.core.columns import write_csv
 from ddlbench.core.files import logged
 from ddlbench.show.figures import Options, _data
 from ddlbench.show.figures._make import selected, write_data
@@ -30,4 +31,4 @@ with logged(snakemake.log[0]), TemporaryDirectory() as own:
     _data.write(_data.shown(tables, runs), Path(snakemake.output[1]))
     if given.fail_on:  # rules are about runs, none about jobs of inference
         found = audit(of_study(tables, only=runs)) if (tables / "runs.parquet").exists() else []
-        write(_findings.worst(found, given.fail_on), Path(snakemake.output[2]))
+        write_csv(_findings.worst(found, given.fail_on), _findings.COLUMNS, Path(snakemake.output[2]))

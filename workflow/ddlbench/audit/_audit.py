@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from ddlbench.analysis.together import of_programs
 from ddlbench.audit import AUDITED, SEVERITIES, Material, Rule, all_rules
 from ddlbench.audit._findings import COLUMNS, NOT_CHECKED, Row
-from ddlbench.core.columns import write_csv
 
 # What comes of a column of another kind than is read: text among numbers, infinity in place of a count.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -102,8 +100,3 @@ def missing(material: Material, needs: Sequence[str]) -> tuple[str, Material | N
         if null.any():
             tables[table] = tables[table][~null]
     return "; ".join(lacks), Material(tables)
-
-
-def write(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """The table as csv; it is whole, or not there."""
-    write_csv(rows, COLUMNS, path)

@@ -126,7 +126,7 @@ def failures(call: Call) -> int:
 def audit(call: Call) -> int:
     """What the rules of the audit find in the study's tables, as they are now, or in those that are named."""
     from ddlbench.audit import _findings, _material
-    from ddlbench.audit._audit import audit, write
+    from ddlbench.audit._audit import audit
 
     named, published, out = call.options.tables, call.options.published, call.options.out
     folder: Path = named or Path("" if published else layout.tables(call.settings.plan.home))
@@ -137,7 +137,7 @@ def audit(call: Call) -> int:
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if out or named:
-        write(rows, out or named / "audit.csv")
+        write_csv(rows, _findings.COLUMNS, out or named / "audit.csv")
     answer = _findings.lines(rows, call.all)
     if (named or published) and not call.json:  # they are of no study, which could be made again
         print(*answer, sep="\n", flush=True)
@@ -154,11 +154,11 @@ def verdicts(call: Call) -> int:
 
     path = Path(layout.table(call.settings.plan.home, "verdicts") + ".csv")
     if not path.exists():
-        raise ConfigError(f"{path}: is not made yet; make it: {call.snakemake('verdicts')}")
+        raise ConfigError(f"{path}: is not made yet; make it: {call.snakemake('tables')}")
     table = pd.read_csv(path)
     *judged, counts = claims.lines(table)
     shown = judged if call.all else judged[:MOST]
-    call.show([f"One row per claim, and why: {path}"], table.to_dict("records"), "verdicts", answer=[counts, *shown])
+    call.show([f"One row per claim, and why: {path}"], table.to_dict("records"), "tables", answer=[counts, *shown])
     return 0
 
 

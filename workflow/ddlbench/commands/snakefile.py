@@ -34,7 +34,7 @@ from ddlbench.settings.study import Study
 
 CONVERGENCE = os.path.relpath(settings.CONVERGENCE)  # as Snakemake wants paths
 # What answers a question and makes nothing that others need (`main.py`).
-COMMANDS = ("audit", "compare", "failures", "nodes", "partial", "plan", "status", "verify")
+COMMANDS = ("audit", "compare", "failures", "nodes", "partial", "plan", "status", "verdicts", "verify")
 STARTED = time.time()
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -137,10 +137,8 @@ def gpu_hours(table: Iterable[Row]) -> tuple[float, int]:
     return sum(h for h in hours if h is not None), sum(h is None for h in hours)
 
 
-def check_limit(table: Sequence[Row], limit: float | None) -> None:
+def check_limit(table: Sequence[Row], limit: float) -> None:
     """Raises ConfigError if the runs of `table`, all to be made, would pass `max_gpu_hours`, or nobody can tell."""
-    if limit is None or not table:
-        return
     likely, _ = gpu_hours(table)
     # Of runs of which nobody knows more: the most that their queue gives them.
     hours = likely + sum(row.gpu_hours_high or 0.0 for row in table if row.gpu_hours is None)

@@ -313,10 +313,10 @@ def read_all(runs: Path) -> dict[str, RecordedTime]:
     return {folder.name: record for folder in folders if (record := read_measured(folder))}
 
 
-def read_published(folder: Path = CONFIG / "references") -> list[Doubling]:
+def read_published() -> list[Doubling]:
     """Efficiencies of all reference files; a file's base is its smallest number of workers. Bounds count as values."""
     numbers = []
-    for path in sorted(folder.glob("*.csv")):
+    for path in sorted((CONFIG / "references").glob("*.csv")):
         rows = [row for row in read_csv(path) if row.get("quantity") and row.get("workers")]
         if not rows:
             continue

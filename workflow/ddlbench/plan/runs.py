@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ddlbench.core import kinds, layout, registry
+from ddlbench.core import kinds, registry
 from ddlbench.core.program import IMAGES
 from ddlbench.core.roles import STRONG, WEAK
 from ddlbench.core.spec import CONTROLS, RunSpec
@@ -68,8 +68,8 @@ class Plan:
         """Runs whose trained model another job takes, and which therefore leave their weights (ids)."""
         return sorted({job.weights_of for job in self.jobs.values() if job.weights_of})
 
-    def folders(self, results: Path = layout.RESULTS) -> list[Path]:
-        return [job.folder(results) for job in self.jobs.values()]
+    def folders(self) -> list[Path]:
+        return [job.folder() for job in self.jobs.values()]
 
 
 def make_plan(

@@ -34,10 +34,10 @@ class Memory:
     command: str | None
 
 
-def memories(runs: Iterable[str], notes: Path = Path(".snakemake")) -> dict[str, Memory]:
+def memories(runs: Iterable[str]) -> dict[str, Memory]:
     """What Snakemake remembers of each run that has a record, read from the files in which it keeps that. Where there
     are none, or Snakemake was told to keep its memory elsewhere, a run is judged by its record alone."""
-    folder = notes / "metadata"
+    folder = Path(".snakemake/metadata")
     if not folder.is_dir():
         return {}
     longest = os.pathconf(folder, "PC_NAME_MAX") - 1

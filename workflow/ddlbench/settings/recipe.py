@@ -36,7 +36,6 @@ class RecipeFile(Recipe, Keys):
         (),
     )
     path: Path = Path()
-    rows: tuple[dict[str, float], ...] = ()  # those of `by_batch` as they are written
 
     @cached_property
     def recipe(self) -> Recipe:
@@ -46,9 +45,9 @@ class RecipeFile(Recipe, Keys):
     def at(self, global_batch: int) -> Recipe:
         """The recipe at a batch size: values of `by_batch` are interpolated linearly, and its rate is the peak's.
         Raises ConfigError for a batch size outside the table."""
-        rows = self.rows
-        if not rows:
+        if not self.by_batch:
             return self.recipe
+        rows = [{key: value for key, value in vars(row).items() if value is not None} for row in self.by_batch]
         smallest, largest = rows[0]["global_batch"], rows[-1]["global_batch"]
         if not smallest <= global_batch <= largest:
             raise complain(self.path, "by_batch", global_batch, f"allowed: batch sizes from {smallest} to {largest}")
@@ -73,4 +72,4 @@ def load_recipe(name: str, folder: Path = CONFIG / "recipes") -> RecipeFile:
             raise complain(path, f"by_batch.{number}", list(row), keys)
     if [row["global_batch"] for row in rows] != sorted({row["global_batch"] for row in rows}):
         raise complain(path, "by_batch", [row["global_batch"] for row in rows], "allowed: ascending batch sizes")
-    return replace(recipe, path=path, rows=tuple(rows))
+    return replace(recipe, path=path)

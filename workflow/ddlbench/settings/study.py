@@ -77,11 +77,6 @@ class Study(StudyKeys):
     blocks: tuple[Block, ...]
     figures: tuple[Figure, ...]
 
-    @property
-    def fail_on(self) -> str | None:
-        """Figures whose runs break a rule of the audit of this severity or a worse one are marked; None marks none."""
-        return self.audit.fail_on
-
 
 def load_study(name: str, folder: Path = CONFIG / "studies") -> Study:
     """The study of that name, with recipes found beside its folder. Raises ConfigError."""

@@ -6,7 +6,6 @@ loader reads made-up pictures, beside that first run as the ceiling.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ddlbench.analysis.record import Record
@@ -98,11 +97,11 @@ def power(record: Record, column: str, what: str) -> Outcome:
     return Outcome(what, judged(POWER_LEAST * limit_w <= power_w <= POWER_MOST * limit_w), compared, power_w, "W")
 
 
-def compare(what: str, rate: float, gpu: str | None, spec: RunSpec, file: Path = FILE) -> Outcome:
+def compare(what: str, rate: float, gpu: str | None, spec: RunSpec) -> Outcome:
     """Our rate [images/s] beside those published for this kind of GPU and precision."""
     if gpu is None:
         return Outcome(what, MEASURED, "a CPU; published are rates of GPUs", rate, "images/s")
-    rows = [row for row in read_csv(file) if row["gpu"] in gpu]
+    rows = [row for row in read_csv(FILE) if row["gpu"] in gpu]
     kind = [row for row in rows if row["precision"] == spec.recipe.precision]
     if not kind:
         return Outcome(

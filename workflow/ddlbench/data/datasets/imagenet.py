@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from ddlbench.data import pictures
-from ddlbench.data.datasets import _tar
+from ddlbench.data.datasets import Fixed, _tar
 from ddlbench.data.datasets._files import absolute, checked, one_line, read_stretch, read_words
 from ddlbench.data.datasets._tree import Tree, class_folders, each_once
 from ddlbench.data.source import Entry, Picture, Place, Source, SourceError
 
 IMAGES = {"train": 1281167, "val": 50000}
 NUM_CLASSES = 1000
+expected = Fixed(IMAGES, NUM_CLASSES).expected
 # Of both archives as they are published, 147 897 477 120 and 6 744 924 160 bytes (SIZES in CompVis/taming-transformers,
 # taming/data/imagenet.py), a picture.
 PICTURE_BYTES = (147_897_477_120 + 6_744_924_160) / (1281167 + 50000)
@@ -53,11 +54,6 @@ def open_source(place: Place) -> Source:
     each_once(synsets, f"{folder / TRAIN}", "inner archives")
     archives = {name: f"{(folder / name).stat().st_size} bytes" for name in (TRAIN, VAL) if (folder / name).is_file()}
     return Archives(synsets, {"source": str(folder), "archives": archives}, folder)
-
-
-def expected(given: str | None) -> tuple[dict[str, int], int]:
-    """(images per split, classes): as published."""
-    return IMAGES, NUM_CLASSES
 
 
 def in_place(given: str | None) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddlbench.data.datasets import Fixed
 from ddlbench.data.pictures import encode
 from ddlbench.data.source import Entry, Picture, Place, SourceError
 from ddlbench.settings.config import one_of
@@ -23,6 +24,7 @@ IMAGES = {"train": DEFAULT["train"], "val": DEFAULT["val"]}
 NUM_CLASSES = DEFAULT["classes"]
 PICTURE_BYTES = 110_000
 NEEDS = None
+in_place = Fixed(IMAGES, NUM_CLASSES).in_place
 EXAMPLE = "such as train=20000,val=1000,classes=100,seed=1"
 PATTERN = (6, 8, 3)  # rows, columns, colours
 QUALITY = 93
@@ -40,11 +42,6 @@ def expected(given: str | None) -> tuple[dict[str, int], int]:
     """(images per split, classes): as many as were asked for. Raises SourceError."""
     asked = understood(given)
     return {"train": asked["train"], "val": asked["val"]}, asked["classes"]
-
-
-def in_place(given: str | None) -> bool:
-    """Never: the pictures are made when they are read."""
-    return False
 
 
 def understood(given: str | None) -> dict[str, int]:

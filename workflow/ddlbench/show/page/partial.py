@@ -20,9 +20,9 @@ from ddlbench.analysis.costs import Terms
 from ddlbench.analysis.refusals import RefusedError
 from ddlbench.audit import _findings
 from ddlbench.audit._audit import audit
-from ddlbench.audit._audit import write as write_audit
 from ddlbench.audit._material import of_study
 from ddlbench.core import layout, registry
+from ddlbench.core.columns import write_csv
 from ddlbench.core.files import hidden_name, remove_left
 from ddlbench.plan import bill, reads, runs
 from ddlbench.plan.estimate import read_published
@@ -79,7 +79,7 @@ def _tables_of(plan: runs.Plan, terms: Sequence[Any], folder: Path, results: Pat
         CONFIG / "references/claims.csv", folder / "runs.parquet", folder / "kernels.parquet", folder / "verdicts.csv"
     )
     frameworks.write(folder / "frameworks.csv")
-    write_audit(audit(of_study(folder, CONVERGENCE)), folder / "audit.csv")
+    write_csv(audit(of_study(folder, CONVERGENCE)), _findings.COLUMNS, folder / "audit.csv")
     for name, jobs in plan.by_kind().items():
         table = registry.member("kinds", name).TABLE
         if table in tables.BESIDE:
@@ -100,8 +100,8 @@ def _figure(plan: runs.Plan, figure: Figure, home: Path) -> str:
     write_data(figure.plot, home / "tables", wanted, data, options)
     shown = _data.shown(home / "tables", wanted)
     _data.write(shown, path.with_name(f"{path.name}.runs.csv"))
-    found = audit(of_study(home / "tables", only=wanted)) if plan.study.fail_on else []
-    broken = {row["rule"] for row in _findings.worst(found, plan.study.fail_on or "error")}
+    found = audit(of_study(home / "tables", only=wanted)) if plan.study.audit.fail_on else []
+    broken = {row["rule"] for row in _findings.worst(found, plan.study.audit.fail_on or "error")}
     count = _data.counted(shown)
     draw(figure.plot, data, path, replace(options, title=f"{options.title}\n{count}"), sorted(broken))
     return count
