@@ -22,7 +22,7 @@ rule page:
         beside=[f"{table}.parquet" for table in BESIDE],  # what failed of them is not on the page: they are whole by then
         said=[f"{TABLES}/{name}.csv" for name in ("verdicts", "audit", "frameworks")],
         # Titles, prices, what the machine is called, what the preflight found.
-        settings=snakefile.written(STUDY, MACHINE),
+        settings=snakefile.written(PLAN),
         preflight=START.preflight if PLAN.runs else [],
         nodes=[path for path in [layout.nodes(MACHINE.name)] if os.path.exists(path)],
         tables_of_sources=["config/references/tables.yaml", "config/references/claims.csv"],

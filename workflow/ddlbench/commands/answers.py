@@ -7,7 +7,6 @@ plan needs no pandas.
 import argparse
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 from ddlbench.core import files, layout, registry
 from ddlbench.core.columns import write_csv
-from ddlbench.settings.config import CONVERGENCE, ConfigError
+from ddlbench.settings.config import CONVERGENCE, NAME, NAME_IN_WORDS, ConfigError
 
 MOST = 8  # lines of an answer on a terminal
 
@@ -44,7 +43,7 @@ class Call:
 
     def snakemake(self, *targets: str) -> str:
         """The line that does the work this call is about."""
-        queue = self.settings.machine.partitions
+        queue = self.settings.plan.machine.partitions
         profile = self.options.profile or f"profiles/{'slurm' if queue else 'local'}"
         entries = ["--config", *self.entries] if self.entries else []
         return shlex.join(["snakemake", "--profile", profile, *targets, *entries])
@@ -53,10 +52,10 @@ class Call:
         """Whether a job has no result, or the page is missing or older than a result or the study's files."""
         from ddlbench.commands import snakefile
 
-        _, study, machine, _, planned = self.settings
+        planned = self.settings.plan
         try:
             made_s = Path(layout.page(planned.home)).stat().st_mtime
-            read = [*(job.outputs()[0] for job in planned.jobs.values()), *snakefile.written(study, machine)]
+            read = [*(job.outputs()[0] for job in planned.jobs.values()), *snakefile.written(planned)]
             return any(Path(path).stat().st_mtime > made_s for path in read)
         except FileNotFoundError:
             return True
@@ -80,7 +79,7 @@ def plan(call: Call) -> int:
     """What the study's runs will take and cost: `plan.csv`, one row per run, and `plan.txt`."""
     from ddlbench.plan import bill, printed, reads, stale
 
-    config, _, _, images, planned = call.settings
+    config, images, planned = call.settings
     rows = bill.rows(planned, images, layout.RESULTS, stale.memories(planned.runs), stale.COMMAND)
     folder, sources = Path(layout.tables(planned.home)), config["data"]["sources"]
     answer = printed.answer(planned, rows, config["max_gpu_hours"])
@@ -98,7 +97,7 @@ def status(call: Call) -> int:
     from ddlbench.commands import status as screen
     from ddlbench.plan import bill
 
-    config, _, _, images, planned = call.settings
+    config, images, planned = call.settings
     rows = bill.rows(planned, images, layout.RESULTS)
     states, trouble = screen.now(planned, rows, layout.RESULTS, Path.cwd())
     lines = screen.lines(planned, rows, states, layout.RESULTS, config["max_gpu_hours"], trouble)
@@ -167,12 +166,12 @@ def partial(call: Call) -> int:
     from ddlbench.commands import configuration
     from ddlbench.show.page.partial import make
 
-    config, _, machine, _, planned = call.settings
+    config, _, planned = call.settings
     terminal, log = sys.stdout, Path(layout.study_log(planned.home, "partial"))
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         with files.logged(log):
-            lines = make(config, configuration.terms(machine, config["checkpoint"]["minutes"]))
+            lines = make(config, configuration.terms(planned.machine, config["checkpoint"]["minutes"]))
     finally:
         sys.stdout = terminal
     call.show(lines, lines)
@@ -203,11 +202,11 @@ def nodes(call: Call) -> int:
     from ddlbench.analysis import nodes
     from ddlbench.slurm import queue
 
-    machine = call.settings.machine.name
-    found, runs, refused = nodes.records(machine, Path(layout.runs()))
-    rows, table = nodes.rows(found), Path(layout.nodes(machine))
-    counted = f"{runs} runs of {machine} on two hosts or more, one row per host and part: {table}"
-    failed = queue.failed_tries(queue.tries()) if call.settings.machine.launcher == "slurm" else []
+    machine = call.settings.plan.machine
+    found, runs, refused = nodes.records(machine.name, Path(layout.runs()))
+    rows, table = nodes.rows(found), Path(layout.nodes(machine.name))
+    counted = f"{runs} runs of {machine.name} on two hosts or more, one row per host and part: {table}"
+    failed = queue.failed_tries(queue.tries()) if machine.launcher == "slurm" else []
     call.show([*nodes.lines(rows), counted, *failed, *refused], rows)
     write_csv(rows, nodes.COLUMNS, table)
     return 0
@@ -217,8 +216,8 @@ def keep(call: Call) -> int:
     """A study's state under a name: tables, figures and page copied, records by link."""
     planned, name = call.settings.plan, call.options.name
     page, at = Path(layout.page(planned.home)), Path(layout.kept(name), planned.home)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise ConfigError(f"name: {name!r} is not allowed; allowed: letters, digits, '.', '_' and '-'")
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"name: {name!r} is not allowed; allowed: {NAME_IN_WORDS}")
     if at.exists():
         raise ConfigError(f"{at}: is kept already; another name, or remove it first")
     if not page.exists():

@@ -26,11 +26,10 @@ KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
 
 
 class Settings(NamedTuple):
-    """What `config/` says, read and checked: `images` are those of an epoch, by data set."""
+    """What `config/` says, read and checked: `images` are those of an epoch, by data set. The plan has study and
+    machine."""
 
     config: dict[str, Any]
-    study: Study
-    machine: Machine
     images: Mapping[str, int]
     plan: runs.Plan
 
@@ -46,7 +45,7 @@ def read(config: Mapping[str, Any]) -> Settings:
     # A plan of thousands of jobs is millions of objects that all stay; do not look for garbage among them all the time.
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)
-    return Settings(checked, plan.study, plan.machine, images, plan)
+    return Settings(checked, images, plan)
 
 
 def of_command_line(profile: str | None, entries: Sequence[str]) -> dict[str, Any]:

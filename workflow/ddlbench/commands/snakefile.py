@@ -30,7 +30,6 @@ from ddlbench.settings import config as settings
 from ddlbench.settings import environment_modules
 from ddlbench.settings.config import ConfigError, names_in, one_of
 from ddlbench.settings.machine import Machine
-from ddlbench.settings.study import Study
 
 CONVERGENCE = os.path.relpath(settings.CONVERGENCE)  # as Snakemake wants paths
 # What answers a question and makes nothing that others need (`main.py`).
@@ -96,8 +95,10 @@ def left_over(plan: runs.Plan) -> list[str]:
     ]
 
 
-def written(study: Study, machine: Machine) -> list[str]:
-    return [os.path.relpath(path) for path in (study.path, settings.CONFIG / "machines" / f"{machine.name}.yaml")]
+def written(plan: runs.Plan) -> list[str]:
+    """The files of the study and of the machine."""
+    machine = settings.CONFIG / "machines" / f"{plan.machine.name}.yaml"
+    return [os.path.relpath(path) for path in (plan.study.path, machine)]
 
 
 def audited(tables: Path) -> list[str]:
@@ -149,7 +150,7 @@ class Start:
         self._settled = False
         self._done: dict[str, bool] = {}
         self.kept = self.plan.weights
-        queue = given.machine.partitions
+        queue = self.plan.machine.partitions
         with complaints():
             snakemake_python.mend()
             reason.mend_errors()
@@ -171,7 +172,7 @@ class Start:
         with complaints():
             reads.check_software(self.plan, layout.RESULTS)
             if terminal.starts_jobs(self.workflow):
-                queue = self.given.machine.partitions
+                queue = self.plan.machine.partitions
                 if queue:
                     slurm_plugin.settle_accounting(self.workflow.executor_settings)
                 locks = Path(self.workflow.persistence.path, "locks")
@@ -193,7 +194,7 @@ class Start:
         """Options of `ddlbench.run` that do not change what is trained."""
         checkpoints = self.given.config["checkpoint"].items()
         options = [f"--checkpoint-{key}={value}" for key, value in checkpoints if value is not None]
-        machine = self.given.machine
+        machine = self.plan.machine
         options += [f"--silent-s={machine.silent_s:g}", f"--grace-s={machine.grace_s:g}"]
         options += [f"--keep-weights-of={run}" for run in self.kept]
         return shlex.join([f"--preflight={self.preflight}", *options])
@@ -294,7 +295,7 @@ class JobRule:
         def asks(name: str) -> Any:
             return _signed(lambda wildcards, attempt: self._job(wildcards).asked(attempt)[name])
 
-        jobs, queue = [job for job in self.plan.jobs.values() if job.rule == rule], start.given.machine.partitions
+        jobs, queue = [job for job in self.plan.jobs.values() if job.rule == rule], start.plan.machine.partitions
         self.new_preflights = _signed(lambda wildcards: [start.preflight] if start.waits else [])
         self.input = _signed(lambda wildcards: self._input(self._job(wildcards)))
         self.weights = _signed(lambda wildcards: weights(self._job(wildcards)))
@@ -309,7 +310,7 @@ class JobRule:
     def _job(self, wildcards: Any) -> Job[Any]:
         name = getattr(wildcards, self.kind.WILDCARD)
         if name not in self.plan.jobs:  # a study or a machine file may be edited while jobs wait
-            asked = f"study {self.start.given.study.name} on machine {self.start.given.machine.name}"
+            asked = f"study {self.plan.study.name} on machine {self.plan.machine.name}"
             sys.exit(f"{name}: is not a {''.join(self.kind.NOUN)} of {asked}; was the study edited?")
         return self.plan.jobs[name]
 
