@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -145,14 +146,7 @@ def text(name: str, content: bytes) -> Spoil:
 DIGEST = f"{SHARD}: SHA-256 is not the manifest's"
 
 
-def tfrecord(spoil: Spoil, verify: str | None, glance: str | None = None, most: int | None = None) -> Damage:
-    return Damage("tfrecord", spoil, verify, glance, most)
-
-
-def raw(spoil: Spoil, verify: str, glance: str | None = None, most: int | None = None) -> Damage:
-    return Damage("raw", spoil, verify, glance, most)
-
-
+tfrecord, raw = partial(Damage, "tfrecord"), partial(Damage, "raw")
 INDEX = f"{SHARD}.idx"
 PICTURE_FILE = "val/class1/00004.png"
 NOT_THE_MANIFESTS = "val/class1/: its files are not those of the manifest (SHA-256 of names and contents)"

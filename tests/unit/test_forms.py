@@ -262,9 +262,3 @@ def test_shares_hold_every_sample_once() -> None:
             whole = [i for part in parts for i in part[step]]
             assert whole == order[step * batch : (step + 1) * batch]
             assert max(len(p[step]) for p in parts) <= batch // world
-
-
-def test_epochs_differ_and_repeat() -> None:
-    assert (shuffled(100, 1, 0) != shuffled(100, 1, 1)).any()
-    assert (shuffled(100, 1, 1) == shuffled(100, 1, 1)).all()
-    assert (shuffled(100, 1, 1) != shuffled(100, 2, 1)).any()

@@ -1,21 +1,18 @@
 """Recipes: learning rates against the papers' formulas, tables by batch size, number formats, the files we ship."""
 
 import math
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-import yaml
 from ddlbench.core.recipe import for_schedule
 from ddlbench.core.schedule import learning_rate, peak_lr, scheduled_lr, warm_up, warm_up_fault
 from ddlbench.core.spec import RunSpec
 from ddlbench.plan.runs import make_plan
-from ddlbench.settings.config import CONFIG, ConfigError
+from ddlbench.settings.config import ConfigError
 from ddlbench.settings.machine import load_machine
 from ddlbench.settings.recipe import load_recipe
 from ddlbench.settings.study import load_study
@@ -23,6 +20,7 @@ from ddlbench.train import precision
 from ddlbench.train.precision import autocast
 
 from tests.specs import run_spec
+from tests.unit.spoiled import Files
 
 RECIPE = load_recipe("aach2023").at(256)
 
@@ -108,24 +106,16 @@ def test_only_runs_of_its_schedule_feel_a_schedules_key() -> None:
 
 @pytest.mark.parametrize(("model", "refused"), [("lenet", True), ("vit_tiny_patch16_224", True), ("resnet50", False)])
 def test_a_model_that_cannot_choose_how_blocks_begin_is_refused_in_the_plan(
-    model: str, refused: bool, tmp_path: Path
+    files: Files, model: str, refused: bool
 ) -> None:
-    for room in ("studies", "recipes"):
-        (tmp_path / room).mkdir()
-        shutil.copy(CONFIG / room / "demo.yaml", tmp_path / room)
-    recipe = tmp_path / "recipes/demo.yaml"
-    recipe.write_text(recipe.read_text() + "zero_init_last: true\n")
-    study = {"title": "one", "dataset": "mnist5k", "recipe": "demo", "models": [model], "frameworks": ["ddp"]}
-    study |= {"loaders": ["native"], "workers": [1], "schedules": ["step"], "batch_per_worker": [32], "epochs": 1}
-    path = tmp_path / "studies/one.yaml"
-    path.write_text(yaml.safe_dump(study | {"repeats": 1, "runs": {"all": {}}, "figures": {}}))
-    if not refused:
-        (job,) = make_plan(load_study("one", path.parent), load_machine("local")).runs.values()
-        assert job.spec.recipe.zero_init_last is True
-        return
-    with pytest.raises(ConfigError, match=f"zero_init_last: true is not allowed; model {model} has no") as error:
-        make_plan(load_study("one", path.parent), load_machine("local"))
-    assert str(error.value).startswith(f"{recipe}: ") and "\n" not in str(error.value)
+    files.spoil("study", "recipe: demo", "recipe: mine")
+    files.spoil("study", "[lenet]", f"[{model}]")
+    files.spoil("recipe", "warmup_epochs: 1", "warmup_epochs: 0\nzero_init_last: true")
+    if refused:
+        says = f"{files.path['recipe']}: zero_init_last: true is not allowed; model {model} has no"
+        assert files.complaint().startswith(says)
+    else:
+        files.load()
 
 
 def test_all_workers_and_frameworks_of_a_repeat_share_a_seed() -> None:
